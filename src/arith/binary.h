@@ -1,4 +1,4 @@
-// Operators on two numbers of one type, each under its operator's name.
+// Operators on two numbers of one type. Each is a struct with its operator's name.
 #pragma once
 
 #include <concepts>
@@ -8,7 +8,7 @@
 
 namespace protrain::arith::binary {
 
-// The type that T is computed in. Integers are computed as unsigned integers, so that they wrap around.
+// The type that T is computed in. Signed integers are computed as unsigned ones, so that they wrap around.
 template <typename T>
 struct Wrapping {
   using type = T;

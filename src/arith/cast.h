@@ -12,9 +12,9 @@
 
 namespace protrain::arith {
 
-using Bool = std::uint8_t;  // stands for bool, because a bool from a file may be any byte; uint8 itself is never cast
+using Bool = std::uint8_t;  // a bool, which in a file may be any byte; no tensor of uint8 is ever cast
 
-// Rounds to odd: an inexact result gets an odd last bit. Rounding it again, to a narrower type, then gives the same as
+// Rounds to odd: an inexact result gets an odd last bit. A second rounding, to a narrower type, then gives the same as
 // rounding `value` once.
 PROTRAIN_HD float rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);

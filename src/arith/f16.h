@@ -1,7 +1,7 @@
 // float16: 5 bits of exponent, 10 of mantissa. Conversion from float32 rounds to nearest, ties to even. Values past the
-// largest become infinity, subnormals are not flushed to 0, and a NaN becomes a quiet NaN. The code is integer
-// operations and float32 additions without branches, so loops over it are vectorised and every processor gives the same
-// bits.
+// largest become infinity, subnormals are not flushed to 0, and a NaN becomes a quiet NaN. The code has no branches,
+// only integer operations and float32 additions. So the compiler can vectorise loops over it, and every processor gives
+// the same bits.
 #pragma once
 
 #include "arith/bf16.h"
@@ -16,7 +16,8 @@ PROTRAIN_HD float widened(f16 x) {
   constexpr std::uint32_t kExponent = 0x1Fu << 23, kBias = (127u - 15u) << 23;
   const std::uint32_t magnitude = (x.bits & 0x7FFFu) << 13, exponent = magnitude & kExponent;
   const std::uint32_t normal = magnitude + kBias, infinite = normal + kBias;
-  // Reads a subnormal as if its exponent were 1, which adds a leading bit of 2^-14. Subtracting that bit is exact.
+  // Reads a subnormal as if its exponent were 1. That adds a leading bit of 2^-14, which is then subtracted without
+  // rounding.
   const float subnormal = std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f;
   const std::uint32_t finite = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
   return std::bit_cast<float>((exponent == kExponent ? infinite : finite) | (x.bits & 0x8000u) << 16);

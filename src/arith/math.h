@@ -1,6 +1,6 @@
-// Elementary functions on float, from one source for every device. There are no branches, so loops over them are
-// vectorised. Products are contracted only where the code calls fma, so every instruction set gives the same bits.
-// Largest errors over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
+// Elementary functions on float, from one source for every device. They have no branches, so the compiler can vectorise
+// loops over them. A product and a sum are fused only where the code calls fma, so every instruction set gives the same
+// bits. Largest errors over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
 // tanh 1.4, erf 1.2, log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp checks them). The bounds
 // of softplus and sigmoid exclude subnormal results. The polynomials are minimax fits of relative error.
 #pragma once
@@ -21,7 +21,7 @@ PROTRAIN_HD float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c
 PROTRAIN_HD float absolute(float x) { return __builtin_fabsf(x); }
 PROTRAIN_HD float copy_sign(float x, float sign) { return __builtin_copysignf(x, sign); }
 
-// Returns c[0] + c[1] x + c[2] x^2 + ... The coefficients c are given from the highest power down.
+// Returns the polynomial c[0] + c[1] x + c[2] x^2 + ... The caller passes the coefficients from the highest power down.
 PROTRAIN_HD float polynomial(float, float c) { return c; }
 template <typename... Rest>
 PROTRAIN_HD float polynomial(float x, float highest, float next, Rest... rest) {
@@ -52,7 +52,7 @@ PROTRAIN_HD float exp(float x) {
 PROTRAIN_HD float log(float x) {
   const bool tiny = x < 0x1p-126f;
   const float scaled = tiny ? x * 0x1p23f : x;
-  // scaled = 2^e * m with m in [2/3, 4/3) instead of [1, 2). The variable `e` holds 2^23 times this e.
+  // Splits `scaled` into 2^e * m, with m in [2/3, 4/3) instead of [1, 2). The variable `e` holds 2^23 times this e.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
   const std::uint32_t shift = (bits - std::bit_cast<std::uint32_t>(0x1.555556p-1f)) & 0xff800000u;
   const auto e = static_cast<std::int32_t>(shift);

@@ -1,12 +1,12 @@
-// The optimizers' arithmetic for one element, as PyTorch does it, in float32. Every device gives the same bits:
-// products are contracted only where the code calls fma, and sqrt and division round correctly.
+// The optimizers' arithmetic for one element, as PyTorch does it, in float32. Every device gives the same bits, because
+// a product and a sum are fused only where the code calls fma, and because sqrt and division round correctly.
 #pragma once
 
 #include "arith/math.h"
 
 namespace protrain::arith {
 
-// AdamW's numbers of step t, which the host computes once, in double. The first step is t = 1.
+// The numbers that AdamW's updates of step t share. The host computes them once, in double. The first step is t = 1.
 struct AdamW {
   float decay;             // 1 - learning_rate * weight_decay
   float beta1, rest1;      // beta1, 1 - beta1
@@ -20,7 +20,7 @@ struct Sgd {
   float learning_rate, weight_decay, momentum;
 };
 
-// The scaling and clipping of gradients before the update. The default values change no bit of a gradient. NaN stays
+// The scaling and clipping of gradients before the update. The default values change no bit of a gradient. A NaN stays
 // NaN.
 struct Treatment {
   float scale = 1;

@@ -1,8 +1,9 @@
-// A float32 master weight as two planes. A step computes with the upper plane. The optimizer joins both planes, so
-// nothing is rounded away. In bfloat16 both planes have 16 bits, and no bit is stored twice:
+// A float32 master weight, stored in two parts: the upper and the lower plane. A step computes with the upper plane
+// alone. The optimizer joins both planes, so the master loses no bits. In bfloat16 both planes have 16 bits, and no bit
+// is stored twice:
 //   bits(master) = (high << 16) + sign_extend(low),   high = nearest bfloat16, ties away from zero
-// A NaN becomes 0x7FC00000, because 0x7FFF8000 and NaNs above it would round up into -0. A float16 is not the
-// upper half of a float32, so with float16 weights the lower plane is the whole master.
+// split() first turns a NaN into 0x7FC00000, because NaNs from 0x7FFF8000 on would round up into -0. A float16 is not
+// the upper half of a float32. So with float16 weights the lower plane is the whole master.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // Stateless random numbers: Philox4x32-10 (Salmon et al. 2011). Seed, step and node select a stream; sample and element
-// select a number in the stream. A number depends on nothing else, so neither order nor device nor recomputation
-// changes it. Changing these rules changes the results of every training with dropout.
+// select a number in the stream. A number depends on nothing else. It is the same on every device, in any order of
+// computation, and when it is recomputed. Changing these rules changes the results of every training with dropout.
 #pragma once
 
 #include <cmath>
@@ -37,27 +37,27 @@ PROTRAIN_HD Words philox(Words counter, Stream stream) {
   return {{a, b, c, d}};
 }
 
-// Returns x under a permutation of the 64-bit numbers that leaves no pattern (the finalizer of SplitMix64).
+// Returns a hash of x: the last step of the generator SplitMix64. Different x have different hashes.
 PROTRAIN_HD std::uint64_t scrambled(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
 }
 
-// Returns the stream of a node in a step. `node` is the attribute `key` of the node. Seed, step and node each
-// pass through a permutation, so two streams that differ in only one of the three are never equal.
+// Returns the stream of a node in a step. `node` is the node's attribute `key`. If two calls differ in only one of
+// seed, step and node, their streams differ, because scrambled() gives different results for different arguments.
 PROTRAIN_HD Stream stream_of(std::uint64_t seed, std::uint64_t step, std::uint64_t node) {
   const std::uint64_t key = scrambled(scrambled(scrambled(seed + 0x9E3779B97F4A7C15u) ^ step) ^ node);
   return {low_half(key), high_half(key)};
 }
 
-// Returns the numbers of elements 4 * quad to 4 * quad + 3 of a sample.
+// Returns the random numbers of elements 4 * quad to 4 * quad + 3 of a sample.
 PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t quad) {
   return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
 }
 
-// Returns the least number that dropout keeps: an element is kept if its number u satisfies u / 2^32 >= ratio.
-// `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
+// Returns the least random number that keeps an element. Dropout keeps an element if its random number u satisfies u /
+// 2^32 >= ratio. `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
 }

@@ -1,12 +1,12 @@
-// Operators on one float, each a struct under its operator's name with its value and its slope (derivative). The value
-// of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
+// Operators on one float. Each is a struct with its operator's name, which has the operator's value and its slope
+// (derivative). The value of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
 #pragma once
 
 #include "arith/math.h"
 
 namespace protrain::arith {
 
-// An operator's attributes, in the order in which its formula names them: a = alpha or min, b = beta, gamma or max.
+// An operator's attributes: a is alpha or min, b is beta, gamma or max.
 struct Coefficients {
   float a = 0, b = 0;
 };
@@ -83,7 +83,7 @@ struct Softsign {
   }
 };
 
-// x tanh(ln(1 + e^x)). With n = e^x (e^x + 2), the tanh is n / (n + 2).
+// Mish is x tanh(ln(1 + e^x)). With n = e^x (e^x + 2), the tanh is n / (n + 2).
 struct Mish {
   PROTRAIN_HD static float gate(float x) {
     const float e = exp(x > 20 ? 20.0f : x);  // above 20 the gate is 1
@@ -105,7 +105,7 @@ struct Gelu {
   }
 };
 
-// 1/2 x (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3), which is x sigmoid(2 u).
+// GeluTanh is 1/2 x (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3). That is the same as x sigmoid(2 u).
 struct GeluTanh {
   PROTRAIN_HD static float twice_u(float x) { return 2 * kGeluScale * x * fma(kGeluCube * x, x, 1.0f); }
   PROTRAIN_HD static float value(float x, Coefficients) { return x * sigmoid(twice_u(x)); }

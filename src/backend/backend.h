@@ -1,5 +1,5 @@
-// The interface between the library and a device, which has an arena, queues and kernels. It is private: the library
-// and its plugins come from one build and carry the same build id. The library never sees a vendor's type.
+// The interface between the library and a device, which has an arena, queues and kernels. The interface is private: the
+// library and its plugins come from one build and carry the same build id. The library never sees a vendor's type.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace protrain::backend {
 
-// A device's description of itself. shares_memory and shares_cores do not follow from `kind`: a GPU may compute in the
+// A device's description of itself. `kind` does not decide shares_memory and shares_cores: a GPU may compute in the
 // host's memory.
 struct DeviceInfo {
   std::string name;         // "cpu", "cuda:0"
@@ -32,7 +32,7 @@ struct DeviceInfo {
   std::string cuda_pci_bus_id;     // of a GPU of CUDA's, by which NCCL finds it: "0000:17:00.0"
 };
 
-// The numbers of an optimizer's step. The host computes them once (backend/optimizer_numbers.h).
+// The numbers that all updates of a step use. The host computes them once (backend/optimizer_numbers.h).
 struct OptimizerNumbers {
   arith::AdamW adamw = {};
   arith::Sgd sgd = {};
@@ -40,12 +40,14 @@ struct OptimizerNumbers {
 
 // Numbers that change from step to step. Kernels read them; no Program holds them.
 struct StepScalars {
-  OptimizerNumbers update = {}, earlier = {};  // for this step's updates; for updates left over from the step before
+  OptimizerNumbers update = {},
+                   earlier = {};  // for this step's updates; for updates that the step before left to this step
   double loss_scale = 1;
   std::uint64_t step = 0;  // the step's number t
   std::uint64_t seed = 0;
-  std::uint64_t micro_batch = 0;   // number of the micro-batch within the step, from 0
-  std::uint64_t first_sample = 0;  // number of its first sample within the step; random numbers depend on it
+  std::uint64_t micro_batch = 0;  // number of the micro-batch within the step, from 0
+  std::uint64_t first_sample =
+      0;  // number of the micro-batch's first sample within the step, on which random numbers depend
 };
 
 // The optimizer's settings, which no step changes.
@@ -53,7 +55,7 @@ struct Optimizer {
   enum class Kind : std::uint8_t { adamw, sgd } kind = Kind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0;
   double clip_value = 0;  // largest magnitude of a gradient's element; 0: no limit
-  // Number of arrays that the optimizer keeps for a parameter besides its weights.
+  // Returns how many arrays the optimizer keeps for a parameter besides its weights.
   int state_count() const { return kind == Kind::adamw ? 2 : (momentum != 0 ? 1 : 0); }
 };
 
@@ -61,10 +63,10 @@ struct Optimizer {
 struct UpdateRequest {
   Optimizer optimizer;
   std::vector<std::int64_t> elements;  // of each parameter, or of its part
-  // Weights are float32 or narrow. Narrow weights are the upper plane of split masters (arith/planes.h). Gradients have
-  // the weights' element type or float32.
+  // Weights are float32 or narrow. Narrow weights are the upper plane of float32 master weights (arith/planes.h).
+  // Gradients have the weights' element type or float32.
   DType weights = DType::f32, gradient = DType::f32;
-  bool earlier = false;  // the update was left over from the step before
+  bool earlier = false;  // the update belongs to the step before, which left it to this step
 };
 
 // The operands of one launch. Every pointer is aligned to kAlignment; absent operands are nullptr.
@@ -82,15 +84,15 @@ struct Copy {
   std::uint64_t bytes;
 };
 
-// A node made ready to run: its operator, attributes and types are fixed. A kernel holds no tensor.
+// A node made ready to run. Its operator, attributes and types are fixed; its operands come with each launch.
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Bytes of the arena that a launch needs besides inputs and outputs. Only use_variant changes them.
+  // Bytes of the arena that a launch needs besides inputs and outputs. Only use_variant changes this number.
   std::uint64_t scratch_bytes = 0;
 
-  // A variant is an algorithm. Variants differ in speed, scratch and rounding. Variant 0 is the device's own choice,
-  // and a new kernel uses it.
+  // A variant is one of the algorithms that can compute the kernel. Variants differ in speed, scratch and rounding. A
+  // new kernel uses variant 0, the device's own choice.
   virtual int variant_count() const { return 1; }
   virtual void use_variant(int) {}
 };
@@ -120,7 +122,7 @@ class Device {
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
   // Makes a kernel that updates weights in place. Launch: inputs = {each gradient, status[, scale]}, outputs =
   // {weights, state...} of one parameter after the other. The state of narrow weights begins with their masters' lower
-  // plane. Gradients are multiplied by the scale (float32), then cut to clip_value. The kernel does nothing if the
+  // plane. Gradients are multiplied by the scale (float32), then limited to clip_value. The kernel does nothing if the
   // status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
   // Makes a kernel that checks for NaN and infinity. Launch: inputs = scalars of `dtype`, outputs = {status[, copy]}.
@@ -129,8 +131,8 @@ class Device {
   virtual std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &words) = 0;
 
   virtual void *allocate_arena(std::uint64_t bytes) = 0;  // once per device; Code::nomem
-  // Returns memory of the device outside the arena, aligned to kAlignment. Kernels are measured in it before there is
-  // an arena. Call it outside of steps. Code::nomem if the memory is refused.
+  // Returns memory of the device outside the arena, aligned to kAlignment. Kernels are timed with operands in this
+  // memory before there is an arena. Call it outside of steps. Code::nomem if the memory is refused.
   virtual void *allocate(std::uint64_t bytes) = 0;
   virtual void release(void *memory) = 0;
   // Returns how many bytes of the device's own memory are free; 0 if the device computes in the host's memory.
@@ -139,35 +141,35 @@ class Device {
   virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;
   virtual void read(void *host, const void *device, std::uint64_t bytes) = 0;
 
-  // Pins host memory, so that copies reach it at full speed until it is unpinned. Returns how many bytes are pinned,
+  // Pins host memory. Until it is unpinned, copies to and from it run at full speed. Returns how many bytes are pinned,
   // counted from the first. Bytes that the system refuses to pin stay pageable, and copies of them are slower.
   virtual std::uint64_t pin(void *host, std::uint64_t bytes);
   virtual void unpin(void *host);
 
-  // Calls issue(argument) on the thread where launches are cheapest, then waits for all queues. `issue` appends the
-  // work of a step. On the CPU the thread is the team's first member, so no launch passes between threads. Exceptions
-  // come out here.
+  // Calls issue(argument), which appends the work of a step, and then waits for all queues. The device chooses the
+  // thread on which launches are cheapest. On the CPU this is the team's first member, so no launch passes between
+  // threads. Exceptions come out here.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
-  // Both append work to a queue. Call them inside run_step, on the thread that issues. The work of one queue runs in
-  // order.
+  // Both append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
   virtual void copy(Queue queue, const Copy &copy) = 0;
-  // Both work at the same time as the device's queues, and are complete on return. Call them on any thread but the one
-  // that issues a step; only one thread at a time may launch. The operands of a launch lie in host memory. Only updates
-  // are launched this way: their bits do not depend on who computes them.
+  // Both are complete on return, and may run while the device's queues work. Call them on any thread but the one that
+  // issues a step; only one thread at a time may launch. The operands of a launch lie in host memory. Only updates are
+  // launched this way, because their bits are the same on host and device.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 
   // Makes events 0 to count - 1. Call it outside of steps. Only asynchronous devices have events. An event that was
   // never recorded counts as completed.
   virtual void reserve_events(std::size_t count);
-  // Records the event in the queue: it completes once all work that the queue holds now is done.
+  // Records the event in the queue. The event completes once all work that the queue holds now is done.
   virtual void record(Queue queue, std::size_t event);
-  // Makes all work that is appended to the queue from now on wait for the event, as it was last recorded.
+  // Makes all work that is appended to the queue from now on wait until the event has completed. The event's last
+  // record() counts.
   virtual void wait(Queue queue, std::size_t event);
   // Makes the calling thread wait for the event; any thread may call it. Errors of work appended earlier come out here.
   virtual void wait_here(std::size_t event);
-  // Returns the nanoseconds from the begin of the last run_step, or of the last replay of a timed recording, to the
+  // Returns the nanoseconds from the beginning of the last run_step, or of the last replay of a timed recording, to the
   // event.
   virtual std::int64_t event_ns(std::size_t event);
 
@@ -188,7 +190,7 @@ std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32 =
 // process a GPU of its own, cuda:0, cuda:1 and so on, as far as there are enough; then it begins again with the first.
 // Any other name stands for itself. Code::device if there is no GPU, Code::unsupported if the plugin cannot be loaded.
 std::string device_of_process(const std::string &device, int process);
-// Returns the names of all devices, as a glob: "cpu|cuda|cuda:*".
+// Returns a glob that matches the names of all devices: "cpu|cuda|cuda:*".
 std::string_view device_names();
 
 }  // namespace protrain::backend

@@ -1,4 +1,5 @@
-// The backends that are linked into the library. Each defines `open` in a namespace of its own; registry.cpp calls it.
+// The backends that are linked into the library. Each defines `open` in a namespace of its own, and registry.cpp calls
+// it.
 #pragma once
 
 #include <memory>

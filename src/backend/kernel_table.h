@@ -1,9 +1,10 @@
-// The operators that every backend has kernels for, each with the factory that makes them: FAMILY(factory,
-// operators...). A backend declares its factories from this table in its kernel.h, and looks them up in its kernels.cpp
-// or kernels.cu. A file that defines factories has the same name in every backend.
+// The operators that have kernels, with the factories that make the kernels: FAMILY(factory, operators...). A backend
+// declares these factories in its kernel.h, and looks them up in its kernels.cpp or kernels.cu. A file that defines
+// factories has the same name in every backend.
 #pragma once
 
-// Given to PROTRAIN_KERNELS in the body of a function, returns the factory of the operator that is called `op`.
+// PROTRAIN_KERNELS(PROTRAIN_RETURN_FACTORY) in the body of a function returns the factory of the operator with the name
+// `op`.
 #define PROTRAIN_RETURN_FACTORY(MAKE, ...) \
   if (one_of(op, {__VA_ARGS__})) return MAKE;
 

@@ -1,4 +1,4 @@
-// The numbers of an optimizer's step. The host computes them once, in double, for every device.
+// The numbers that all updates of a step use. The host computes them once, in double, for every device.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace protrain::backend {
 
-// Returns the numbers of step t. The first step is 1.
+// Returns the numbers of step t. The first step is t = 1.
 inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double t) {
   return {
       .adamw = {static_cast<float>(1 - learning_rate * o.weight_decay), static_cast<float>(o.beta1),

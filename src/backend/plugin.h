@@ -1,5 +1,5 @@
-// The functions that a backend's plugin exports beside its build id, under C names. They do not throw. Everything else
-// goes through Device.
+// The functions that a backend's plugin exports under C names, besides the one that returns its build id. They do not
+// throw. Everything else goes through Device.
 #pragma once
 
 #include "backend/backend.h"

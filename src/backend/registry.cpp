@@ -1,5 +1,5 @@
-// The registry of backends. The CPU's is linked in. Every other one is a plugin that is loaded when one of its devices
-// is asked for, so that the library needs no vendor's files.
+// The registry of backends. The CPU's backend is linked in. Every other backend is a plugin, loaded when one of its
+// devices is asked for, so that the library needs no vendor's files.
 #include <algorithm>
 #include <iterator>
 

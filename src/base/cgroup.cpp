@@ -15,8 +15,8 @@ namespace protrain::cgroup {
 
 namespace {
 // Calls visit(folder) for this process's group in the hierarchy of `controller` ("" means v2) and for every group above
-// it. Inside a container the folders may exist only on the host; then the root of the mount is the only one that
-// exists.
+// it. Inside a container most of these folders may be missing, because they exist only on the host. The root of the
+// mount then stands for all of them.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
   for (const std::string &line :

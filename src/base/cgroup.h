@@ -12,16 +12,18 @@ namespace protrain::cgroup {
 
 inline constexpr std::uint64_t kUnlimited = UINT64_MAX;
 
-// Bytes still free below the tightest memory limit (v1 or v2). File cache that can be dropped counts as free.
+// Returns the bytes that are still free below the tightest memory limit (v1 or v2). File cache that can be dropped
+// counts as free.
 std::uint64_t free_memory(const std::string &root = "");
-// The tightest processor quota, in processors, rounded up; 0 means no quota.
+// Returns the tightest processor quota, in processors, rounded up; 0 means no quota.
 int processor_quota(const std::string &root = "");
 
-// The number in the line "key number ..." of a file such as meminfo. An empty key reads a file that is one number.
+// Returns the number in the line "key number ..." of a file such as meminfo. With an empty key the file is a single
+// number.
 std::optional<std::uint64_t> number_in(const std::string &path, const std::string &key = "");
 
-// The whole text of a file of /proc or /sys, or "" where the system refuses it. A stream would mistake a lack of
-// memory for the end of the file.
+// Returns the whole text of a file of /proc or /sys, or "" where the system refuses it. It does not use std::ifstream,
+// which mistakes a lack of memory for the end of the file.
 std::string text_of(const std::string &path);
 std::vector<std::string> words_of(std::string_view text);  // the words between spaces, tabs and newlines
 

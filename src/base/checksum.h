@@ -12,7 +12,7 @@ namespace protrain {
 
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-// A 128-bit checksum, as 32 hex digits, of bytes that arrive in parts.
+// Computes the 128-bit checksum of bytes that arrive in parts. The result is 32 hex digits.
 class Digest {
  public:
   Digest();

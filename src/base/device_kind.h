@@ -1,4 +1,5 @@
-// The kinds of devices. A backend names its device's kind, and a description of a machine names that of its device.
+// The kinds of devices. A backend states the kind of its device, and a description of a machine states the kind of that
+// machine's device.
 #pragma once
 
 #include <cstdint>

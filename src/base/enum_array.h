@@ -10,8 +10,8 @@
 
 namespace protrain {
 
-// Aggregate, so that it can be written down as a list: EnumArray<Tier, 3, int>{1, 2, 3}. The enum's values are
-// 0 .. Count - 1.
+// EnumArray is an aggregate, so it can be initialized with a list: EnumArray<Tier, 3, int>{1, 2, 3}. The enum has Count
+// values, counted from 0.
 template <typename Enum, std::size_t Count, typename T>
 struct EnumArray {
   std::array<T, Count> values;
@@ -28,7 +28,7 @@ struct EnumArray {
   bool operator==(const EnumArray &) const = default;
 };
 
-// Returns the enum's value that is called `name`, or nothing. `names` holds the names of all values, in order.
+// Returns the enum value with this name, or nothing. `names` holds the names of all values, in order.
 template <typename Enum, typename Names>
 std::optional<Enum> value_named(std::string_view name, const Names &names) {
   const auto found = std::ranges::find(names, name);
@@ -36,7 +36,7 @@ std::optional<Enum> value_named(std::string_view name, const Names &names) {
   return static_cast<Enum>(found - std::begin(names));
 }
 
-// The values of an enum that is counted from 0, in order.
+// Returns all values of an enum, in order. The enum's values count from 0.
 template <typename Enum, std::size_t Count>
 constexpr std::array<Enum, Count> all_values() {
   std::array<Enum, Count> all{};

@@ -1,6 +1,5 @@
-// The one exception type of the library and the two ways to throw it.
-// Any code may throw. The C functions of protrain.cpp, the start functions of threads and the functions that a plugin
-// exports catch every exception.
+// The library's only exception type, and the two functions that throw it. Any code may throw. The C functions of
+// protrain.cpp, the start functions of threads and the functions that a plugin exports catch every exception.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +11,7 @@
 
 namespace protrain {
 
-// Same numbers as protrain_code in protrain.h (checked in protrain.cpp).
+// The numbers are those of protrain_code in protrain.h (checked in protrain.cpp).
 enum class Code : int {
   ok = 0,
   arg = 1,           // an argument or option is wrong
@@ -24,7 +23,7 @@ enum class Code : int {
   io = 7,            // the system refused a file operation
   nospc = 8,         // no space left where a file should grow
   format = 9,        // malformed bytes
-  limit = 10,        // over a stated cap
+  limit = 10,        // over a stated limit
   shape = 11,        // shapes do not fit together
   type = 12,         // element types do not fit together
   graph = 13,        // the graph is not a legal one
@@ -41,8 +40,8 @@ enum class Code : int {
   cancelled = 24,    // protrain_session_cancel was called
 };
 
-// Facts about the state that training goes on from. The code that throws states them; session/aftermath.h alone decides
-// what they mean for a session.
+// Facts about the state from which training would go on. The code that throws states them. Only session/aftermath.h
+// decides what they mean for a session.
 struct Facts {
   bool sums_touched = false;   // part of a batch is in a step's sums of gradients
   bool state_touched = false;  // some parameters took the step, others did not

@@ -1,4 +1,4 @@
-// Reading and writing files. Each system call has a small function of its own, so that none is made in passing.
+// Reads and writes files. System calls go through the sys_ functions below, which set the flags that every call needs.
 #include "base/files.h"
 
 #include <dirent.h>
@@ -94,7 +94,7 @@ bool on_disk(int descriptor) {
          kKernelText.end();
 }
 
-// O_NONBLOCK: a FIFO may have replaced the file since we looked at it, and opening it must not block.
+// O_NONBLOCK, because a FIFO may have replaced the file after it was checked, and opening a FIFO must not block.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
 FileIdentity identity(const struct stat &found) {
@@ -259,7 +259,7 @@ FileWriter::FileWriter(const std::string &path) : path_(path) {
     temporary_ =
         fmt::format("{}/{}{}-{}{}", directory_of(path), unfinished_stem(path), ::getpid(), serial++, kUnfinished);
     descriptor_ = sys_open(AT_FDCWD, temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    // EEXIST: a killed process with the same id left a file of this name.
+    // EEXIST means that a killed process with the same id left a file of this name.
     if (descriptor_ < 0 && errno != EEXIST) refuse(path_, "create it", errno);
     if (descriptor_ >= 0 && claim(descriptor_)) return;
     if (descriptor_ >= 0) sys_close(std::exchange(descriptor_, -1));
@@ -342,8 +342,8 @@ void sync_directory(const std::string &path) {
 
 void rename_directory(const std::string &from, const std::string &to) {
   if (sys_rename_to_free(from.c_str(), to.c_str()) == 0) return;
-  // EINVAL, ENOSYS: the file system cannot rename to free names only. rename() replaces a directory only if it is
-  // empty.
+  // EINVAL and ENOSYS mean that this file system has no rename that fails if the name is taken. Then rename() is used,
+  // which replaces a directory only if it is empty.
   if (errno != EINVAL && errno != ENOSYS) refuse(to, "rename a directory to it", errno);
   if (sys_rename(from.c_str(), to.c_str()) != 0) refuse(to, "rename a directory to it", errno);
 }

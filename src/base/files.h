@@ -1,6 +1,6 @@
-// Files: the one layer through which the library reads and writes the file system. Every failure is an Error
-// with the system's text. Nothing here blocks on a FIFO, opens a device or maps memory (a mapped file that
-// shrinks kills the process).
+// Files: the layer through which the library reads and writes the file system. Only the spill file and the reader of
+// /proc have system calls of their own. Every failure is an Error with the system's text. Nothing here blocks on a
+// FIFO, opens a device or maps memory (a mapped file that shrinks kills the process).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace protrain {
 
-// Identifies the file that a path led to, whatever its name.
+// Identifies a file independently of its name.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -29,7 +29,7 @@ class File {
   // Opens `relative` under `root`. Follows no link below `root`, so a change made meanwhile cannot lead outside.
   // Code::path for links and anything but a regular file, Code::io where the system refuses.
   static File open_beneath(const std::string &root, const std::string &relative);
-  // Bytes that are in no file; `name` stands for a path in errors.
+  // Makes a File of bytes in memory. `name` stands for a path in errors.
   static File in_memory(std::string name, std::shared_ptr<const std::vector<std::byte>> bytes);
 
   File(File &&other) noexcept;
@@ -98,13 +98,13 @@ bool create_directory(const std::string &path);
 
 void sync_directory(const std::string &path);
 
-// Moves a directory to a name that must be free. Syncs nothing.
+// Renames a directory. The new name must be free. Syncs nothing.
 void rename_directory(const std::string &from, const std::string &to);
 
 // Swaps two names atomically and syncs nothing. Returns false, with nothing changed, if the file system cannot do it.
 bool exchange_names(const std::string &a, const std::string &b);
 
-// Removes a directory and the files in it, but no subdirectory and nothing behind a link. Returns false if something
+// Removes a directory and the files in it. Removes no subdirectory, and follows no link. Returns false if something
 // could not be removed. Allocates no memory, so it can clean up when memory is short.
 bool remove_directory(const std::string &path) noexcept;
 
@@ -122,7 +122,8 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
-// Bytes that this process may still write to the file system of a directory. Code::path where it is not a directory.
+// Returns how many bytes this process may still write to the file system of a directory. Code::path where it is not a
+// directory.
 std::uint64_t free_space(const std::string &path);
 
 // The next two functions work on the text of a path and touch no file.
@@ -131,7 +132,7 @@ std::string base_name(const std::string &path);
 
 // Returns `path` with all links resolved, or nothing if it leads nowhere (missing, dangling, a loop).
 std::optional<std::string> real_path(const std::string &path);
-// Returns nothing if there is no file at `path`. Code::io if the system does not say.
+// Returns the identity of the file at `path`, or nothing if there is none. Code::io if the system does not say.
 std::optional<FileIdentity> identity_of(const std::string &path);
 
 }  // namespace protrain

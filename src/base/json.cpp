@@ -45,7 +45,7 @@ class Reader {
 
  private:
   struct OpenContainer {
-    Json *value;  // stays valid: nothing is added to its parent while it is open
+    Json *value;  // the address stays valid, because nothing is added to the parent while this container is open
     std::string key;
   };
 

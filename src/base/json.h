@@ -1,5 +1,5 @@
-// JSON values, read and written. Destroying one allocates nothing. nlohmann's destructor allocates and would end the
-// process when memory is short. So nlohmann's library only parses text and writes single values here.
+// JSON values, read and written. Destroying a value allocates nothing. The destructor of nlohmann's values allocates,
+// and ends the process when memory is short. So nlohmann's library only parses text and writes single values here.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ class Json {
   using Object = std::vector<Member>;  // in the order of the text
 
   Json() = default;  // null
-  // The special members are compiled once, because they are large and every value needs them.
+  // Copy, move and destructor are compiled once, because they are large and every value needs them.
   Json(const Json &);
   Json(Json &&) noexcept;
   Json &operator=(const Json &);

@@ -34,7 +34,8 @@ MemoryBlock::MemoryBlock(std::uint64_t bytes, const std::string &subject) : byte
     fail(Code::nomem, subject, "the system refused {} bytes ({}); {} are available", bytes, std::strerror(ENOMEM),
          available_memory());
   data_ = static_cast<std::byte *>(at);
-  // Huge pages: large tensors on small pages spend their time in TLB misses. A refusal does no harm.
+  // Asks for huge pages, because work on large tensors in small pages loses much time to TLB misses. A refusal does no
+  // harm.
   if (bytes >= 2 * kHugePage) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
@@ -57,7 +58,7 @@ void populate(std::byte *memory, std::uint64_t bytes) {
 void require_mappable(std::uint64_t bytes, const std::string &subject) { const MemoryBlock taken(bytes, subject); }
 
 void require_heap(std::size_t bytes, const std::string &subject) {
-  // The volatile pointer keeps the compiler from dropping a malloc whose block is freed unused.
+  // The volatile pointer keeps the compiler from removing a malloc whose block is freed unused.
   static void *(*volatile const take)(std::size_t) = &std::malloc;
   void *const taken = take(bytes);
   require(taken != nullptr, Code::nomem, subject, "the system refused {} bytes", bytes);
@@ -69,7 +70,7 @@ std::uint64_t available_memory(const std::string &root) {
   std::uint64_t least = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
   if (const auto kib = cgroup::number_in(root + "/proc/meminfo", "MemAvailable:")) least = std::min(least, *kib * 1024);
   least = std::min(least, cgroup::free_memory(root));
-  // statm counts pages: size resident shared text lib data dt.
+  // The file statm holds these numbers, in pages: size resident shared text lib data dt.
   const std::vector<std::string> statm = cgroup::words_of(cgroup::text_of(root + "/proc/self/statm"));
   const auto pages = [&](std::size_t i) {
     return i < statm.size() ? static_cast<std::uint64_t>(parse_integer(statm[i]).value_or(0)) : 0;

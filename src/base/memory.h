@@ -1,4 +1,4 @@
-// Large memory: blocks taken from the system at their exact size, and how much is available.
+// Large blocks of memory, taken directly from the system, and how much memory is available.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +35,15 @@ class MemoryBlock {
 // each with a part of the memory, finish sooner than one.
 void populate(std::byte *memory, std::uint64_t bytes);
 
-// Both allocate `bytes` bytes and free them at once: require_mappable() from the system, require_heap() with malloc.
-// Code::nomem if the bytes are refused. Call them before functions of a library that does not check its allocations.
-// The library then gets the memory, unless another thread takes it first.
+// Both allocate `bytes` bytes and free them at once: require_mappable() with mmap, require_heap() with malloc.
+// Code::nomem if the bytes are refused. Call them before a call into another library that does not check its own
+// allocations. That library then gets the memory, unless another thread takes it first.
 void require_mappable(std::uint64_t bytes, const std::string &subject);
 void require_heap(std::size_t bytes, const std::string &subject);
 
-// Bytes this process may still take: the least of the machine's available memory, what the control groups leave, and
-// what RLIMIT_AS and RLIMIT_DATA leave. `root` is the directory above /proc and /sys: "" except in tests.
+// Returns how many bytes this process may still take: the least of the machine's available memory, what the control
+// groups leave, and what RLIMIT_AS and RLIMIT_DATA leave. `root` is the directory above /proc and /sys: "" except in
+// tests.
 std::uint64_t available_memory(const std::string &root = "");
 
 }  // namespace protrain

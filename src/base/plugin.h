@@ -1,5 +1,5 @@
-// A plugin is a part of the library in a file of its own, which is loaded when it is asked for. So the library itself
-// needs nobody's driver, network or launcher.
+// A plugin is a part of the library in a file of its own, which is loaded when an option asks for it. So the library
+// itself runs without CUDA's driver, without MPI and without Gloo.
 #pragma once
 
 #include <string_view>
@@ -13,17 +13,17 @@ inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 
 class Plugin {
  public:
-  // Loads the file, or finds it loaded. Looks beside this library first, because files that are installed together
-  // belong together, and then where the system looks. A plugin is never closed, because its exceptions and its code may
-  // still be in use. After a failure the next call tries again.
-  //   file     libprotrain_cuda.so, say
+  // Loads the file, unless it is loaded already. Looks in this library's folder first, because files that are installed
+  // together belong together, and then where the system looks for libraries. A plugin is never closed, because its
+  // exceptions and its code may still be in use. After a failure the next call tries again.
+  //   file     the plugin's file, such as libprotrain_cuda.so
   //   vendor   what the plugin is for, in errors: "CUDA"
   //   subject  the option that asked for it, in errors
   //   build_id the id that the plugin must have
   // Code::unsupported if the file cannot be loaded, Code::version if it is no plugin or comes from another build.
   static Plugin load(const char *file, std::string_view vendor, std::string_view subject, std::string_view build_id);
 
-  // The exported function of this name. Code::version if there is none.
+  // Returns the exported function of this name. Code::version if there is none.
   template <typename Function>
   Function *function(const char *name) const {
     return reinterpret_cast<Function *>(find(name));

@@ -11,7 +11,7 @@ namespace protrain {
 
 using Shape = std::vector<std::int64_t>;  // every dim >= 0
 
-// Return a * b and a + b for sizes. Code::limit on overflow.
+// Return a * b and a + b. Code::limit on overflow.
 std::uint64_t checked_multiply(std::uint64_t a, std::uint64_t b);
 std::uint64_t checked_add(std::uint64_t a, std::uint64_t b);
 

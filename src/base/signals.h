@@ -1,4 +1,4 @@
-// Signals belong to the host program's threads, not to the library's.
+// Keeps signals away from the library's threads. They belong to the threads of the host program.
 #pragma once
 
 #include <pthread.h>

@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t kPart = 1 << 20;  // bytes of a transfer per request
 constexpr unsigned kDepth = 8;            // requests in flight
 
-// The system calls, in which tests inject faults.
+// The system calls. Tests make each of them fail.
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
 int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
@@ -62,8 +62,8 @@ struct SpillFile::Ring {
     if (made) io_uring_queue_exit(&ring);
   }
 
-  // Moves up to kDepth parts at once and sets `moved` to the bytes of each. Returns false if the ring did not accept
-  // all parts; then it cannot be used again. Accepted requests are finished in either case.
+  // Moves up to kDepth parts at once, and sets `moved` to the bytes that were moved of each part. Returns false if the
+  // ring did not accept all parts; the ring cannot be used again then. On return all accepted requests are finished.
   bool move(int descriptor, std::uint64_t offset, std::span<std::byte> memory, bool writes,
             std::array<std::uint64_t, kDepth> &moved) {
     int prepared = 0;
@@ -181,8 +181,8 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uin
   }
 }
 
-// Moves as many parts at a time as the ring holds and waits for all of them. If a request moved only some of its bytes,
-// the rest is moved again without the ring; an error is reported there.
+// Moves as many parts at a time as the ring holds, and waits for all of them. If a request failed or moved only some of
+// its bytes, transfer_plain() moves the rest and reports an error if there is one.
 void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
   for (std::uint64_t begun = 0; begun < bytes && ring_;) {
     std::array<std::uint64_t, kDepth> moved{};

@@ -1,6 +1,6 @@
-// Spill file: disk space for data that does not fit in memory, for the life of the process. It has no name, so nothing
-// is left behind however the process ends. Its whole size is allocated when it is created. Reads are checked against
-// the checksum of the write.
+// Spill file: disk space for data that does not fit in memory. The file has no name, so nothing is left behind however
+// the process ends. Its whole size is allocated when it is created. Each read is checked against the checksum of the
+// last write.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ class SpillFile {
   SpillFile &operator=(const SpillFile &) = delete;
   ~SpillFile();
 
-  // Announces a region, which is written and read as a whole and starts at a multiple of kDiskAlignment. Regions in use
-  // at the same time do not overlap. The first write of an undeclared region declares it, and so allocates a few bytes;
-  // no other read or write allocates.
+  // Declares a region. A region is written and read as a whole, and starts at a multiple of kDiskAlignment. Regions in
+  // use at the same time do not overlap. The first write of an undeclared region declares it, and so allocates a few
+  // bytes; no other read or write allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // Both move one whole region. Only one of them may run at a time. Memory at a multiple of kDiskAlignment needs no
-  // copy on the way to the disk. Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has
-  // changed since.
+  // Both move one whole region. Only one of them may run at a time. Data whose address is a multiple of kDiskAlignment
+  // needs no copy on the way to the disk or back. Code::io, Code::nospc. read(): Code::corrupt if the region was not
+  // written or has changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 
@@ -48,8 +48,8 @@ class SpillFile {
 
   void open(const std::string &directory, std::uint64_t bytes);
   Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
-  // All three copy from `memory` to the file if `writes`, else from the file to `memory`. Offsets and sizes are
-  // multiples of kDiskAlignment.
+  // All three copy `bytes` bytes: from `memory` to the file if `writes`, else from the file to `memory`. Offsets and
+  // sizes are multiples of kDiskAlignment.
   void transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
   void transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
   void transfer_plain(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);

@@ -1,4 +1,4 @@
-// Text in and out: parsing without a locale, and escaping text from files.
+// Parses text without a locale, and escapes text from files.
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Bytes of the UTF-8 character at the front of `text`; 0 if it is invalid (overlong forms and surrogates are).
+// Returns the bytes of the UTF-8 character at the front of `text`; 0 if it is invalid. Overlong forms and surrogates
+// are invalid.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -135,7 +136,7 @@ bool one_of(std::string_view word, std::initializer_list<std::string_view> words
 
 bool glob_match(std::string_view pattern, std::string_view text) {
   constexpr std::size_t kNone = std::string_view::npos;
-  std::size_t p = 0, t = 0, star = kNone, retry = 0;  // retry: where the last star's match ends for now
+  std::size_t p = 0, t = 0, star = kNone, retry = 0;  // retry: the end of what the last star matches so far
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

@@ -1,4 +1,4 @@
-// Text: numbers and sizes without a locale, nearest words, globs, and making foreign text safe to print.
+// Text: numbers and sizes without a locale, nearest words, globs, and escapes that make text from files safe to print.
 #pragma once
 
 #include <cstddef>
@@ -11,36 +11,41 @@
 
 namespace protrain {
 
-// The whole of `text` as a number, or nothing. No locale, no leading '+' or spaces; reals must be finite.
+// Return the number that the whole of `text` spells, or nothing. They use no locale, and accept no leading '+' or
+// spaces. A real must be finite.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_real(std::string_view text);
 
-// "20GiB", "1.5 GB", "4096": KB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB of 1024. Fractions round down.
+// Returns the bytes that a text such as "20GiB", "1.5 GB" or "4096" spells, or nothing. KB, MB, GB and TB are powers of
+// 1000; KiB, MiB, GiB and TiB are powers of 1024. Fractions of a byte are dropped.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 std::string bytes_text(std::uint64_t bytes);  // "1.50 GiB", for people
 
-// "0.001": the shortest decimal that reads back as the same number.
+// Returns the shortest decimal that reads back as the same number, such as "0.001".
 std::string real_text(double value);
 
 std::vector<std::string> split(std::string_view text, char separator);  // "" gives {""}
 
-// The candidate with the least edit distance; "" if none is closer than half the word.
+// Returns the candidate with the least edit distance to `word`. Returns "" if this distance is more than half the
+// word's length (more than 1 for words of one letter).
 std::string nearest_word(std::string_view word, const std::vector<std::string_view> &candidates);
 
 bool one_of(std::string_view word, std::initializer_list<std::string_view> words);
 
-// `*` matches any run of characters, `?` any one; every other character, '.' and '/' included, matches itself.
+// In a pattern `*` matches any run of characters, and `?` any single character. Every other character matches itself,
+// even '.' and '/'.
 bool glob_match(std::string_view pattern, std::string_view text);
 bool any_glob(std::string_view patterns, std::string_view text);  // several patterns separated by '|'
 
-// The 64-bit FNV-1a hash, the same on every machine. `state` continues from the hash of earlier text.
+// Returns the 64-bit FNV-1a hash, which is the same on every machine. To hash a text in parts, pass the hash of the
+// earlier parts as `state`.
 std::uint64_t fnv1a(std::string_view text, std::uint64_t state = 0xCBF29CE484222325u);
 
 // Escapes text to stand between the quotes of a JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string json_escape(std::string_view text);
 
-// Makes foreign text safe for a message. Control characters, terminal escapes and bytes that are not UTF-8 become \xHH.
-// Text beyond `limit` bytes is cut and marked with "...".
+// Makes text from a file safe for a message. Control characters, terminal escapes and bytes that are not UTF-8 become
+// \xHH. Text beyond `limit` bytes is cut and marked with "...".
 std::string printable(std::string_view text, std::size_t limit = 200);
 
 }  // namespace protrain

@@ -70,14 +70,14 @@ struct Team::State {
   int started = 0;
   std::atomic<bool> stopping = false;
 
-  // enter(): the caller advances `asked`, member 0 answers on `answered`.
+  // For enter(): the caller advances `asked`, and member 0 advances `answered` when it is done.
   std::atomic<std::uint32_t> asked = 0, answered = 0;
   void (*issue)(void *) = nullptr;
   void *issue_argument = nullptr;
   std::exception_ptr issue_error;
 
-  // run(): member 0 advances `begun`; the last other member to finish advances `ended`. They lie on separate cache
-  // lines, so that writes to one do not disturb threads spinning on the other.
+  // For run(): member 0 advances `begun`; the last of the other members to finish advances `ended`. The two counters
+  // lie on separate cache lines, so that writes to one do not disturb threads spinning on the other.
   alignas(64) std::atomic<std::uint32_t> begun = 0;
   void (*work)(void *, Member &) = nullptr;
   void *work_argument = nullptr;

@@ -1,5 +1,5 @@
-// Team: a fixed set of named threads that run one function at a time, together. All threads belong to the team; the
-// caller of enter() only waits. Between steps all of them sleep.
+// Team: a fixed set of named threads that all run the same function at the same time. The caller of enter() is none of
+// them and only waits. Between calls of enter() the team's threads sleep.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace protrain {
 
 class Team;
 
-// One thread's place in a run.
+// One thread of a team, as the function that it runs sees it.
 class Member {
  public:
   Member(int index_, int size_, Team *team) : index(index_), size(size_), team_(team) {}
 
-  // Waits until every member of the run is here. Throws (do not catch it) when another member's work threw,
-  // so that a run always ends.
+  // Waits until every member of the run has called it. If another member's work threw, it throws too, so that the run
+  // ends; do not catch this exception.
   void barrier();
 
   const int index;  // 0 .. size - 1
@@ -48,14 +48,14 @@ class Team {
 
   int size() const;
 
-  // Runs issue(argument) on member 0 and returns when `issue` is done; its exception comes out here. Only one thread
-  // may call enter() at a time. On member 0 itself, inside another enter(), it just calls issue(argument).
+  // Runs issue(argument) on member 0 and returns when it is done. An exception of `issue` comes out here. Only one
+  // thread may call enter() at a time. Called on member 0, inside another enter(), it simply calls issue(argument).
   void enter(void (*issue)(void *), void *argument);
   // Runs work(argument, member) on every member and returns when all are done; call it inside enter(). If members
   // throw, the exception of the lowest one comes out here.
   void run(void (*work)(void *, Member &), void *argument);
 
-  // Both do the same with any callable, which is taken by reference.
+  // The next two do the same with any callable, which they take by reference.
   template <typename Issue>
   void enter(Issue &&issue) {
     enter([](void *self) { (*static_cast<std::remove_reference_t<Issue> *>(self))(); }, &issue);

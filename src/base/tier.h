@@ -1,4 +1,4 @@
-// The three memories that state and activations rest in.
+// The three places that hold state and activations: device memory, host memory and disk.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ using PerTier = EnumArray<Tier, 3, T>;
 inline constexpr auto kTiers = all_values<Tier, 3>();
 inline constexpr PerTier<const char *> kTierNames = {"device", "host", "disk"};
 
-// In bytes. Data that moves between memory and disk is aligned to this on both sides, so that it
-// can bypass the page cache.
+// The alignment of data that moves between memory and disk, in bytes. Both its address and its place in the file are
+// multiples of this, so that the move can bypass the page cache.
 inline constexpr std::size_t kDiskAlignment = 4096;
 
 }  // namespace protrain

@@ -1,5 +1,5 @@
 // A std::variant that can be copied when memory is short. If an alternative's constructor throws inside a std::variant,
-// g++ 12 destroys an alternative that never existed. Here the alternative is constructed outside and moved in.
+// g++ 12 destroys an alternative that never existed. This class constructs the alternative outside and moves it in.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// The activations that Gated may name.
+// The activations that the operator Gated may use.
 #pragma once
 
 #include "arith/unary.h"
@@ -7,7 +7,7 @@
 
 namespace protrain::backend {
 
-// Calls make(F{}) with the function of arith that the node's attributes name.
+// Calls make(F{}), where F is the activation in arith/unary.h that the node's attributes name.
 template <typename Make>
 auto by_activation(const KernelRequest &request, Make make) {
   const std::string name = request.node.attributes.text("activation", "");

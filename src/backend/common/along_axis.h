@@ -1,5 +1,5 @@
-// CumSum, ArgMax, ArgMin and TopK on one line along the node's axis. Each backend divides the lines among threads in
-// its own way.
+// The arithmetic of CumSum, ArgMax, ArgMin and TopK on one line along the node's axis. Each backend divides the lines
+// among its threads.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ struct TopKLine {
         k(request.node.attributes.integer("k", 0)),
         largest(request.node.attributes.integer("largest", 1) != 0) {}
 
-  // Returns true if element a of the line at x comes before element b. Of equal elements the one with the lower index
-  // comes first.
+  // Returns true if element a of the line at x comes before element b. If the two are equal, the lower index comes
+  // first.
   template <typename T>
   PROTRAIN_HD bool precedes(const T *x, std::int64_t a, std::int64_t b) const {
     const auto left = arith::operand(x[a * lines.inner]), right = arith::operand(x[b * lines.inner]);

@@ -10,7 +10,7 @@
 namespace protrain::backend {
 
 struct AttentionShape {
-  // `first` is the index of q among the inputs; k and v follow q. `bias` is the index of the bias.
+  // `first` is the index of q among the inputs; k and v follow q. `bias` is the bias's index among the inputs.
   AttentionShape(const KernelRequest &request, std::size_t first, std::size_t bias);
 
   // Returns the range of keys that at least one query of [first_query, end_query) sees.

@@ -1,4 +1,4 @@
-// Views of a tensor for kernels that work along one axis, or along several.
+// Views of a tensor for kernels that work along one axis or several axes.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace protrain::backend {
 
-// The lines along the node's axis. Merging the axes before it and those after it makes any shape (outer, length,
-// inner). There are outer * inner lines, and neighbouring elements of a line are `inner` apart.
+// The lines along the node's axis. All axes before it are merged into one, and so are all axes after it, so that every
+// shape becomes (outer, length, inner). There are outer * inner lines. Neighbouring elements of a line are `inner`
+// apart.
 struct AxisLines {
   AxisLines(const KernelRequest &request, const Shape &shape, std::int64_t default_axis) {
     const std::size_t axis =
@@ -23,7 +24,7 @@ struct AxisLines {
     inner = element_count({at + 1, shape.end()});
     count = length == 0 ? 0 : outer * inner;
   }
-  // Returns the position of a line's first element, in an array that is `of_length` long along the axis.
+  // Returns the position of a line's first element in an array (outer, of_length, inner).
   PROTRAIN_HD std::int64_t begin(std::int64_t line, std::int64_t of_length) const {
     return line / inner * of_length * inner + line % inner;
   }
@@ -33,8 +34,8 @@ struct AxisLines {
   std::int64_t count;  // number of lines; 0 if a line has no elements
 };
 
-// The lines along the node's axis that GatherElements and its gradient walk. Each line of the indices belongs to a line
-// of the indexed tensor. Along the other axes the indices may be shorter than the tensor.
+// The lines along the node's axis that GatherElements and its gradient walk. Each line of the indices belongs to one
+// line of the indexed tensor. Along the other axes the index tensor may be shorter than the indexed tensor.
 struct IndexedLines {
   IndexedLines(const KernelRequest &request, const Shape &tensor) {
     const Shape &indices = request.inputs.at(1).shape;
@@ -52,10 +53,10 @@ struct IndexedLines {
     begins = merged(all, subject(request));
   }
 
-  Layout<2> begins;                   // from one line's begin to the next: in the indices, in the tensor
-  std::int64_t count;                 // number of lines; 0 if a line has no indices
-  std::int64_t length;                // indices in a line
-  std::int64_t extent;                // length of the tensor along the axis
+  Layout<2> begins;     // from the beginning of one line to that of the next: in the indices, in the tensor
+  std::int64_t count;   // number of lines; 0 if a line has no indices
+  std::int64_t length;  // indices in a line
+  std::int64_t extent;  // length of the tensor along the axis
   std::int64_t index_stride, stride;  // from one element of a line to the next: in the indices, in the tensor
 };
 

@@ -12,7 +12,8 @@ namespace protrain::backend {
 class HostUpdate {
  public:
   virtual ~HostUpdate() = default;
-  // Updates this member's share and waits for nobody. `launch` has the operands described at Device::compile_update.
+  // Updates this member's share of the arrays, without waiting for other members. `launch` has the operands described
+  // at Device::compile_update.
   virtual void run(const Member &member, const Launch &launch) const = 0;
 };
 

@@ -1,5 +1,5 @@
-// Walks: visits of the elements of several operands together. The operands have the same dims, and each has strides of
-// its own. Broadcasting, slicing, transposing and batches of products are all such walks.
+// Walks: the order in which a kernel visits the elements of several operands together. The operands have the same dims,
+// and each has strides of its own. Broadcasting, slicing, transposing and batches of products are all such walks.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ struct Layout {
   std::int64_t inner_stride(std::size_t operand) const { return strides[operand].back(); }
 };
 
-// Returns the same walk with as few dims as possible, but at least one. Dims of 1 are dropped. Two neighbouring dims
-// become one if every operand can walk both with one stride.
+// Returns the same walk with as few dims as possible, but at least one. Dims of size 1 are dropped. Two neighbouring
+// dims become one if every operand can walk both with a single stride.
 template <std::size_t N>
 Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   Layout<N> out;
@@ -53,9 +53,10 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// Returns how many neighbours along the innermost dim can be loaded as one pack: `most` or a smaller power of two.
-// `most` is a power of two. In every operand the elements of a pack are contiguous and begin at a multiple of the
-// pack's size, or they are one element that repeats.
+// Returns the size of the packs in which the walk can be loaded. A pack is a run of neighbours along the innermost dim
+// that one instruction loads. Its size is `most`, which is a power of two, or a smaller power of two. In every operand
+// the elements of a pack are contiguous and begin at a multiple of the pack's size, or they are one element that
+// repeats.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   auto fits = [&](std::int64_t count) {
@@ -71,8 +72,8 @@ std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   return most;
 }
 
-// Returns the walk from pack to pack, where a pack is `count` neighbours along the innermost dim. Strides still count
-// elements.
+// Returns the walk that goes from pack to pack. A pack is `count` neighbours along the innermost dim. Strides still
+// count elements.
 template <std::size_t N>
 Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
   layout.dims.back() /= count;
@@ -80,7 +81,7 @@ Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
   return layout;
 }
 
-// Returns for every position of the walk the offset of each operand's element.
+// Returns, for every position of the walk, the offset of each operand's element.
 template <std::size_t N>
 std::vector<std::array<std::int64_t, N>> positions(const Layout<N> &layout) {
   std::vector<std::array<std::int64_t, N>> all(static_cast<std::size_t>(layout.count()));

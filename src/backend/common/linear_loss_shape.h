@@ -1,4 +1,5 @@
-// The attributes and sizes of LinearCrossEntropy and of its gradient. Their kernels never hold all logits at once.
+// The attributes and sizes of LinearCrossEntropy and of its gradient. Their kernels hold only a slice of the logits at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace protrain::backend {
 // A backend's rule for cutting the logits into slices of rows.
 struct SliceRule {
   std::int64_t bytes;       // most bytes of a slice's float32 logits
-  std::int64_t least_rows;  // but at least this many rows, because thinner products are slow
+  std::int64_t least_rows;  // a slice has at least this many rows, because thinner products are slow
   std::int64_t row_grain;   // a slice has a multiple of this many rows
 };
 

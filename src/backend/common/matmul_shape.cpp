@@ -6,8 +6,8 @@
 namespace protrain::backend {
 
 namespace {
-// Returns an operand's strides in a walk over the dims `batch`: 0 where the operand repeats. The last two dims of
-// `shape` are a matrix.
+// Returns an operand's strides in a walk over the dims `batch`. A stride is 0 where the operand repeats. The last two
+// dims of `shape` are the operand's matrix.
 Strides batch_strides(const Shape &shape, const Shape &batch, const std::string &subject) {
   Strides strides = broadcast_strides({shape.begin(), shape.end() - 2}, batch, subject);
   for (std::int64_t &stride : strides) stride *= shape[shape.size() - 2] * shape[shape.size() - 1];
@@ -27,7 +27,7 @@ MatMulShape::MatMulShape(const KernelRequest &request) : dtype(request.inputs.at
   trans_b = attributes.integer("trans_b", 0) != 0;
   alpha = static_cast<float>(attributes.real("alpha", 1));
   bias = has_input(request, 2);
-  if (b.size() == 2 && !trans_a)  // (..., M, K) times one matrix: all rows of a are one product
+  if (b.size() == 2 && !trans_a)  // (..., M, K) times one matrix: one product takes all rows of a
     a = {element_count({a.begin(), a.end() - 1}), a.back()};
   m = a[a.size() - (trans_a ? 1 : 2)];
   k = a[a.size() - (trans_a ? 2 : 1)];

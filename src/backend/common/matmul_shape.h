@@ -1,5 +1,5 @@
-// The products of a MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. op() is the transpose
-// where trans_a or trans_b says so.
+// The products of a MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. op(a) is a, or its
+// transpose if trans_a; op(b) is b, or its transpose if trans_b.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace protrain::backend {
 
-// Every product is (m, k) x (k, n). If b is one matrix and a is not transposed, all rows of a are one product. Else
-// there is a product for each position of the leading dimensions.
+// Every product is (m, k) x (k, n). If b is a single matrix and a is not transposed, one product takes all rows of a.
+// Else there is a product for each position of the leading dimensions.
 struct MatMulShape {
   // Code::unsupported if an operand is no matrix, or if the operands' element types differ.
   explicit MatMulShape(const KernelRequest &request);

@@ -7,7 +7,8 @@
 namespace protrain::backend {
 
 namespace {
-// A strided part of a tensor of `shape`: the offset of its first element, and its strides.
+// A strided part of a tensor: the offset of its first element, and its strides. A new Part is a whole tensor of shape
+// `shape`.
 struct Part {
   std::int64_t offset = 0;
   Strides strides;
@@ -106,7 +107,7 @@ Moves expand(const KernelRequest &request) {
   return {{{.layout = {target, {from, row_major_strides(target)}}}}};
 }
 
-// Returns Pad's value. The attribute is a number, or a list of one integer if it was made from an integer constant.
+// Returns Pad's value. The attribute is a real number for floats, and a list of one integer for other types.
 Element fill_value(const KernelRequest &request) {
   const graph::Attributes &attributes = request.node.attributes;
   const DType dtype = request.outputs[0].dtype;

@@ -17,11 +17,11 @@ struct Move {
   std::int64_t from_offset = 0, to_offset = 0;
 };
 
-using Element = std::array<std::byte, sizeof(std::uint64_t)>;  // an element of any type, in the first bytes
+using Element = std::array<std::byte, sizeof(std::uint64_t)>;  // the first bytes hold an element of any type
 
 struct Moves {
   std::vector<Move> list;
-  std::optional<Element> fill = {};  // output 0 is filled with it before anything is copied
+  std::optional<Element> fill = {};  // if set, output 0 is filled with this value before anything is copied
 };
 
 Moves moves_of(const KernelRequest &request);

@@ -1,4 +1,4 @@
-// The update of one element, as every device computes it.
+// The optimizer's update of one element, written once for all devices.
 #pragma once
 
 #include "arith/optimizer.h"
@@ -8,8 +8,8 @@
 
 namespace protrain::backend {
 
-// Returns the treatment of gradients: they are multiplied by *scale (nullptr: by 1), then cut to clip_value (0: not
-// cut).
+// Returns the treatment of gradients: they are multiplied by *scale (by 1 if nullptr), then limited to clip_value (0:
+// no limit).
 PROTRAIN_HD arith::Treatment treatment_of(double clip_value, const float *scale) {
   arith::Treatment treatment;
   if (scale != nullptr) treatment.scale = *scale;
@@ -41,12 +41,13 @@ struct SplitWeights {
   PROTRAIN_HD float get(std::int64_t i) const { return arith::joined(high[i], low[i]); }
   PROTRAIN_HD void set(std::int64_t i, float w) const {
     const arith::Planes<T> planes = arith::split<T>(w);
-    high[i].bits = planes.high.bits;  // a copy of the struct would not be vectorised
+    high[i].bits = planes.high.bits;  // copying the struct instead would keep the loop from being vectorised
     low[i] = planes.low;
   }
 };
 
-// The arrays that an update works on. State that the optimizer does not have is nullptr.
+// The arrays of one parameter that an update works on. `first` and `second` are the optimizer's state; nullptr if the
+// optimizer does not have it.
 template <typename Weights, typename Gradient>
 struct UpdateArrays {
   // Returns the arrays of a launch's i-th parameter. `state` is Optimizer::state_count().

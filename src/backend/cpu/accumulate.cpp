@@ -1,5 +1,5 @@
-// Accumulate, SumParts, CountTargets and CountedLoss. Each element of a sum is computed by itself, so that no bit
-// depends on the team.
+// Accumulate, SumParts, CountTargets and CountedLoss. Each element of a sum is computed independently of the others, so
+// that no bit depends on the team.
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -33,7 +33,7 @@ struct Loop {
   }
   // Adds kCount parts. The first of them sets the sum if `sets`.
   PROTRAIN_CLONES static void add(const Part<T, S> *parts, bool sets, S *__restrict sum, Range range) {
-    Part<T, S> own[kCount];  // in registers
+    Part<T, S> own[kCount];  // a copy, which stays in registers
     for (int k = 0; k < kCount; ++k) own[k] = parts[k];
     if (sets)
       for (std::int64_t i = range.begin; i < range.end; ++i)
@@ -89,7 +89,7 @@ class Accumulate : public CpuKernel {
     if (count % 2 == 1) Loop<T, S, 1>::add(parts + count - 1, sets && count == 1, sum, range);
   }
 
-  const bool begins_;                             // a new sum
+  const bool begins_;                             // the parts begin a new sum (SumParts)
   const std::size_t x_;                           // number of the input x
   const std::int64_t elements_, parts_, stride_;  // stride: elements of x from one part to the next
   const bool weighs_each_;                        // each part has a weight of its own

@@ -1,4 +1,4 @@
-// CumSum, ArgMax, ArgMin and TopK. One member walks a line along the axis from one end to the other.
+// CumSum, ArgMax, ArgMin and TopK. Members share the lines along the axis, and one member computes a whole line.
 #include "backend/common/along_axis.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class ArgKernel : public CpuKernel {
   const ArgLine best_;
 };
 
-// Scratch holds the indices of one line for each member. The first k of them are sorted.
+// Each member has the indices of one line in scratch. It sorts only the k that come first.
 template <typename T>
 class TopKKernel : public CpuKernel {
  public:

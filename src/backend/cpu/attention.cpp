@@ -27,7 +27,8 @@ void begin(const RunningSoftmax &r) {
 template <typename T>
 struct Loops {
   // Turns scores (keys, queries) into weights exp(score - most), where `most` already includes these keys. Writes the
-  // weights to p in type T; for float32 p is the scores' memory. Rescales earlier sums and outputs to the new maxima.
+  // weights to p in type T. For float32 p and `scores` are the same memory. Rescales earlier sums and outputs to the
+  // new maxima.
   PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, float *__restrict scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
     float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
@@ -65,9 +66,10 @@ void end(const RunningSoftmax &r) {
     for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] /= divisor[i];
 }
 
-// Attention without its (Sq, Sk) scores, which would be too large for memory and caches. A member takes a tile of
-// queries at a time and keeps all data of the tile in its own scratch, so that tiles need no barrier. oneDNN computes
-// the products, with one Product for each size of tile. Masks and softmax work on the tile between two products.
+// Attention that holds only one tile of its (Sq, Sk) scores at a time, because all scores are too large for memory and
+// caches. A member takes a tile of queries at a time and keeps all data of the tile in its own scratch, so that tiles
+// need no barrier. oneDNN computes the products, with one Product for each size of tile. Masks and softmax work on the
+// tile between two products.
 template <typename T>
 class Attention : public CpuKernel {
  public:

@@ -1,9 +1,9 @@
-// Sizes, masks, tiles and products that attention and its gradient have in common.
+// The sizes, masks, tiles and products that attention and its gradient share.
 //
 // A tile has `edge` queries and `edge` keys; the last tiles have fewer. Scores are transposed, (keys, queries), so that
-// the scores of one query lie in one vector lane. Maxima and sums over keys are then plain vector operations in key
-// order. Scores, sums and running results are float32. The operands of products have the inputs' type: packed keys,
-// queries and values, probabilities, and the gradients of scores.
+// each query has a vector lane of its own. Maxima and sums over keys are then plain vector operations in key order.
+// Scores, sums and running results are float32. The operands of products have the type of the node's inputs. These
+// operands are the packed keys, queries and values, the probabilities, and the gradients of scores.
 #pragma once
 
 #include <vector>
@@ -22,19 +22,21 @@ struct TiledAttention : AttentionShape {
 
   // Returns the bias of one head; nullptr if there is none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
-  // query_tiles() returns the number of tiles of a head's queries. The others return the queries or the keys of a tile.
+  // query_tiles() returns how many tiles a head's queries have. query_tile() and key_tile() return the queries or the
+  // keys of a tile.
   std::int64_t query_tiles() const { return (queries + edge - 1) / edge; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
   Range key_tile(std::int64_t tile) const { return {tile * edge, std::min(keys, (tile + 1) * edge)}; }
   // Returns the key tiles that at least one query of `tile` sees.
   Range visible_key_tiles(Range tile) const;
 
-  std::int64_t edge;  // queries in a tile, and keys in a tile; depends on shapes alone
+  std::int64_t edge;  // number of queries in a tile, and of keys; depends on shapes alone
   std::size_t bias_input;
   DType bias_type = DType::none;
 };
 
-// The products of a tile, one for each combination of a full or last tile of queries and of keys.
+// One product in all sizes that its tiles have. The tile of queries and the tile of keys may each be full or the last
+// one, so there are four sizes.
 class TileProducts {
  public:
   // shape(queries, keys) returns the GemmShape for a tile of that many queries and keys.
@@ -62,13 +64,15 @@ class TileProducts {
 struct ScoreTile {
   float *scores;
   Range queries, keys;
-  const std::byte *bias;  // of this batch and head; nullptr: there is none
+  const std::byte *bias;  // the bias of this batch and head; nullptr: there is none
   float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
-// Scales the scores, caps them, adds the bias, and sets the scores of hidden pairs to -inf. Writes the slope if wanted.
+// Scales the scores, caps them, adds the bias, and sets the scores that a mask hides to -inf. Writes the slope if
+// wanted.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
-// Returns float32 results in the type that they are stored in: the results themselves, or a rounded copy in `room`.
+// Both return float32 results in the output's type. For float32 these are the results themselves, else a rounded copy
+// in `room`.
 inline const float *stored(const float *results, std::int64_t, float *) { return results; }
 template <typename T>
 const T *stored(const float *results, std::int64_t count, T *room) {

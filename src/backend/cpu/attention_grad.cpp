@@ -10,7 +10,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The operands that turn a tile of scores into gradients. Tiles are (keys, queries). delta is dout . out of a query.
+// The operands that turn a tile of scores into gradients. Tiles are (keys, queries). A query's delta is the dot product
+// of its dout and out.
 template <typename T>
 struct GradientTile {
   float *s, *dp;             // in: scores, and gradients of probabilities
@@ -53,9 +54,10 @@ struct Loops {
   }
 };
 
-// The gradient of attention without its (Sq, Sk) scores. A member takes a whole key head. So one thread sums dk and dv,
-// in an order that depends on shapes alone, and no second pass is needed. Scores are computed again, because keeping
-// them would take memory that grows with the square of the sequence.
+// The gradient of attention, which holds only one tile of the (Sq, Sk) scores at a time. A member takes a whole key
+// head. So one thread sums dk and dv, in an order that depends on shapes alone, and no second pass is needed. The
+// scores are computed again, because keeping those of the forward pass would take memory that grows with the square of
+// the sequence.
 template <typename T>
 class AttentionGrad : public CpuKernel {
  public:
@@ -143,8 +145,8 @@ class AttentionGrad : public CpuKernel {
     std::fill_n(m.floats(at_.dv), a.keys * a.value_depth, 0.0F);
     for (std::int64_t g = 0; g < group; ++g)
       for (std::int64_t t = 0; t < a.query_tiles(); ++t) run_tile(m, b, h * group + g, a.query_tile(t));
-    // The keys and values are not needed any more. If their gradients must be rounded, the rounded copies overwrite
-    // them.
+    // The copies of keys and values are not needed any more. If their gradients must be rounded, the rounded gradients
+    // overwrite these copies.
     if (T *dk = optional_output<T>(m.launch, 1))
       copy_rows<T>({stored(m.floats(at_.dk), a.keys * a.depth, m.elements(at_.k)), a.depth}, a.keys, a.depth,
                    {dk + first * a.depth, ld});

@@ -45,8 +45,8 @@ PROTRAIN_INLINE void vectorised_loop(const T *a, std::int64_t a_stride, const T 
   }
 }
 
-// Only float arithmetic gets PROTRAIN_CLONES (one version per instruction set). Steps spend next to no time on the
-// rest.
+// Only float arithmetic gets PROTRAIN_CLONES (one version per instruction set), because a step spends next to no time
+// on the other operators here.
 template <typename Op, typename T>
 struct Arithmetic {
   PROTRAIN_CLONES static void run(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
@@ -85,8 +85,7 @@ void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64
                    count);
 }
 
-// Computes x^e for a run. If e is 2 or 3 for the whole run, as it usually is in models, multiplies instead of calling
-// pow.
+// Computes x^e for a run. In models e is usually 2 or 3 for the whole run, which needs only multiplication and no pow.
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {

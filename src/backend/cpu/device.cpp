@@ -28,7 +28,7 @@ std::string processor_name() {
 }
 
 const char *instruction_set() {
-#if defined(__x86_64__)  // the parts of x86-64-v3 and x86-64-v4, for clang does not know the levels by name
+#if defined(__x86_64__)  // tests the parts of x86-64-v3 and x86-64-v4, because clang does not know the levels by name
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -44,9 +44,9 @@ class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads) : team_(threads, "protrain") {
     // oneDNN asks OpenMP how many threads to use, both when it creates a primitive and when it runs one. With one
-    // thread oneDNN starts no OpenMP team; libgomp would end the process if it could not start one. omp_set_num_threads
-    // itself allocates some hundred bytes for each thread, and ends the process if they are refused. So require_heap is
-    // called first, which throws an Error instead.
+    // thread oneDNN starts no OpenMP team. This matters because libgomp ends the process if it cannot start a team.
+    // omp_set_num_threads itself allocates some hundred bytes for each thread, and ends the process if they are
+    // refused. So require_heap is called first, which throws an Error instead.
     team_.enter([&] {
       team_.run([](Member &) {
         require_heap(4 << 10, "OpenMP");
@@ -119,7 +119,7 @@ class CpuDevice : public Device {
   Team team_;
   DeviceInfo info_;
   MemoryBlock arena_;
-  std::map<std::byte *, MemoryBlock> blocks_;  // the key is the first byte
+  std::map<std::byte *, MemoryBlock> blocks_;  // the key is the address of the first byte
 };
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Dropout, and its gradient, which is the same operator on dy. In a step the random number of an element depends only
-// on its position in its sample. So neither the team's size nor a cut into micro-batches changes a bit.
+// Dropout, and its gradient, which is the same operator on dy. Within a step an element's random number depends only on
+// its sample and on its position in the sample. So neither the team's size nor a cut into micro-batches changes a bit.
 #include <algorithm>
 
 #include "arith/random.h"
@@ -9,7 +9,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kQuads = 128;  // groups of four that are drawn at a time: 2 KiB on the stack
+constexpr std::int64_t kQuads = 128;  // groups of four numbers that are drawn at a time: 2 KiB on the stack
 constexpr std::int64_t kDrawn = 4 * kQuads;
 
 struct Rule {

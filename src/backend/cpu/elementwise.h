@@ -1,4 +1,4 @@
-// Walks (common/layout.h) that are cut into runs along the innermost dim.
+// Loops over walks (common/layout.h), one run along the innermost dim at a time.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ inline constexpr std::int64_t kElementGrain = 1024;  // members' shares are cut 
 inline std::int64_t element_bytes(const graph::Type &type) { return static_cast<std::int64_t>(size_of(type.dtype)); }
 
 // Calls body(first, offsets, count) for each run along the innermost dim, over elements [range.begin, range.end) of the
-// walk. `first` is the number of the run's first element in walk order, `offsets` are the offsets of this element in
-// each operand.
+// walk. `first` is the number of the run's first element in the order of the walk. `offsets` holds this element's
+// offset in each operand.
 template <std::size_t N, typename Body>
 void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
   if (range.begin >= range.end) return;
@@ -46,8 +46,8 @@ void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
   }
 }
 
-// Makes KernelOf<T>(request, arguments...) with an unsigned integer T as wide as an element of `dtype`: enough for
-// kernels that only move elements.
+// Makes KernelOf<T>(request, arguments...), where T is an unsigned integer as wide as an element of `dtype`. Kernels
+// that only move elements need only their size.
 template <template <typename> class KernelOf, typename... Arguments>
 KernelPtr make_by_size(const KernelRequest &request, DType dtype, Arguments &&...arguments) {
   switch (size_of(dtype)) {

@@ -1,8 +1,9 @@
-// Floats as operands store them: float32, bfloat16 or float16. Kernels widen the narrow types and compute in float32.
+// The float types of operands: float32, bfloat16 and float16. Kernels widen the narrow types and compute in float32.
 //
-// A kernel is a template over the stored element T. It computes with `widened` elements and stores results that are
-// `narrowed` once. Its hot loops are static members of a class template, because function templates cannot have clones
-// (clones.h). A sum that outlives a block, a row or a micro-batch is float32 whatever T is.
+// A kernel is a template over the type T of its operands' elements. It computes with `widened` elements, and each
+// result is `narrowed` once when it is stored. Its hot loops are static members of a class template, because function
+// templates cannot have clones (clones.h). A sum that outlives a block, a row or a micro-batch is float32 whatever T
+// is.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ auto with_float(DType dtype, Act act) {
 // Returns true for the types that kernels of floats take.
 inline bool is_computed(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
-// Calls make(T{}) with the float type T that `type` stores. Code::unsupported if it stores no such float.
+// Calls make(T{}) with the C++ type T of the operand's elements. Code::unsupported if they are not float32, bfloat16 or
+// float16.
 template <typename Make>
 auto by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   require(is_computed(type.dtype), Code::unsupported, subject(request),
@@ -51,7 +53,7 @@ auto by_float(const KernelRequest &request, const graph::Type &type, Make make) 
   return with_float(type.dtype, make);
 }
 
-// Makes KernelOf<T>(request, arguments...) with the float type T that `type` stores.
+// Makes KernelOf<T>(request, arguments...), where T is the C++ type of the operand's elements.
 template <template <typename> class KernelOf, typename... Arguments>
 KernelPtr make_by_float(const KernelRequest &request, const graph::Type &type, Arguments &&...arguments) {
   return by_float(request, type, [&]<typename T>(T) -> KernelPtr {
@@ -65,16 +67,18 @@ void widen(const T *from, float *to, std::int64_t count);
 template <typename T>
 void narrow(const float *from, T *to, std::int64_t count);
 
-// Calls act(first, count) for every piece of a loop. Elementwise loops convert float16 to float32 and back a piece at a
-// time. Conversions inside each loop instead would be a third of the library's code.
+// Calls act(first, count) for every piece of a loop. Elementwise loops over float16 convert one piece at a time to
+// float32, compute, and convert back. If each of these loops contained its own conversions, they would make up a third
+// of the library's code.
 inline constexpr std::int64_t kPiece = 1024;
 template <typename Act>
 void for_each_piece(std::int64_t count, Act act) {
   for (std::int64_t first = 0; first < count; first += kPiece) act(first, std::min(kPiece, count - first));
 }
 
-// Rows of `length` elements that lie `stride` apart, as contiguous float32. Rows that are contiguous float32 are used
-// where they lie. Others are converted in a buffer in scratch (a room), and back; each member has `rooms` such buffers.
+// Gives kernels rows of `length` elements, which lie `stride` apart, as contiguous float32. Rows that are already
+// contiguous float32 are used where they lie. Other rows are converted into a buffer in scratch, called a room, and
+// back. Each member has `rooms` such buffers.
 template <typename T>
 class FloatRows {
  public:

@@ -64,8 +64,8 @@ class GatedGradKernel : public CpuKernel {
  public:
   explicit GatedGradKernel(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
 
-  // Computes both gradients for kElementGrain elements at a time, so that the second finds its operands in the nearest
-  // cache.
+  // Computes both gradients for kElementGrain elements at a time, so that the second gradient finds its operands in the
+  // nearest cache.
   void run(Member &member, const Launch &launch) override {
     const T *dy = input<T>(launch, 0), *g = input<T>(launch, 1), *u = input<T>(launch, 2);
     T *dg = output<T>(launch, 0), *du = output<T>(launch, 1);

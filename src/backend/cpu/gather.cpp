@@ -10,7 +10,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Input 1: indices into an axis of length `extent`.
+// The node's input 1: indices into an axis of length `extent`.
 class Indices {
  public:
   Indices(const KernelRequest &request, std::int64_t extent)
@@ -69,8 +69,8 @@ struct Loops {
   }
 };
 
-// Scratch holds for each row of the table the first index that names the row, and for each index the next index that
-// names the same row.
+// Scratch holds a linked list of indices for each row of the table: the first index that names the row, and for each
+// index the next index that names the same row.
 template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:
@@ -96,7 +96,7 @@ class GatherGradKernel : public CpuKernel {
  private:
   static constexpr std::int64_t kNone = -1;
   static constexpr std::int64_t kLine = 64 / sizeof(T);  // elements in a cache line
-  static constexpr std::int64_t kColumnsAtOnce = 1024;   // columns that are summed at once, on the stack
+  static constexpr std::int64_t kColumnsAtOnce = 1024;   // columns whose sums a member holds on the stack
 
   void chain(const Launch &launch) const {
     auto *first = static_cast<std::int64_t *>(launch.scratch), *next = first + table_.length;
@@ -156,7 +156,8 @@ class GatherElementsKernel : public CpuKernel {
   const Indices indices_;
 };
 
-// The sums of a line are float32, in the member's part of scratch. Only the sums that an index names are set and read.
+// The gradients of a line are summed in float32, in the member's part of scratch. Only the sums of elements that an
+// index names are set and read.
 template <typename T>
 class GatherElementsGradKernel : public CpuKernel {
  public:

@@ -18,8 +18,8 @@ namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kRowGrain = 16;         // a multiple of the rows in a register tile
-constexpr std::int64_t kPanelBytes = 1 << 20;  // of a copied panel, so that it stays in a core's cache
-constexpr std::int64_t kSumBytes = 2 << 20;    // of a panel's float32 sums, where c is narrower
+constexpr std::int64_t kPanelBytes = 1 << 20;  // bytes of a copied panel, which then stays in a core's cache
+constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sums, if c is narrower
 constexpr std::int64_t kLeastPanelRows = 64;   // with fewer, reading b again for each panel costs more time
 
 dnnl::engine &engine() {
@@ -37,9 +37,9 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Returns the K of a panel, which depends on the shape alone. A large K is cut, because oneDNN 2.6 reads b in place if
-// b is not transposed. As K grows from 1000 to 50000, oneDNN's speed then falls from 0.95 of the processor's peak to
-// 0.5 in float32, and to 0.7 in bfloat16.
+// Returns the K of a panel, which depends on the shape alone. If b is not transposed, oneDNN 2.6 reads it in place, and
+// becomes slow for a large K: as K grows from 1000 to 50000, its speed falls from 0.95 of the processor's peak to 0.5
+// in float32, and to 0.7 in bfloat16. So a large K is cut.
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;
@@ -50,17 +50,16 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// oneDNN 2.6 does not check whether an allocation failed: it then makes its objects, or writes its code, at address 0.
-// So before each product is created, as much memory as oneDNN will need is allocated and freed again. Objects take some
-// tens of KiB; malloc keeps that much freed memory, so oneDNN gets it. Code takes up to 36 buffers of 256 KiB, mapped
-// one by one.
+// Allocates as much memory as oneDNN needs to create a product, and frees it again. oneDNN 2.6 does not check its own
+// allocations: if one fails, it makes its objects, or writes its code, at address 0. Its objects take some tens of KiB
+// from malloc, which keeps as much freed memory at hand. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
 void require_room_for_product() {
   require_mappable(12 << 20, "oneDNN");
   require_heap(96 << 10, "oneDNN");
 }
 
-// Returns true if the bias is added after the product (by a post-op). oneDNN multiplies its own bias by alpha too, so
-// if alpha is not 1, the bias is added afterwards.
+// Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by
+// alpha too, so the post-op is needed if alpha is not 1.
 bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
@@ -156,7 +155,8 @@ std::string Product::implementation() const {
 }
 
 namespace {
-// Fills c if K = 0: with the bias, or with zeros. Leaves c as it is if the product is added to it.
+// Computes c if K = 0. Each row of c becomes the bias, or zeros if there is none. If the product is added to c, c stays
+// as it is.
 void fill_rows(const GemmShape &s, const GemmOperands &operands) {
   if (s.accumulate) return;
   const std::size_t row_bytes = static_cast<std::size_t>(s.n) * size_of(s.out);

@@ -21,7 +21,7 @@ struct GemmShape {
   bool accumulate = false;  // the product is added to c
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   float alpha = 1;
-  DType in = DType::f32, out = DType::f32;  // of a, b and the bias; of c, which is as wide or wider
+  DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
   bool operator==(const GemmShape &) const = default;
 };
 
@@ -32,32 +32,33 @@ struct GemmOperands {
   const void *bias = nullptr;
 };
 
-// A product that one thread computes. Each seat has its own operands, so as many threads as there are seats may run the
-// product at once.
+// A product that a single thread computes. Each seat has operands of its own, so several threads, each with another
+// seat, may run the product at the same time.
 class Product {
  public:
   Product(const GemmShape &shape, int seats);
   ~Product();
   Product(Product &&) noexcept;
 
-  std::uint64_t scratch_bytes() const;  // for one run; a multiple of 64
+  std::uint64_t scratch_bytes() const;  // bytes for one run; a multiple of 64
   void run(int seat, const GemmOperands &operands, void *scratch);
   const GemmShape &shape() const;
-  std::string implementation() const;  // oneDNN's name, such as "brg:avx512_core"; or "widened"
+  std::string implementation() const;  // oneDNN's name for it, such as "brg:avx512_core"; or "widened"
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// A product that the whole team computes. Each member computes its own rows of c, a panel at a time. If b is not
-// transposed, oneDNN is slow for a large K: then K is cut, and the parts are summed in float32. oneDNN needs the rows
-// of a panel of `a` to be dense. If `a` is transposed or K is cut, they are first copied together.
+// A product that the whole team computes. Each member computes its own rows of c, one panel at a time. oneDNN is slow
+// if K is large and b is not transposed. In this case K is cut, and the parts' products are summed in float32. oneDNN
+// also needs the rows of a panel of `a` to be dense. If `a` is transposed or K is cut, they are first copied to a dense
+// panel.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
 
-  std::uint64_t scratch_bytes() const {  // for one member; a multiple of 64
+  std::uint64_t scratch_bytes() const {  // bytes for one member; a multiple of 64
     return panel_bytes_ + sums_bytes_ + product_bytes_;
   }
   // Computes the member's rows, without a barrier. Each member needs `scratch` of its own, because other members may

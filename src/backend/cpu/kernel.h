@@ -1,9 +1,9 @@
 // CpuKernel, and the factories of all CPU kernels.
 //
 // The device calls run() on every member of the team at once. A member takes its share of the work by member.index, and
-// meets the others at member.barrier(). Work is cut by index alone, so bits may depend on the team's size but never on
-// timing. run() allocates nothing. Besides inputs and outputs it uses only launch.scratch, which has `scratch_bytes`
-// bytes. The constructor sets `scratch_bytes`.
+// meets the others at member.barrier(). The index alone decides a member's share, so bits may depend on the team's size
+// but never on timing. run() allocates nothing. Besides inputs and outputs it uses only launch.scratch, which has
+// `scratch_bytes` bytes. The constructor sets `scratch_bytes`.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ inline void require_dtype(const KernelRequest &request, const graph::Type &type,
           request.node.op, name_of(expected), name_of(type.dtype));
 }
 
-// The factories of all operators; of reductions of integers (reduce_integers.cpp), which make_reduce calls; and of the
-// device's own kernels (optimizer.cpp).
+// The factories of all operators. make_reduce calls make_reduce_integers. The last two make the device's own kernels
+// (optimizer.cpp).
 #define PROTRAIN_DECLARE(MAKE, ...) KernelPtr MAKE(const KernelRequest &request, int team_size);
 PROTRAIN_KERNELS(PROTRAIN_DECLARE)
 #undef PROTRAIN_DECLARE

@@ -1,5 +1,5 @@
-// Sums and maxima along a row, at vector speed and with the same bits on every instruction set. The row's length alone
-// fixes the order: element i goes to lane i % kLanes, then the lanes are folded in halves.
+// Sums, maxima and minima along a row, at vector speed and with the same bits on every instruction set. The row's
+// length alone fixes the order: element i goes to lane i % kLanes, then the lanes are folded in halves.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace protrain::backend::cpu {
 
 inline constexpr std::int64_t kLanes = 32;
 
-// Returns the join of term(0) .. term(count - 1). Join::kStart is the value that leaves the other operand as it is.
+// Joins term(0) .. term(count - 1) into one number, by sum, maximum or minimum. Joining Join::kStart with a number
+// gives this number.
 template <typename Join, typename Term>
 PROTRAIN_INLINE float fold_lanes(std::int64_t count, Join join, Term term) {
   float lanes[kLanes];

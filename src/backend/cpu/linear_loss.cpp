@@ -1,8 +1,9 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
-// gradients and multiplies these by w for dx and by x for dw. dw is summed over blocks of slices in order. Logits and
-// sums are float32 whatever the operands are. float32 gradients overwrite the logits, and a block is one slice. Narrow
-// gradients have memory of their own, and a block is as many slices as fit into kBlockBytes, often all.
+// gradients. It multiplies blocks of gradients by w for dx and by x for dw, and sums dw over the blocks in order. With
+// float32 operands a block is one slice, and gradients overwrite the logits. With narrow operands gradients have memory
+// of their own, and a block is as many slices as fit into kBlockBytes, often all. Logits and sums are float32 whatever
+// the operands are.
 #include <algorithm>
 
 #include "backend/common/linear_loss_shape.h"
@@ -14,7 +15,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kBlockBytes = 128 << 20;  // most bytes of a block's gradients, if they are narrow
+constexpr std::int64_t kBlockBytes = 128 << 20;  // most bytes of a block's narrow gradients
 constexpr std::int64_t kRowGrain = 16;
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
 
@@ -34,9 +35,9 @@ struct Loops {
   }
 };
 
-// Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
-// the largest activation of a model. One kernel computes them slice by slice and uses each slice at once. The gradient
-// kernel computes the logits again, because keeping them would cost the memory that the fusion saves.
+// The loss of logits that are never all in memory. For a large vocabulary the (M, V) logits are the largest activation
+// of a model. So the kernel computes them slice by slice and uses each slice at once. The gradient kernel computes the
+// logits again, because keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
@@ -116,8 +117,8 @@ class LinearCrossEntropy : public CpuKernel {
   // Returns true if dw is summed in scratch, in float32: dw is narrow, and there are several blocks.
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
 
-  // Lays out scratch: the logits of a slice, the narrow gradients of a block of slices, float32 sums of narrow outputs,
-  // the losses of rows, and the products' scratch.
+  // Lays out scratch. It holds the logits of a slice, the narrow gradients of a block of slices, the float32 sums of
+  // narrow outputs, the losses of rows, and the products' scratch.
   void lay_out(const KernelRequest &request, int team_size) {
     std::uint64_t total = 0;
     const auto place = [&](std::int64_t rows, std::int64_t columns, std::size_t size) {

@@ -1,4 +1,5 @@
-// CrossEntropy over given logits, and its gradient. Members share the rows; the loss is summed in double in row order.
+// CrossEntropy of logits that an operand holds, and its gradient. Members share the rows. Their losses are summed in
+// double, in the order of the rows.
 #include <algorithm>
 
 #include "backend/cpu/floats.h"

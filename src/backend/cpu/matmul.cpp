@@ -1,5 +1,5 @@
-// MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. If there are enough products for the whole
-// team, each member computes whole products; else the team shares every product.
+// MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. If there are at least as many products as
+// members, each member computes whole products; else the team shares every product.
 #include "backend/common/matmul_shape.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"

@@ -1,4 +1,4 @@
-// Operators that only move elements, of any type: lists of strided copies, transposes of the innermost dim, and Trilu.
+// Operators that only move elements, of any type: strided copies, transposes and Trilu.
 #include <cstring>
 
 #include "backend/common/moves.h"
@@ -52,7 +52,7 @@ class MovesKernel : public CpuKernel {
   std::int64_t filled_ = 0;
 };
 
-// A copy whose input and output are contiguous along different dims, made tile by tile.
+// A copy whose input and output are contiguous along different dims. It is made tile by tile.
 template <typename T>
 class TiledTranspose : public CpuKernel {
  public:

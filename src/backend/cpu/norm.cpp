@@ -1,6 +1,6 @@
 // LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in
-// parts of fixed length, then over the parts in a fixed tree. The number of elements alone decides the order of the
-// sum, so its bits do not depend on the team.
+// parts of fixed length, then over the parts in a fixed tree. The number of elements alone decides the order, so the
+// bits of a sum do not depend on the team.
 #include <algorithm>
 #include <bit>
 #include <cmath>

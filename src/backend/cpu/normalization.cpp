@@ -1,6 +1,6 @@
-// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows.
-// Gradients of scale and bias are summed in blocks of rows, then over the blocks in order. The shape alone fixes the
-// blocks.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows. The
+// gradients of scale and bias are summed over the rows of each block, then over the blocks in order. The shape alone
+// fixes the blocks.
 #include <algorithm>
 #include <cmath>
 
@@ -61,7 +61,7 @@ struct GradOperands {
   const float *dy = nullptr, *x = nullptr, *scale = nullptr;
   Moments moments = {};
   float *dx = nullptr, *dscale = nullptr,
-        *dbias = nullptr;  // any may be nullptr; dx may be dy; dscale and dbias are added to
+        *dbias = nullptr;  // each may be nullptr; dx may be dy; sums are added to dscale and dbias
 };
 
 // With n = (x - mean) * inverse and g = dy * scale, computes dx = inverse * (g - mean(g) - n * mean(g n)), adds dy * n
@@ -229,7 +229,7 @@ class NormalizationGradKernel : public CpuKernel {
   const std::int64_t block_, blocks_;  // rows in a block; number of blocks
   std::int64_t sums_ = 0;              // how many of dscale and dbias are wanted
   const FloatRows<T> rows_;
-  std::uint64_t rooms_at_;  // offset in scratch, behind the blocks' sums
+  std::uint64_t rooms_at_;  // offset of the rooms in scratch, behind the blocks' sums
 };
 }  // namespace
 

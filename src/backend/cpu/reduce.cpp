@@ -105,7 +105,7 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Reduces one block's rows or segments into `to`, whose first element is column columns.begin.
+  // Reduces one block's rows or segments into `to`. The first element of `to` belongs to column columns.begin.
   void reduce_block(const T *from, std::int64_t block, Range columns, float *to) const {
     const Range units{block * block_, std::min((block + 1) * block_, rows_ * segments_)};
     std::fill_n(to, columns.size(), Join::kStart);
@@ -121,7 +121,8 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Joins the blocks of results [range.begin, range.end) in order, into the first block, and writes the results to y.
+  // Joins the blocks' values of each element in [range.begin, range.end), in the order of the blocks. The joined value
+  // replaces that of the first block, and its result goes to y.
   void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
       const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);
@@ -138,7 +139,7 @@ class ReduceKernel : public CpuKernel {
   bool row_kept_ = true;
   float divisor_ = 1;
   std::int64_t results_, rows_;  // element counts of kept_ and of reduced_
-  std::int64_t width_;           // results that a row gives: its length if it is kept, else 1
+  std::int64_t width_;           // number of results in a row: the row's length if it is kept, else 1
   std::int64_t segments_;        // segments of a row
   std::int64_t block_, blocks_;  // rows (row_kept_) or segments in a block; blocks of one result
 };

@@ -1,5 +1,5 @@
-// ReduceSum, ReduceMax, ReduceMin of int64 and int32. Models use them for counts of labels and lengths of masks, which
-// are small, so loops go element by element. Sums wrap around.
+// ReduceSum, ReduceMax, ReduceMin of int64 and int32. Models use them for small tensors, such as counts of labels and
+// lengths of masks, so the loops simply go element by element. Sums wrap around.
 #include <algorithm>
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Softmax, LogSoftmax and their gradients. Members share the lines along the axis. A line that is not contiguous
-// float32 is converted in scratch, and back.
+// float32 is first converted in scratch, and its result is converted back.
 #include "arith/math.h"
 
 #include "backend/common/axes.h"
@@ -9,7 +9,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Computes a line of `count` elements. The result may overwrite an operand.
+// Functions that compute a line of `count` elements. The result may overwrite an operand.
 using Line = void (*)(const float *x, float *y, std::int64_t count);
 using GradLine = void (*)(const float *dy, const float *y, float *dx, std::int64_t count);
 

@@ -1,5 +1,5 @@
-// Labels, checked as they are read, and the arithmetic of one row of logits. CrossEntropy and LinearCrossEntropy use
-// both.
+// The labels of a loss, checked as they are read, and the loss of one row of logits. CrossEntropy and
+// LinearCrossEntropy use both.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Targets {
   std::string subject_;
 };
 
-// Returns log(sum(exp(x))) of a row of any float type (floats.h). Sums runs of fixed length in float32, and the runs'
-// sums in double.
+// Returns log(sum(exp(x))) of a row of any float type (floats.h). Runs of fixed length are summed in float32, and the
+// runs' sums in double.
 template <typename T>
 double log_sum_exp(const T *x, std::int64_t count);
 // Computes to = factor * exp(x - lse), minus `factor` at `label`: the gradient of a row's loss. `to` may be x.

@@ -9,7 +9,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kLine = 64, kPack = 16;  // bytes in a cache line; in a pack, which is loaded at once
+constexpr std::int64_t kLine = 64, kPack = 16;  // bytes in a cache line; bytes in a pack, which one instruction loads
 
 using Four = std::uint32_t __attribute__((vector_size(kPack)));
 using Eight = std::uint16_t __attribute__((vector_size(kPack)));
@@ -31,7 +31,8 @@ struct PackOf<2> {
   using Type = Eight;
 };
 
-// Transposes a square whose rows are packs. Interleaves rows i and i + half of them, log2(rows) times.
+// Transposes a square whose rows are packs, in log2(rows) steps. Each step interleaves every row i of the first half
+// with row i + half.
 template <typename T>
 PROTRAIN_INLINE void transpose_square(ConstRows<T> from, Rows<T> to) {
   constexpr int kRows = kPack / sizeof(T);

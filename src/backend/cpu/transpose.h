@@ -1,4 +1,4 @@
-// Transposing and plain copies between matrices whose rows lie any distance apart.
+// Transposes and copies of matrices whose rows may lie any distance apart.
 #pragma once
 
 #include <cstdint>

@@ -63,8 +63,8 @@ struct ThroughFloat32 {
 template <typename F>
 struct Vectorised<F, f16> : ThroughFloat32<Vectorised<F, float>> {};
 
-// Loops over functions that the C library computes one element at a time. They have no PROTRAIN_CLONES, which would not
-// make them faster.
+// Loops over functions that the C library computes one element at a time. They have no PROTRAIN_CLONES, because clones
+// would not make them faster.
 template <typename F, typename T>
 struct OneByOne {
   static void value(const void *from, void *to, std::int64_t count, Coefficients k) {

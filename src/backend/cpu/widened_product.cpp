@@ -8,7 +8,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kPanel = 256;  // longest side of a panel: one of a, of b and of c fit into a core's cache
+constexpr std::int64_t kPanel =
+    256;  // longest side of a panel, so that a panel of each of a, b and c fits into a core's cache
 
 // Returns the side of a panel. `count` rows or columns are cut into as few panels as possible, all of about the same
 // size.
@@ -35,8 +36,8 @@ struct Matrix {
   bool transposed;  // rows are stored as columns
 };
 
-// Widens `rows` x `columns` of a matrix to a panel at `to`, in the matrix's storage order. The rest of the panel
-// becomes 0.
+// Widens the part `rows` x `columns` of a matrix to a panel at `to`, in the order in which the matrix is stored. The
+// rest of the panel becomes 0.
 template <typename T>
 void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel, float *to) {
   if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);

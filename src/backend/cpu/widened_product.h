@@ -1,5 +1,6 @@
-// A product of a narrow type, for shapes that oneDNN does not compute, or only slowly or with allocations. Panels of
-// the operands are widened and multiplied in float32. A sum is rounded once, when all of k is summed.
+// A product of narrow operands. It serves the shapes for which oneDNN has no implementation, or only one that is slow
+// or allocates. Panels of the operands are widened and multiplied in float32. Each sum over k is rounded once, at its
+// end.
 #pragma once
 
 #include "backend/cpu/gemm.h"
@@ -22,8 +23,8 @@ class WidenedProduct {
 
   GemmShape shape_;
   std::int64_t rows_, columns_, depth_;        // of a panel
-  Product product_;                            // of panels; it adds to the sums
-  std::uint64_t b_at_, sums_at_, product_at_;  // offsets in scratch, behind a's panel
+  Product product_;                            // the product of two panels, which it adds to the sums
+  std::uint64_t b_at_, sums_at_, product_at_;  // offsets in scratch, which begins with a's panel
 };
 
 }  // namespace protrain::backend::cpu

@@ -14,7 +14,7 @@ struct Parts {
   bool weighs_each;  // each part has a weight of its own
 };
 
-// Returns the sum of element i over all parts, and over the sum so far unless the parts begin a new one.
+// Returns the sum of element i over all parts, each times its weight. Unless `first`, the sum so far is added.
 template <typename T, typename S>
 __device__ S added(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
   constexpr int kAhead = 4;  // parts that are loaded at a time, so that a thread waits for memory once
@@ -62,7 +62,7 @@ class Accumulate : public CudaKernel {
   }
 
  private:
-  const bool begins_;    // a new sum
+  const bool begins_;    // the parts begin a new sum (SumParts)
   const std::size_t x_;  // number of the input x
   const std::int64_t elements_, parts_, stride_;
   const bool weighs_each_;

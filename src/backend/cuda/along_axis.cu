@@ -1,4 +1,4 @@
-// CumSum, ArgMax, ArgMin and TopK. One thread walks a line along the axis from one end to the other.
+// CumSum, ArgMax, ArgMin and TopK. One thread computes a whole line along the axis.
 #include "backend/common/along_axis.h"
 
 #include "backend/cuda/elementwise.h"

@@ -1,7 +1,7 @@
-// Functions that a GPU computes in one instruction, with the errors stated here, and activations made of them. They
-// serve results in bfloat16, whose rounding errors are larger, and the weights of attention. The formulas in
-// arith/unary.h give the CPU's bits, but cost several times as much. In tests, functions of the host's C library
-// replace the instructions.
+// Functions that a GPU computes in one instruction, and activations made of them. Each function's error is stated here.
+// Kernels use them for results in bfloat16, whose rounding errors are larger, and for the weights of attention. The
+// formulas in arith/unary.h give the CPU's bits, but cost several times as much. In tests, functions of the host's C
+// library take the place of the instructions.
 #pragma once
 
 #include <bit>
@@ -21,19 +21,20 @@ __device__ inline Pair narrowed_pair(float first, float second) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   return pair;
 }
-// 2^x to two units in the last place; results below 2^-126 are 0.
+// Returns 2^x with an error of at most two units in the last place. Results below 2^-126 become 0.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// 1 / x to one unit in the last place; results below 2^-126 are 0.
+// Returns 1 / x with an error of at most one unit in the last place. Results below 2^-126 become 0.
 __device__ inline float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// tanh(x) with a relative error of at most 2^-11. Rounding to bfloat16 makes relative errors of up to 2^-8.
+// Returns tanh(x) with a relative error of at most 2^-11. For comparison, rounding to bfloat16 has relative errors of
+// up to 2^-8.
 __device__ inline float hyperbolic_tangent(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -92,8 +93,9 @@ struct GeluTanh {
   }
 };
 
-// Gelu is x P(x), with the slope P(x) + x p(x). P is the normal distribution's CDF and p its density. For a >= 0 the
-// tail P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error 2^-12.
+// Gelu is x P(x), and its slope is P(x) + x p(x), where P is the CDF of the normal distribution and p its density. For
+// a >= 0 the tail P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error
+// 2^-12.
 struct Gelu {
   __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // p sqrt(2 pi)
   __device__ static float tail(float a) {                                                    // P(-a) / density(a)
@@ -136,7 +138,8 @@ struct Of<arith::Gelu> {
 };
 }  // namespace approximate
 
-// F's formula for elements of type T: for bfloat16 the approximation, if there is one; else arith's.
+// The formula of activation F for elements of type T: for bfloat16 the approximation, if there is one; else the formula
+// in arith/unary.h.
 template <typename F, typename T>
 using Formula =
     typename std::conditional_t<std::is_same_v<T, arith::bf16>, approximate::Of<F>, std::type_identity<F>>::type;

@@ -1,4 +1,4 @@
-// Sizes, masks and operands that attention and its gradient have in common, and the choice of their kernels.
+// The sizes, masks and operands that attention and its gradient share, and the choice of their kernels.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,7 @@ struct Rows {
   __device__ Rows from(int column) const { return {at + column, step, positions}; }
 };
 
-// Returns the join of the values of kLanes neighbouring threads. The tree of joins is the same for all of these
-// threads.
+// Joins the values of kLanes neighbouring threads. All of these threads get the same bits.
 template <int kLanes, typename Join>
 __device__ float across(float value, Join join) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value = join(value, from_lane_xor(value, mask));
@@ -55,8 +54,8 @@ struct Heads {
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
   // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
-  // see at least one of keys [first, first + count). As `first` grows, neither end of the range falls. The range is
-  // empty if there is no query, or no key, `first`.
+  // see at least one of keys [first, first + count). Both return an empty range if query or key `first` does not exist.
+  // Otherwise neither end of the range falls as `first` grows.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -134,13 +133,14 @@ struct AttentionGradOperands {
   void *scratch;    // 8 bytes for each of (B, H, Sq)
 };
 
-// A function that appends the kernels of an attention, or of the wanted gradients. It is compiled for heads of one
-// depth.
+// A function that appends the kernels of attention, or of the wanted gradients, to a stream. It is compiled for heads
+// of one depth.
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return a function that computes on tensor cores. They return nullptr if heads are too deep for registers or (the
-// gradient) for the device's shared memory, if rows are not whole units of 16 bytes, or if counts exceed 32 bits.
+// Both return a function that computes on tensor cores, or nullptr if tensor cores cannot be used. They cannot if heads
+// are too deep for registers or (the gradient's) for the device's shared memory, if rows are not whole units of 16
+// bytes, or if counts exceed 32 bits.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

@@ -1,13 +1,13 @@
 // FusedAttentionGrad. Scores are computed again, tile by tile, and the saved lse turns them into probabilities. One
-// kernel sums dq over tiles of keys, another sums dk and dv over tiles of queries, each in a fixed order. Both compute
-// all scores.
+// kernel sums dq over tiles of keys, another sums dk and dv over tiles of queries, each in a fixed order. Each kernel
+// computes all scores.
 #include "arith/attention.h"
 #include "backend/cuda/attention_tiles.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// delta (B, H, Sq) = out . dout, with a warp for each row.
+// Computes delta (B, H, Sq), the dot products of the rows of out and dout, with a warp for each row.
 template <typename T>
 __global__ void delta_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t rows, float *delta) {
   const std::int64_t row = thread_index() / kWarp;
@@ -60,8 +60,8 @@ std::size_t shared_bytes(const Heads &s, int tile) {
          (2 * tile_floats(tile, s.depth) + 2 * tile_floats(tile, s.value_depth) + tile_floats(tile, tile));
 }
 
-// Computes p and ds of this thread's pairs of a query and a key: p is the probability, ds the gradient of the raw
-// score.
+// This thread's pairs of a query and a key. The constructor computes each pair's p, the probability, and ds, the
+// gradient of the raw score.
 template <typename T, int kMicro>
 struct Pairs {
   float p[kMicro][kMicro], ds[kMicro][kMicro];

@@ -1,6 +1,6 @@
 // FusedAttentionGrad in bfloat16 on tensor cores. As in attention_grad.cu, one kernel sums dq for strips of queries,
 // and another sums dk and dv for strips of keys. Scores, probabilities and sums stay in registers. Sums are float32.
-// Probabilities and gradients of scores are narrowed where they are left operands of products.
+// Probabilities and gradients of scores are narrowed to bfloat16 where they are left operands of products.
 #include "arith/attention.h"
 #include "backend/cuda/attention_mma.h"
 
@@ -9,12 +9,13 @@ namespace protrain::backend::cuda {
 namespace {
 using Operands = AttentionGradOperands<bf16>;
 
-// A probability above this counts as 1. lse is rounded once more when it is converted to base 2. If scores are about
-// 64, this rounding moves a probability of 1 by up to 2^-16. The threshold does no harm, because the products round
-// probabilities to bfloat16, which is far coarser.
+// A probability above this counts as 1 (see arith::weight_of_score). It is not compared with 1 itself, because lse is
+// rounded when it is converted to base 2. With scores of about 64 this moves a probability of 1 by up to 2^-16. The
+// threshold does no harm, because the products round probabilities to bfloat16, which is far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
-// The two numbers of a query that the gradients of its scores need. delta is out . dout.
+// The two numbers of a query that the gradients of its scores need. A query's delta is the dot product of its out and
+// dout.
 struct alignas(8) Query {
   float log2_sum;  // lse in base 2; 0 if the query saw no key, because 2^(-inf - 0) is 0
   float minus_delta;

@@ -1,5 +1,5 @@
 // FusedAttention in bfloat16 on tensor cores. The algorithm is that of attention.cu, but scores, probabilities and sums
-// stay in registers. Sums are float32; probabilities are narrowed for the product with the values.
+// stay in registers. Sums are float32. Probabilities are narrowed to bfloat16 for their product with the values.
 #include "backend/cuda/attention_mma.h"
 
 namespace protrain::backend::cuda {
@@ -22,8 +22,8 @@ struct RunningSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Turns scores into 2^(factor * score - most), where `most` already includes these scores. factor * score is the log2
-// of a softmax term. Rescales earlier sums and outputs to the new maxima.
+// Turns scores into 2^(factor * score - most), where `most` already includes these scores and factor * score is the
+// log2 of a softmax term. Rescales earlier sums and outputs to the new maxima.
 template <int kStrips, int kScores, int kOut>
 __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, RunningSoftmax (&rows)[2 * kStrips],
                             StripSums<kStrips, kOut> &out) {

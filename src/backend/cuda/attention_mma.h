@@ -1,10 +1,10 @@
-// The common parts of attention and of its gradient in bfloat16 on tensor cores.
+// The parts that attention and its gradient share, in bfloat16 on tensor cores.
 //
-// A block is four warps. A warp owns one or two strips of 16 rows. Its scores stay in registers from one product to the
-// next. The other operand of a product is loaded once for both strips. The loop goes over tiles of keys and values, or,
-// for dk and dv, of queries and dout. Shared memory holds two stages of two tiles each: the block works on one stage
-// while the next tiles are copied into the other. Heads are padded with zeros to kDepth. The result of a row is the
-// same, bit for bit, with one strip or two.
+// A block is four warps. A warp owns one or two strips of 16 rows, and its scores stay in registers from one product to
+// the next. The right operand of a product is loaded once for both strips. The block loops over tiles of keys and
+// values, or, for dk and dv, over tiles of queries and dout. Shared memory holds two stages of two tiles each: the
+// block works on one stage while the next tiles are copied into the other. Heads are padded with zeros to kDepth. The
+// result of a row is the same, bit for bit, with one strip or two.
 #pragma once
 
 #include "backend/cuda/attention.h"
@@ -48,8 +48,8 @@ struct NarrowTile {
                                 lane_index() / 8 % 2 * 8);
   }
 
-  // Begins to copy kRows rows of `from`, from row `first` on. Rows beyond from.positions, and columns from `width` on,
-  // become zeros.
+  // Begins to copy kRows rows of `from`, from row `first` on. Rows at from.positions and beyond, and columns at `width`
+  // and beyond, become zeros.
   template <int kRows>
   __device__ void copy(const Rows<const bf16> &from, int first, int width) const {
     constexpr int kUnits = kDepth / 8, kAside = kUnits % 8 == 0 ? std::min(kUnits, kWarp) : 4;  // in units of 16 bytes
@@ -65,10 +65,10 @@ struct NarrowTile {
   }
 };
 
-// The shared memory of a block: two stages of two tiles each, and kKept + kLoaded rows of the block's own. The block
-// moves the kept rows to registers. Until then these rows take the place of the second stage's tiles, or, if they need
-// more, of both stages' tiles. In the latter case (kFirstWaits) the first tiles are copied only after the move. The
-// loaded rows stay in shared memory, behind the stages.
+// The shared memory of a block: two stages of two tiles each, and the rows that the block itself owns. Of these rows it
+// moves the first kKept to registers; the other kLoaded stay in shared memory, behind the stages. Until the move, the
+// kept rows lie where the second stage's tiles will be. If they need more room, they take both stages (kFirstWaits),
+// and the first tiles are copied only after the move.
 template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;
@@ -108,7 +108,8 @@ struct LeftStrips {
   Quad kept_[kKept ? kDepth / 16 : 1][kStrips];
 };
 
-// sums += left times the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are raw scores, or dout . v.
+// sums += left times the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are raw scores q . k, or
+// products dout . v.
 template <int kDepth, typename Left, int kStrips, int kTiles>
 __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int row,
                            StripSums<kStrips, kTiles> &sums) {
@@ -125,15 +126,15 @@ __device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowT
 }
 
 // Calls each(m, n, e, r, column) for every element that this lane holds of its warp's sums: element e of sums[m][n].
-// Counted from the warp's first row, its row is lane().g + 8 r. `column` is its column.
+// The element lies in row lane().g + 8 r, counted from the warp's first row, and in column `column`.
 template <int kStrips, int kTiles, typename Each>
 __device__ void for_elements(Each each) {
   PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m) PROTRAIN_UNROLL for (int n = 0; n < kTiles; ++n)
       PROTRAIN_UNROLL for (int e = 0; e < 4; ++e) each(m, n, e, 2 * m + e / 2, 8 * n + 2 * lane().t + e % 2);
 }
 
-// The columns of the scores that a warp's rows see, from row `row` on. Rows are queries and columns are keys; if
-// kTransposed, rows are keys and columns are queries.
+// The range of columns that a warp's rows of scores see. The warp's first row is `row`. Rows are queries and columns
+// are keys; if kTransposed, rows are keys and columns are queries.
 template <bool kTransposed, int kStrips>
 struct Sight {
   int row;
@@ -150,14 +151,14 @@ struct Sight {
   __device__ bool all(int column, int count) const { return column >= all_begin && column + count <= all_end; }
 };
 
-// The rule that turns raw products q . k into scores. The softmax sums powers of two, so a finished score is the log2
-// of a softmax term. If `plain` (no softcap, no bias, scale > 0), the score is the product times `factor`. The product
-// is then left as it is, and the fma that subtracts the maximum also multiplies by `factor`.
+// The rule that turns raw products q . k into scores. The softmax sums powers of two, so a score is the log2 of a
+// softmax term. If `plain` (no softcap, no bias, scale > 0), a score is the product times `factor`. finish_scores()
+// then leaves the product as it is, because the fma that later subtracts the maximum also multiplies by `factor`.
 struct ScoreTransform {
   Bias<bf16> bias;  // of all heads
   int b, h;
   bool plain;
-  float factor;  // finished scores still lack this factor
+  float factor;  // finish_scores() leaves this factor to the softmax
 
   __device__ ScoreTransform(const Heads &s, const Bias<bf16> &all, std::int64_t batch, std::int64_t head)
       : bias(all),
@@ -167,8 +168,8 @@ struct ScoreTransform {
         factor(plain ? s.scale * kLog2E : 1.0f) {}
 };
 
-// Turns a warp's raw products with kColumns columns, from `column` on, into scores; hidden ones become -inf. If there
-// is a softcap, calls on_slope(m, n, e, slope) with the softcap's derivative at each element.
+// Turns a warp's raw products with kColumns columns, from `column` on, into scores. Scores that a mask hides become
+// -inf. If there is a softcap, calls on_slope(m, n, e, slope) with the softcap's derivative at each element.
 template <int kColumns, bool kTransposed, int kStrips, typename OnSlope>
 __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, const Sight<kTransposed, kStrips> &sight,
                               int column, StripSums<kStrips, kColumns / 8> &scores, const OnSlope &on_slope) {
@@ -202,8 +203,8 @@ __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, c
   __syncwarp();  // lanes may have diverged; mma needs them together
 }
 
-// Stores a warp's rows to `to`, from row `first` on, and only columns below `width`. Row lane().g + 8 r is multiplied
-// by factors[r].
+// Stores a warp's rows to `to`, from row `first` on, without the columns at `width` and beyond. The row at lane().g + 8
+// r is multiplied by factors[r].
 template <int kStrips, int kTiles>
 __device__ void store_strips(const StripSums<kStrips, kTiles> &sums, const float (&factors)[2 * kStrips],
                              std::int64_t first, int width, const Rows<bf16> &to) {
@@ -226,8 +227,9 @@ __device__ void store_strips(const StripSums<kStrips, kTiles> &sums, float facto
   store_strips(sums, factors, first, width, to);
 }
 
-// Returns call(Width<kDepth>{}) with the depth that heads are padded to. Returns nullptr if heads are deeper than 256
-// (their sums do not fit into registers), if rows are not whole units of 16 bytes, or if counts exceed 32 bits.
+// Returns call(Width<kDepth>{}), where kDepth is the depth that heads are padded to. Returns nullptr if heads are
+// deeper than 256 (their sums do not fit into registers), if rows are not whole units of 16 bytes, or if counts exceed
+// 32 bits.
 template <typename Operands, typename Call>
 AttentionLaunch<Operands> by_padded_depth(const AttentionShape &shape, Call call) {
   if (shape.depth % 8 != 0 || shape.value_depth % 8 != 0) return nullptr;

@@ -1,4 +1,5 @@
-// Attention computed in float32, whatever the operands are, by products of tiles in shared memory.
+// Tiles in shared memory and their products, from which attention and its gradient are computed. The arithmetic is
+// float32, whatever the operands are.
 //
 // A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Thread (y, x) computes rows y, y + 16, ...
 // and columns x, x + 16, ... of a product, so that neighbouring threads use neighbouring banks.
@@ -17,7 +18,8 @@ __device__ inline Thread thread_of_square() {
   return {static_cast<int>(threadIdx.x) % kSide, static_cast<int>(threadIdx.x) / kSide};
 }
 
-// A matrix in shared memory. `ld` is one more than the length of a row, so rows begin in different banks.
+// A matrix in shared memory. `ld` is one more than the length of a row, so that consecutive rows begin in different
+// banks.
 struct Tile {
   float *at;
   int ld;
@@ -32,7 +34,7 @@ __device__ inline Tile take_tile(float *&memory, int rows, int columns) {
   return tile;
 }
 
-// Loads rows [first, first + rows) of `from`. Rows beyond from.positions become zeros.
+// Loads rows [first, first + rows) of `from`. Rows at from.positions and beyond become zeros.
 template <typename T>
 __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int rows, int width, const Tile &to) {
   for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += static_cast<int>(blockDim.x)) {
@@ -42,7 +44,7 @@ __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int row
   }
 }
 
-// sums[a][b] = row y + 16 a of `left` times row x + 16 b of `right`, for thread (y, x).
+// Thread (y, x) sets sums[a][b] to the dot product of row y + 16 a of `left` and row x + 16 b of `right`.
 template <int kMicro>
 __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (&sums)[kMicro][kMicro]) {
   const Thread t = thread_of_square();
@@ -56,8 +58,8 @@ __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (
   }
 }
 
-// sums[a][c] += row y + 16 a of `left` times column x + 16 c of `right`, both of `length` elements. If kTransposed,
-// column y + 16 a of `left` replaces the row.
+// Thread (y, x) adds to sums[a][c] the dot product of row y + 16 a of `left` and column x + 16 c of `right`, both of
+// `length` elements. If kTransposed, it takes column y + 16 a of `left` instead of the row.
 template <bool kTransposed, int kMicro, int kColumns>
 __device__ void add_product(const Tile &left, const Tile &right, int length, int width,
                             float (&sums)[kMicro][kColumns]) {
@@ -74,7 +76,7 @@ __device__ void add_product(const Tile &left, const Tile &right, int length, int
   }
 }
 
-// Writes the sums of add_product to rows [first, ...).
+// Writes the sums of add_product to rows of `to`, from row `first` on.
 template <typename T, int kMicro, int kColumns>
 __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t first, int width, const Rows<T> &to) {
   const Thread t = thread_of_square();
@@ -86,9 +88,10 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
   }
 }
 
-// Returns call(Width<kTile>{}, Width<kColumns>{}) for heads of `depth`. kTile is the edge of tiles, and kColumns how
-// many output columns a thread has. kTile is 64 for depths up to kTile64UpTo, else less. bytes_of(kTile) returns the
-// bytes of shared memory that a block needs. Above depth 128, kTile also depends on the device's shared memory.
+// Returns call(Width<kTile>{}, Width<kColumns>{}) with the sizes for heads of `depth`. kTile is the edge of tiles, and
+// kColumns is the number of output columns that a thread computes. kTile is 64 for depths up to kTile64UpTo, else less.
+// bytes_of(kTile) returns the bytes of shared memory that a block needs. Above depth 128, kTile also depends on the
+// device's shared memory.
 template <int kTile64UpTo, typename BytesOf, typename Call>
 auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
   const std::size_t most = most_shared();

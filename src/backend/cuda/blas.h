@@ -1,5 +1,5 @@
-// The part of cuBLASLt that products use: a product's description, its algorithms, and its launch. blas.cu implements
-// this part. Tests have an implementation that needs no GPU.
+// The backend's interface to cuBLASLt: a product's description, its algorithms, and its launch. blas.cu implements it.
+// Tests have another implementation, which needs no GPU.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct GemmShape {
   bool accumulate = false;  // the product is added to c
   bool bias = false;        // a bias (N) of c's type is added to every row
   float alpha = 1;
-  DType in = DType::f32, out = DType::f32;    // of a and b; of c
+  DType in = DType::f32, out = DType::f32;    // in: type of a and b; out: type of c
   std::int64_t ld_a = 0, ld_b = 0, ld_c = 0;  // elements from one row to the next; 0: as many as a row has
   std::int64_t batch = 1;
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one product of the batch to the next
@@ -54,7 +54,7 @@ class Blas {
   Blas &operator=(const Blas &) = delete;
   void *handle() const { return handle_; }
   bool tf32() const { return tf32_; }
-  std::string version() const;  // "13.1.0", "13.1.0 with TF32"; each version has algorithms of its own
+  std::string version() const;  // "13.1.0", "13.1.0 with TF32"; algorithms differ from version to version
 
  private:
   const bool tf32_;
@@ -69,15 +69,15 @@ struct Algorithm {
   std::uint64_t workspace;             // bytes
 };
 
-// A product of at least one element, made ready. If `shape.bias` is set, the launch also adds the bias.
+// A product of at least one element, described to cuBLASLt. If `shape.bias` is set, run() also adds the bias.
 class Product {
  public:
   Product(Blas &blas, const GemmShape &shape);
   ~Product();
   Product(Product &&) noexcept;
 
-  // Returns at most kMostAlgorithms algorithms. cuBLASLt expects the first to be the fastest. Empty if cuBLASLt cannot
-  // compute the product.
+  // Returns at most kMostAlgorithms algorithms. cuBLASLt expects the first to be the fastest. The list is empty if
+  // cuBLASLt cannot compute the product.
   std::vector<Algorithm> algorithms() const;
   // `workspace` begins at a multiple of kWorkspaceAlignment.
   void run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const;

@@ -1,6 +1,6 @@
 // Sums of a matrix's columns, in an order that the matrix's shape alone fixes. A block sums a few packs of columns over
-// a part of the rows. Of its n warps each takes every n-th row of the part, and the warps' sums are joined in shared
-// memory. The parts' sums are the rows of a second matrix, whose columns a second launch sums.
+// a part of the rows. Each of the block's n warps takes every n-th row of the part, and the warps' sums are joined in
+// shared memory. The sums of the parts are the rows of a second matrix, and a second launch sums its columns.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline bool begins_wide_rows(std::int64_t ld, std::size_t element_bytes) {
 // Returns how many columns a block sums, if each lane takes `width`.
 inline constexpr std::int64_t column_group(int width) { return std::int64_t{kWarp} * width; }
 
-// Sums each column of x over parts of `part` rows, in type A. Calls put(part, column, sum) for each sum.
+// Sums each column of x over parts of `part` rows, in type A. Calls put(part, column, sum) for each part and column.
 template <int kWidth, typename A, typename T, typename Put>
 __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   constexpr int kWarps = kBlock / kWarp;
@@ -37,7 +37,7 @@ __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t column = begin + lane * kWidth;
   A own[kWidth] = {};
-  // A pack that reaches beyond the last column also sums padding; those sums are not used.
+  // If a pack reaches beyond the last column, it also sums the padding there; these sums are not used.
   if (column < x.columns)
     for (std::int64_t row = first + warp; row < end; row += kWarps) {
       const Pack<T, kWidth> pack = load<kWidth>(x.at + row * x.ld + column);

@@ -15,8 +15,8 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kHugePage = 2 << 20;
 
-// A step's numbers in device memory. Each step first copies them from an address of the host that never changes. So a
-// replayed step gets new numbers.
+// The StepScalars of a step, in device memory. A step copies them there before its first kernel, always from the same
+// host address. A replayed step repeats this copy, and so gets new numbers.
 class Scalars {
  public:
   Scalars()
@@ -37,8 +37,8 @@ class Scalars {
   StepScalars *given_, *there_;
 };
 
-// The device's allocations by address. A kernel that is given a host address would fault, and no session of the process
-// could use the device any more. So the address of every operand is looked up first.
+// The device's allocations by address. launch() looks up the address of every operand here. If a kernel used a host
+// address instead, it would fault, and no session of the process could use the device any more.
 class Allocations {
  public:
   ~Allocations() {
@@ -75,10 +75,11 @@ struct RecordedStep final : Recording {
   const CapturedGraph captured;
 };
 
-// A GPU. Each queue is a stream, so that copies run at the same time as kernels, without a host thread of their own. A
-// step is recorded as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
-// run. A replay uses the recorded arguments, so arguments are addresses that stay the same. Kernels note wrong values
-// on the device (fault.h), and the next thread that waits for the device throws them as errors.
+// A GPU. Each queue is a CUDA stream, so copies and kernels run at the same time without a host thread for each queue.
+// A step is recorded as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
+// run. A replay uses the recorded arguments, so these must not change from step to step: they are addresses and sizes.
+// Kernels note wrong values on the device (fault.h), and the next thread that waits for the device throws them as
+// errors.
 class CudaDevice : public Device {
  public:
   CudaDevice(const std::string &name, int index, int threads, bool tf32)
@@ -137,7 +138,7 @@ class CudaDevice : public Device {
     use_device(index_);
     return free_memory();
   }
-  // The team touches the pages first, because the driver would do it with one thread.
+  // The team touches all pages before the driver pins them, because the driver would touch them with a single thread.
   std::uint64_t pin(void *host, std::uint64_t bytes) override {
     use_device(index_);
     auto *const first = static_cast<std::byte *>(host);
@@ -167,7 +168,7 @@ class CudaDevice : public Device {
     finish_all();
   }
 
-  // Kernels are launched on the compute queue only, because a step's numbers are sent on this queue.
+  // All kernels of a step are launched on the compute queue, because the step's numbers are sent on this queue.
   void launch(Queue queue, Kernel &kernel, const Launch &launch) override {
     allocations_.require_holds(launch.inputs, "input");
     allocations_.require_holds(launch.outputs, "output");
@@ -255,9 +256,9 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records the link of an event. While a step is captured, each of the device's events has two CUDA events. The link
-  // makes other queues wait. The other one tells the time, and each replay of a timed recording records it. fork() and
-  // join() use links too, one for each queue.
+  // Records an event's link. While a step is captured, each event has two CUDA events. One is the link: queues of the
+  // captured step wait for it, and leave_capture() destroys it. The other one tells the time: each replay of a timed
+  // recording records it. fork() and join() use links too, one for each queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));
@@ -276,8 +277,8 @@ class CudaDevice : public Device {
     }
   }
 
-  // Waits for all streams. A noted fault is thrown before any other error, because the fault says more than the errors
-  // that it causes.
+  // Waits for all streams. If a kernel noted a fault, throws the fault and no other error, because the fault says more
+  // than the errors that follow from it.
   void finish_all() {
     std::exception_ptr error;
     for (Stream stream : streams_) try {

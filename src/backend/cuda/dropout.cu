@@ -1,5 +1,5 @@
-// Dropout, and its gradient, which is the same operator on dy. The random numbers are the CPU's: in a step the number
-// of an element depends only on its position in its sample.
+// Dropout, and its gradient, which is the same operator on dy. The random numbers are the CPU's: within a step an
+// element's number depends only on its sample and on its position in the sample.
 #include <algorithm>
 
 #include "arith/random.h"

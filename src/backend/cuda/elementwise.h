@@ -1,5 +1,5 @@
 // The building blocks of kernels that compute element by element: walks over broadcast operands, and packs of
-// neighbours that are loaded at once.
+// neighbours that one instruction loads.
 #pragma once
 
 #include <bit>
@@ -34,7 +34,7 @@ void each(Stream stream, std::int64_t count, Body body) {
   launch(stream, each_element<Body>, grid_of(count), count, body);
 }
 
-// Neighbours that are loaded and stored at once. Arrays begin at multiples of kAlignment.
+// Neighbours that one instruction loads or stores. Arrays begin at multiples of kAlignment.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
@@ -46,7 +46,8 @@ inline constexpr int kPackOf = sizeof(T) == 2 ? 8 : kPack;  // 16 bytes of float
 template <int kCount>
 using Width = std::integral_constant<int, kCount>;
 
-// Calls body(first, Width) for packs of kCount elements, and for the remaining elements one by one.
+// Calls body(first, Width) for each of this thread's packs of kCount elements, and for the remaining elements one by
+// one.
 template <int kCount = kPack, typename Body>
 __device__ void for_packs(std::int64_t count, Body body) {
   const std::int64_t packs = count / kCount;
@@ -73,7 +74,8 @@ __device__ void store(T *at, const Pack<T, kCount> &pack) {
   *reinterpret_cast<Pack<T, kCount> *>(at) = pack;
 }
 
-// Returns the pack of value_of(0), value_of(1), ..., rounded to R. One instruction rounds two values to bfloat16.
+// Returns the pack of value_of(0), value_of(1), ..., rounded to R. bfloat16 values are rounded in pairs, by one
+// instruction for each pair.
 template <typename R, int kCount, typename Make>
 __device__ Pack<R, kCount> rounded_pack(Make value_of) {
   if constexpr (std::is_same_v<R, bf16> && kCount % 2 == 0) {
@@ -116,8 +118,8 @@ struct Offsets {
   std::int64_t at[N];
 };
 
-// Returns the quotient a / b, and sets `remainder`. Division of 32 bits is several times as fast, and is used if a and
-// b fit.
+// Returns the quotient a / b, and sets `remainder`. If a and b fit into 32 bits, divides 32-bit numbers, which is
+// several times as fast.
 __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64_t &remainder) {
   if (((a | b) >> 32) == 0) {
     const auto x = static_cast<std::uint32_t>(a), y = static_cast<std::uint32_t>(b), quotient = x / y;

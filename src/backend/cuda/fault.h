@@ -1,7 +1,7 @@
-// Faults: errors that only the values in memory can show. An index lies outside its table, a label is no class, or an
-// integer is divided by 0. A kernel that meets a fault notes it, writes NaN (or 0) for the value that it cannot
-// compute, and goes on. The check of the loss then fails the step, so that nothing is updated. The next thread that
-// waits for the device gets the error.
+// Faults: errors that depend on the values in device memory, so that only a kernel can find them. There are three
+// kinds: an index lies outside its table, a label is no class, or an integer is divided by 0. A kernel that finds a
+// fault notes it, writes NaN (or 0) for the value that it cannot compute, and goes on. The check of the loss then fails
+// the step, so that nothing is updated. The next thread that waits for the device gets the error.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace protrain::backend::cuda {
 
-// The fault that was noted. One thread of a kernel claims it, fills it in, and writes `source` last, because the host
-// may read the fault while kernels run.
+// The first fault of a step. The thread that finds it claims this record, fills it in, and writes `source` last,
+// because the host may read the record while kernels run.
 struct Fault {
   std::uint32_t claimed = 0;
   std::uint32_t source = 0;  // 0: nothing happened yet

@@ -1,5 +1,5 @@
-// Folds: the threads of a block join their values into one, and all threads get the result. The order is a fixed tree
-// over the threads, so the bits depend on the block's size alone.
+// Folds: the threads of a block join their values into one, by sum, maximum or minimum, and all threads get the result.
+// The order is a fixed tree over the threads, so it depends on the block's size alone.
 #pragma once
 
 #include <limits>
@@ -44,7 +44,7 @@ struct Smaller {  // a NaN on either side is the result
   }
 };
 
-// Two sums that are folded together, so that the threads synchronize once.
+// Two sums that are folded together, so that the threads synchronize once for both.
 struct SumPair {
   float first, second;
   PROTRAIN_HD friend SumPair operator+(SumPair a, SumPair b) { return {a.first + b.first, a.second + b.second}; }
@@ -56,7 +56,7 @@ __device__ inline SumPair from_lane_xor(SumPair value, int mask) {
   return {from_lane_xor(value.first, mask), from_lane_xor(value.second, mask)};
 }
 
-// Returns the join of the values of a block's threads. All threads of the block must call it.
+// Joins the values of a block's threads. All threads of the block must call it.
 template <typename Join, typename T>
 __device__ T block_fold(T value) {
   __shared__ T warps[1024 / kWarp];
@@ -71,7 +71,7 @@ __device__ T block_fold(T value) {
   return value;
 }
 
-// Returns the join of term(0) ... term(count - 1), which the block's threads compute.
+// Joins term(0) ... term(count - 1), which the block's threads compute. All threads of the block must call it.
 template <typename Join, typename T, typename Term>
 __device__ T fold_terms(std::int64_t count, Term term) {
   T value = Join::template start<T>();
@@ -79,7 +79,7 @@ __device__ T fold_terms(std::int64_t count, Term term) {
   return block_fold<Join>(value);
 }
 
-// Returns how many threads a block has that works on one row of `width` elements.
+// Returns the number of threads for a block that works on one row of `width` elements.
 inline int row_threads(std::int64_t width) { return width <= 64 ? 32 : width <= 256 ? 64 : width <= 1024 ? 128 : 256; }
 
 }  // namespace protrain::backend::cuda

@@ -1,5 +1,6 @@
 // Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients are added in the
-// order of the indices: the threads of the first index that names a row add up the rows of all indices that name it.
+// order of the indices. If several indices name the same row, the threads of the first of these indices add up the
+// gradients of all of them.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +10,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// Input 1: indices into an axis of length `extent`.
+// The node's input 1: indices into an axis of length `extent`.
 struct Indices {
   const void *at;
   bool wide;  // int64, else int32
@@ -34,8 +35,8 @@ Indices indices_of(const KernelRequest &request, DeviceState &device, std::int64
   return {nullptr, dtype == DType::i64, extent, device.faults.source(FaultKind::index, subject(request), extent)};
 }
 
-// Gather moves packs of kCount elements T. kCount divides a row's length. A row whose index is wrong is filled with NaN
-// or 0.
+// Gather moves packs of kCount elements of type T. kCount divides a row's length. If an index is wrong, its row of the
+// result is filled with NaN or 0.
 template <typename T, int kCount>
 class Gather : public CudaKernel {
  public:
@@ -188,7 +189,8 @@ class GatherElements : public CudaKernel {
   const Indices indices_;
 };
 
-// If several indices of a line name the same element, the thread of the first index adds up all of them.
+// If several indices of a line name the same element, the thread of the first index adds up the gradients of all of
+// them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:
@@ -224,8 +226,8 @@ class GatherElementsGrad : public CudaKernel {
   const std::uint64_t bytes_;
 };
 
-// Calls make(element) with a float for float32 and a bf16 for bfloat16, so that an element whose index is wrong can be
-// NaN. For other types `element` is an integer of the same size.
+// Calls make(T{}), where T is float for float32 and bf16 for bfloat16, so that an element whose index is wrong can be
+// NaN. For other element types T is an integer of the same size.
 template <typename Make>
 KernelPtr by_element(const KernelRequest &request, Make make) {
   const DType dtype = request.inputs.at(0).dtype;

@@ -26,7 +26,7 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : shape_(shape) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0 || shape.batch == 0) return;
   product_.emplace(blas, shape);
   algorithms_ = product_->algorithms();
-  // cuBLASLt computes some products only without a bias, such as bfloat16 ones with rows of an odd length.
+  // cuBLASLt computes some products only without a bias, such as products of bfloat16 with rows of an odd length.
   if (shape.bias && algorithms_.empty()) {
     GemmShape plain = shape;
     plain.bias = false;

@@ -1,5 +1,5 @@
 // Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The algorithm's workspace
-// is part of the scratch that run() is given.
+// is part of the scratch that run() gets.
 #pragma once
 
 #include <algorithm>

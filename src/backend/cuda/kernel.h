@@ -1,8 +1,9 @@
-// CudaKernel, and the factories of all CUDA kernels. A file here has the same kernels as the CPU's file of that name.
+// CudaKernel, and the factories of all CUDA kernels. A file here has the same kernels as the CPU's file of the same
+// name.
 //
-// run() appends one or more launches to a stream and returns. Launches are recorded once and replayed, so their
-// arguments are passed by value. A step's scalars are the exception: they lie on the device. A launch takes no member
-// of the kernel through `this`, because the device cannot follow the pointer.
+// run() appends one or more launches to a stream and returns. A launch gets its arguments by value, is recorded once
+// and then replayed. So numbers that change from step to step are no arguments: they lie on the device, as StepScalars.
+// A __device__ lambda never captures `this`, a host address that the device cannot follow.
 #pragma once
 
 #include <memory>
@@ -24,13 +25,13 @@ using arith::bf16;
 class CudaKernel : public Kernel {
  public:
   virtual void run(Stream stream, const Launch &launch) = 0;
-  // Runs on the host, by the team, with operands in host memory. Only updates can.
+  // Runs the kernel on the host's team, with operands in host memory. Only updates can do so.
   virtual void run_on_host(Team &, const Launch &) {
     fail(Code::internal, "launch_alone", "only updates run on the host");
   }
 };
 
-// The state of a device that its kernels share: the faults that they note, and cuBLASLt's handle.
+// The state that all kernels of a device share: the faults that they note, and cuBLASLt's handle.
 struct DeviceState {
   explicit DeviceState(bool tf32) : blas(tf32) {}
   Faults faults;
@@ -46,7 +47,8 @@ inline void require_dtype(const KernelRequest &request, const graph::Type &type,
           request.node.op, name_of(expected), name_of(type.dtype));
 }
 
-// Calls make(element) with an element of the type that `type` holds: float32 or bfloat16. Else Code::unsupported.
+// Calls make(T{}) with the C++ type T of the operand's elements. Code::unsupported if they are neither float32 nor
+// bfloat16.
 template <typename Make>
 KernelPtr by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   if (type.dtype == DType::bf16) return make(bf16{});
@@ -55,8 +57,8 @@ KernelPtr by_float(const KernelRequest &request, const graph::Type &type, Make m
   return make(float{});
 }
 
-// Calls make(element) with an unsigned integer as wide as an element of `dtype`: enough for kernels that only move
-// them.
+// Calls make(T{}), where T is an unsigned integer as wide as an element of `dtype`. Kernels that only move elements
+// need only their size.
 template <typename Make>
 KernelPtr by_size(const KernelRequest &request, DType dtype, Make make) {
   switch (size_of(dtype)) {

@@ -1,6 +1,6 @@
-// The keywords and functions that kernels are written and launched with. nvcc compiles kernels as CUDA. In tests the
-// host's compiler compiles them, and the header PROTRAIN_EMULATION defines CUDA's keywords, so that every kernel's
-// logic runs on machines without a GPU. Grids and blocks have one dimension; blocks are whole warps.
+// The keywords and functions that kernels use and are launched with. nvcc compiles the kernels as CUDA. In tests the
+// host's compiler compiles them, and the header PROTRAIN_EMULATION defines CUDA's keywords, so that the kernels also
+// run on machines without a GPU. Grids and blocks have one dimension; blocks are whole warps.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ namespace protrain::backend::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kBlock = 256;  // threads in a block, unless there is a reason for another number
-inline constexpr std::size_t kSharedAtHand = 48 << 10;  // bytes of shared memory that a block has without asking
+inline constexpr std::size_t kSharedAtHand = 48
+                                             << 10;  // bytes of shared memory that a block gets without allow_shared()
 
 struct Grid {
   std::int64_t blocks;  // 0: nothing is launched
@@ -40,7 +41,8 @@ inline unsigned block_count(const Grid &grid) {
 }
 
 #if defined(__CUDACC__)
-inline constexpr bool kEmulated = false;  // if true, work is cut smaller, so that small tests see the cuts
+inline constexpr bool kEmulated =
+    false;  // if true, work is cut into smaller parts, so that small tests have several parts
 
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {

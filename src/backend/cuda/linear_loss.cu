@@ -1,6 +1,6 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
-// gradients and multiplies these by w for dx and by x for dw. dw is summed over the slices in order. Logits and sums
+// gradients. It multiplies these by w for dx and by x for dw, and sums dw over the slices in order. Logits and sums
 // over slices are float32 whatever the operands are.
 #include <algorithm>
 
@@ -15,8 +15,8 @@ namespace {
 constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_rows = 16, .row_grain = 8}
                                         : SliceRule{.bytes = 256 << 20, .least_rows = 256, .row_grain = 64};
 
-// Returns the distance between rows of logits, or of gradients, in elements. It is `classes` rounded up to whole
-// cache lines, because tensor cores read packs of 16 bytes.
+// Returns the distance between rows of logits, or of gradients, in elements. It is `classes` rounded up to whole cache
+// lines, so that each row begins at a multiple of the 16 bytes that tensor cores read at once.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
 // `ld` is the distance between rows, in elements.
@@ -33,8 +33,9 @@ struct Factor {
   const float *dloss;
 };
 
-// Computes the losses of a slice's rows. If `gradients` is not nullptr, writes factor * (softmax - 1 at the label)
-// there. Rows of gradients lie as far apart as rows of logits. float32 gradients may overwrite the logits.
+// Computes the losses of a slice's rows, and their gradients unless `gradients` is nullptr. A row's gradient is factor
+// * (softmax(x) - onehot(label)). Rows of gradients lie as far apart as rows of logits. float32 gradients may overwrite
+// the logits.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                               T *gradients) {
@@ -62,7 +63,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
-// Adds a slice's sums to the bias' gradient. For the first slice, sets the gradient instead.
+// Adds a slice's column sums to the bias's gradient. The first slice sets the gradient.
 struct AddTo {
   float *sums;
   bool first;
@@ -85,9 +86,9 @@ void round_to(Stream stream, const float *sums, std::int64_t count, T *to) {
   each(stream, count, [sums, to] __device__(std::int64_t i) { to[i] = narrowed<T>(sums[i]); });
 }
 
-// Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
-// the largest activation of a model. One kernel computes them slice by slice and uses each slice at once. The gradient
-// kernel computes the logits again, because keeping them would cost the memory that the fusion saves.
+// The loss of logits that are never all in memory. For a large vocabulary the (M, V) logits are the largest activation
+// of a model. So the kernel computes them slice by slice and uses each slice at once. The gradient kernel computes the
+// logits again, because keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
@@ -153,9 +154,9 @@ class LinearCrossEntropy : public CudaKernel {
     return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
   }
 
-  // Scratch holds the float32 logits of a slice. With bfloat16 operands it also holds the slice's gradients in
-  // bfloat16, and the float32 sums that dw and dbias are rounded from. The rest are losses, the count of targets and
-  // scratch of the kernels inside.
+  // Lays out scratch. It holds the float32 logits of a slice, the losses of all rows, the count of targets, and the
+  // scratch of products and column sums. With bfloat16 operands it also holds the slice's gradients in bfloat16, and
+  // the float32 sums that dw and dbias are rounded from.
   void lay_out(const KernelRequest &request) {
     std::uint64_t total = 0;
     const auto place = [&](std::uint64_t count, std::uint64_t size) {
@@ -184,7 +185,7 @@ class LinearCrossEntropy : public CudaKernel {
   static E *at(const Launch &launch, std::uint64_t offset) {
     return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
   }
-  // Returns the bytes of scratch that summing the bias' gradient takes, enough for any slice.
+  // Returns the bytes of scratch that the sums for the bias's gradient take, enough for any slice.
   std::uint64_t column_bytes() const {
     std::uint64_t bytes = 0;
     for (const Slice &slice : slices_)

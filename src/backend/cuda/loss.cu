@@ -1,10 +1,11 @@
-// CrossEntropy over given logits, and its gradient, with a block for each row.
+// CrossEntropy of logits that an operand holds, and its gradient, with a block for each row.
 #include "backend/cuda/targets.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// Computes each row's loss, for `losses` in double and for `loss` in float32, and its `lse`. nullptr: not wanted.
+// Computes each row's loss and lse. The loss goes to `losses` in double and to `loss` in float32. A nullptr means that
+// the output is not wanted.
 template <typename T>
 __global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x, classes = targets.classes;

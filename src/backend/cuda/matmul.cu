@@ -1,5 +1,5 @@
 // MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. The innermost of the merged leading
-// dimensions becomes cuBLASLt's batch. The others are launched one by one.
+// dimensions becomes cuBLASLt's batch. Each position of the other leading dimensions has a launch of its own.
 #include <numeric>
 
 #include "backend/common/matmul_shape.h"
@@ -9,7 +9,8 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// Returns the largest power of two, up to kAlignment, that divides the address of every operand in every batch.
+// Returns the largest power of two, up to kAlignment, that divides the address of every operand in every product of the
+// batch.
 std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   std::int64_t alignment = kAlignment;
   for (const Strides &strides : batch.strides)

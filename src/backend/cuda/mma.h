@@ -1,13 +1,14 @@
-// Products of bfloat16 on tensor cores, 16 x 16 by 16 x 8; loads that lay out their operands; and asynchronous copies
-// to shared memory. For sm_80 and newer. All threads of a warp call these functions together.
+// Products of bfloat16 matrices on tensor cores, (16, 16) x (16, 8); loads that bring operands into the layout below;
+// and asynchronous copies to shared memory. They need sm_80 or newer. All threads of a warp call these functions
+// together.
 //
 // Lane 4 g + t (g < 8, t < 4) holds these elements of a matrix. A pair is two neighbours in a row of A, or in a column
 // of B.
 //   A (16, 16)  pairs that begin at (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
 //   B (16, 8)   pairs that begin at (2t, g), (2t + 8, g)
 //   C (16, 8)   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), in float32
-// Two Cs side by side, narrowed, are therefore an A: one product's result is the next one's operand without leaving
-// registers.
+// So two Cs side by side, narrowed to bfloat16, are an A. The result of one product becomes an operand of the next
+// product without leaving registers.
 #pragma once
 
 #include "backend/cuda/elementwise.h"
@@ -37,7 +38,7 @@ __device__ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
 }
 
 // Loads four 8 x 8 matrices from shared memory. Lane l gives the address of row l % 8 of matrix l / 8: 16 bytes at a
-// multiple of 16. Of each matrix the lane gets elements (g, 2t) and (g, 2t + 1); if kTransposed, elements (2t, g) and
+// multiple of 16. The lane gets elements (g, 2t) and (g, 2t + 1) of each matrix; if kTransposed, elements (2t, g) and
 // (2t + 1, g).
 template <bool kTransposed>
 __device__ Quad load_matrices(const bf16 *row) {
@@ -57,13 +58,12 @@ __device__ Quad load_matrices(const bf16 *row) {
 }
 
 // Begins to copy kBytes (8 or 16) to shared memory. Both addresses are multiples of kBytes. Writes zeros if not
-// `given`. This thread sees the bytes after wait_for_copies(). Other threads see them after a __syncthreads() that
-// follows it.
+// `given`. This thread sees the bytes after wait_for_copies(), and the other threads after the next __syncthreads().
 template <int kBytes>
 __device__ void copy_async(void *to, const void *from, bool given) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = given ? kBytes : 0;
-  if constexpr (kBytes == 16)  // skips the L1 cache, for no other thread of the block reads the same bytes
+  if constexpr (kBytes == 16)  // skips the L1 cache, because no other thread of the block reads the same bytes
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(kBytes), "r"(bytes)
@@ -121,7 +121,7 @@ inline void wait_for_copies() { emulation::wait_for_copies(); }
 inline int unforeseen(int value) { return value; }
 #endif
 
-// Makes an A of two Cs side by side.
+// Makes an A from two Cs side by side, narrowed to bfloat16.
 __device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
   return {{narrowed_pair(left.at[0], left.at[1]), narrowed_pair(left.at[2], left.at[3]),
            narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};

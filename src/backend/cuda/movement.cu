@@ -9,7 +9,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-struct alignas(16) WidestUnit {  // the most that one instruction moves
+struct alignas(16) WidestUnit {  // as many bytes as one instruction can move
   std::uint64_t at[2];
 };
 constexpr std::int64_t kWidest = sizeof(WidestUnit);
@@ -61,8 +61,9 @@ __global__ void fill_kernel(T *to, T fill, std::int64_t count) {
   });
 }
 
-// One (rows, columns) matrix for each step of the outer walk: to[column * to_ld + row] = from[row * from_ld + column].
-// Tiles are transposed in shared memory, so that reads and writes both run along neighbours.
+// Transposes of (rows, columns) matrices, one for each step of the outer walk: to[column * to_ld + row] = from[row *
+// from_ld + column]. Tiles are transposed in shared memory, so that neighbouring threads both read and write
+// neighbouring elements.
 struct TiledTranspose {
   Walk<2> outer;
   std::int64_t rows, columns, from_ld, to_ld, row_tiles, column_tiles;
@@ -87,8 +88,8 @@ __global__ void transpose_kernel(TiledTranspose transpose, const T *from, T *to)
       to[base.at[1] + (column + j) * transpose.to_ld + row + x] = tile[x][j];
 }
 
-// Returns the matrices of a walk that is contiguous along the innermost dim in the output, and along column_axis in the
-// input.
+// Returns the transposes that make up a walk. The walk is contiguous along the innermost dim in the output, and along
+// column_axis in the input.
 TiledTranspose transpose_of(const Layout<2> &layout, std::size_t column_axis) {
   const std::size_t last = layout.dims.size() - 1;
   Layout<2> outer;

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kPart = kEmulated ? 1 << 10 : arith::kNormPiece;
 static_assert(arith::kNormPiece % kPart == 0 && std::has_single_bit(static_cast<std::uint64_t>(kPart)));
 
-// Returns the sum of the squares of `count` elements, which the block's threads read in packs. Only the last few
-// elements may be in no whole pack.
+// Returns the sum of the squares of `count` elements, which the block's threads read in packs. The last elements may
+// not fill a pack; they are read one by one.
 template <typename T>
 __device__ double sum_of_squares(const T *x, std::int64_t count) {
   constexpr int kWidth = kWide<T>;
@@ -60,14 +60,14 @@ __device__ double tree_sum(const double *leaves, std::int64_t count) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0);
 }
 
-// Joins each `run` leaves.
+// Joins every `run` leaves into one number. Each block joins one run.
 __global__ void join_kernel(const double *leaves, std::int64_t count, std::int64_t run, double *to) {
   const std::int64_t first = blockIdx.x * run, rest = count - first;
   const double sum = tree_sum(leaves + first, rest < run ? rest : run);
   if (threadIdx.x == 0) to[blockIdx.x] = sum;
 }
 
-// Returns the leaves of the smallest whole tree that has `count`.
+// Returns the number of leaves of the smallest full tree that has at least `count` leaves.
 std::int64_t whole_tree(std::int64_t count) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
 }
@@ -79,7 +79,7 @@ std::int64_t join_room(std::int64_t count, std::int64_t run) {
   return room;
 }
 
-// Joins each `run` of `count` leaves, of which the last run may have fewer. `run` is a power of two.
+// Joins every `run` of the `count` leaves into one number. `run` is a power of two. The last run may have fewer leaves.
 void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int64_t run, double *scratch, double *to) {
   for (; run > kJoined; run /= kJoined) {
     const std::int64_t joined = divided_up(count, kJoined);
@@ -92,7 +92,7 @@ void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int
   cuda::launch(stream, join_kernel, {divided_up(count, run), threads}, leaves, count, run, to);
 }
 
-// The tensors of one launch: as many as fit into a kernel's arguments. Each has a block of its own.
+// The tensors that one launch takes: as many as fit into a kernel's arguments. Each has a block of its own.
 constexpr int kTensors = 64;
 template <typename T>
 struct Tensors {
@@ -152,7 +152,7 @@ class SquaredNorm : public CudaKernel {
     SmallTensors<T> small(stream, small_squares_kernel<T>, kBlock);
     for (std::size_t i = 0; i < elements_.size(); ++i) {
       auto *to = optional_output<double>(launch, i);
-      if (to == nullptr || (piece_ > 0 && elements_[i] == 0)) continue;  // nothing has no pieces
+      if (to == nullptr || (piece_ > 0 && elements_[i] == 0)) continue;  // a tensor without elements has no pieces
       if (elements_[i] > kPart)
         run_large(stream, input<T>(launch, i), elements_[i], static_cast<double *>(launch.scratch), to);
       else
@@ -162,7 +162,8 @@ class SquaredNorm : public CudaKernel {
   }
 
  private:
-  // Returns how many of a tensor's parts are joined into one result: those of a piece, or all.
+  // Returns how many of a tensor's parts are joined into one result. A result belongs to one piece, or to the whole
+  // tensor if piece_ is 0.
   std::int64_t parts_joined(std::int64_t parts) const {
     return piece_ > 0 ? std::min(piece_ / kPart, whole_tree(parts)) : whole_tree(parts);
   }
@@ -205,7 +206,7 @@ class JoinSquares : public CudaKernel {
   std::vector<std::int64_t> pieces_;  // of each tensor
 };
 
-// The scalars of one launch: as many as fit into a kernel's arguments.
+// The scalars that one launch adds: as many as fit into a kernel's arguments.
 constexpr int kScalars = 256;
 struct Scalars {
   const double *at[kScalars];

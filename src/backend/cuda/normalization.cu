@@ -1,7 +1,7 @@
 // LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). A block normalizes one row. For
-// gradients the rows are cut into parts, which the shape fixes. If rows fit into registers, a block computes dx of a
-// part's rows, and the part's sums for the gradients of scale and bias; else separate launches do. A last launch adds
-// up the parts' sums.
+// gradients the rows are cut into parts, which the shape fixes. If a row fits into a block's registers, one launch
+// computes dx and each part's sums for the gradients of scale and bias, with a block for each part. Else two launches
+// do this. A last launch adds up the parts' sums.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -17,8 +17,8 @@ void require_scale(const KernelRequest &request, std::size_t scale, const Normal
           "a scale of {} elements for rows of {}: cuda wants one for each", scales, dims.width);
 }
 
-// The operands. mean and inverse get the statistics of each row: inverse is 1 / standard deviation, or 1 / root mean
-// square. nullptr: not wanted.
+// The operands. `mean` and `inverse` get the statistics of each row; nullptr if they are not wanted. inverse is 1 /
+// standard deviation, or 1 / root mean square.
 template <typename T>
 struct Operands {
   const T *x, *scale, *bias;  // bias may be nullptr
@@ -26,9 +26,9 @@ struct Operands {
   float *mean, *inverse;
 };
 
-// The division of a row among the registers of a block. Thread t holds packs t, t + threads, t + 2 threads, ...: `held`
-// packs, as few as blocks of at most kHeldThreads threads allow.
-constexpr int kHeldThreads = kEmulated ? 64 : 256;  // at most, in a block that holds a row
+// The distribution of a row's packs over the registers of a block. Thread t holds packs t, t + threads, t + 2 threads
+// and so on, `held` packs in all. `held` is 1, 2 or 4, the least that needs at most kHeldThreads threads.
+constexpr int kHeldThreads = kEmulated ? 64 : 256;  // most threads of a block that holds a row
 constexpr int kMostHeld = 4;
 struct RegisterRows {
   RegisterRows(std::int64_t width, std::size_t element_bytes) {
@@ -39,7 +39,7 @@ struct RegisterRows {
   }
 
   int held = 1, threads = kWarp;  // packs of a thread; threads of a block
-  bool holds;                     // the row is narrow enough, and consists of whole packs
+  bool holds;                     // a block can hold a row: it is narrow enough, and consists of whole packs
 };
 // Calls body(h, column) for each of this thread's packs that lie within the row. Pack h begins at `column`.
 template <typename T, int kHeld, typename Body>
@@ -137,7 +137,7 @@ __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T 
   }
 }
 
-// This thread's elements of a row, in registers.
+// This thread's share of a row, in registers.
 template <typename T, int kHeld>
 struct RegisterRow {
   Pack<T, kWide<T>> dy[kHeld], x[kHeld];
@@ -155,9 +155,9 @@ __device__ RegisterRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T>
   return held;
 }
 
-// Computes dx, as normalize_grad_kernel does, and the partial sums of a part of the rows. The next row is loaded while
-// the block's threads synchronize over this one. partial (parts, 1 or 2, width) gets the sums of dy * n and, if
-// centered, of dy. dx and partial may be nullptr: not wanted.
+// Computes dx, as normalize_grad_kernel does, and the partial sums of a part of the rows. While the block's threads
+// synchronize for one row, the next row is loaded. partial (parts, 1 or 2, width) gets the sums of dy * n and, if
+// centered, of dy. dx and partial are nullptr if they are not wanted.
 template <typename T, bool kCentered, int kHeld>
 __global__ void __launch_bounds__(kHeldThreads)
     held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kHeldThreads)
   });
 }
 
-// Makes the sums that held_grad_kernel writes to `partial`, for rows that do not fit into registers.
+// Computes the sums that held_grad_kernel writes to `partial`, for rows that do not fit into registers.
 template <typename T, bool kCentered>
 __global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, std::int64_t parts,
                             float *partial) {
@@ -228,7 +228,7 @@ __global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t
   }
 }
 
-// Writes sums over the parts to the gradients of scale and bias.
+// Writes the sums over all parts to the gradients of scale and bias.
 template <typename T>
 struct ToScaleAndBias {
   std::int64_t width;

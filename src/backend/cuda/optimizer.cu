@@ -1,5 +1,5 @@
-// Updates of weights in place, and the check that scalars are finite. The arithmetic is the CPU's, bit for bit: this
-// file is compiled so that products are not contracted.
+// Updates of weights in place, and the check that scalars are finite. The bits are the CPU's, because nvcc compiles
+// this file without fusing products and sums.
 #include "arith/optimizer.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; fewer take less time than waking the team
 
-// The parameters of one launch: as many as fit into a kernel's arguments. Each has blocks of its own.
+// The parameters that one launch updates: as many as fit into a kernel's arguments. Each has blocks of its own.
 constexpr int kTensors = 32;
 template <typename Arrays>
 struct Tensors {
@@ -138,7 +138,7 @@ class Update : public CudaKernel {
   const std::unique_ptr<HostUpdate> on_host_;
 };
 
-// The scalars of one launch: one for each lane of a warp.
+// The scalars that one launch checks: one for each lane of a warp.
 constexpr int kScalars = kWarp;
 template <typename T>
 struct Scalars {
@@ -185,8 +185,8 @@ class Check : public CudaKernel {
 };
 }  // namespace
 
-// Code::unsupported for any combination of weight and gradient types that has no kernel here. This function checks for
-// weights other than float32 and bfloat16. make_host_update(), which Update's constructor calls, checks the rest.
+// Code::unsupported if there is no kernel for these types of weights and gradients. This function refuses weights other
+// than float32 and bfloat16. Update's constructor calls make_host_update(), which refuses wrong gradients.
 KernelPtr make_update(const UpdateRequest &request) {
   if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
   require(request.weights == DType::bf16, Code::unsupported, "update", "of {} weights on cuda",

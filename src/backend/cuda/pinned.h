@@ -1,5 +1,5 @@
-// Pinned memory of the host. If the system refuses to pin memory as a whole, as many parts of it are pinned as the
-// system grants, from the first on.
+// Pinned memory of the host. If the system refuses to pin memory as a whole, its parts are pinned one after the other,
+// until the system refuses one.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,8 @@ class PinnedMemory {
     whole_.erase(in_parts);
   }
 
-  // Cuts a copy at the borders of parts, because CUDA refuses a copy that begins in one part and ends in another.
+  // Calls act(part) for the pieces of a copy, which is cut at the borders of parts. CUDA refuses a copy that begins in
+  // one part and ends in another.
   template <typename Act>
   void each_part(const Copy &copy, Act act) const {
     std::uint64_t done = 0;

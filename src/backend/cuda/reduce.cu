@@ -1,9 +1,10 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Floats are
 // summed in double; sums of integers wrap around.
 //
-// Kept axes and reduced axes have a walk each. The elements of a result are cut into parts. If neighbours in memory
-// belong to one result, the threads of a block reduce a part together; else each thread reduces parts of its own. A
-// second kernel joins the parts of each result in order. Sums of a matrix's columns use columns.h.
+// One walk goes over the kept axes, another over the reduced axes. The elements that make up a result are cut into
+// parts. If elements that are neighbours in memory belong to one result, the threads of a block reduce a part together;
+// else each thread reduces whole parts alone. A second kernel joins the parts of each result in order. Sums of a
+// matrix's columns use columns.h.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr std::int64_t kMostParts = 256;                      // most parts of one result
 constexpr std::int64_t kSharedPart = kEmulated ? 300 : 8192;  // elements in a part that a block reduces, at least
 constexpr std::int64_t kOwnPart = kEmulated ? 5 : 64;         // elements in a part that one thread reduces, at least
-constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy; more parts bring nothing
+constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy; more parts would gain nothing
 
 struct Reduction {
   Walk<1> kept, reduced;
@@ -33,7 +34,7 @@ __device__ T finished(const Reduction &r, A value) {
     return value;
 }
 
-// The destination of the parts' values: `partial`, or y if each result has only one part.
+// The place that the parts' values are written to: `partial`, or y if each result has only one part.
 template <typename T, typename A>
 struct Values {
   A *partial;  // (results, parts)
@@ -58,8 +59,8 @@ __global__ void shared_kernel(Reduction r, const T *x, Values<T, A> to) {
   if (threadIdx.x == 0) to.put(r, result, part, value);
 }
 
-// Each thread reduces whole parts alone: part i / results of result i % results, so that neighbouring threads read
-// neighbouring elements.
+// Each thread reduces whole parts alone. Thread i takes part i / results of result i % results, so that neighbouring
+// threads read neighbouring elements.
 template <typename Join, typename T, typename A>
 __global__ void own_kernel(Reduction r, const T *x, Values<T, A> to) {
   for (std::int64_t i = thread_index(); i < r.results * r.parts; i += thread_count()) {
@@ -93,7 +94,7 @@ struct ToResult {
   }
 };
 
-// The sums of a matrix's columns, (rows, columns) -> (columns), such as a bias' gradient.
+// The sums of a matrix's columns, (rows, columns) -> (columns), such as a bias's gradient.
 template <typename T>
 class SumColumns : public CudaKernel {
  public:

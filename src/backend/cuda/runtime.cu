@@ -72,7 +72,8 @@ void *allocate(std::uint64_t bytes) {
          "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
   }
   check(cudaMemset(memory, 0, bytes), "memory could not be cleared");
-  // The device's own streams do not wait for the default stream, which clears the memory.
+  // Waits, because the default stream clears the memory, and the device's own streams do not wait for the default
+  // stream.
   check(cudaDeviceSynchronize(), "memory could not be cleared");
   return memory;
 }
@@ -121,8 +122,8 @@ std::int64_t ns_between(Event begin, Event end) {
   return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
-// Thread-local mode: CUDA calls of other threads neither break the capture nor are refused. A call of this thread that
-// cannot be captured is an error; in relaxed mode it would run at once.
+// Captures in the thread-local mode. CUDA calls of other threads then neither break the capture nor are refused. A call
+// of this thread that cannot be captured is an error; in the relaxed mode it would run at once.
 void begin_capture(Stream stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture could not begin");
 }
@@ -133,8 +134,8 @@ CapturedGraph end_capture(Stream stream) {
   const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "a graph could not be made ready");
-  // Uploads the graph now, while a refusal of memory does no harm. Otherwise the graph's first launch would take that
-  // memory.
+  // Uploads the graph now, when a refusal of memory does no harm. Otherwise the graph's first launch, inside a step,
+  // would take the memory.
   const cudaError_t uploaded = cudaGraphUpload(captured, stream);
   if (uploaded != cudaSuccess) destroy(captured);
   check(uploaded, "a graph could not be brought to the device");

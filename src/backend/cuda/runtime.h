@@ -1,6 +1,6 @@
-// The part of CUDA's runtime that the backend uses: memory, streams, events. runtime.cu implements this part. Tests
-// have an implementation that needs no GPU. Every failure throws Code::device, or Code::nomem for memory, with CUDA's
-// own words.
+// The backend's interface to CUDA's runtime: memory, streams, events. runtime.cu implements it. Tests have another
+// implementation, which needs no GPU. Every failure throws Code::device, or Code::nomem for memory, with CUDA's own
+// words.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Labels, checked as they are read, and the arithmetic of one row of logits by the threads of a block. CrossEntropy and
-// LinearCrossEntropy use both.
+// The labels of a loss, checked as they are read, and the loss of one row of logits, computed by a block. CrossEntropy
+// and LinearCrossEntropy use both.
 #pragma once
 
 #include "arith/math.h"
@@ -58,8 +58,8 @@ __device__ void for_packs_of_row(std::int64_t count, Body body) {
   if (kWidth > 1 && rest < count) body(rest, Width<1>{});
 }
 
-// Returns log(sum(exp(x))) of `count` logits, in one pass. Each thread sums exp(x - largest) over its share in double,
-// where `largest` is the thread's largest logit so far.
+// Returns log(sum(exp(x))) of `count` logits, which are read once. Each thread sums exp(x - largest) over its share in
+// double, where `largest` is the thread's largest logit so far.
 template <int kWidth, typename T>
 __device__ double log_sum_exp(const T *x, std::int64_t count) {
   float largest = std::numeric_limits<float>::lowest();  // a share may hold nothing but -inf
@@ -82,18 +82,18 @@ __device__ double log_sum_exp(const T *x, std::int64_t count) {
   return static_cast<double>(all) + ::log(sum);
 }
 
-// Returns the threads for a row of logits. Wide rows get many threads: few rows are then in work at the same time, and
-// stay in the cache until the second pass.
+// Returns the number of threads for a row of logits. A wide row gets many threads, so that the GPU works on few rows at
+// a time and these stay in the cache until they are read again.
 inline int logit_threads(std::int64_t classes) { return classes < 8192 ? row_threads(classes) : 1024; }
 
-// Sets *counted to the number of rows that are not ignored; one block.
+// Sets *counted to the number of rows that are not ignored. Launch it with one block.
 static __global__ void count_targets_kernel(Targets targets, double *counted) {
   const auto count = fold_terms<Plus, std::int64_t>(
       targets.rows, [&](std::int64_t i) { return targets[i] != Targets::kIgnored ? 1 : 0; });
   if (threadIdx.x == 0) *counted = static_cast<double>(count);
 }
 
-// Sets *loss to the sum of `rows` losses, divided by *counted if `mean`; one block.
+// Sets *loss to the sum of `rows` losses, divided by *counted if `mean`. Launch it with one block.
 static __global__ void total_loss_kernel(const double *losses, std::int64_t rows, const double *counted, bool mean,
                                          float *loss) {
   const auto total = fold_terms<Plus, double>(rows, [&](std::int64_t i) { return losses[i]; });
