@@ -71,9 +71,9 @@ class Fallback {
     return bytes;
   }
 
-  // Gathers candidates that need little memory. They have one buffer or two. No blocks swap, or half, or all. The
-  // others recompute or keep selectively; without swaps a third kind recomputes all but the last block, whose values
-  // backward needs at once. Times play no part: the figures of a refusal must not depend on times.
+  // Gathers candidates that need little memory. They have one buffer or two. None, half or all of the blocks swap. The
+  // remaining blocks either all recompute or all keep selectively. Without swaps there is a third kind: all blocks
+  // recompute but the last, whose values backward needs at once.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
