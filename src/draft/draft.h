@@ -28,7 +28,7 @@ struct Draft {
   std::vector<std::string> unmatched;  // names declared as parameters that are no initializers
   std::string loss_from;               // for an attached loss: what it is computed from
   std::uint64_t accumulation = 1;      // micro-batches per step, of each rank
-  std::uint64_t micro_batch = 0;       // samples of each, if settle_micro_batch chose them; 0: the settings give them
+  std::uint64_t micro_batch = 0;       // samples per micro-batch, if settle_micro_batch chose the number; else 0
   std::vector<bool> kept;              // per parameter: its gradient can be read
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
   profile::Profile profile;
@@ -43,7 +43,7 @@ struct Draft {
   std::uint64_t micro_batches() const { return accumulation * static_cast<std::uint64_t>(settings.ranks.count); }
   double samples() const { return static_cast<double>(first().batch.samples) * static_cast<double>(micro_batches()); }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
-  // The initializer in the file that a parameter comes from.
+  // The file's initializer that holds the parameter.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);
     return split == splits.end() ? parameter : split->original;
