@@ -6,8 +6,8 @@
 
 namespace protrain::measure {
 
-// Measures exchanges of all ranks with all, and sets the profile's link and link_seconds to those of the slowest rank.
-// Every rank must call it.
+// Measures exchanges in which every rank sends to all others, and sets the profile's link and link_seconds to those of
+// the slowest rank. Every rank must call it.
 void measure_link(comm::Channel &channel, profile::Profile &profile);
 
 }  // namespace protrain::measure
