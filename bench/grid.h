@@ -10,8 +10,8 @@
 
 namespace protrain::bench {
 
-// Grid finds a good plan without the search, to compare the search's plan with. Both use the simulator. Unlike the
-// search, Grid ranks nothing by the closed form, and has no limit of time.
+// Grid finds a good plan independently of the search, so that the search's plan can be compared with it. Both use the
+// simulator. Unlike the search, Grid ranks nothing by the closed form, and nothing limits its time.
 class Grid {
  public:
   Grid(const Space &space, unsigned threads) : space_(space), threads_(threads) {}

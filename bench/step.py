@@ -56,7 +56,8 @@ def words_of(row):
                       else f"{who}: {of['error']}" for who, of in row.items())
 
 
-# Returns the peer's time divided by ours in each round, and our largest peak of memory divided by the peer's smallest.
+# Returns the median, least and most of the ratios of the peer's time to ours within a round, and the ratio of our
+# largest peak of memory to the peer's smallest.
 def ratio_of(rows, peer):
     rows = [(row[peer], row[OURS[peer]]) for row in rows if "seconds" in row[peer]]
     if not rows:
