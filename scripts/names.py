@@ -11,14 +11,14 @@ TYPE = re.compile(r"^([ ]*)(?:(?:class|struct|enum class)\s+(?:\[\[\w+\]\]\s*)?(
                   r"|using\s+(\w+)\s*=)", re.M)
 FUNCTION = re.compile(r"^[\w:<>,&*\s]*?[\w>&*]\s[&*]?(?:\w+::)*(\w+)\([^;{}]*\)(?:\s*(?:const|noexcept|override))*\s*[;{]", re.M)
 
-# Both backends have these, each its own: a file that includes both namespaces is a mistake that layers.py finds.
+# Both backends declare types of the same names, each in its own namespace. layers.py refuses a file that includes both.
 TWINS = ("src/backend/cpu/", "src/backend/cuda/")
 # The same word in two rooms, for a reason.
 TWICE = {
     "Inputs": "session's are a user's, ops' are a node's",
     "Strides": "graph's may be negative or 0; a backend's kernels get them made plain",
 }
-# A word that was given up, and the one that took its place.
+# Words that names no longer use, and the word to use in their place.
 GIVEN_UP = {
     "Served": "ShapeVariant", "Ground": "PlanningInputs", "Site": "Target", "draw_up": "compile", "sketch": "estimate",
     "Drawing": "Draft", "Drafter": "Draft", "Lanes": "QueueWorkers or AxisLines", "turned": "transposed",

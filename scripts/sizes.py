@@ -7,8 +7,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE_LINES, FUNCTION_LINES, PARAMETERS, COLUMNS, COMMENT_SHARE = 600, 60, 6, 120, 0.65
 CLASS_LINES, MEMBERS = 250, 12  # of classes; a struct is a plain value, whatever it holds
-# The C ABI needs the first two: no struct may cross it, and its one header is its manual. libFuzzer fixes its hook.
-# One program of calls has one method for each.
+# Exceptions. The C ABI needs the first two, because no struct may cross it and its one header is its manual. libFuzzer
+# prescribes the parameters of the third. The fourth has one method for each call that it fuzzes.
 WAIVED = {("src/protrain.cpp", "protrain_session_set_input", "parameters"), ("include/protrain.h", "", "lines"),
           ("tests/fuzz/json_mutator.cpp", "LLVMFuzzerCustomCrossOver", "parameters"), ("tests/fuzz/calls.cpp", "Calls", "class")}
 
