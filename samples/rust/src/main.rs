@@ -5,8 +5,8 @@
 //! finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
 //! ```
 //!
-//! The model is any ONNX file with inputs `input_ids` and `labels` (int64, batch x sequence), at least 256 tokens, and
-//! a scalar output: the next-token loss, its labels shifted inside the graph.
+//! The model is any ONNX file with inputs `input_ids` and `labels` (int64, batch x sequence), a vocabulary of at least
+//! 256 tokens, and one scalar output: the next-token loss, for which the graph itself shifts the labels.
 
 use std::env;
 use std::error::Error;
