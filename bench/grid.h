@@ -75,7 +75,7 @@ class Grid {
     }
   }
 
-  // True if the chunks on the host fit, and those on the device and the buffers leave a tenth of the device free.
+  // True if the chunks on the host fit there, and chunks and buffers on the device leave a tenth of it free.
   bool can_fit(const plan::Choice &choice) const {
     const auto chunks = static_cast<std::uint64_t>(chunks_of(choice));
     const std::uint64_t weights = weights_bytes() / chunks, rest = resting_bytes() / chunks;

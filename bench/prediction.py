@@ -57,7 +57,7 @@ class Bench:
         return ["--plan", path, "--offload-dir", self.args.directory] + memory
 
     def run(self, plan, apart=False):
-        """(predicted seconds, measured seconds of each step but the first, predicted and measured peak bytes)"""
+        """Returns predicted seconds, the seconds of each step but the first, and predicted and measured peak bytes."""
         options = self.options(plan, apart)
         metrics = os.path.join(self.folder, "metrics.jsonl")
         dims = ["--dim", f"batch={self.args.batch}", "--dim", f"sequence={self.args.sequence}"]

@@ -68,7 +68,8 @@ class Pair:
         self.commands = []
 
     def train(self, budgets):
-        """One step under `budgets`: (exit status, figure and key of the refusal or None, peak bytes or None, stderr)"""
+        """Takes one step under `budgets`. Returns the exit status, figure and key of the refusal or None, the peak
+        bytes or None, and the last line of stderr."""
         metrics = os.path.join(self.folder, "metrics.jsonl")
         if os.path.exists(metrics):
             os.remove(metrics)

@@ -30,7 +30,7 @@ NAMED_SO = {"PreparedModel"}
 
 
 def names(file, text):
-    """(name, is a type, depth) of all that a file declares."""
+    """Yields (name, is a type, depth) for each declaration of a file."""
     for match in TYPE.finditer(text):
         yield match[2] or match[3], True, len(match[1])
     for match in FUNCTION.finditer(text):
@@ -38,7 +38,7 @@ def names(file, text):
 
 
 def words(name):
-    """Parts of a name: both of snake_case and of CamelCase, with the whole."""
+    """The words of a name in snake_case or CamelCase, and the name itself."""
     return {name, *re.findall(r"[A-Z][a-z0-9]*", name), *name.split("_"), "_".join(name.split("_")[:2])}
 
 

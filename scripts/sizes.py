@@ -23,7 +23,7 @@ def blank(match):
 
 
 def parameters_of(head):
-    """Name and number of parameters of `head`, the text between the last declaration and the brace."""
+    """Returns the name and the number of parameters in `head`, the text between the last declaration and the brace."""
     start = re.search(r"([~\w:]+|operator\s*\S+)\s*\(", head)
     if not start:
         return None
@@ -39,7 +39,7 @@ def parameters_of(head):
 
 
 def functions(text):
-    """(name, first line, lines, parameters) of every function except lambdas."""
+    """Yields (name, first line, lines, parameters) of every function except lambdas."""
     stack, head_at = [], 0
     for match in re.finditer(r"[{};]", text):
         at, char = match.start(), match.group()
@@ -71,7 +71,7 @@ def functions(text):
 
 
 def classes(text):
-    """(name, first line, lines, data members) of every class; members are named with a last underscore."""
+    """Yields (name, first line, lines, data members) of every class. The names of members end in an underscore."""
     for match in re.finditer(r"\bclass\s+(\w+)(?:\s+final)?(?:\s*:[^;{]*)?\s*\{", text):
         depth, at, own = 1, match.end(), ""
         while depth > 0:

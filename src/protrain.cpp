@@ -94,7 +94,7 @@ bool is_static(const protrain_error *error) {
                      [&](const protrain_error &one) { return &one == error; });
 }
 
-// The error for the exception being handled. Returns nullptr, or throws std::bad_alloc, if memory is short.
+// Returns the error for the exception being handled. If memory is short, returns nullptr or throws std::bad_alloc.
 protrain_error *capture(Aftermath aftermath) {
   const bool usable = aftermath != Aftermath::lost;
   try {

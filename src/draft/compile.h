@@ -1,4 +1,4 @@
-// Compile: makes a draft that a session can run from settings and a model.
+// Compile: turns settings and a model into a draft that a session can run.
 #pragma once
 
 #include "draft/draft.h"

@@ -1,6 +1,6 @@
 // Finds sizes by trial. First all dims get guessed sizes, and the graph's types are inferred. The first node whose
-// inputs do not fit together is a misfit. Sizes that the misfit's own inputs show are tried for each dim that changes
-// one of its inputs. A size with which inference gets further is taken, and the types are inferred again.
+// inputs do not fit together is a misfit. Its inputs show which sizes would fit. These sizes are tried for each dim
+// that changes one of the inputs. A size with which inference gets further is taken, and the types are inferred again.
 #include "draft/dims.h"
 
 #include <algorithm>
@@ -59,8 +59,8 @@ struct WantedSize {
   std::size_t input;
 };
 
-// Collects the dims of all inputs, alone and times the groups of a convolution. From inputs whose values are known,
-// such as a shape, collects the values, their product and their sum too.
+// Collects the dims of all inputs, as they are and multiplied by the groups of a convolution. From inputs whose values
+// are known, such as a shape, collects the values, their product and their sum too.
 std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;

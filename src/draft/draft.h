@@ -39,7 +39,7 @@ struct Draft {
 
   const ShapeVariant &first() const { return *variants.front(); }
   bool scales_loss() const { return first().training.loss_scale != graph::ValueId::none; }
-  // The micro-batches, the samples and the tokens of one step, of all ranks.
+  // The numbers of micro-batches, samples and tokens in one step, over all ranks.
   std::uint64_t micro_batches() const { return accumulation * static_cast<std::uint64_t>(settings.ranks.count); }
   double samples() const { return static_cast<double>(first().batch.samples) * static_cast<double>(micro_batches()); }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }

@@ -38,7 +38,8 @@ struct RankSettings {
   std::chrono::milliseconds timeout{300'000};
 };
 
-// In the order of the option table. Texts and lists that are not set are empty; numbers that are not set have no value.
+// The members have the order of the option table. Texts and lists that are not set are empty; numbers that are not set
+// have no value.
 struct Settings {
   std::string device = "cpu";
   int threads = 0;

@@ -81,7 +81,7 @@ class ProfiledMachine final : public TargetMachine {
   const profile::Profile &profile_;
 };
 
-// The machine that the settings name, for an estimate. If that is the machine at hand, it owns the open device.
+// The machine that the settings name, for an estimate. A NamedMachine for the machine at hand owns the open device.
 class NamedMachine {
  public:
   // `settings` and `progress` must outlive it. `anew` is as for LocalMachine.

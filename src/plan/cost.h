@@ -25,9 +25,9 @@ struct Terms {
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; the disk's is 0 if there is none
 
-  // True if chunks may rest elsewhere than whole on the device.
+  // True if chunks may rest on the host, on the disk, or as shards.
   bool can_rest_elsewhere() const { return capacity[Tier::host] > 0 || capacity[Tier::disk] > 0 || ranks > 1; }
-  // True if updates may be deferred to the next step's forward. On shared memory they would take that forward's time.
+  // True if updates may be deferred to the next step's forward. On shared memory that forward would only get slower.
   bool defer() const { return !shared_memory && !accumulates; }
 };
 
@@ -103,7 +103,7 @@ class CostModel {
   Load update_on_device(std::size_t chunk, Tier tier) const;
   Load update_on_host(std::size_t chunk, Tier tier) const;
   Load swap(std::size_t chunk, bool out) const;
-  // Bytes at rest of a chunk whose weights are whole, or on one rank of several that shard them.
+  // Bytes of a chunk at rest on one rank: with the whole weights, and with the rank's shards of them.
   std::uint64_t rest(std::size_t chunk) const;
   std::uint64_t rest_of_shard(std::size_t chunk) const;
   double exchange(std::uint64_t bytes) const;

@@ -98,8 +98,9 @@ class Fallback {
             }
   }
 
-  // Adds up to three candidates: all chunks persist; all rest on the disk; none persist, and the host holds as many as
-  // fit (all of them if there is no disk, or as shards in memory that device and host share).
+  // Adds up to three candidates: all chunks persist; all rest on the disk; none persists, and the host holds as many as
+  // fit, or all of them if there is no disk. On shared memory the third one exists only with several ranks: there all
+  // chunks rest as shards.
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();

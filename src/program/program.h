@@ -100,7 +100,7 @@ constexpr bool moves(Kind kind) {
 
 constexpr bool is_between_ranks(Kind kind) { return kind == Kind::all_to_all || kind == Kind::all_gather; }
 
-// Bytes that an instruction sends to another rank, or receives from it. What a rank sends to itself is copied.
+// Bytes that an instruction sends to another rank, or receives from it. A message from a rank to itself is a copy.
 struct Message {
   int rank = 0;
   Operand at;  // of an input if they are sent, of an output if they are received

@@ -97,7 +97,8 @@ class Updates {
     Operand gradient, weights;
     std::vector<Operand> optimizer;
   };
-  // A run of a parameter's elements, the same in every array: piece_elements() from `begin` on, or as many as are left.
+  // A range of a parameter's elements, the same in every array: piece_elements() of them from `begin` on, fewer in the
+  // last piece.
   struct Piece {
     std::size_t parameter;
     std::uint64_t begin;
@@ -128,7 +129,7 @@ class Updates {
     std::vector<Target> targets;
     std::vector<Arrays> arrays;
   };
-  // One group for each update, by the optimizer's place and the type of gradients.
+  // Groups of parameters, one for each update, by the optimizer's place and the type of the gradients.
   using UpdateGroups = std::map<std::pair<Tier, DType>, UpdateGroup>;
 
   // Keeps, stores or applies the gradients of `parameters`, which are complete after the same item. `verdict`: what
