@@ -25,7 +25,7 @@ struct Draft {
   std::vector<graph::Split> splits;    // parameters that share one initializer in the file
   std::map<std::string, Tie> ties;     // by the initializer's name
   std::vector<std::string> doubts;     // initializers whose role is uncertain
-  std::vector<std::string> unmatched;  // names declared as parameters that are no initializers
+  std::vector<std::string> unmatched;  // names that are declared as parameters and that no initializer has
   std::string loss_from;               // for an attached loss: what it is computed from
   std::uint64_t accumulation = 1;      // micro-batches per step, of each rank
   std::uint64_t micro_batch = 0;       // samples per micro-batch, if settle_micro_batch chose the number; else 0

@@ -30,7 +30,7 @@ struct Chunk {
   std::uint64_t bytes = 0;              // of the weights alone
   Tier tier = Tier::device;             // where weights and optimizer state rest
   Tier update = Tier::device;           // where the optimizer runs: on the device or on the host
-  bool sharded = false;                 // with several ranks: a rank keeps its shards of the weights alone
+  bool sharded = false;                 // with several ranks: a rank keeps only its shards of the weights
   bool deferred = false;                // the optimizer runs in the next step's forward, before the chunk is used
   bool operator==(const Chunk &) const = default;
 };

@@ -223,7 +223,7 @@ struct LoweringInput {
   graph::ValueId weight = graph::ValueId::none;   // accumulation: weight of this micro-batch
   graph::ValueId scale = graph::ValueId::none;    // factor by which Updates multiply gradients; none: 1
   bool updates = true;                            // false: a micro-batch before the last
-  bool settles = false;                           // the Program is only the Updates that the last step deferred
+  bool settles = false;                           // the Program has only the Updates that the last step deferred
   std::size_t binding = 0;                        // index of one of the session's bindings of shapes
 };
 

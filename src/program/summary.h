@@ -17,7 +17,8 @@ struct Span {
 
 std::vector<Span> spans_of(const Simulation &simulation);
 
-// The reason why the compute queue ran nothing. The first nine: it waited for such an instruction of another queue.
+// The reason why the compute queue ran nothing. The first nine: compute waited for another queue's instruction of this
+// kind.
 enum class Stall : std::uint8_t {
   update,
   fetch,
@@ -39,7 +40,7 @@ inline constexpr auto kStalls = all_values<Stall, 13>();
 inline constexpr PerStall<const char *> kStallNames = {"update", "fetch", "offload",    "swap_out",   "swap_in",
                                                        "read",   "write", "all_to_all", "all_gather", "inline",
                                                        "start",  "end",   "issue"};
-Stall stall_of(Kind kind);  // of compute while it waits for such an instruction
+Stall stall_of(Kind kind);  // the stall of compute while it waits for an instruction of this kind
 
 // The compute queue's busy time and all stalls add up to the step.
 struct Summary {

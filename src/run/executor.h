@@ -79,7 +79,7 @@ class Executor final : public Job {
     Tier from = Tier::device, to = Tier::device;
     bool commits = false;             // once this instruction has begun, the step may have changed state
     bool earlier = false;             // belongs to the step before
-    bool over = false;                // in this run; only noted for `earlier`
+    bool over = false;                // it has ended in this run; only noted if `earlier` is true
     bool awaited = false;             // others wait for its event
     std::vector<Wait> waits;          // waits for instructions that threads run
     std::vector<std::size_t> events;  // waits for instructions that the device's queues run
