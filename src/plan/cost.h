@@ -55,8 +55,7 @@ struct Chunking {
   const Durations &durations;
   const Terms &terms;
   std::vector<Weight> chunks;
-  // in_a_row[from][count]: the most bytes of weights that `count` consecutive chunks have, none of them before chunk
-  // `from`.
+  // in_a_row[from][count]: the most bytes of weights in any `count` consecutive chunks from chunk `from` on.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 

@@ -51,9 +51,9 @@ struct Plan {
   // forward or backward) have followed the stage of that use. A copy, or an optimizer on the host, may fall behind by
   // that much before compute waits for it. 0: a buffer is reused at once, and its next user waits.
   int slack = 0;
-  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. A chunk on host or disk that is
-  // one parameter larger than a piece is also updated piece by piece, so that the moments of a large embedding never
-  // move as a whole.
+  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. If a chunk on host or disk holds
+  // a single parameter that is larger than a piece, it is also updated piece by piece. So the moments of a large
+  // embedding never move as a whole.
   std::uint64_t piece_bytes = kPieceBytes;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;

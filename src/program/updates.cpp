@@ -296,8 +296,8 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements that fill one piece of the disk in the array with the smallest elements. In any other
-// array the same number of elements fills several whole pieces.
+// Returns the number of elements that are updated at once. In the array with the smallest elements they fill one piece
+// of the disk, in any other array several whole pieces.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);

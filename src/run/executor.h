@@ -39,7 +39,7 @@ struct FaultInjection {
   bool poison = false;  // released bytes are filled with NaN
 };
 
-// Executor takes no decision: the Program fixes the order, and bind() looks up all kernels and addresses once. So a run
+// Executor decides nothing: the Program fixes the order, and bind() looks up all kernels and addresses once. So a run
 // is one loop over the list of instructions. The loop hands the instructions of queues that have a worker to that
 // worker and runs the others itself. On an asynchronous device the loop appends instructions to the device's queues and
 // does not wait for them; events on the device keep their order. Timing such a device costs an event per instruction,
@@ -55,9 +55,9 @@ class Executor final : public Job {
   // Resolves kernels and addresses of every instruction.
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults = {});
 
-  // Launches each kernel of the device's queues once, unless it is in `warm`, and adds it to `warm`. So no step pays
-  // for the one-time work of a kernel's first launch. The content of memory may be anything, but the status word must
-  // not be 0, so that updates change nothing.
+  // Launches each kernel of the device's queues once, unless it is in `warm`, and adds it to `warm`. After that the
+  // device has done the one-time work of first launches, such as loading code. The content of memory may be anything,
+  // but the status word must not be 0, so that updates change nothing.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Errors name the instruction, and their facts tell how far the run had changed the state. With several ranks a

@@ -893,7 +893,8 @@ extern "C" {
     ///       "overlap"          the share (0 to 1) of the other queues' busy time in which compute was busy too; 0 if no
     ///                          other queue was ever busy
     ///       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk", "comm"
-    ///       "stall_seconds"    time in which compute stood still, by cause; with compute's busy seconds they make the step.
+    ///       "stall_seconds"    time in which compute stood still, by cause. Compute's busy seconds and all stalls add up to
+    ///                          the step.
     ///                          Waits for "update" (optimizer), "fetch" (host to device), "offload" (device to host),
     ///                          "swap_out", "swap_in" (activations), "read", "write" (disk), "all_to_all", "all_gather"
     ///                          (gradients and weights of other ranks); "inline": other queues' work ran in compute's
