@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what a call through each binding costs more than the same call in C.
+"""Measures how much more a call through each binding costs than the same call in C.
 
     bench/bindings.py PREFIX      PREFIX: where libprotrain is installed; needs Go, a JDK and cargo
 
-Prints one line a language: nanoseconds more than C, the least of many rounds. Exits with 1 if a call costs at least 1
-us more than in C. Results: bench/results/bindings.json"""
+Prints one line per language: nanoseconds more than in C, by the fastest of many rounds. Exits with 1 if a call costs at
+least 1 us more than in C. Results: bench/results/bindings.json"""
 import json
 import os
 import subprocess

@@ -55,7 +55,7 @@ class Group:
         return int(open(path).read()) if os.path.exists(path) else None
 
     def run(self, words, output):
-        """(exit status, negative for a signal, and the largest resident size)"""
+        """Returns the exit status, negative for a signal, and the largest resident size."""
         members = os.path.join(self.path, "cgroup.procs")
         child = os.fork()
         if child == 0:

@@ -10,8 +10,8 @@
 
 namespace protrain::bench {
 
-// Grid finds a good plan without the search, to compare the search's plan with. Both use the simulator. Unlike the
-// search, Grid ranks nothing by the closed form, and has no limit of time.
+// Grid finds a good plan independently of the search, so that the search's plan can be compared with it. Both use the
+// simulator. Unlike the search, Grid ranks nothing by the closed form, and nothing limits its time.
 class Grid {
  public:
   Grid(const Space &space, unsigned threads) : space_(space), threads_(threads) {}
@@ -75,7 +75,7 @@ class Grid {
     }
   }
 
-  // True if the chunks on the host fit, and those on the device and the buffers leave a tenth of the device free.
+  // True if the chunks on the host fit there, and chunks and buffers on the device leave a tenth of it free.
   bool can_fit(const plan::Choice &choice) const {
     const auto chunks = static_cast<std::uint64_t>(chunks_of(choice));
     const std::uint64_t weights = weights_bytes() / chunks, rest = resting_bytes() / chunks;

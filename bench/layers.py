@@ -11,7 +11,7 @@ LAYER = re.compile(r"^(.*\.h\.)(\d+)(\..*)$")
 
 
 class Stack:
-    """A model as layers of nodes: head, layer 0, 1, ... with the tail behind the last."""
+    """A model as layers of nodes: the head, then layer 0, 1, ..., then the tail."""
 
     def __init__(self, path):
         self.name = os.path.splitext(os.path.basename(path))[0]
@@ -99,7 +99,7 @@ class Stack:
         model.graph.initializer.extend(kept)
 
     def elements(self, layers):
-        """Elements of all initializers with that many layers, each as large as the middle one."""
+        """The number of elements of all initializers, if there were `layers` layers as large as the middle one."""
         def count(initializer):
             product = 1
             for dim in initializer.dims:

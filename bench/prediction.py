@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How well is a step predicted? Runs many plans of one model for a few steps each, and a reference plan between them.
 
-    bench/prediction.py PROTRAIN MODEL.onnx OUT.json [--batch 4] [--sequence 256] [--steps 4] [--directory /var/tmp]
+    bench/prediction.py PROTRAIN MODEL.onnx OUT.json [--batch 4] [--sequence 256] [--steps 3] [--directory /var/tmp]
 
-The machine drifts. So the script takes the ratio of a plan's time to the reference's, measured just before and after,
-and compares it with the same ratio of the predictions. Memory is compared directly. Prints one line a plan, and the
-median and worst error."""
+The machine's speed drifts. So the script divides a plan's time by the reference's, which it measures just before and
+after, and compares this ratio with the same ratio of the predictions. Memory is compared directly. Prints one line per
+plan, and the median and worst error."""
 import argparse
 import json
 import os
@@ -57,7 +57,7 @@ class Bench:
         return ["--plan", path, "--offload-dir", self.args.directory] + memory
 
     def run(self, plan, apart=False):
-        """(predicted seconds, measured seconds of each step but the first, predicted and measured peak bytes)"""
+        """Returns predicted seconds, the seconds of each step but the first, and predicted and measured peak bytes."""
         options = self.options(plan, apart)
         metrics = os.path.join(self.folder, "metrics.jsonl")
         dims = ["--dim", f"batch={self.args.batch}", "--dim", f"sequence={self.args.sequence}"]

@@ -4,9 +4,9 @@
     bench/refusal.py PROTRAIN FIXTURES [--large MODEL.onnx] [--directory /var/tmp]
 
 FIXTURES holds the small models of tests/fixtures; --large names GPT-2 124M with its weights beside it, which adds two
-pairs. Checks for each pair of a model and a shape that a budget far too small is refused with a figure N, that 1 %
-under N is refused with the same N, and that N itself trains a step that stays within it. Prints one line a pair, and
-the command of each failure. Exits with 1 if there was any. Results: bench/results/refusal.json"""
+pairs. Checks three things for each pair of a model and a shape: a budget far too small is refused with a figure N, 1 %
+less than N is refused with the same N, and with N itself a step trains and stays within N. Prints one line per pair,
+and the commands of each failure. Exits with 1 if there was any. Results: bench/results/refusal.json"""
 import argparse
 import json
 import os
@@ -16,8 +16,8 @@ import tempfile
 
 import support
 
-# Options for the budgets of a pair. One budget is far too small: in "memory" the only one, in "apart" the device's, in
-# "host" the host's, in "disk" the disk's. DEVICE is replaced by an ample budget.
+# Options for the budgets of a pair. One budget of each row is far too small: in "memory" the only one, in "apart" the
+# device's, in "host" the host's, in "disk" the disk's. DEVICE is replaced by an ample budget.
 WAYS = {"memory": ["--memory", "64KiB"], "apart": ["--device-memory", "64KiB", "--host-memory", "1GiB"],
         "host": ["--device-memory", "DEVICE", "--host-memory", "64KiB"],
         "disk": ["--memory", "DEVICE", "--disk-memory", "64KiB"]}
@@ -68,7 +68,8 @@ class Pair:
         self.commands = []
 
     def train(self, budgets):
-        """One step under `budgets`: (exit status, figure and key of the refusal or None, peak bytes or None, stderr)"""
+        """Takes one step under `budgets`. Returns the exit status, figure and key of the refusal or None, the peak
+        bytes or None, and the last line of stderr."""
         metrics = os.path.join(self.folder, "metrics.jsonl")
         if os.path.exists(metrics):
             os.remove(metrics)

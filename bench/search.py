@@ -4,8 +4,8 @@
     bench/search.py BENCH_SEARCH MODELS
 
 BENCH_SEARCH is the program bench_search (-DPROTRAIN_BENCH=ON), MODELS a folder with the models named below. Lays out
-and simulates every point of each space. The first three rows take minutes, the last more than half an hour. Prints one
-line a budget. Exits with 1 if a plan was more than 1 % off. Results: bench/results/search.json"""
+and simulates every point of each space. The first two rows take minutes, the last more than half an hour. Prints one
+line per budget. Exits with 1 if a plan was more than 1 % off. Results: bench/results/search.json"""
 import json
 import os
 import sys

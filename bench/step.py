@@ -5,11 +5,11 @@
                   [--modes fp32,compiled,autocast,bf16] [--ort PYTHON] [--device cpu] [--name step] [-- OPTION ...]
 
 PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model. --modes
-are PyTorch's, "" for none. --ort is a Python with onnxruntime-training, which trains the same file in fp32. OPTIONs go
-to `protrain train`. We run in fp32 against peers in fp32, and in bf16 against peers in 16 bits. A round runs every
-contender once, in a process of its own, one after the other. The first step of each does not count, and the fastest of
-the others is its time. A ratio is the peer's time over ours within one round, because the machine may be faster or
-slower a minute later. Results: bench/results/NAME.json"""
+names modes of bench/peers/pytorch.py, "" for none. --ort is a Python with onnxruntime-training, which trains the same
+file in fp32. OPTIONs go to `protrain train`. We run in fp32 against peers in fp32, and in bf16 against peers in 16
+bits. A round runs every contender once, in a process of its own, one after the other. The first step of each does not
+count, and the fastest of the others is its time. A ratio is the peer's time over ours within one round, because the
+machine may be faster or slower a minute later. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -56,7 +56,8 @@ def words_of(row):
                       else f"{who}: {of['error']}" for who, of in row.items())
 
 
-# Returns the peer's time divided by ours in each round, and our largest peak of memory divided by the peer's smallest.
+# Returns the median, least and most of the ratios of the peer's time to ours within a round, and the ratio of our
+# largest peak of memory to the peer's smallest.
 def ratio_of(rows, peer):
     rows = [(row[peer], row[OURS[peer]]) for row in rows if "seconds" in row[peer]]
     if not rows:

@@ -44,7 +44,7 @@ def run(words):
 
 
 def run_measured(words):
-    """(exit status, negative for a signal, and the largest resident size)"""
+    """Returns the exit status, negative for a signal, and the largest resident size."""
     child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

@@ -7,9 +7,9 @@ MODELS_DIR holds gpt2-{34,37,40,75,87}b.onnx, without weights. Sequence 1024, ba
 machines are those of `protrain plan --hardware`, with the memories of the paper's testbeds. Needs the onnx package
 (PyPI) for models of other depth; start it with a Python that has it.
 
-Prints for each model whether it fits and by how much: what the chosen plan leaves free, and the least that each tier
+Prints for each model whether it fits, how much memory the chosen plan leaves free, and the least memory that each tier
 must have. The script tries that least, and 1 % less. Then it prints the most layers of a width that fit, with and
-without a disk, after checking every model with `protrain check`, and how long the search takes. Results:
+without a disk, and how long the search takes. `protrain check` confirms the deepest models. Results:
 bench/results/table2.json"""
 import argparse
 import json
@@ -45,7 +45,8 @@ class Table:
         return support.plan(self.args.protrain, model, ["--hardware", hardware] + SHAPE + list(more))
 
     def least(self, model, hardware, key):
-        """The least of one tier with all of the other, as a refusal says it, and whether that is true."""
+        """The least bytes of one tier, with all of the other tier, by the figure of a refusal; and whether that figure
+        and 1 % less of it fit."""
         refused = self.plan(model, hardware, [flag(key), "64MiB"])
         change = next((c["options"] for c in refused["would_fit"] if key in c["options"]), None)
         if refused["feasible"] or change is None or len(change) > 1:
@@ -97,7 +98,7 @@ class Table:
             raise SystemExit(f"{stack.name} with {layers} layers: check finds {found}, not {expected}")
 
     def same_as(self, stack, other, hardware):
-        """Checks that a model deepened from this one is planned as the other, which the exporter made."""
+        """Checks that copies of this model's layers get the same plan as `other`, which was exported at that depth."""
         theirs = self.plan(self.model(other), hardware)
         path = os.path.join(self.folder, "same.onnx")
         stack.write(theirs["n_block"], path)

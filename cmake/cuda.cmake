@@ -33,9 +33,10 @@ target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cuda
 set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
                       CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")
 target_compile_definitions(protrain_cuda PRIVATE PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
-# As everywhere, a product is contracted only where fma is written. Kernels that share a formula with the host then have
-# its bits, and a kernel gives the same bits for elements in packs and for the rest one by one. The files listed here
-# are the exception: no host code has to match their bits, and they gain most from contraction.
+# As everywhere, the compiler may not contract a product and a sum into an fma; the source writes fma where it wants
+# one. So kernels that share a formula with the host give the same bits, and so do a kernel's vectors and its single
+# elements. The files listed here are the exception: no host code has to match their bits, and they gain most from
+# contraction.
 set(contracted attention attention_grad attention_grad_mma attention_mma linear_loss loss normalization)
 foreach(source ${cuda_sources})
   get_filename_component(name ${source} NAME_WE)

@@ -1,5 +1,5 @@
 # Installs the library, its header, the command with its manual page and completions, a pkg-config file and a CMake
-# package. All of it can be moved. The components are runtime, dev and command.
+# package. The installed folder can be moved as a whole. The components are runtime, dev and command.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS protrain EXPORT protrainTargets
@@ -30,7 +30,7 @@ write_basic_package_version_file(protrain-config-version.cmake COMPATIBILITY Sam
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/protrain-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/protrain-config-version.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# The way from the .pc file's folder back to the prefix, so that the file holds no absolute path.
+# The relative path from the .pc file's folder to the prefix, so that the file holds no absolute path.
 file(RELATIVE_PATH PROTRAIN_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" PROTRAIN_PC_PREFIX "${PROTRAIN_PC_PREFIX}")
 list(TRANSFORM PROTRAIN_PRIVATE_LIBRARIES PREPEND -l OUTPUT_VARIABLE PROTRAIN_PC_PRIVATE)

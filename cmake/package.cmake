@@ -1,6 +1,7 @@
 # `cpack` in a build folder makes Debian packages: libprotrain0 (the library), libprotrain-dev (for building against
-# it), protrain (the command), and one for each transport between ranks that was built. Nothing is built a second time. A build that was configured with the prefix /usr has its
-# libraries in Debian's multiarch folder. tests/install/package.sh makes and checks the packages.
+# it), protrain (the command), and one for each transport between ranks that was built. Nothing is built a second time.
+# A build that was configured with the prefix /usr has its libraries in Debian's multiarch folder.
+# tests/install/package.sh makes and checks the packages.
 set(CPACK_GENERATOR DEB)
 set(CPACK_COMPONENTS_ALL runtime dev command)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

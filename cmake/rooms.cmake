@@ -1,9 +1,9 @@
-# One static library per room of src/README.md, linked only to the rooms it may use.
-# The linker enforces the arrows, scripts/layers.py the includes.
+# One static library per room of src/README.md, linked only to the rooms that it may use. So the linker enforces the
+# table there, and scripts/layers.py checks the includes.
 #
-# The compiler sees up to eight sources of a room at once: most of its time goes to headers and templates, which they
-# share. So names in unnamed namespaces must differ within a room. The preset asan compiles each source alone and without
-# precompiled headers, so it says which includes are missing.
+# The compiler sees up to eight sources of a room at once, because most compile time goes to headers and templates that
+# the sources share. So names in unnamed namespaces must differ within a room. The preset asan compiles each source
+# alone and without precompiled headers, so it finds missing includes.
 
 # Headers that most sources include.
 set(precompiled <algorithm> <array> <bit> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <numeric>
@@ -36,8 +36,8 @@ function(room name)
   set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_${name}>,EXCLUDE,[.]gch$>)
 endfunction()
 
-# A plugin and the library must agree on every type that passes between them and on its layout. The build id says so: it
-# is made of the compiler and of the headers in these folders.
+# Sets `variable` to a build id: a hash of the compiler's version and of the headers in the given folders. A plugin and
+# the library must have the same id, because they pass objects of these headers' types to each other.
 function(build_id variable)
   set(id "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${PROTRAIN_SANITIZE}")
   foreach(folder ${ARGN})
@@ -53,7 +53,7 @@ function(build_id variable)
   set(${variable} ${PROJECT_VERSION}-${id} PARENT_SCOPE)
 endfunction()
 
-# fmt's code is compiled once, and into what uses it, so that nobody needs a libfmt at run time.
+# fmt's code is compiled once and linked into everything that uses it, so that nobody needs a libfmt at run time.
 add_library(fmt_code STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cpp)
 target_include_directories(fmt_code SYSTEM PUBLIC
                            $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -67,14 +67,13 @@ room(passes ROOMS ops)
 room(grad ROOMS ops)
 room(backend ROOMS graph LIBRARIES DNNL::dnnl ${OpenMP_CXX_LIBRARIES})
 set_target_properties(room_backend PROPERTIES UNITY_BUILD OFF)  # its sources take long, so an edit must rebuild one alone
-if(NOT PROTRAIN_FUZZ)  # fuzzing tests what is accepted, and builds sooner without
+if(NOT PROTRAIN_FUZZ)  # fuzzing needs no fast kernels, and builds sooner without these options
   # Loops over tensors are vectorised in every preset. Sums are never reassociated.
   set(PROTRAIN_KERNEL_OPTIONS -O3 -fno-trapping-math)
 endif()
 target_compile_options(room_backend PRIVATE ${PROTRAIN_KERNEL_OPTIONS})
 if(TARGET room_backend)
-  # A plugin must also have the code that backends have in common: an update has the same bits on the device and on the
-  # host.
+  # The build id covers src/backend/common too, because device and host must compute an update with the same bits.
   build_id(PROTRAIN_BUILD_ID src/backend src/backend/common src/graph src/base)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/registry.cpp PROPERTIES
                               COMPILE_DEFINITIONS PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
@@ -88,7 +87,7 @@ set_source_files_properties(${PROJECT_SOURCE_DIR}/src/comm/open.cpp PROPERTIES
 room(profile ROOMS base)
 room(plan ROOMS ops profile)
 room(program ROOMS plan)
-# The parts of a backend that is a plugin: what all have in common, and the defaults of the interface.
+# The sources that every backend's plugin compiles in: the code that backends share, and the interface's default methods.
 file(GLOB PROTRAIN_PLUGIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
 list(APPEND PROTRAIN_PLUGIN_SOURCES ${PROJECT_SOURCE_DIR}/src/backend/device.cpp)
 room(run ROOMS program backend comm)

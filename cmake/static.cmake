@@ -1,7 +1,7 @@
-# libprotrain.a: all rooms linked into one object in which only protrain_* stays global. So a program that links it
-# meets none of our C++ names, and none of our copies of inline code replaces its own.
+# libprotrain.a: all rooms linked into one object in which only protrain_* stays global. So our C++ names cannot clash
+# with those of a program, and our copies of inline functions cannot replace the program's.
 
-# A program that links it needs these libraries too; protrain.pc and the CMake package both name them.
+# A program that links libprotrain.a needs these libraries too; protrain.pc and the CMake package both name them.
 set(PROTRAIN_PRIVATE_LIBRARIES protobuf-lite dnnl uring gomp stdc++ m pthread)
 
 if(NOT PROTRAIN_STATIC OR PROTRAIN_SANITIZE)
@@ -9,9 +9,9 @@ if(NOT PROTRAIN_STATIC OR PROTRAIN_SANITIZE)
 endif()
 get_property(room_objects GLOBAL PROPERTY ROOM_OBJECTS)
 set(object ${CMAKE_CURRENT_BINARY_DIR}/libprotrain.o)
-# Groups of inline code are dissolved. Otherwise the linker would drop those whose names the program has too, and with
-# them code that only the copies in here can reach.
-# Names that are unique in a whole process (u) must become weak before they can become local.
+# --force-group-allocation dissolves the COMDAT groups of inline code. Otherwise the program's linker would drop every
+# group that the program has too, although our local symbols still refer to it.
+# Symbols that are unique in a whole process (nm marks them u) must become weak before they can become local.
 add_custom_command(
   OUTPUT ${object}
   COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:protrain> ${room_objects}

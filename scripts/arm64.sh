@@ -7,13 +7,13 @@ cd "$(dirname "$0")/.."
 build=$PWD/build/arm64
 sysroot=$PWD/build/arm64-sysroot
 
-# apt believes that this is an empty arm64 machine, so it finds the packages and everything that they depend on.
+# Makes apt believe that this is an empty arm64 machine, so that it finds the packages and everything they depend on.
 make_sysroot() {
   apt=$sysroot.apt
   rm -rf "$apt" "$sysroot"
   mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/parts" "$sysroot"
   : >"$apt/status"
-  # From where this machine has its own packages.
+  # The packages come from the archive that this machine uses for its own.
   archive=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' | head -n 1)
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive bookworm main" >"$apt/sources"
   cat >"$apt/conf" <<CONF

@@ -11,14 +11,14 @@ TYPE = re.compile(r"^([ ]*)(?:(?:class|struct|enum class)\s+(?:\[\[\w+\]\]\s*)?(
                   r"|using\s+(\w+)\s*=)", re.M)
 FUNCTION = re.compile(r"^[\w:<>,&*\s]*?[\w>&*]\s[&*]?(?:\w+::)*(\w+)\([^;{}]*\)(?:\s*(?:const|noexcept|override))*\s*[;{]", re.M)
 
-# Both backends have these, each its own: a file that includes both namespaces is a mistake that layers.py finds.
+# Both backends declare types of the same names, each in its own namespace. layers.py refuses a file that includes both.
 TWINS = ("src/backend/cpu/", "src/backend/cuda/")
 # The same word in two rooms, for a reason.
 TWICE = {
     "Inputs": "session's are a user's, ops' are a node's",
     "Strides": "graph's may be negative or 0; a backend's kernels get them made plain",
 }
-# A word that was given up, and the one that took its place.
+# Words that names no longer use, and the word to use in their place.
 GIVEN_UP = {
     "Served": "ShapeVariant", "Ground": "PlanningInputs", "Site": "Target", "draw_up": "compile", "sketch": "estimate",
     "Drawing": "Draft", "Drafter": "Draft", "Lanes": "QueueWorkers or AxisLines", "turned": "transposed",
@@ -30,7 +30,7 @@ NAMED_SO = {"PreparedModel"}
 
 
 def names(file, text):
-    """(name, is a type, depth) of all that a file declares."""
+    """Yields (name, is a type, depth) for each declaration of a file."""
     for match in TYPE.finditer(text):
         yield match[2] or match[3], True, len(match[1])
     for match in FUNCTION.finditer(text):
@@ -38,7 +38,7 @@ def names(file, text):
 
 
 def words(name):
-    """Parts of a name: both of snake_case and of CamelCase, with the whole."""
+    """The words of a name in snake_case or CamelCase, and the name itself."""
     return {name, *re.findall(r"[A-Z][a-z0-9]*", name), *name.split("_"), "_".join(name.split("_")[:2])}
 
 

@@ -8,7 +8,8 @@ scripts/install-dependencies.sh
 cmake --preset release
 cmake --build --preset release --target protrain_command
 
-# The model has 512 tokens, and each byte of the text is one. Latin-1 text converted to UTF-16 is its bytes as uint16.
+# Each byte of the text is a token, and the model knows 512 tokens. Converting Latin-1 to UTF-16 writes every byte as a
+# uint16, which is the format of --tokens.
 out=build/quickstart
 mkdir -p $out
 find /usr/share/common-licenses -type f -exec cat {} + | iconv -f ISO-8859-1 -t UTF-16LE >$out/text.bin

@@ -7,8 +7,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE_LINES, FUNCTION_LINES, PARAMETERS, COLUMNS, COMMENT_SHARE = 600, 60, 6, 120, 0.65
 CLASS_LINES, MEMBERS = 250, 12  # of classes; a struct is a plain value, whatever it holds
-# The C ABI needs the first two: no struct may cross it, and its one header is its manual. libFuzzer fixes its hook.
-# One program of calls has one method for each.
+# Exceptions. The C ABI needs the first two, because no struct may cross it and its one header is its manual. libFuzzer
+# prescribes the parameters of the third. The fourth has one method for each call that it fuzzes.
 WAIVED = {("src/protrain.cpp", "protrain_session_set_input", "parameters"), ("include/protrain.h", "", "lines"),
           ("tests/fuzz/json_mutator.cpp", "LLVMFuzzerCustomCrossOver", "parameters"), ("tests/fuzz/calls.cpp", "Calls", "class")}
 
@@ -23,7 +23,7 @@ def blank(match):
 
 
 def parameters_of(head):
-    """Name and number of parameters of `head`, the text between the last declaration and the brace."""
+    """Returns the name and the number of parameters in `head`, the text between the last declaration and the brace."""
     start = re.search(r"([~\w:]+|operator\s*\S+)\s*\(", head)
     if not start:
         return None
@@ -39,7 +39,7 @@ def parameters_of(head):
 
 
 def functions(text):
-    """(name, first line, lines, parameters) of every function except lambdas."""
+    """Yields (name, first line, lines, parameters) of every function except lambdas."""
     stack, head_at = [], 0
     for match in re.finditer(r"[{};]", text):
         at, char = match.start(), match.group()
@@ -71,7 +71,7 @@ def functions(text):
 
 
 def classes(text):
-    """(name, first line, lines, data members) of every class; members are named with a last underscore."""
+    """Yields (name, first line, lines, data members) of every class. The names of members end in an underscore."""
     for match in re.finditer(r"\bclass\s+(\w+)(?:\s+final)?(?:\s*:[^;{]*)?\s*\{", text):
         depth, at, own = 1, match.end(), ""
         while depth > 0:

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 preset=${1:-release}
 
 scripts/install-dependencies.sh test
-# The test of exported models needs onnxruntime from PyPI; without it the test is skipped.
+# The test of exported models needs onnxruntime from PyPI and is skipped without it.
 if [ -z "${PROTRAIN_PYTHON:-}" ] && python3 -m venv build/python && build/python/bin/pip install -q onnxruntime numpy; then
   PROTRAIN_PYTHON=$PWD/build/python/bin/python
 fi

@@ -94,14 +94,14 @@ bool is_static(const protrain_error *error) {
                      [&](const protrain_error &one) { return &one == error; });
 }
 
-// The error for the exception being handled. Returns nullptr, or throws std::bad_alloc, if memory is short.
+// Returns the error for the exception being handled. If memory is short, returns nullptr or throws std::bad_alloc.
 protrain_error *capture(Aftermath aftermath) {
   const bool usable = aftermath != Aftermath::lost;
   try {
     throw;
   } catch (const Error &error) {
-    // Session had to add to the text what happened to the state, and may have lacked the memory to do so. The caller
-    // returns a fixed text instead, which says it.
+    // Session adds to the text what happened to the state, but may have lacked the memory for it. So the caller returns
+    // a fixed text that says it.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
     // The text must make sense alone, because few programs print the subject too.
@@ -147,7 +147,7 @@ protrain::draft::Log progress_of(const protrain_options &options) {
   return [&options](const std::string &line) {
     try {
       options.log(line.c_str(), options.log_user);
-    } catch (...) {  // an exception of the host program's callback ends here
+    } catch (...) {  // dropped, as protrain_log_fn says
     }
   };
 }
@@ -251,7 +251,7 @@ void create(const protrain_options *options, protrain_session **session, const M
 void pass_to_log(protrain_session &session, const std::string &line) {
   try {
     session.log(line.c_str(), session.log_user);
-  } catch (...) {  // protrain_log_fn: an exception is dropped, so that it cannot tear a step apart
+  } catch (...) {  // dropped, as protrain_log_fn says: an exception must not interrupt a step
   }
 }
 

@@ -46,7 +46,7 @@ std::string value_of(const Options &options, const char *key) {
 
 void set_input(protrain_session *session, const std::string &name, protrain_dtype dtype,
                const std::vector<std::int64_t> &shape, const std::vector<std::byte> &data) {
-  // Failure: only this rank knows of it (rank.h).
+  // Failure, not LibraryFailure, because the other ranks do not learn of this error (rank.h).
   check<Failure>(
       protrain_session_set_input(session, name.c_str(), dtype, shape.data(), shape.size(), data.data(), data.size()));
 }

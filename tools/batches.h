@@ -46,7 +46,7 @@ class Batches {
   // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options);
 
-  // Takes over the batch that the library chose, if it was left open.
+  // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
   // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, cycled; all arrays have the same number of
@@ -54,8 +54,8 @@ class Batches {
   // them, batch b takes windows b * n to b * n + n - 1, cycled.
   void feed(protrain_session *session, std::uint64_t batch);
 
-  // Returns a hint to add to an error about an input's value: how the tokens of the present batch may be the cause.
-  // Returns "" without a token file.
+  // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns
+  // "" without a token file.
   std::string suspicion() const;
 
   double tokens_per_batch() const { return tokens_per_batch_; }

@@ -56,7 +56,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Adds a row for each pair of numbers that are not both 0. On a device without memory of its own, they are.
+// Adds a row for each pair of numbers, unless both are 0. On a device without memory of its own, all of them are 0.
 void add_memory(Table &table, const Json &memory) {
   const auto row = [&](const char *name, const char *key, const char *other) {
     if (memory.at(key) == 0 && memory.at(other) == 0) return;
@@ -114,8 +114,8 @@ std::string cause(const std::string &name) {
   return "compute idle: " + name;
 }
 
-// A table of costs with a column for what was predicted and one for what was measured, as far as the report has them.
-// Lines of busy and of idle times are left out where all columns are 0.
+// A table of costs. It has a column for predicted and one for measured costs, if the report has them. Lines of busy and
+// of idle times are left out if they are 0 in all columns.
 class Costs {
  public:
   explicit Costs(const Json &report) {

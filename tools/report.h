@@ -9,7 +9,7 @@ namespace tool {
 
 struct RunRecord {
   std::string model;
-  std::uint64_t ranks = 1;              // that train together
+  std::uint64_t ranks = 1;              // ranks that train together
   std::uint64_t before = 0;             // steps of earlier runs
   std::vector<double> losses, seconds;  // per step of this run
   double tokens = 0;                    // per step

@@ -61,7 +61,7 @@ bool TokenFile::read_header() {
 }
 
 // True if every second 16-bit word is nearly zero, as the upper halves of uint32 ids are, and some other words are not.
-// In a file of uint16 ids, both take any value.
+// In a file of uint16 ids, all words take large values.
 bool TokenFile::looks_like_uint32() const {
   std::vector<std::uint16_t> words(std::min<std::uint64_t>(file_.size(), kSampleBytes) / 4 * 2);
   if (file_.size() % 4 != 0 || words.size() < 2 * kFewestPairs) return false;

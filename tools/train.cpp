@@ -163,8 +163,8 @@ bool take_batch(protrain_session *session, const Batches &batches, float *loss) 
   throw LibraryFailure(error.get(), code == PROTRAIN_ERROR_ARG ? batches.suspicion() : "");
 }
 
-// Takes step `number`, or nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed run
-// goes on with the next batches. The batches of a step are dealt out to the ranks one by one.
+// Takes step `number`. Returns nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed
+// run goes on with the next batches. The batches of a step are dealt out to the ranks one by one.
 std::optional<Step> take_step(protrain_session *session, Batches &batches, std::uint64_t number,
                               std::uint64_t accumulation, const Rank &rank) {
   const auto start = std::chrono::steady_clock::now();
@@ -222,8 +222,9 @@ void require_writable(const TrainFlags &flags) {
   require_directory(flags.save_path + "/.");
 }
 
-// Writes all results, also after one has failed. Throws the first failure. The report comes first: a launcher may end
-// the job when the first rank has left, and ranks leave together after the other two.
+// Writes all results, even if one of them fails, and then throws the first failure. The report comes first, because a
+// launcher may end the job as soon as one rank has left. All ranks take part in the other two results, so no rank
+// leaves before those are written.
 void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   std::exception_ptr failure;
   const auto attempt = [&](auto write) {
@@ -276,7 +277,7 @@ int run(protrain_session *session, Batches &batches, const TrainFlags &flags, co
   stopped = stopped || signal_number != 0;
   if (stopped && rank.leads()) fmt::print("stopped after step {}\n", before + done);
   write_results(session, flags, checkpoints, record);
-  // A rank whose signal is still on its way ends as the others do after Ctrl-C.
+  // A rank that the signal has not reached yet returns what the others return after Ctrl-C.
   return !stopped ? kOk : 128 + (signal_number != 0 ? signal_number : SIGINT);
 }
 

@@ -3,8 +3,8 @@
  *
  *     finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
  *
- * The model is any ONNX file with inputs `input_ids` and `labels` (int64, batch x sequence), at least 256 tokens, and
- * a scalar output: the next-token loss, its labels shifted inside the graph. */
+ * The model is any ONNX file with inputs `input_ids` and `labels` (int64, batch x sequence), a vocabulary of at least
+ * 256 tokens, and one scalar output: the next-token loss, for which the graph itself shifts the labels. */
 #include <errno.h>
 #include <inttypes.h>
 #include <protrain.h>
@@ -19,7 +19,7 @@ static void fail(const char *text) {
   exit(1);
 }
 
-/* Prints the error and exits. A program that goes on would destroy the error. */
+/* Prints the error and exits. A program that continues must destroy the error. */
 static void check(protrain_error *error) {
   if (error != NULL) fail(protrain_error_text(error));
 }

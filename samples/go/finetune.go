@@ -3,8 +3,8 @@
 //
 //	finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
 //
-// The model is any ONNX file with inputs input_ids and labels (int64, batch x sequence), at least 256 tokens, and a
-// scalar output: the next-token loss, its labels shifted inside the graph.
+// The model is any ONNX file with inputs input_ids and labels (int64, batch x sequence), a vocabulary of at least 256
+// tokens, and one scalar output: the next-token loss, for which the graph itself shifts the labels.
 package main
 
 import (
@@ -67,7 +67,7 @@ func finetune(ctx context.Context, model, textFile string, steps int, memory, di
 	defer file.Close()
 	run := bufio.NewWriter(file)
 
-	// The first half, up to a checkpoint.
+	// Trains the first half, up to a checkpoint.
 	session, err := open(options, model)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func finetune(ctx context.Context, model, textFile string, steps int, memory, di
 	}
 	session.Close() // the next session needs its memory
 
-	// The second half, from the checkpoint. This could be another process on another day.
+	// Trains the second half, from the checkpoint. This could be another process on another day.
 	checkpoint := filepath.Join(directory, fmt.Sprintf("step-%010d", taken))
 	if err := options.Set("resume", checkpoint); err != nil {
 		return err

@@ -16,8 +16,9 @@ import java.util.regex.Pattern;
  *
  * <pre>Finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY</pre>
  *
- * <p>The model is any ONNX file with inputs {@code input_ids} and {@code labels} (int64, batch x sequence), at least
- * 256 tokens, and a scalar output: the next-token loss, its labels shifted inside the graph.
+ * <p>The model is any ONNX file with inputs {@code input_ids} and {@code labels} (int64, batch x sequence), a
+ * vocabulary of at least 256 tokens, and one scalar output: the next-token loss, for which the graph itself shifts the
+ * labels.
  */
 public final class Finetune {
   private static final int BATCH = 8;

@@ -10,8 +10,8 @@ namespace protrain::draft {
 
 namespace {
 
-// Returns `free` without a reserve for what a session takes besides its arenas (code, threads, oneDNN's memory, files
-// that are read) and for other processes.
+// Returns `free` less a reserve. The reserve is for other processes, and for what a session takes besides its arenas:
+// code, threads, oneDNN's memory, files that are read.
 std::uint64_t all_but_reserve(std::uint64_t free) {
   constexpr std::uint64_t kLeast = 96ull << 20;
   return free - std::min(free, std::max(kLeast, free / 20));

@@ -1,4 +1,4 @@
-// The counters in a session's checkpoints: what training goes on from, besides the arrays.
+// The counters in a session's checkpoints: the numbers that resumed training needs besides the arrays.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Compile: the whole way from settings and a model to a draft that a session can run.
+// Compile: turns settings and a model into a draft that a session can run.
 #pragma once
 
 #include "draft/draft.h"
@@ -6,7 +6,8 @@
 
 namespace protrain::draft {
 
-// A draft that fits. Code::budget if none does, with the smallest budget that would work and other changes.
+// Returns a draft that fits the budgets. Code::budget if none does; the error names the smallest budget that would work
+// and other changes that would help.
 Draft compile(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

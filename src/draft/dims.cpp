@@ -1,6 +1,6 @@
-// Finds sizes by trial. The graph's types are inferred with guessed sizes. At the first node whose inputs do not fit
-// together, we solve for a dim that changes one of their sizes, trying every size that the node's inputs hold. A size
-// with which inference gets further is taken, and the types are inferred again.
+// Finds sizes by trial. First all dims get guessed sizes, and the graph's types are inferred. The first node whose
+// inputs do not fit together is a misfit. Its inputs show which sizes would fit. These sizes are tried for each dim
+// that changes one of the inputs. A size with which inference gets further is taken, and the types are inferred again.
 #include "draft/dims.h"
 
 #include <algorithm>
@@ -59,8 +59,8 @@ struct WantedSize {
   std::size_t input;
 };
 
-// Collects the dims of all inputs, alone and times the groups of a convolution. From inputs whose values are known,
-// such as a shape, collects the values, their product and their sum too.
+// Collects the dims of all inputs, as they are and multiplied by the groups of a convolution. From inputs whose values
+// are known, such as a shape, collects the values, their product and their sum too.
 std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
@@ -106,9 +106,9 @@ struct Candidate {
   std::int64_t size() const { return roundest(low, high); }
 };
 
-// Finds sizes for the dims that were not given: guesses all of them, then repairs one misfit after the other. Of the
-// sizes that repair a misfit, takes the one with which most nodes fit. It is an inference if no other does as well,
-// else an assumption. Where a whole range fits, takes the roundest number in it.
+// Finds sizes for the dims that were not given: guesses all of them, then repairs one misfit after the other. If
+// several sizes repair a misfit, takes the one with which most nodes fit. That size is an inference if no other does as
+// well, else an assumption. Where a whole range of sizes fits, takes the roundest number in it.
 class DimSolver {
  public:
   DimSolver(const onnx_import::Model &model, const DimBindings &given) : model_(model), bound_(given) {
@@ -150,8 +150,8 @@ class DimSolver {
   double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
-// The sides of an image are the two dims of a 4-d input that are neither batch nor channels. Channels
-// come last if they are few.
+// The sides of an image are the two dims of a 4-d input that are neither batch nor channels. The last dim holds the
+// channels if it is at most 4; otherwise the second does.
 void DimSolver::guess() {
   std::set<std::string> sides;
   for (const onnx_import::Input &input : model_.inputs()) {
@@ -187,8 +187,8 @@ DimBindings DimSolver::with(std::size_t group, std::int64_t size) const {
   return dims;
 }
 
-// True if the group's dim is one side of an image, and `found` already has a size for both sides together. Then this
-// side is not tried alone, so images are taken to be square. Candidates that merely broadcast do not count.
+// True if the group's dim is one side of an image, and `found` already has a size for both sides together. Such a side
+// is not tried alone, because images are assumed to be square. Candidates that merely broadcast do not count.
 bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
@@ -238,8 +238,8 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// The smallest size of the group with which the size `at` is at least `size` at node `until`. A size at a node grows
-// with the dims that it is made of.
+// Returns the smallest size of the group with which the size `at` is at least `size` at node `until`. Bisection works,
+// because a size at a node grows with the dims that it depends on.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -274,8 +274,8 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// Used if no size that the node's inputs hold makes it work. Doubles a group's size until the node works; if it never
-// does, halves the size.
+// The last resort, if no size that the misfit's inputs show makes it work. Doubles a group's size until the node works;
+// if it never does, halves the size.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

@@ -25,10 +25,10 @@ struct Draft {
   std::vector<graph::Split> splits;    // parameters that share one initializer in the file
   std::map<std::string, Tie> ties;     // by the initializer's name
   std::vector<std::string> doubts;     // initializers whose role is uncertain
-  std::vector<std::string> unmatched;  // names declared as parameters that are no initializers
+  std::vector<std::string> unmatched;  // names that are declared as parameters and that no initializer has
   std::string loss_from;               // for an attached loss: what it is computed from
   std::uint64_t accumulation = 1;      // micro-batches per step, of each rank
-  std::uint64_t micro_batch = 0;       // samples of each, if settle_micro_batch chose them; 0: the settings give them
+  std::uint64_t micro_batch = 0;       // samples per micro-batch, if settle_micro_batch chose the number; else 0
   std::vector<bool> kept;              // per parameter: its gradient can be read
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
   profile::Profile profile;
@@ -39,11 +39,11 @@ struct Draft {
 
   const ShapeVariant &first() const { return *variants.front(); }
   bool scales_loss() const { return first().training.loss_scale != graph::ValueId::none; }
-  // The micro-batches, the samples and the tokens of one step, of all ranks.
+  // The numbers of micro-batches, samples and tokens in one step, over all ranks.
   std::uint64_t micro_batches() const { return accumulation * static_cast<std::uint64_t>(settings.ranks.count); }
   double samples() const { return static_cast<double>(first().batch.samples) * static_cast<double>(micro_batches()); }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
-  // The initializer in the file that a parameter comes from.
+  // The file's initializer that holds the parameter.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);
     return split == splits.end() ? parameter : split->original;

@@ -1,4 +1,4 @@
-// Estimate: a draft for looking at, not for running.
+// Estimate: makes a draft to be looked at. Unlike the result of compile(), it need not fit the budgets.
 #pragma once
 
 #include "draft/draft.h"

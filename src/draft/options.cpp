@@ -21,7 +21,7 @@ using enum OptionType;
 constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
 
 const OptionRow kOptions[] = {
-    // Where and how a step is computed.
+    // The device, the arithmetic and the shapes of a step.
     {"device", choice, "cpu", backend::device_names(), "where the step is computed"},
     {"threads", integer, "0", ">= 0, <= 1024", "number of threads; 0: as many as the process may use"},
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},

@@ -37,8 +37,8 @@ std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const
   return kept;
 }
 
-// Fills the draft in the order of run(). It is a class because every function reads what earlier ones put into the
-// draft. After run() nothing in the draft changes.
+// Pipeline fills the draft in the order of run(). It is a class because every function reads what earlier ones put into
+// the draft. After run() nothing in the draft changes.
 class Pipeline {
  public:
   Pipeline(const Settings &settings, TargetMachine &machine, IfNothingFits if_nothing_fits)
@@ -102,8 +102,8 @@ class Pipeline {
     require(same, Code::shape, "shapes", "the model's parameters differ between the bindings");
   }
 
-  // Compiles all kernels first, so that operators without one are reported before anything is measured. Then comes the
-  // profile: it decides which algorithms the kernels use, and so the scratch of the Programs.
+  // Compiles all kernels first, so that operators without one are reported before anything is measured. The profile
+  // comes before the Programs, because it decides which algorithms the kernels use, and so how much scratch they need.
   void measure() {
     std::vector<const graph::Graph *> graphs;
     for (const auto &variant : draft_.variants) {

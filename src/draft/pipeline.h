@@ -1,4 +1,5 @@
-// Pipeline: from settings that bind the batch to a draft: load, differentiate, measure, choose, lower, verify, predict.
+// Pipeline: makes a draft from settings that bind the batch. Its steps are load, differentiate, measure, choose, lower,
+// verify and predict.
 #pragma once
 
 #include "draft/draft.h"

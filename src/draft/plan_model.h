@@ -8,7 +8,7 @@
 
 namespace protrain::draft {
 
-// The plan that the search would choose, the time and memory of a step, and the reasons. The machine is the one
+// Returns the plan that the search would choose, the time and memory of a step, and the reasons. The machine is the one
 // that the option `hardware` describes, or this one, whose kernels are then measured. Allocates only what measuring
 // needs and reads no weights.
 std::string plan_model(const Options &options, const std::string &model_path, const Log &progress);

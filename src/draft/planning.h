@@ -19,8 +19,8 @@ struct Decision {
   double search_seconds = 0;
 };
 
-// A refusal quotes budgets that are tried out, which takes several more searches. A caller that only asks whether a
-// plan fits does without these.
+// find_budgets: several more searches find budgets that work, for a refusal to quote. stop: the caller only asks
+// whether a plan fits, and needs none of that.
 enum class IfNothingFits : std::uint8_t { find_budgets, stop };
 
 // The inputs of the choice.

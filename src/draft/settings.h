@@ -32,13 +32,14 @@ struct TestModes {
 // The options about ranks.
 struct RankSettings {
   std::string comm = "auto";
-  int rank = 0, count = 1;  // of a session with an open channel: as the channel says
+  int rank = 0, count = 1;  // once the session's channel is open, the channel's own figures
   std::string rendezvous;
   bool reaches_devices = true;  // false: the channel moves bytes of the host's memory only
   std::chrono::milliseconds timeout{300'000};
 };
 
-// In the order of the option table. Texts and lists that are not set are empty; numbers that are not set have no value.
+// The members have the order of the option table. Texts and lists that are not set are empty; numbers that are not set
+// have no value.
 struct Settings {
   std::string device = "cpu";
   int threads = 0;

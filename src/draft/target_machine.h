@@ -23,14 +23,14 @@ void require_precision(const backend::DeviceInfo &device, DType precision);
 class TargetMachine {
  public:
   virtual ~TargetMachine() = default;
-  // Capacities and rates, and kernel times if they can be measured.
+  // Returns capacities and rates, and kernel times if they can be measured.
   virtual profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                                    const backend::Optimizer &optimizer) = 0;
   // Code::unsupported lists every operator that the machine has no kernel for.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
   // Uses the algorithms of a profile that another rank measured.
   virtual void adopt(const profile::Profile &) {}
-  // Returns a text that all ranks are to have the same. Rank 0 alone calls make().
+  // Returns the text that make() makes on rank 0. All ranks get the same text, and only rank 0 calls make().
   virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }
 };
 
@@ -81,7 +81,7 @@ class ProfiledMachine final : public TargetMachine {
   const profile::Profile &profile_;
 };
 
-// The machine that the settings name, for an estimate; it owns the device if that is the one at hand.
+// The machine that the settings name, for an estimate. A NamedMachine for the machine at hand owns the open device.
 class NamedMachine {
  public:
   // `settings` and `progress` must outlive it. `anew` is as for LocalMachine.

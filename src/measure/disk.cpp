@@ -52,7 +52,7 @@ class Transfers {
   MemoryBlock memory_;
 };
 
-// Keeps every member of the team busy with copies inside its cache.
+// Keeps all threads of the device busy with copies that stay in their caches.
 class Load {
  public:
   explicit Load(backend::Device &device)

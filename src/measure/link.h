@@ -14,8 +14,8 @@ struct Link {
   backend::Device *device;  // the memory of those messages; nullptr: the host's
 };
 
-// Measures exchanges of all ranks with all, and sets the profile's link and link_seconds to those of the slowest rank.
-// Every rank must call it.
+// Measures exchanges in which every rank sends to all others, and sets the profile's link and link_seconds to those of
+// the slowest rank. Every rank must call it.
 void measure_link(const Link &link, profile::Profile &profile);
 
 }  // namespace protrain::measure

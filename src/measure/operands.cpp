@@ -14,8 +14,8 @@ namespace {
 using graph::Type;
 using graph::ValueId;
 
-// Of a float format: the bits of 2^-7, and the masks of mantissa and sign. Random mantissas on this exponent give
-// magnitudes in [2^-7, 2^-6).
+// The layout of a float format: `exponent` has the bits of 2^-7; `mantissa` and `sign` are masks. Random mantissas with
+// this exponent give magnitudes in [2^-7, 2^-6).
 struct FloatFormat {
   std::uint64_t exponent, mantissa, sign;
 };
@@ -33,7 +33,7 @@ FloatFormat format_of(DType dtype) {
   }
 }
 
-// A linear congruential generator. Its upper bits are the random ones.
+// A linear congruential generator. Only its upper bits are random enough to be used.
 class RandomBits {
  public:
   std::uint64_t next() { return half() << 32 | half(); }

@@ -162,7 +162,7 @@ class RateMeasurement {
     return stopwatch_.quickest_here([&] { device_.launch_alone(*kernel, launch); });
   }
 
-  // Square products that grow until launch overhead no longer shows.
+  // Multiplies square matrices that grow until launch overhead no longer shows.
   double product_flops(DType dtype) const {
     double flops = 0;
     for (std::int64_t side = kFirstSide;; side *= 2) {

@@ -92,9 +92,9 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
-// The bytes that are brought for a chunk's update. In overlap order weights and gradient are still in place, so only
-// the state comes. In barrier order compute is done with both by then, so both come too; a deferred update finds the
-// weights in place.
+// Returns the bytes that are brought for a chunk's update. In overlap order the weights and the gradient are still in
+// place, so only the optimizer's state comes. In barrier order both have left by then and come too, except that a
+// deferred update finds the weights in place.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
   return base_.n_deferred == 0 ? rest_of_shard(c) : rest_of_shard(c) - weight(c).weights_shard;
@@ -109,7 +109,7 @@ std::uint64_t CostModel::rest(std::size_t c) const {
   return rest_of_shard(c) - weight(c).weights_shard + weight(c).weights;
 }
 
-// With several ranks: the seconds in which each rank gets what it lacks of `bytes`.
+// Returns the seconds in which each of several ranks receives the part of `bytes` that it lacks; 0 for one rank.
 double CostModel::exchange(std::uint64_t bytes) const {
   const auto ranks = static_cast<std::uint64_t>(chunking_.terms.ranks);
   return ranks > 1 ? chunking_.durations.exchange(bytes - bytes / ranks) : 0;
@@ -198,8 +198,8 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Returns the seconds of a load. All queues run at the same time; on shared cores only those of the disk and between
-// ranks run at the same time as the others. Uploads and downloads that run at once may be slower than each alone.
+// Returns the seconds of a load. All queues run at the same time. On shared cores only the disk and the exchanges
+// between ranks run beside the others, which take turns. Uploads and downloads together may be slower than each alone.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max({load.compute + load.up + load.down + load.host, load.disk, load.comm});
   const profile::Profile &profile = chunking_.durations.profile();

@@ -1,6 +1,6 @@
-// The closed form: seconds and bytes of a step under a choice, by the equations of ProTrain (arXiv 2406.08334, sections
-// 3.2 and 3.3, whose numbers we use) and terms that later work added. It only ranks choices: whether one fits is
-// decided by the laid-out Program, how long a step takes by the simulator.
+// The closed form: seconds and bytes of a step under a choice. It follows the equations of ProTrain (arXiv 2406.08334,
+// sections 3.2 and 3.3; comments cite their numbers) and adds terms for what the paper does not have. It only ranks
+// choices. The laid-out Program decides whether a choice fits, and the simulator how long its step takes.
 #pragma once
 
 #include <array>
@@ -25,9 +25,9 @@ struct Terms {
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; the disk's is 0 if there is none
 
-  // True if chunks may rest elsewhere than whole on the device.
+  // True if chunks may rest on the host, on the disk, or as shards.
   bool can_rest_elsewhere() const { return capacity[Tier::host] > 0 || capacity[Tier::disk] > 0 || ranks > 1; }
-  // True if updates may be deferred to the next step's forward. On shared memory they would take that forward's time.
+  // True if updates may be deferred to the next step's forward. On shared memory that forward would only get slower.
   bool defer() const { return !shared_memory && !accumulates; }
 };
 
@@ -40,8 +40,8 @@ struct Estimate {
 // The model's parameters cut into chunks for one value of chunk_bytes, with each chunk's bytes and seconds of compute.
 struct Chunking {
   struct Weight {
-    // Bytes. With several ranks `weights` and `gradient` are whole; the others are of one rank's shards, and so is the
-    // time of updates.
+    // Bytes. With several ranks `weights` and `gradient` count the whole chunk. The other bytes and the times of
+    // updates count one rank's shards.
     std::uint64_t weights = 0, gradient = 0;
     std::uint64_t weights_shard = 0, gradient_shard = 0, state = 0;  // state: the optimizer's
     double forward = 0, backward = 0;
@@ -55,14 +55,13 @@ struct Chunking {
   const Durations &durations;
   const Terms &terms;
   std::vector<Weight> chunks;
-  // in_a_row[from][count]: the most bytes of weights in `count` consecutive chunks, of all such runs of chunks that
-  // begin with chunk `from` or a later one.
+  // in_a_row[from][count]: the most bytes of weights in any `count` consecutive chunks from chunk `from` on.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 
 // A CostModel is made for one chunking, one set of block modes, one order of updates and one share of updates on the
-// device. Whatever then depends on n_persist, n_host and n_buffer is a difference of prefix sums, so an estimate is
-// cheap.
+// device. The terms that depend on n_persist, n_host and n_buffer are then differences of prefix sums, so an estimate
+// is cheap and the search can afford one for every point.
 class CostModel {
  public:
   // `base` gives n_swap, n_checkpoint and n_selective (together at most the number of blocks) and order. In barrier
@@ -90,7 +89,7 @@ class CostModel {
     std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without the second fetch
     std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while that is in use
     std::vector<double> after;                      // barrier order: updates that run after backward
-    std::vector<double> ways, disk, host;           // all moves, the disk's moves, the host's optimizer
+    std::vector<double> ways, disk, host;           // all moves; the disk's moves; the host's optimizer
   };
 
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
@@ -103,7 +102,7 @@ class CostModel {
   Load update_on_device(std::size_t chunk, Tier tier) const;
   Load update_on_host(std::size_t chunk, Tier tier) const;
   Load swap(std::size_t chunk, bool out) const;
-  // Bytes at rest of a chunk whose weights are whole, or on one rank of several that shard them.
+  // Bytes of a chunk at rest on one rank: with the whole weights, and with the rank's shards of them.
   std::uint64_t rest(std::size_t chunk) const;
   std::uint64_t rest_of_shard(std::size_t chunk) const;
   double exchange(std::uint64_t bytes) const;

@@ -134,8 +134,6 @@ Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
   return to;
 }
 
-// Brings the choice into the form that the search uses, such as n_device_update -1 for all chunks. Returns false if the
-// choice is outside the space.
 bool Descent::settle(Choice &choice) const {
   const int left = chunks_of(choice) - choice.n_persist;
   if (choice.n_persist < 0 || left < 1 || choice.n_deferred < -1 || choice.n_buffer < 1 || choice.n_buffer > left)

@@ -30,7 +30,7 @@ struct Chunk {
   std::uint64_t bytes = 0;              // of the weights alone
   Tier tier = Tier::device;             // where weights and optimizer state rest
   Tier update = Tier::device;           // where the optimizer runs: on the device or on the host
-  bool sharded = false;                 // with several ranks: a rank keeps its shards of the weights alone
+  bool sharded = false;                 // with several ranks: a rank keeps only its shards of the weights
   bool deferred = false;                // the optimizer runs in the next step's forward, before the chunk is used
   bool operator==(const Chunk &) const = default;
 };
@@ -42,7 +42,7 @@ struct Plan {
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
   int n_selective = 0;   // blocks that recompute cheap values and keep the rest
-  int ranks = 1;         // the plan is for each of so many
+  int ranks = 1;         // number of ranks; each of them follows this plan
   // Device and host share one memory. Chunks whose tier is the host rest in the device arena and are used in place;
   // swapped activations go to the disk.
   bool shared_memory = false;
@@ -51,8 +51,9 @@ struct Plan {
   // forward or backward) have followed the stage of that use. A copy, or an optimizer on the host, may fall behind by
   // that much before compute waits for it. 0: a buffer is reused at once, and its next user waits.
   int slack = 0;
-  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. A chunk on host or disk that is
-  // one parameter larger than a piece is also updated piece by piece, so that a table's moments never move as a whole.
+  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. If a chunk on host or disk holds
+  // a single parameter that is larger than a piece, it is also updated piece by piece. So the moments of a large
+  // embedding never move as a whole.
   std::uint64_t piece_bytes = kPieceBytes;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;
@@ -66,7 +67,7 @@ struct Choice {
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
-  // optimizer runs on the host, so that both work at once.
+  // optimizer runs on the host, so that device and host work at the same time.
   int n_device_update = 0;
   // Updates on the host that are deferred, spread evenly; -1: all updates, those on the device too.
   int n_deferred = 0;
@@ -78,9 +79,9 @@ struct Choice {
 };
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). The first chunks persist. Swapped blocks are
-// spread among those that recompute. The last blocks keep their activations, the first n_selective of these
-// selectively. With several ranks all other chunks than the first n_whole persistent ones are sharded. A number larger
-// than the graph's chunks or blocks allow is reduced to what they allow.
+// spread among those that recompute. The last blocks keep their activations, but the first n_selective of them
+// recompute the cheap ones. With several ranks all chunks except the first n_whole persistent ones are sharded. A
+// number larger than the graph's chunks or blocks allow is reduced to what they allow.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // The plan with everything on the device: every chunk persists, every block keeps its activations.

@@ -14,7 +14,7 @@ constexpr std::size_t kInstructions = 30'000;    // about this many instructions
 constexpr std::size_t kDescent = 1'000'000;      // about this many more instructions are laid out by descents
 constexpr double kFarBehind = 1.25;              // no descent starts from a plan this many times as slow as the best
 constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid out for one ordering and slack
-constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // kHope of points within distance kNeighbour of the best
+constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // within distance kNeighbour of the best, this replaces kHope
 constexpr int kSiblings = 2;                            // limit of laid-out points that differ in n_buffer alone
 // While no trial corrects the closed form, a choice is kept if its estimate is at most this many times the memory of
 // each tier. The search takes the first of these margins that leaves something to lay out.
@@ -43,7 +43,8 @@ class Search {
         base_(with_terms({}, terms)) {}
 
   // Tries one ordering after another, each with slack and then without, until something fits. Without slack, bytes
-  // are reused at once. In barrier order, updates wait for the norm of all gradients. Both hold less and take longer.
+  // are reused at once. In barrier order, updates wait for the norm of all gradients. Both need less memory and more
+  // time.
   SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
@@ -59,8 +60,8 @@ class Search {
   }
 
  private:
-  // Ranks, and lays out the best-looking points. Also ranks the neighbours of each new best point. When no point looks
-  // good enough, ranks once more with what the trials have shown about memory.
+  // Ranks the points and lays out those that look best. Also ranks the neighbours of each new best point. When no point
+  // looks good enough, ranks once more with what the trials have shown about memory.
   void try_points() {
     const std::size_t before = trials_.all().size(), instructions = trials_.instructions();
     const auto enough = [&] {

@@ -71,9 +71,9 @@ class Fallback {
     return bytes;
   }
 
-  // Gathers candidates that need little memory. They have one buffer or two. No blocks swap, or half, or all. The
-  // others recompute or keep selectively; without swaps a third kind recomputes all but the last block, whose values
-  // backward needs at once. Times play no part: the figures of a refusal must not depend on times.
+  // Gathers candidates that need little memory. They have one buffer or two. None, half or all of the blocks swap. The
+  // remaining blocks either all recompute or all keep selectively. Without swaps there is a third kind: all blocks
+  // recompute but the last, whose values backward needs at once.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
@@ -98,8 +98,9 @@ class Fallback {
             }
   }
 
-  // Adds up to three candidates: all chunks persist; all rest on the disk; none persist, and the host holds as many as
-  // fit (all of them if there is no disk, or as shards in memory that device and host share).
+  // Adds up to three candidates: all chunks persist; all rest on the disk; none persists, and the host holds as many as
+  // fit, or all of them if there is no disk. On shared memory the third one exists only with several ranks: there all
+  // chunks rest as shards.
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();

@@ -25,7 +25,7 @@ struct Space {
 };
 Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms);
 
-// Returns `choice` with the fields that the terms decide: shared_memory and slack, in some cases order and
+// Returns `choice` with the fields that the terms decide: shared_memory, ranks and slack; in some cases also order and
 // n_device_update.
 Choice with_terms(Choice choice, const Terms &terms);
 

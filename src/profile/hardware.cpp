@@ -1,5 +1,5 @@
-// Machines that can be planned for by name. Rates are what programs sustain, not what data sheets promise; the buses
-// are those of the ProTrain paper's testbeds (section 5.1).
+// Machines that can be planned for by name. Rates are what programs sustain, not what data sheets promise. The buses of
+// rtx3090 and a100-80gb are those of the ProTrain paper's testbeds (section 5.1).
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void set_bus(Profile &profile, double bytes_per_second) {
   profile.both_ways = 1.8 * bytes_per_second;
 }
 
-// Four of 24 GiB, PCIe 3, over which they also reach each other; two Xeon 4214R with twelve channels of DDR4-2400.
+// Four GPUs of 24 GiB on PCIe 3, without NVLink; two Xeon 4214R with twelve channels of DDR4-2400.
 Profile rtx3090() {
   Profile profile = gpu("rtx3090", 24 * kGiB, 384 * kGiB);
   profile.fp32_flops = 25e12;  // of a nominal 35.6
@@ -48,7 +48,7 @@ Profile rtx3090() {
   return profile;
 }
 
-// Four of 80 GiB with NVLink of 300 GB/s, PCIe 4; two Xeon 8480+ with sixteen channels of DDR5-4800.
+// Four GPUs of 80 GiB on PCIe 4, with NVLink of 300 GB/s; two Xeon 8480+ with sixteen channels of DDR5-4800.
 Profile a100() {
   Profile profile = gpu("a100-80gb", 80 * kGiB, 1024 * kGiB);
   profile.fp32_flops = 17e12;   // of a nominal 19.5
@@ -66,7 +66,7 @@ Profile a100() {
   return profile;
 }
 
-// Eight of 141 GB with NVLink of 450 GB/s, PCIe 5, a host of the same generation.
+// Eight GPUs of 141 GB on PCIe 5, with NVLink of 450 GB/s; a host of the same generation.
 Profile h200() {
   Profile profile = gpu("h200", 139 * kGiB, 2048 * kGiB);
   profile.fp32_flops = 50e12;   // of a nominal 67

@@ -35,8 +35,8 @@ struct Profile {
   double disk_read = 0, disk_write = 0;
   // Devices in one machine. Ranks that use them share the host's memory, its speed and the disk's.
   std::uint64_t devices = 1;
-  // Between ranks: bytes per second that one rank sends or receives, and the seconds that an exchange takes besides. A
-  // link that is not faster than `upload` goes over the same bus as copies.
+  // Between ranks: bytes per second that one rank sends or receives, and the seconds that every exchange takes in
+  // addition. A link that is not faster than `upload` goes over the same bus as copies.
   double link = 0, link_seconds = 0;
   // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;

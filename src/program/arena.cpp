@@ -44,10 +44,11 @@ class TakenRanges {
   std::vector<ByteRange> ranges_;
 };
 
-// Timetable knows which bytes are taken at each time. It is a binary tree over the instructions: a leaf covers a short
-// run of them, any other node covers what its two children cover. An interval is listed in `ends_` of the leaves of its
-// two ends. For the leaves in between, its bytes are in `throughout_` of the fewest nodes that cover these leaves. In
-// `somewhere_` its bytes are at these nodes, at the two leaves and at all nodes above.
+// Timetable tells which bytes are taken within a stretch of time. It is a segment tree over the instructions: a leaf
+// covers kRun instructions, any other node covers what its two children cover. An interval is noted in three places:
+// - `ends_`, at the two leaves that hold its first and its last instruction;
+// - `throughout_`, at the fewest nodes that cover the leaves in between, because its bytes are taken all that time;
+// - `somewhere_`, at all of these and at the nodes above them, because its bytes are taken for a part of that time.
 class Timetable {
  public:
   explicit Timetable(std::size_t instructions)

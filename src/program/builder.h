@@ -30,8 +30,8 @@ class Builder {
   // Copies `bytes` at `from` back to `home`, tier by tier like bring().
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // Begins the next stage. A buffer whose last user is on another queue than compute is not reused until `slack` whole
-  // stages (the plan's) have followed the stage of that use. With slack 0 it is free at once.
+  // Begins the next stage. If a buffer's last user runs on a queue other than compute, the buffer is not reused until
+  // `slack` whole stages (Plan::slack) have followed the stage of that use. With slack 0 it is free at once.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);
   Program finish();

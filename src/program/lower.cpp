@@ -22,7 +22,7 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
-// Facts about each storage root.
+// Facts about each storage root: the value whose bytes a chain of aliases shares (storage.h).
 struct Roots {
   std::vector<Owner> owner;
   std::vector<std::size_t> parameter;  // kNoParameter: the root is no parameter
@@ -187,8 +187,8 @@ class Lowering {
                         to_disk ? kDiskAlignment : kAlignment, owner);
   }
 
-  // The operands of an exchange lie in the memory that a Channel reaches. On a device with memory of its own they are
-  // copied there, and the results back.
+  // The operands of an exchange lie in the memory that a Channel reaches. If that is the host's, inputs on the device
+  // are copied to the host and the results back to the device.
   void emit_exchange(const Item &item, const Node &node) {
     std::vector<Operand> inputs, outputs, received;
     for (ValueId in : node.inputs) inputs.push_back(builder_.bring(input(in), bytes_of(graph_, in), state_.exchanges));

@@ -1,5 +1,5 @@
-// Program: the exact list of what one step does, with its bytes and addresses. The executor runs it, the simulator
-// predicts its time, verify() proves it safe; nothing else decides anything about a step.
+// Program: the exact list of what one step does, with the size and the place of every buffer. The executor runs a
+// Program, the simulator predicts its time, and verify() proves that it is safe to run.
 #pragma once
 
 #include <cstdint>
@@ -37,20 +37,20 @@ using PerOwner = EnumArray<Owner, 8, T>;
 inline constexpr PerOwner<const char *> kOwnerNames = {
     "weights", "optimizer", "gradients", "inputs", "activations", "recomputed", "activation_gradients", "workspace"};
 
-// An interval of one tier's arena that holds one thing. Several values share one buffer if they alias (Reshape) or move
-// together (the parameters of a chunk).
+// A range of bytes in one tier's arena. It holds one value, or several that alias (Reshape) or move together (the
+// parameters of a chunk).
 struct Buffer {
   std::string name;
   Tier tier = Tier::device;
   std::uint64_t bytes = 0;
   std::uint64_t offset = 0;  // from the arena's start; a multiple of `alignment`
   std::uint64_t alignment = kAlignment;
-  bool persistent = false;  // holds from step to step: weights, optimizer state, inputs, constants
+  bool persistent = false;  // keeps its bytes from step to step: weights, optimizer state, inputs, constants
   Owner owner = Owner::workspace;
   bool operator==(const Buffer &) const = default;
 };
 
-// The place of one array of an instruction.
+// The place of one input or output of an instruction.
 struct Operand {
   BufferId buffer = BufferId::none;  // none: absent
   std::uint64_t offset = 0;          // from the buffer's start, bytes
@@ -68,8 +68,8 @@ enum class Kind : std::uint8_t {
   swap_in,   // an activation comes back
   read,      // disk -> memory
   write,     // memory -> disk
-  // Between ranks. Each sends parts of its inputs and receives parts of its outputs.
-  all_to_all,  // gradients of this rank's micro-batch -> gradients of all micro-batches, of this rank's shards
+  // Exchanges between ranks. Each sends parts of its inputs and receives parts of its outputs.
+  all_to_all,  // gradients of this rank's micro-batch -> this rank's shards of all ranks' gradients
   all_gather,  // this rank's shards of weights, or its part of a vector -> all ranks'
 };
 template <typename T>
@@ -100,7 +100,7 @@ constexpr bool moves(Kind kind) {
 
 constexpr bool is_between_ranks(Kind kind) { return kind == Kind::all_to_all || kind == Kind::all_gather; }
 
-// Bytes that an instruction sends to another rank, or receives from it. What a rank sends to itself is copied.
+// Bytes that an instruction sends to another rank, or receives from it. A message from a rank to itself is a copy.
 struct Message {
   int rank = 0;
   Operand at;  // of an input if they are sent, of an output if they are received
@@ -108,7 +108,7 @@ struct Message {
   bool operator==(const Message &) const = default;
 };
 
-// A parameter, or a piece of one, that an update changes. `bytes`: of its weights.
+// A parameter, or a piece of one, that an update changes. `bytes`: the size of its weights.
 struct Target {
   std::size_t parameter = 0;
   std::uint64_t bytes = 0;
@@ -126,7 +126,7 @@ struct Instruction {
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
   std::uint64_t bytes = 0;  // moves: of the copy; update: of all targets' weights; between ranks: sent to other ranks
                             // or received from them, whichever is more
-  // Between ranks. The n-th message to a rank is the n-th that it receives from this one.
+  // Exchanges between ranks. The n-th message that this rank sends to another is the other's n-th from this rank.
   std::vector<Message> sends = {}, receives = {};
   std::vector<std::size_t> waits = {};  // instructions of other queues that must be over first
   std::vector<Operand> inputs = {}, outputs = {};
@@ -152,23 +152,24 @@ struct State {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
     BufferId gradient = BufferId::none;  // for barrier order, accumulation and deferred updates; else none
-    // The weights rest as shards: nodes read them in a buffer of `whole_bytes` that all ranks fill. With one rank
-    // false.
+    // True if each rank keeps only its shards of the weights. Nodes then read the weights from a buffer of
+    // `whole_bytes`, which all ranks fill. False with one rank.
     bool sharded = false;
-    std::uint64_t whole_bytes = 0;  // of the weights of all ranks
+    std::uint64_t whole_bytes = 0;  // size of the whole weights
   };
-  // A rank keeps the optimizer's arrays and the gradient of its shard alone. With one rank the shard is everything.
+  // The places of a parameter. A rank keeps optimizer arrays and a gradient only for its own shard. With one rank the
+  // shard is the whole parameter.
   struct Parameter {
     std::size_t chunk = 0;
-    std::uint64_t whole_at = 0;                     // of the parameter among the chunk's weights of all ranks, bytes
-    std::uint64_t weights_at = 0, gradient_at = 0;  // of the shard in the chunk's buffers, bytes
-    std::uint64_t optimizer_at = 0;                 // of the shard in each of the optimizer's arrays, elements
-    std::uint64_t elements = 0;                     // of the shard
+    std::uint64_t whole_at = 0;                     // offset of the parameter in the chunk's whole weights, bytes
+    std::uint64_t weights_at = 0, gradient_at = 0;  // offsets of the shard in the chunk's buffers, bytes
+    std::uint64_t optimizer_at = 0;                 // offset of the shard in each optimizer array, elements
+    std::uint64_t elements = 0;                     // number of elements of the shard
     bool trained = false;
   };
 
   graph::Shards shards;
-  Tier exchanges = Tier::device;  // the memory that a Channel reaches
+  Tier exchanges = Tier::device;  // the memory that a Channel can send from and receive into
   std::vector<Buffer> buffers;
   std::vector<OptimizerArray> optimizer_arrays;
   std::vector<Chunk> chunks;
@@ -215,13 +216,14 @@ struct LoweringInput {
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
   std::vector<graph::ValueId> squared_norms = {};  // per parameter, likewise
-  // Per parameter, likewise: of this rank's shard, to check a gradient by before its update. Empty: squared_norms.
+  // Per parameter, likewise: the squared norm of this rank's shard, which is checked before the shard's update. Empty:
+  // squared_norms are checked instead.
   std::vector<graph::ValueId> shard_norms = {};
   std::vector<graph::ValueId> accumulators = {};  // per parameter; empty: gradients are not summed over micro-batches
   graph::ValueId weight = graph::ValueId::none;   // accumulation: weight of this micro-batch
-  graph::ValueId scale = graph::ValueId::none;    // factor that Updates apply to gradients; none: 1
+  graph::ValueId scale = graph::ValueId::none;    // factor by which Updates multiply gradients; none: 1
   bool updates = true;                            // false: a micro-batch before the last
-  bool settles = false;                           // the Program is only the Updates that the last step deferred
+  bool settles = false;                           // the Program has only the Updates that the last step deferred
   std::size_t binding = 0;                        // index of one of the session's bindings of shapes
 };
 
@@ -249,8 +251,8 @@ inline LoweringInput settlement(LoweringInput training) {
 // Lays out what outlives a step. `sources` holds one training LoweringInput per binding, then evaluations.
 State lay_out_state(const std::vector<LoweringInput> &sources, const plan::Plan &plan, const StateRequest &request);
 
-// The Program of a step under the plan, laid out and with all waits. Any plan can be lowered; the caller compares its
-// bytes with the budget.
+// Returns the Program of a step under the plan, with all offsets and waits. Any plan can be lowered; the caller
+// compares the Program's bytes with the budget.
 Program lower(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace);
 
 // Adds to each instruction the waits that its operands and bytes need, except those that other waits imply.

@@ -127,7 +127,8 @@ class Sequencer {
       each(node.outputs, [&](ValueId out) { makes |= dropped_[index(out)]; });
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
-      if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;  // inputs are kept or cheap
+      // The inputs of a selective block's cheap nodes are kept, or are cheap themselves and so dropped already.
+      if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;
       each(node.inputs, [&](ValueId in) {  // values that only this block uses were dropped too
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;
       });

@@ -1,4 +1,4 @@
-// The order in which a step computes: the graph's nodes, and a second time those whose results were dropped.
+// The order in which a step runs the graph's nodes. Nodes whose results were dropped run a second time for backward.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ struct Item {
   std::size_t stage = 0;  // number of the stage that the item belongs to
 };
 
-// The order of nodes, and the treatment of values that a block makes for its own backward.
+// The order of nodes, and what happens between forward and backward to values that only one block uses.
 struct Sequence {
   std::vector<Item> items;
   std::vector<int> block;             // per storage root: the only block whose forward touches it; negative: none
-  std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else, never selective
+  std::vector<plan::BlockMode> mode;  // per storage root: keep, recompute or swap; never selective
 };
 
 // Returns the order of a step that computes `wanted`; nodes that these values do not need are left out. `roots`: the

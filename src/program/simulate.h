@@ -1,5 +1,4 @@
-// The simulator: runs the executor's Program, but counts bytes instead of using memory and advances a clock instead of
-// working.
+// The simulator: runs the same Program as the executor, but only counts bytes and advances a clock.
 #pragma once
 
 #include <array>
@@ -12,8 +11,8 @@
 
 namespace protrain::program {
 
-// True for queues that run at the same time as compute. Instructions of the other queues run in compute's place, in the
-// Program's order.
+// True for queues that run at the same time as compute. Instructions of the other queues run on compute's worker, in
+// the Program's order.
 using Beside = PerQueue<bool>;
 
 // The way a machine runs queues.

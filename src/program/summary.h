@@ -17,7 +17,8 @@ struct Span {
 
 std::vector<Span> spans_of(const Simulation &simulation);
 
-// The reason why the compute queue ran nothing. The first nine: it waited for such an instruction of another queue.
+// The reason why the compute queue ran nothing. The first nine: compute waited for another queue's instruction of this
+// kind.
 enum class Stall : std::uint8_t {
   update,
   fetch,
@@ -39,24 +40,24 @@ inline constexpr auto kStalls = all_values<Stall, 13>();
 inline constexpr PerStall<const char *> kStallNames = {"update", "fetch", "offload",    "swap_out",   "swap_in",
                                                        "read",   "write", "all_to_all", "all_gather", "inline",
                                                        "start",  "end",   "issue"};
-Stall stall_of(Kind kind);  // of compute while it waits for such an instruction
+Stall stall_of(Kind kind);  // the stall of compute while it waits for an instruction of this kind
 
 // The compute queue's busy time and all stalls add up to the step.
 struct Summary {
   std::int64_t step_ns = 0;
   PerQueue<std::int64_t> busy_ns{};  // time in which one of the queue's instructions ran
   PerStall<std::int64_t> stall_ns{};
-  // Of the time in which any queue other than compute was busy, the share in which compute was busy too. 0 if no other
-  // queue was ever busy. Work that ran in compute's place counts as busy, but not as overlapped.
+  // The share of the other queues' busy time in which compute was busy too. 0 if no other queue was ever busy. Work
+  // that ran in compute's place counts as busy, but not as overlapped.
   double overlap = 0;
 };
 
 // `spans`: one per instruction; `beside`: the queues that did not run in compute's place; `step_ns`: the whole step, at
 // least to the end of its last instruction.
 //   Stalls follow the chain of waits. An instruction starts late because another ended late: one that it waits for, or
-// the one before it on its queue. Of these, the one that ended last is the culprit: the time in which the culprit ran
-// is a stall of its kind. The time before that goes in the same way to what delayed the culprit, and so on, back to
-// when compute fell idle. So if compute waits for a fetch that waits for a read, both kinds have a stall.
+// the one before it on its queue. The one that ended last is the culprit, and the time in which it ran is a stall of
+// its kind. The culprit may have started late too. Then the same rule divides the time before its start, and so on back
+// to when compute fell idle. So if compute waits for a fetch that waits for a read, both kinds have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 
 // The spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.

@@ -1,5 +1,5 @@
-// Transfers: at which items of a sequence weights and swapped activations move to and from the device, and at which
-// items a chunk is settled: its deferred updates, which the last step left, run.
+// Transfers: the items of a sequence at which weights and swapped activations move to or from the device, and those at
+// which chunks are settled. To settle a chunk is to run the deferred updates that the last step left.
 #pragma once
 
 #include <limits>

@@ -53,9 +53,10 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
 
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
-// A gradient that rests is complete after the last node that reads or writes it. It is checked once its norm is known,
-// which with several ranks is at the end of backward. If the update follows at once, the norm must be known, and no
-// node may read the weight any more either: a weight that head and embedding share must wait for both.
+// A gradient that outlives backward is complete after the last node that reads or writes it. Any other gradient is
+// complete when its update may run: its norm is known, and no node reads the weight any more. A weight that head and
+// embedding share waits for both. Each norm is checked once it is known; with several ranks the norm over all of them
+// is known at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
@@ -182,8 +183,9 @@ void Updates::complete(const std::vector<std::size_t> &parameters, BufferId verd
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
-// Emits the check of the gradients' norms. If one of them is applied at once on the host, returns a copy of the status
-// right after the check: such Updates go by the copy, however late they run.
+// Emits the check of the gradients' norms. If the host applies one of the gradients at once, also returns a copy of the
+// status as this check leaves it. The host's Updates read the copy, because later checks may change the status before
+// these Updates run.
 BufferId Updates::check(const std::vector<Checked> &norms) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
@@ -250,7 +252,7 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
   }
 }
 
-// Overlap order: the places of a chunk's arrays while its optimizer runs.
+// Returns the places of a chunk's arrays while its optimizer runs, in overlap order.
 Updates::Working Updates::working(std::size_t chunk) const {
   if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];
@@ -294,8 +296,8 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements that fill one piece of the disk in the array with the smallest elements. In any other
-// array the same number of elements fills several whole pieces.
+// Returns the number of elements that are updated at once. In the array with the smallest elements they fill one piece
+// of the disk, in any other array several whole pieces.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);
@@ -422,7 +424,7 @@ void Updates::update_chunk(std::size_t chunk) {
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// With several ranks: every rank gets the others' updated shards of a chunk that rests whole.
+// With several ranks, lets every rank get the others' updated shards of a chunk that rests whole.
 void Updates::gather_if_whole(std::size_t chunk) {
   if (state_.shards.ranks == 1 || is_sharded(chunk)) return;
   gather_updated({source_.graph, state_, plan_.chunks[chunk].parameters, chunk}, builder_);

@@ -33,7 +33,7 @@ class Updates {
   // The items that need a chunk's weights on the device because its optimizer runs there, ascending.
   std::vector<std::size_t> device_uses(std::size_t chunk) const;
 
-  // Lets backward write gradients straight to the place where they rest, where that is on the device. Called before the
+  // Lets backward write gradients straight to the place where they rest, if that is on the device. Called before the
   // walk.
   void bind();
   // Brings a sum of gradients to the device before `node` adds to it.
@@ -63,7 +63,7 @@ class Updates {
     std::vector<Operand> gradients;  // of the trained parameters, in order; empty if gradients do not outlive backward
   };
 
-  // A squared norm that is checked, and the parameter that the status names if it is not finite.
+  // A squared norm that is checked, and the parameter that the status names if the norm is not finite.
   struct Checked {
     std::size_t parameter;
     graph::ValueId norm;
@@ -75,8 +75,7 @@ class Updates {
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
     std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
     std::vector<std::vector<std::size_t>> due;     // per chunk: items that complete its gradients, ascending
-    std::size_t scale =
-        kNever;  // the item that makes the factor for Updates, if they may follow their gradients at once
+    std::size_t scale = kNever;                    // overlap order: the item that computes the scale
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
@@ -98,7 +97,8 @@ class Updates {
     Operand gradient, weights;
     std::vector<Operand> optimizer;
   };
-  // A run of a parameter's elements, the same in every array: piece_elements() from `begin` on, or as many as are left.
+  // A range of a parameter's elements, the same in every array: piece_elements() of them from `begin` on, fewer in the
+  // last piece.
   struct Piece {
     std::size_t parameter;
     std::uint64_t begin;
@@ -129,7 +129,7 @@ class Updates {
     std::vector<Target> targets;
     std::vector<Arrays> arrays;
   };
-  // One group for each update, by the optimizer's place and the type of gradients.
+  // Groups of parameters, one for each update, by the optimizer's place and the type of the gradients.
   using UpdateGroups = std::map<std::pair<Tier, DType>, UpdateGroup>;
 
   // Keeps, stores or applies the gradients of `parameters`, which are complete after the same item. `verdict`: what
@@ -154,9 +154,8 @@ class Updates {
   const State &state_;
   Builder &builder_;
   Whereabouts &where_;
-  const bool waits_;  // Updates wait for the norm of all gradients
-  Operand
-      scale_on_host_;  // a copy of the factor for Updates that follow their gradients at once; none: there is none yet
+  const bool waits_;       // Updates wait for the norm of all gradients
+  Operand scale_on_host_;  // the host's copy of the scale, for update_at_once(); none: not made yet
   Schedule schedule_;
   std::vector<std::size_t> left_;      // per chunk: gradients that are not applied yet
   std::vector<Working> working_;       // per chunk

@@ -1,5 +1,5 @@
-// Vector clocks, one for each instruction: which other instructions are certainly over when it starts, because of queue
-// order and waits.
+// Vector clocks, one for each instruction. A clock tells which other instructions are certainly over when its own
+// starts, because of queue order and waits.
 #pragma once
 
 #include <algorithm>

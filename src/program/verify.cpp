@@ -1,7 +1,7 @@
 // Verifier: proves that a Program is safe to run. It walks the Program once and keeps for each byte of each arena the
-// buffer that owns it, and for each buffer its writers, its readers and whether it was released. An instruction that
-// reuses bytes must come after all writers and readers of their last buffer, because of queue order and waits. The
-// order of the list alone is not enough.
+// buffer that owns it, and for each buffer its writers, its readers and whether it was released. Queue order and waits
+// must put an instruction that reuses bytes after all writers and readers of the buffer that had them before. The order
+// of the list does not count.
 #include <algorithm>
 #include <map>
 
@@ -15,7 +15,7 @@ namespace {
 
 struct Usage {
   bool written = false, released = false;
-  VectorClock writers{}, readers{};  // per queue: the last that wrote or read, plus one
+  VectorClock writers{}, readers{};  // per queue: the last instruction that wrote or read, plus one
 };
 
 // Verifier shares only VectorClocks with the code that lays Programs out, so it does not repeat that code's mistakes. A
@@ -78,8 +78,7 @@ class Verifier {
   }
 
   // Compute may only read and write the device, an optimizer on the host only the host, and an exchange only the memory
-  // that a Channel reaches. The bytes of a move must lie
-  // inside both of its buffers.
+  // that a Channel reaches. The bytes of a move must lie inside both of its buffers.
   void check_places(std::size_t now) const {
     const Instruction &instruction = program_.instructions[now];
     const bool moving = moves(instruction.kind);

@@ -11,8 +11,8 @@ namespace protrain::program {
 
 namespace {
 
-// Per queue: the last instruction that did one thing, such as reading a buffer, plus one; 0: none did. When that one is
-// over, all earlier instructions of the queue are over too.
+// For each queue, the last of its instructions that did a certain thing, such as reading a buffer, plus one; 0 if none
+// did. When that instruction is over, all earlier ones of the queue are over too.
 using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {

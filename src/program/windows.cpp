@@ -54,8 +54,8 @@ class Buffers {
   }
 
   // Returns the chunk whose next use is farthest away (Belady's rule: the uses to come are known) and that `item` does
-  // not need; kNever: there is none. Of chunks that are never used again, the one whose last use came first is taken,
-  // because its buffer is free earliest.
+  // not need; kNever: there is none. Among chunks that are never used again, it takes the one whose last use came
+  // first, because that buffer is free earliest.
   std::size_t farthest(std::size_t item) const {
     std::size_t found = kNever;
     for (std::size_t chunk : resident_) {

@@ -1,4 +1,4 @@
-// Windows: from when to when each chunk that does not rest on the device has its weights there.
+// Windows: the stretches of a step in which the weights of a chunk that rests elsewhere are on the device.
 #pragma once
 
 #include <cstddef>

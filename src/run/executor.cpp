@@ -149,7 +149,7 @@ void Executor::exchange(const Issue &issue) {
   channel_.exchange(issue.sends, issue.receives);
 }
 
-// The other ranks wait for what this one owes them. So they are told of its failure at once.
+// Other ranks wait for this rank's messages, so a failure here aborts the channel at once.
 void Executor::work(const Issue &issue, bool alone) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -204,8 +204,8 @@ void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
 }
 
-// Finishes the work of the step before, when this step ended early. A single queue could run the Program's instructions
-// in their order, so one thread can do this.
+// Finishes the work of the step before, when this step ended early. One thread can do this, because a single queue
+// could run the Program's instructions in the order of the list.
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     if (!issues_[i].earlier || issues_[i].over) continue;

@@ -1,9 +1,4 @@
-// Executor: runs one Program. bind() looks up all kernels and addresses, so a run is one loop over a list of
-// instructions. The loop hands instructions of queues with a worker to that worker and runs the others itself. On an
-// asynchronous device the loop appends instructions to the device's queues and does not wait; events there keep the
-// order. Timing such a device costs an event per instruction, so only timed runs pay for it. If no queue has a worker,
-// every run repeats the first one: the device records the step, if it can, once with times and once without, and later
-// runs are one call that replays a recording.
+// Executor: runs one Program as often as asked, and reports each run.
 #pragma once
 
 #include <array>
@@ -44,6 +39,13 @@ struct FaultInjection {
   bool poison = false;  // released bytes are filled with NaN
 };
 
+// Executor decides nothing: the Program fixes the order, and bind() looks up all kernels and addresses once. So a run
+// is one loop over the list of instructions. The loop hands the instructions of queues that have a worker to that
+// worker and runs the others itself. On an asynchronous device the loop appends instructions to the device's queues and
+// does not wait for them; events on the device keep their order. Timing such a device costs an event per instruction,
+// so only timed runs pay for it.
+//   If no queue has a worker, every run repeats the first one. The device then records the step, if it can, once with
+// times and once without. Later runs replay a recording with a single call.
 class Executor final : public Job {
  public:
   // `device`, `graph`, `program`, `store`, `workers` and `channel` must outlive the Executor.
@@ -54,12 +56,12 @@ class Executor final : public Job {
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults = {});
 
   // Launches each kernel of the device's queues once, unless it is in `warm`, and adds it to `warm`. After that the
-  // device has done all that it does at first launches. The content of memory is arbitrary. The status word must not be
-  // 0, so that updates change nothing.
+  // device has done the one-time work of first launches, such as loading code. The content of memory may be anything,
+  // but the status word must not be 0, so that updates change nothing.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
-  // Errors name the instruction, and their facts tell what the run had done. With several ranks a failed run aborts the
-  // channel, so that no other rank waits for this one. A cancel stops the run only before the
+  // Errors name the instruction, and their facts tell how far the run had changed the state. With several ranks a
+  // failed run aborts the channel, so that no other rank waits for this one. A cancel stops the run only before the
   // instruction Program::commit, and a replay only before it begins. `timed`: the report gets the spans of this run.
   // Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
@@ -77,14 +79,14 @@ class Executor final : public Job {
     Tier from = Tier::device, to = Tier::device;
     bool commits = false;             // once this instruction has begun, the step may have changed state
     bool earlier = false;             // belongs to the step before
-    bool over = false;                // in this run; only noted for `earlier`
+    bool over = false;                // it has ended in this run; only noted if `earlier` is true
     bool awaited = false;             // others wait for its event
     std::vector<Wait> waits;          // waits for instructions that threads run
     std::vector<std::size_t> events;  // waits for instructions that the device's queues run
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
     std::vector<comm::Send> sends;  // to other ranks
     std::vector<comm::Receive> receives;
-    std::vector<backend::Copy> own;  // what this rank sends to itself
+    std::vector<backend::Copy> own;  // messages from this rank to itself
     bool between_ranks = false;
   };
 

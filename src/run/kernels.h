@@ -20,7 +20,7 @@ class Kernels {
   program::Workspace compile(const graph::Graph &graph);
 
   backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
-  // Sets which algorithm each node's kernel uses, kernels that are compiled already included. `variants`: the number of
+  // Sets which algorithm each node's kernel uses, also for kernels that are compiled already. `variants`: the number of
   // the algorithm, by ops::signature. Kernels that are not listed use number 0.
   void use_variants(std::map<std::string, std::uint64_t> variants);
 

@@ -1,5 +1,5 @@
-// Store: the memory of the three tiers: the device's arena, a slab of the host's memory, a file on disk. Programs say
-// where each thing lies in a tier; the store knows the addresses.
+// Store: the memory of the three tiers, which is the device's arena, a slab of the host's memory and a file on disk. A
+// Program gives every buffer a tier and an offset; the store turns these into addresses.
 #pragma once
 
 #include <array>
@@ -50,14 +50,13 @@ class Store {
   // call. The memory is a part of an arena that only steps use; more is allocated only if no such part is large enough.
   std::byte *staging(std::uint64_t bytes);
 
-  // Copies `bytes` from `offset` of a buffer that holds from step to step, in any tier, to the caller's memory or back.
-  // Outside of steps.
+  // Copies `bytes` at `offset` of a persistent buffer, in any tier, to the caller's memory or back. Outside of steps.
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 
-  // Sweep: for reading or writing everything part by part. While a sweep lives, staging memory keeps the two pieces on
-  // disk that were used last (such as one of each plane of the weights). So a piece is moved once, however many of its
-  // parts are asked for in a row. Nothing else may use staging memory meanwhile.
+  // Sweep: makes it cheap to read or write everything part by part. While a sweep lives, staging memory holds copies of
+  // the two pieces on disk that were used last (such as one of each plane of the weights). So a piece is moved once,
+  // however many of its parts are asked for in a row. Nothing else may use staging memory meanwhile.
   class Sweep {
    public:
     explicit Sweep(Store &store) : store_(store), outermost_(!store.sweeping_) {

@@ -5,7 +5,7 @@ import java.nio.ByteOrder;
 import java.nio.LongBuffer;
 import java.nio.file.Path;
 
-/** Measures the same calls through the Java binding that calls.c measures in C. usage: Calls MODEL.onnx */
+/** Measures in Java, through the binding, the calls that calls.c measures in C. usage: Calls MODEL.onnx */
 public final class Calls {
   private static final int CALLS = 1000;
   private static final int ROUNDS = 1000;

@@ -1,4 +1,4 @@
-/* Measures the same calls in C that Calls.java measures in Java. usage: calls MODEL.onnx */
+/* Measures in C the calls that Calls.java measures in Java. usage: calls MODEL.onnx */
 #include <protrain.h>
 #include <stdio.h>
 #include <stdlib.h>

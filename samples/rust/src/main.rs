@@ -5,8 +5,8 @@
 //! finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
 //! ```
 //!
-//! The model is any ONNX file with inputs `input_ids` and `labels` (int64, batch x sequence), at least 256 tokens, and
-//! a scalar output: the next-token loss, its labels shifted inside the graph.
+//! The model is any ONNX file with inputs `input_ids` and `labels` (int64, batch x sequence), a vocabulary of at least
+//! 256 tokens, and one scalar output: the next-token loss, for which the graph itself shifts the labels.
 
 use std::env;
 use std::error::Error;
@@ -31,7 +31,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// None if they do not match the usage.
+    /// Returns None if `words` do not match the usage.
     fn read(words: &[OsString]) -> Option<Self> {
         match words {
             [_, model, text, steps, memory, directory] => Some(Arguments {
@@ -127,7 +127,7 @@ fn show_progress(line: &str) {
     }
 }
 
-/// The number under `key` in a JSON line. A program with a JSON crate would use that.
+/// Returns the number under `key` in a JSON line. A larger program would use a JSON crate.
 fn number(line: &str, key: &str) -> Option<f64> {
     let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
     rest.split(|c| c == ',' || c == '}').next()?.parse().ok()

@@ -3,8 +3,8 @@
 use std::marker::{PhantomData, PhantomPinned};
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 
-/// What a session will be made from: pairs of text, each checked when it is set. Cheap to create. One object may serve
-/// any number of sessions.
+/// The options of a session: pairs of text, each checked when it is set. Cheap to create. One object may serve any
+/// number of sessions.
 #[repr(C)]
 pub struct protrain_options {
     _data: [u8; 0],
@@ -19,7 +19,7 @@ pub struct protrain_session {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// Why a call failed. Immutable; any thread may read it.
+/// The reason why a call failed. Immutable; any thread may read it.
 #[repr(C)]
 pub struct protrain_error {
     _data: [u8; 0],
@@ -257,8 +257,8 @@ extern "C" {
     ///   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
     ///   trainable       patterns with * and ? over initializers' names: these are trained, whatever the rules say
     ///   frozen          patterns likewise: parameters that are not trained
-    ///   tie             NAME|NAME, patterns likewise: parameters that are one. The first in the file's order stands for
-    ///                   all, with its values. They have the same shape, or are a matrix and its transpose. All are exported
+    ///   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
+    ///                   the file's order. They have the same shape, or are a matrix and its transpose. All are exported
     ///   keep_gradients  patterns likewise: parameters whose gradients protrain_session_grad_read can read
     ///   accumulation    number of batches that make one step; or set tokens_per_step, from which the number follows
     ///   clip_norm       largest global L2 norm of the gradients; above it all are scaled down
@@ -270,7 +270,7 @@ extern "C" {
     ///                   listens
     ///   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
     ///   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
-    ///                   the newest is taken. The seed is the checkpoint's; the learning rate is not part of it
+    ///                   the newest is taken. A checkpoint holds the seed, but not the learning rate
     /// A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is
     /// replaced.
     /// Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
@@ -335,10 +335,9 @@ extern "C" {
     /// ```text
     ///   json: one object, lent until the next call on the options:
     ///     "trainable"   true or false
-    ///     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. It has only causes: one entry
-    ///                   for each kind of operator that is missing, with the names of all its nodes; "nodes" is empty for
-    ///                   others
-    ///     "unseen_nodes"   number of nodes that read results of those in "problems", so nothing is known of them
+    ///     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. A missing operator has one
+    ///                   entry, with the names of all its nodes. "nodes" is empty for problems of any other kind
+    ///     "unseen_nodes"   number of nodes that read results of those in "problems", so nothing is known about them
     ///     "inputs"      array of {"name", "dtype", "dims"}. A dimension is a number, or a name if it is symbolic. For
     ///                   labels that an added loss reads, a dimension or all of "dims" is null if it follows from others
     ///     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
@@ -355,12 +354,12 @@ extern "C" {
     ///                   the doubt is why it may be wrong. "settled_by" is "option" (trainable or frozen), or "export" for a
     ///                   Constant, which no option can make a parameter: export the file again, with initializers
     ///     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
-    ///     "parameter_elements"   of all parameters together
+    ///     "parameter_elements"   number of elements of all parameters together
     ///     "blocks"      number of repeated layers found
     ///     "loss"        name of the loss, or null
     ///     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax"
     ///     "device"      "name" and "description"
-    ///   All keys are always there; what was not found out is empty, 0 or null.
+    ///   All keys are always there. The value is empty, 0 or null for what is not known.
     /// Errors: IO, PATH, FORMAT, LIMIT, VERSION, GRAPH for a file that is no model at all; ARG for options that cannot be.
     ///   Missing operators and gradients are no errors of this call; "problems" lists them.
     /// Since: 0.1
@@ -384,15 +383,16 @@ extern "C" {
     ///     "n_selective", "slack", "chunk_bytes", "optimizer_order"    the choice, as docs/plan.md explains it. chunk_bytes
     ///                          is null for a plan that was read from a file
     ///     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
-    ///     "accumulation"       batches of a step. step_seconds is of all; "predicted" and what follows is of the last
+    ///     "accumulation"       batches of a step. step_seconds is the time of all of them; "predicted", "timeline" and
+    ///                          "queues" describe the last one
     ///     "predicted"          overlap, busy seconds by queue, stalls by cause, as in protrain_session_report
     ///     "budget"             bytes of each memory that the plan was chosen for
     ///     "search_seconds", "points_ranked", "points_laid_out"
     ///     "next", "resident"   the next best plan, and the plan that keeps everything in memory, with what they take
-    ///     "would_fit"          if nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each of which would
+    ///     "would_fit"          if nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that would fit
     ///     "explanation"        array of sentences
     ///     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
-    ///     "plan"               the plan in full; a file of it is what the option `plan` takes
+    ///     "plan"               the plan in full. Written to a file, it is what the option `plan` takes
     /// Errors: as protrain_session_create, except that a budget that is too small is no error: the answer reports it. ARG,
     ///   FORMAT for a file that does not describe hardware.
     /// Since: 0.1
@@ -408,8 +408,8 @@ extern "C" {
     /// names one, its disk. Earlier measurements are made again, and the new ones are kept.
     ///
     /// ```text
-    ///   json: a description of the machine, lent until the next call on the options. A file of it is what the option
-    ///     `hardware` takes, on any machine.
+    ///   json: a description of the machine, lent until the next call on the options. Written to a file, it is what the
+    ///     option `hardware` takes, on any machine.
     /// Errors: as protrain_model_plan; ARG if the option hardware is set, because only this machine can be measured.
     /// Since: 0.1
     /// ```
@@ -433,8 +433,8 @@ extern "C" {
     ///   nodes' names; ARG for options that do not fit the model; BUDGET if no plan fits: the text names the smallest
     ///   budget that works and other changes that would fit; NOMEM.
     ///   With the option resume: FORMAT if there is no checkpoint or it is malformed, CORRUPT if a byte of it was damaged or
-    ///   a file is missing, VERSION for one of a later library, PATH for links, MISMATCH if parameters, optimizer or seed
-    ///   differ. A damaged checkpoint is never skipped: the text names the one before it.
+    ///   a file is missing, VERSION for a checkpoint of a later library, PATH for links, MISMATCH if parameters, optimizer
+    ///   or seed differ. A damaged checkpoint is never skipped: the text names the one before it.
     /// On error: nothing is left behind, and the options are unchanged.
     /// Threads: only reads the options, so several threads may create sessions from the same ones.
     /// Since: 0.1
@@ -447,7 +447,8 @@ extern "C" {
     ) -> *mut protrain_error;
 
     /// As protrain_session_create, but from a model in memory: the bytes of an ONNX file. The session keeps a copy of
-    /// the bytes as long as it lives, in addition to its budget, because export writes from it what was not trained.
+    /// the bytes as long as it lives, because an export copies from them everything that was not trained. This copy
+    /// comes on top of the budget.
     ///
     /// ```text
     ///   bytes, bytes_len: the model and its size in bytes, at most 2 GiB.
@@ -838,8 +839,8 @@ extern "C" {
     #[must_use]
     pub fn protrain_session_save(session: *mut protrain_session, directory: *const c_char) -> *mut protrain_error;
 
-    /// Gets the plan: where each chunk of parameters rests, and what each block does with its activations. A file of it
-    /// is what the option plan takes.
+    /// Gets the plan: where each chunk of parameters rests, and what each block does with its activations. Written to a
+    /// file, it is what the option plan takes.
     ///
     /// ```text
     ///   json: lent until the next call on the session.
@@ -873,33 +874,36 @@ extern "C" {
     /// Gets what a step did with its time and its memory, as a JSON object. Times are in seconds, memory in bytes:
     ///
     /// ```text
-    ///   "seconds"              of the whole last step; everything else is of the last of the step's batches
+    ///   "seconds"              time of the whole last step. Everything else describes the last of the step's batches
     ///   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
     ///   "state_bytes"          how much of device, host and disk is held from step to step
-    ///   "instructions"         their number
+    ///   "instructions"         number of a step's instructions
     ///   "replayed"             whether a GPU repeated what it had recorded of an earlier step, in a single call
     ///   "not_recorded"         why the GPU refused to record the step; "" if it did not
-    ///   "timed_step"           the step that "measured", "operators", "timeline" and "queues" are of. On a CPU it is the
-    ///                          last one. On a GPU it costs time to ask for the time of each instruction, so only few steps
-    ///                          are timed: of those with the same shapes the 1st, 2nd, 4th, 8th, 16th, 32nd and every 64th,
-    ///                          and the one after each call of this function
-    ///   "memory"               if device and host have separate memory, else all 0. "device_free_before_bytes" and
+    ///   "timed_step"           the step that "measured", "operators", "timeline" and "queues" describe. On a CPU it is the
+    ///                          last one. Timing each instruction slows a GPU down, so only few steps are timed there: among
+    ///                          those with the same shapes the 1st, 2nd, 4th, 8th, 16th, 32nd and every 64th, and the one
+    ///                          after each call of this function
+    ///   "memory"               all 0 unless device and host have separate memory. "device_free_before_bytes" and
     ///                          "device_free_bytes": free on the device when the session opened it, and now. "pinned_bytes":
-    ///                          host memory that copies reach at full speed; "unpinned_bytes": what it could not pin
+    ///                          host memory that copies reach at full speed; "unpinned_bytes": host memory that the system
+    ///                          refused to pin
     ///   "measured", "predicted"    what the step cost, and, if the session predicted it, what it was expected to cost:
     ///       "seconds", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
-    ///       "overlap"          the share (0 to 1) of the time of copies, disk and an optimizer beside compute in which
-    ///                          compute was busy too; 0 if there was no such time
+    ///       "overlap"          the share (0 to 1) of the other queues' busy time in which compute was busy too; 0 if no
+    ///                          other queue was ever busy
     ///       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk", "comm"
-    ///       "stall_seconds"    time in which compute stood still, by cause; with compute's busy seconds they make the step.
+    ///       "stall_seconds"    time in which compute stood still, by cause. Compute's busy seconds and all stalls add up to
+    ///                          the step.
     ///                          Waits for "update" (optimizer), "fetch" (host to device), "offload" (device to host),
     ///                          "swap_out", "swap_in" (activations), "read", "write" (disk), "all_to_all", "all_gather"
     ///                          (gradients and weights of other ranks); "inline": other queues' work ran in compute's
     ///                          place; "start", "end": before its first instruction and after its last; "issue": none of
     ///                          these
     ///   "operators"            by name: "seconds" and "launches"
-    ///   "timeline"             who holds memory when. "owners" is a list of names. "device", "host" and "disk" are rows of
-    ///                          [seconds, bytes of each owner...], each valid until the next; at most 400, with the peak
+    ///   "timeline"             memory by owner over the step. "owners" is a list of names. "device", "host" and "disk" are
+    ///                          rows of [seconds, bytes of each owner...], each valid until the next. There are at most 400
+    ///                          rows, the peak among them
     ///   "queues"               by queue: [start, end] of each time in which it was busy; short gaps are left out
     ///   json: lent until the next call on the session.
     /// Errors: none of its own. Before the first step all times are 0.
