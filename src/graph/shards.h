@@ -9,8 +9,8 @@
 
 namespace protrain::graph {
 
-// Shards begin at multiples of this many elements of a parameter, so that every shard is a row of whole grains. The
-// squared norm of a gradient is the sum of its grains' in a fixed tree. So its bits do not depend on the shards.
+// The unit of shards, in elements: every shard begins at a multiple of it. The squared norm of a gradient is summed
+// within each grain, then over all grains in a fixed tree. So its bits do not depend on how shards are cut.
 inline constexpr std::int64_t kGrain = std::int64_t{1} << 14;
 
 struct Shards {
