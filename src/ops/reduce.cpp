@@ -55,7 +55,7 @@ struct Steps {
 struct Reduction {
   std::string_view name;
   Steps<double> reals;
-  Steps<std::int64_t> integers;  // no add: computed in double
+  Steps<std::int64_t> integers;  // without `add`, integers are reduced in double
 };
 
 template <typename T>
@@ -96,7 +96,8 @@ const Reduction kReductions[] = {
     {"ReduceLogSum", {0, add, logarithm}, {}},
 };
 
-// Reduces x. Computes a kept axis once if x stores it once. Walks reduced axes in full, because each repetition counts.
+// Reduces x. If x stores a kept axis once, one result stands for the whole axis. Reduced axes are walked in full,
+// because repeated elements count each time.
 template <typename T>
 Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type &type) {
   const std::vector<bool> reduced = reduced_axes(node, x.shape().size());
