@@ -1,4 +1,4 @@
-// Attaches a loss to graphs that end in logits or another prediction.
+// Attaches a loss to a graph that ends in logits or another prediction.
 #pragma once
 
 #include "passes/passes.h"

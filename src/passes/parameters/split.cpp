@@ -163,8 +163,8 @@ struct Reading {
   Applications before, after;
 };
 
-// Groups readings by the vector that they read before the exporter merged vectors. Returns for each reading the first
-// member of its group.
+// Groups readings that read one vector before the exporter merged vectors: those next to the same matrix, if several
+// nodes apply that matrix. Returns for each reading the first member of its group.
 std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   std::vector<std::size_t> first(readings.size());
   std::iota(first.begin(), first.end(), 0);
@@ -216,7 +216,8 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // A bias belongs to the product before it. The next matrix says nothing: queries and keys meet before it.
+        // A bias belongs to the product before it. The next matrix does not tell layers apart, because queries and keys
+        // meet before it.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
