@@ -1,4 +1,5 @@
-// SplitModel: a copy of a model in which some initializers are replaced by several, each for some of the readers.
+// SplitModel: a copy of a model in which some initializers are split into several. Each of these has some of the
+// readers.
 #pragma once
 
 #include <map>
