@@ -1,4 +1,4 @@
-// Declarations about initializers, by a model file or the user.
+// Declarations that a model file or the user makes about initializers.
 #pragma once
 
 #include <cstdint>

@@ -110,8 +110,8 @@ void Graph::sort() {
   set_nodes(std::move(sorted));
 }
 
-// Throws an error that names a cycle. To find one, it walks from an unsorted node to an unsorted producer of its
-// inputs, until it meets a node again. waiting[i] counts the inputs of node i that have unsorted producers.
+// Throws an error that names a cycle. The search walks from an unsorted node to an unsorted producer of its inputs,
+// until a node comes up twice. waiting[i] counts the inputs of node i that have unsorted producers.
 void Graph::fail_cycle(const std::vector<int> &waiting) const {
   std::size_t at = 0;
   while (waiting[at] == 0) ++at;

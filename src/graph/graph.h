@@ -29,9 +29,9 @@ struct Value {
   std::string name;  // unique and not empty
   Type type;
   Origin origin = Origin::node;
-  NodeId producer = NodeId::none;  // of origin node
-  Array array;                     // of origin constant
-  bool frozen = false;             // origin parameter: used, but not trained
+  NodeId producer = NodeId::none;  // if origin is node: the node that computes it
+  Array array;                     // if origin is constant: the elements
+  bool frozen = false;             // if origin is parameter: used, but not trained
 };
 
 // The part of a step that a node belongs to.

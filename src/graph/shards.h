@@ -1,5 +1,5 @@
-// Shards: the elements of each parameter that every rank owns. A rank keeps the optimizer's state and the sums of
-// gradients of its own shards alone.
+// Shards: a shard is the elements of a parameter that one rank owns. A rank keeps optimizer state and sums of gradients
+// only for its own shards.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr std::int64_t kGrain = std::int64_t{1} << 14;
 
 struct Shards {
   int rank = 0, ranks = 1;
-  // Per parameter: ranks + 1 element numbers. Rank r owns the elements from bounds[r] to bounds[r + 1].
+  // Per parameter: ranks + 1 indices of elements. Rank r owns the elements from bounds[r] to bounds[r + 1].
   std::vector<std::vector<std::int64_t>> bounds;
 
   std::int64_t begin(std::size_t parameter) const { return begin(parameter, rank); }

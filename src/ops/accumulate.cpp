@@ -77,7 +77,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 
 }  // namespace
 
-// Accumulate has no reference evaluation, because its result depends on the micro-batches before.
+// Accumulate has no reference evaluation, because its result depends on earlier micro-batches.
 Family accumulate_family() {
   return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
           {.name = "SumParts", .infer = infer_sum_parts, .optional = {1}},

@@ -90,7 +90,7 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
 // Returns nullptr if the node lacks input i.
 inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
 
-// For inference.
+// These two infer types.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
 

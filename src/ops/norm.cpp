@@ -1,4 +1,4 @@
-// Operators on gradient norms. The step reports the norm, and scales gradients by it.
+// Operators on gradient norms, for the step's report and for clipping and scaling gradients.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +10,9 @@ namespace protrain::ops {
 
 namespace {
 
-// SquaredNorm(tensors...){piece} -> the sum of squares of each. With `piece`, which is kNormPiece times a power of two,
-// it is a vector: the sum of squares of each run of `piece` elements. The last run may be shorter.
+// SquaredNorm(tensors...){piece} -> the sum of squares of each tensor. With the attribute `piece`, each result is a
+// vector with the sum of each run of `piece` elements. The last run may be shorter. `piece` is kNormPiece times a power
+// of two.
 std::vector<Type> infer_squared(const NodeTypes &types) {
   const bool in_pieces = types.node.attributes.has("piece");
   const std::int64_t piece = types.node.attributes.integer("piece", 0);

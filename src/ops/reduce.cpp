@@ -206,7 +206,7 @@ void differentiate_sum(GradientBuilder &builder, const Node &node) {
                      builder.type(dy).shape == x.shape ? dy : builder.emit("Expand", {dy}, {{"shape", x.shape}}));
 }
 
-// The gradient goes to the elements that equal the extreme, in equal shares.
+// The gradient goes in equal shares to the elements that equal the maximum or minimum.
 void differentiate_extreme(GradientBuilder &builder, const Node &node) {
   ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;

@@ -22,7 +22,7 @@ struct AttributeDefault {
   double fallback = 0;
 };
 
-// A function and its derivative, the slope. At a kink the slope is PyTorch's.
+// A function and its derivative, the slope. At a kink the slope is the one that PyTorch uses.
 struct Function {
   const char *name;
   const char *gradient_name;  // nullptr: the slope is 0 wherever it exists, or the operator is file_only

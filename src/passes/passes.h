@@ -1,5 +1,5 @@
-// From a file's graph to one that trains: fold, find the parameters, clean up, fuse, find the blocks. Each pass is
-// Graph -> Graph and leaves a legal, typed graph. prepare() runs them in order.
+// The passes that turn a file's graph into one that trains: fold, find the parameters, clean up, fuse, find the blocks.
+// Each pass is Graph -> Graph and leaves a legal, typed graph. prepare() runs them in order.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ struct Finding {
   Evidence evidence = Evidence::rules;
   std::string doubt = "";      // not empty: why the verdict may be wrong
   bool is_initializer = true;  // options can change the verdict; false: a Constant, which only a new export can change
-  std::string tied_to = "";    // not empty: tied to this parameter, and exported with its value
+  std::string tied_to = "";    // not empty: the parameter that it is tied to; exported with the value of that one
   bool transposed = false;     // tied to the transpose of `tied_to`
 };
 
@@ -92,7 +92,8 @@ struct Problem {
   std::string text() const;  // "Wavelet is unknown (/w, /v and 3 more)"
 };
 
-// Code::unsupported, with everything that is wrong: "3 operators cannot be trained: Wavelet is unknown (/w, /v); ...".
+// An error of Code::unsupported that names everything that is wrong: "3 operators cannot be trained: Wavelet is unknown
+// (/w, /v); ...".
 struct Untrainable : Error {
   Untrainable(std::vector<Problem> problems_, std::size_t behind_);
   std::vector<Problem> problems;  // only causes

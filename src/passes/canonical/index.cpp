@@ -73,7 +73,7 @@ ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
 bool gather_nd(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0));
   const auto batch = static_cast<std::size_t>(node.attributes.integer("batch_dims", 0));
-  // it will be folded
+  // A node with two constants will be folded.
   if (c.constant_of(node.inputs[0]) != nullptr && c.constant_of(node.inputs[1]) != nullptr) return false;
   const ValueId indices = with_batch_indices(c, node.inputs[1], batch);
   const auto depth = static_cast<std::size_t>(c.shape(indices).back());

@@ -15,7 +15,7 @@ namespace protrain::passes {
 
 class Declarations {
  public:
-  // For the initializers of `graph`. Code::arg if a list names none of them.
+  // Reads the declarations about the initializers of `graph`. Code::arg if a list names none of them.
   Declarations(const graph::Graph &graph, const Choices &choices, const FileFacts &facts);
 
   enum class Verdict : std::uint8_t { trained, fixed, silent };

@@ -162,7 +162,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   }
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
-  if (array.dtype() == DType::none) return use;  // not looked into
+  if (array.dtype() == DType::none) return use;  // too large, or the file has no weights
   if (is_uniform(array)) return all_equal(use, value, array.stored_double(0));
   if (use.role == bias) return use;
   const bool any_order = use.role != operand && use.role != norm;
