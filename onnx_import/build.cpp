@@ -241,7 +241,7 @@ void GraphBuilder::upgrade(graph::Node &node, const NodeProto &proto) const {
   if (node.op == "Dropout" && !node.inputs.empty()) {
     const bool trains = node.inputs.size() > 2 && node.inputs[2] != ValueId::none && is_true(proto.input(2));
     const bool masks = node.outputs.size() > 1 && reads_.contains(proto.output(1)) && !proto.output(1).empty();
-    if (trains || masks) {  // the others have no meaning in this opset
+    if (trains || masks) {  // `seed` is the only attribute with a meaning here
       node.attributes = node.attributes.has("seed") ? graph::Attributes{{"seed", node.attributes.integer("seed", 0)}}
                                                     : graph::Attributes{};
       return;

@@ -165,7 +165,7 @@ class IntegerSink {
     else if (bits < 64)
       highest_ = (std::int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
     lowest_ = is_signed ? -highest_ - 1 : 0;
-    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // the upper half is negative
+    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // large numbers arrive as negative
   }
 
   void put(std::int64_t value) {

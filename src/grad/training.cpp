@@ -1,6 +1,6 @@
-// Reverse-mode differentiation over the graph: walk the forward nodes backwards and ask each operator for its rule.
-// Every contribution to a gradient is summed as soon as it is known, in the order of creation. So at most one partial
-// sum per value is alive, and a parameter's Update can follow its last contribution at once.
+// Reverse-mode differentiation over the graph. It walks the forward nodes backwards and asks each operator for its
+// rule. Every contribution to a gradient is summed as soon as it is known, in the order of creation. So at most one
+// partial sum per value is alive, and a parameter's Update can follow its last contribution at once.
 #include "grad/training.h"
 
 #include <algorithm>

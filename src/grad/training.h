@@ -1,4 +1,5 @@
-// The training graph: the forward graph followed by the gradients of its loss, built from each operator's rule.
+// The training graph: the forward graph, followed by nodes that compute the gradients of its loss. Operators' rules
+// emit these nodes.
 #pragma once
 
 #include "grad/training_graph.h"

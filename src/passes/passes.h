@@ -86,7 +86,7 @@ struct PreparedModel {
 // One reason why nodes cannot be trained, and all nodes that have it.
 struct Problem {
   std::string op;
-  std::string reason;              // continues after the operator: " is unknown"
+  std::string reason;              // follows the operator's name in a message: " is unknown"
   std::vector<std::string> nodes;  // by name, or by operator if unnamed
 
   std::string text() const;  // "Wavelet is unknown (/w, /v and 3 more)"

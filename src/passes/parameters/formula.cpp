@@ -12,8 +12,8 @@ using graph::Array;
 
 constexpr std::int64_t kShortest = 5;  // numbers in a line; 5 give three equations for r of line_of()
 
-// True for sines and cosines of positions, in halves of each row or alternating. The squares of a sine and its cosine
-// add up to one. A row for padding may be zero.
+// True for a table of sines and cosines of positions. Each row holds them in two halves, or alternating. The squares of
+// a sine and its cosine add up to one. A row for padding may be zero.
 bool is_sinusoidal(const Array &table) {
   if (table.shape().size() < 2 || table.stored() != table.shape()) return false;
   const std::int64_t width = table.shape().back();

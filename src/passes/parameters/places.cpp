@@ -357,8 +357,8 @@ bool Places::is_input(ValueId id) const {
   return graph_.value(id).origin == Origin::input;
 }
 
-// True for an outer product, in which the operands share no axis: slopes and distances, or frequencies and positions.
-// Weights share an axis with what they scale.
+// True for an outer product: the operands share no axis, as in slopes times distances or frequencies times positions.
+// Weights share an axis with the data that they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
   const Shape &own = graph_.value(place.value).type.shape,
               &other = graph_.value(node.inputs[1 - place.input]).type.shape;
