@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
-// Operators with their smallest and largest number of inputs, and their largest number of outputs. Names stand between
-// spaces. The names of the first `least` inputs must not be empty. If `most` is kAny and `least` is not 0, no input's
-// name may be, except at the end.
+// The least and most inputs, and the most outputs, of some operators. `operators` has a space before and after each
+// name. The first `least` inputs must be present. If `most` is kAny and `least` is not 0, the inputs after them must be
+// present too, except at the end.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;
@@ -78,7 +78,7 @@ constexpr auto kArities = std::to_array<Arity>({
 
 });
 
-// Counts names without the empty ones at the end, which mean the same as no names.
+// Counts names. Empty names at the end are left out, because they mean that the input or output is absent.
 template <typename Names>
 int count(const Names &names) {
   int size = names.size();

@@ -23,7 +23,7 @@ using graph::Array;
 using graph::Origin;
 using graph::ValueId;
 
-// Returns the name of a node for errors. A node without a name is called by its operator and first output.
+// Returns the name of a node for errors: its operator and first output if it has no name.
 std::string subject_of(const NodeProto &node) {
   if (!node.name().empty()) return printable(node.name());
   return (node.op_type().empty() ? "node" : printable(node.op_type())) +
@@ -233,7 +233,7 @@ bool GraphBuilder::is_true(const std::string &value) const {
   return bit != std::byte{0};
 }
 
-// Upgrades a node's form from older opsets to the newest one. A Dropout that does nothing becomes an Identity.
+// Rewrites a node of an older opset in the form of the newest one. A Dropout that does nothing becomes an Identity.
 void GraphBuilder::upgrade(graph::Node &node, const NodeProto &proto) const {
   const bool sized = node.inputs.size() > 1 && node.inputs[1] != ValueId::none;
   if (node.op == "Split" && !sized && !node.attributes.has("num_outputs"))
@@ -241,7 +241,7 @@ void GraphBuilder::upgrade(graph::Node &node, const NodeProto &proto) const {
   if (node.op == "Dropout" && !node.inputs.empty()) {
     const bool trains = node.inputs.size() > 2 && node.inputs[2] != ValueId::none && is_true(proto.input(2));
     const bool masks = node.outputs.size() > 1 && reads_.contains(proto.output(1)) && !proto.output(1).empty();
-    if (trains || masks) {  // all other attributes mean nothing here
+    if (trains || masks) {  // `seed` is the only attribute with a meaning here
       node.attributes = node.attributes.has("seed") ? graph::Attributes{{"seed", node.attributes.integer("seed", 0)}}
                                                     : graph::Attributes{};
       return;

@@ -1,4 +1,4 @@
-// Makes a graph of parsed messages. The dims of the graph's inputs are not bound yet.
+// Makes a graph from parsed messages. The dims of the graph's inputs are not bound yet.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ struct UnboundGraph {
   graph::Graph graph;  // sorted; inputs have a dtype but no shape, `deferred` constants have no array
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  std::map<std::string, Tensor> initializers;  // all of the file's, including unread ones
+  std::map<std::string, Tensor> initializers;  // all in the file, even if nothing reads them
   std::map<graph::ValueId, Tensor> deferred;
   std::string half;  // an initializer in float16 or bfloat16, if the graph reads one
 };

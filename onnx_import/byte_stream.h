@@ -1,4 +1,4 @@
-// ByteStream: a file read forwards in small parts, as the wire format needs it: bytes, varints, runs.
+// ByteStream: reads a file forwards, in the units of protobuf's wire format: bytes, varints, and runs of bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace protrain::onnx_import {
 
 // Throws Code::format: the file ends inside a field or message.
 [[noreturn]] void fail_truncated(const File &file);
-// Throws Code::format: the bytes are no wire format. `what` is a phrase like "wire type 7".
+// Throws Code::format: the bytes are not in the wire format. `what` is a phrase like "wire type 7".
 [[noreturn]] void fail_malformed(const File &file, std::uint64_t offset, const std::string &what);
 
 class ByteStream {

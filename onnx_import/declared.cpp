@@ -1,4 +1,4 @@
-// Metadata is text that nobody has checked. Unknown parts are ignored, and names only serve to find existing
+// Metadata is text that nobody has checked. So unknown parts are ignored, and names are only used to look up existing
 // initializers.
 #include "onnx_import/declared.h"
 
@@ -17,8 +17,9 @@ namespace {
 using graph::StoredKind;
 
 constexpr std::string_view kList = "protrain.parameters";
-// Keys that PyTorch's exporter writes. kSignature, on a graph, has the signature of the exported program. kKind, on a
-// value, has the value's line of that signature. kFoldedFrom, on a value, has names of what it was computed from.
+// Keys that PyTorch's exporter writes. kSignature is on the graph and holds the signature of the exported program.
+// kKind is on a value and holds the value's line of that signature. kFoldedFrom is on a value and names the values that
+// it was computed from.
 constexpr std::string_view kSignature = "pkg.torch.export.ExportedProgram.graph_signature";
 constexpr std::string_view kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
@@ -43,8 +44,8 @@ std::string_view last_word_in_capitals(std::string_view text) {
   return {};
 }
 
-// Adds to `kinds` the kind of each tensor in the signature. PyTorch has written signatures in two forms. Both name a
-// tensor's kind before target='NAME', the name of that tensor.
+// Adds to `kinds` the kind of each tensor in the signature. PyTorch has written signatures in two forms. Both give a
+// tensor's kind first, then target='NAME' with the tensor's name.
 void read_signature(std::string_view text, std::map<std::string, StoredKind> &kinds) {
   constexpr std::string_view kTarget = "target='";
   for (std::size_t from = 0;;) {

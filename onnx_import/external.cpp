@@ -1,5 +1,5 @@
-// Locations are checked first as text, then by their real path. The file is then opened without following any link, so
-// a link that is created in between causes an error.
+// Locations are checked first as text, then by their real path. The file is then opened without following links. So a
+// link that someone creates in between causes an error.
 #include "onnx_import/external.h"
 
 #include <algorithm>
@@ -84,8 +84,7 @@ File open_external(const std::vector<std::string> &roots, const std::string &loc
           printable(location));
   const std::string &directory = roots.front();
   const std::optional<std::string> real = real_path(directory + "/" + location);
-  if (!real)
-    return File::open_beneath(directory, location);  // fails, and says what is missing or which link leads nowhere
+  if (!real) return File::open_beneath(directory, location);  // throws, and names the missing file or the dangling link
   for (const std::string &named : roots) {
     std::string root = real_path(named).value_or(named);
     if (root.back() != '/') root += '/';

@@ -22,8 +22,8 @@ struct ExternalData {
 // of the model's directory. Opens no file. Ignores keys that ONNX does not know.
 ExternalData parse_external(const TensorProto &tensor, const std::string &subject);
 
-// Opens the file `location` in the first of the directories `roots`. It may be a link that ends in one of the roots.
-// Code::path for other links and if there are no roots. Code::io if there is no such file (yet).
+// Opens the file `location` in the first of the directories `roots`. The file may be a link to a file in any of the
+// roots. Code::path for other links and if there are no roots. Code::io if there is no such file (yet).
 File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject);
 
 }  // namespace protrain::onnx_import

@@ -1,5 +1,5 @@
-// Each call is replaced by a copy of the function's nodes, and so are calls among these nodes. All parts are counted
-// before they are copied.
+// Replaces each call by a copy of the function's nodes, and each call among these nodes in turn. Counts all parts
+// before it copies them.
 #include "onnx_import/functions.h"
 
 #include <fmt/ranges.h>
@@ -49,8 +49,8 @@ std::uint64_t parts_of(const AttributeProto &attribute) {
                                         tensor.external_data_size());
 }
 
-// Replaces all calls of functions in a model, so that no later code sees functions. Functions can call each other and
-// grow without limit, so charge() counts every part before it is made.
+// Replaces all calls of functions in a model, so that no later code sees functions. Functions that call each other can
+// expand without limit. So charge() counts every part before it is made.
 class Inliner {
  public:
   Inliner(ModelProto &model, Messages &messages, const std::string &path)
@@ -194,8 +194,8 @@ void Inliner::bind_names(Call &call) {
             "no node produces the function's output \"{}\"", printable(output));
 }
 
-// Copies a node of a function into the graph. Values get their names in the graph. A reference to an attribute of the
-// call gets the value of that attribute.
+// Copies a node of a function into the graph. Renames values to their names in the graph. Replaces a reference to an
+// attribute of the call by that attribute's value.
 void Inliner::copy(const NodeProto &body, const Call &call) {
   check_text(body.name(), call.function.title);
   check_text(body.op_type(), call.function.title);
@@ -228,7 +228,7 @@ void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeP
             "ref_attr_name \"{}\", an attribute that {} does not have", printable(name), call.function.title);
     const auto given = call.attributes.find(name);
     from = given != call.attributes.end() ? given->second : known->second;
-    if (from == nullptr) return;  // the caller leaves it out, so it is left out here
+    if (from == nullptr) return;  // no value and no default: the node goes without the attribute
     require(from->type() == body.type(), Code::graph, subject,
             "of type {}, but the attribute \"{}\" it refers to is of type {}", body.type(), printable(name),
             from->type());

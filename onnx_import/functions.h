@@ -10,8 +10,7 @@
 
 namespace protrain::onnx_import {
 
-// A file of a kilobyte, with functions that call each other, can define 2^30 nodes. So there are limits for models with
-// functions.
+// Functions that call each other can define 2^30 nodes in a file of a kilobyte. So models with functions have limits.
 inline constexpr std::uint64_t kMaxInlinedParts = 1 << 18;  // calls, nodes, their names, attributes and lists
 inline constexpr std::uint64_t kMaxInlinedBytes = 16 << 20;
 inline constexpr std::size_t kMaxCallDepth = 100;

@@ -1,5 +1,5 @@
-// Messages: an arena that owns protobuf's messages. A message parsed or copied on the heap leaks its finished parts if
-// memory runs out halfway. An arena gives all of it back.
+// Messages: an arena that owns protobuf's messages. If memory runs out while a message is parsed or copied, a message
+// on the heap leaks its finished parts. An arena frees them.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -25,7 +25,8 @@ class Messages {
 
  private:
   // The arena registers an object for destruction before it constructs it. If the constructor throws, the arena
-  // destroys raw memory, so this memory is zeroed: a string of zeros holds nothing.
+  // destroys an object that was never constructed. In zeroed memory that is harmless, because a string of zeros owns
+  // nothing.
   static void *take(std::size_t bytes) {
     void *at = std::calloc(1, bytes);
     if (at == nullptr) throw std::bad_alloc();

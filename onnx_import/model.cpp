@@ -1,5 +1,5 @@
-// Opens a model: reads the skeleton, parses messages, checks them, and builds the unbound graph. A graph() is a copy of
-// that graph with dims and constants filled in.
+// Opens a model: reads the skeleton, parses messages, checks them, and builds the unbound graph. graph() returns a copy
+// of that graph with dims and constants filled in.
 #include "onnx_import/model.h"
 
 #include <fmt/ranges.h>
@@ -116,7 +116,7 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
     byte_count(unbound_.inputs[i].dtype, shape);  // Code::shape, Code::limit for sizes that no machine can address
     graph.value(graph.inputs[i]).type.shape = std::move(shape);
   }
-  std::uint64_t bytes = 0;  // may exceed the files' size, because tensors can share bytes
+  std::uint64_t bytes = 0;  // may exceed the size of the files, because tensors can share bytes
   for (const auto &[id, tensor] : unbound_.deferred) bytes = checked_add(bytes, tensor.bytes);
   require_room(bytes, storage_.model().path());
   for (const auto &[id, tensor] : unbound_.deferred) {

@@ -34,7 +34,7 @@ struct Input {
 struct Output {
   std::string name;
   DType dtype = DType::none;             // none: not given
-  std::optional<std::vector<Dim>> dims;  // absent: not given; "" for a single dim that is not given
+  std::optional<std::vector<Dim>> dims;  // nothing: not given; "" stands for one dim that is not given
 };
 
 // Above this size, save() writes large tensors to a second file, because a model file may not exceed 2 GiB.
@@ -49,7 +49,7 @@ class ModelSource {
   ModelSource(std::shared_ptr<const std::vector<std::byte>> bytes, std::string directory)
       : path_("the model in memory"), bytes_(std::move(bytes)), directory_(std::move(directory)) {}
 
-  const std::string &path() const { return path_; }  // for bytes, a text that stands for the path in errors
+  const std::string &path() const { return path_; }  // if in memory, a phrase for errors
   const std::shared_ptr<const std::vector<std::byte>> &bytes() const { return bytes_; }  // nullptr for a file
   const std::string &directory() const { return directory_; }                            // only for bytes
 
@@ -82,7 +82,8 @@ class Model {
   // Reads out.size() bytes of an initializer's values, from byte `offset` on.
   virtual void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
-  // Fills `out` with the bytes of a trained initializer. Returns false if the file's own bytes are to be copied.
+  // Fills `out` with an initializer's new bytes and returns true. Returns false if the initializer keeps the file's
+  // bytes.
   using Weights = std::function<bool(const std::string &initializer, std::byte *out)>;
   // Writes the original graph with these weights to `path`. Large tensors go to a second file, `path`.data, if the
   // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,

@@ -1,5 +1,6 @@
-// A message with large tensors cannot be serialized in memory. It is written in parts: serialized bytes, and tensors,
-// which are fetched one at a time. All lengths are known beforehand, so one pass over the weights is enough.
+// A message with large tensors may not fit in memory when it is serialized. So it is written in parts: serialized
+// bytes, and tensors, which are fetched one at a time. All lengths are known beforehand, so one pass over the weights
+// is enough.
 #include "onnx_import/save.h"
 
 #include <algorithm>
@@ -19,8 +20,7 @@ namespace protrain::onnx_import {
 
 namespace {
 
-constexpr std::uint64_t kAlignment =
-    4096;  // of external tensors, so that they can be mapped, and read without the page cache
+constexpr std::uint64_t kAlignment = 4096;  // of external tensors: mmap and O_DIRECT need it
 
 // A serialized message with gaps for tensors.
 class MessageParts {
@@ -66,7 +66,7 @@ class MessageParts {
   std::uint64_t size_ = 0;
 };
 
-// Returns the tensor without its values and without their location.
+// Returns a copy of the tensor without values, and without a location of values.
 TensorProto &without_values(const TensorProto &proto, Messages &messages) {
   TensorProto &out = messages.copy(proto);
   out.clear_raw_data();
@@ -187,7 +187,7 @@ MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   add("offset", std::to_string(data_bytes_));
   add("length", std::to_string(tensor.bytes));
   head.set_data_location(1);
-  parse_tensor(head, path_);  // checks that the second file's name can be read back
+  parse_tensor(head, path_);  // fails if the second file's name would be refused when the model is read
   data_.push_back(&tensor);
   data_bytes_ = checked_add(data_bytes_, tensor.bytes);
   return as_parts(head.SerializeAsString());

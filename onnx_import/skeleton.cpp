@@ -30,11 +30,11 @@ enum class Message : std::uint8_t {
 // The treatment of a length-delimited field.
 enum class Rule : std::uint8_t {
   bytes,    // copied: strings and all fields not listed
-  numbers,  // copied: packed numbers; one byte may become eight, in a list that doubles as it grows
-  leaf,     // copied: a message without inner ones
+  numbers,  // copied: packed numbers; once parsed, a byte may take eight, in a list that doubles as it grows
+  leaf,     // copied: a message without inner messages
   walk,     // a message walked field by field
   drop,     // walked, then left empty: only its presence matters
-  payload,  // tensor data: left in the file when long
+  payload,  // tensor data: left in the file if large
   varints,  // tensor data that are also packed numbers
 };
 
@@ -48,8 +48,8 @@ struct Field {
   const char *name;
 };
 
-// Bytes of one number in a list, and of one string without its text. Lists lie in protobuf's arena. When a list grows,
-// the arena keeps the old, shorter copy. All old copies together are as long as the last copy.
+// Bytes of one number in a list, and of one string without its text. Lists lie in protobuf's arena, which keeps the old
+// copy when a list grows. All old copies together take as much as the last one.
 constexpr std::uint64_t kNumberMemory = 32, kStringMemory = 80;
 
 // Bytes of one parsed object: itself, the allocation's overhead, its unknown fields, and the pointer to it.
@@ -207,7 +207,7 @@ void Walker::group(std::uint64_t number, std::uint64_t end) {
   }
 }
 
-// Walks an inner message. Leaves room for a five-byte varint, because the copy's length is known only afterwards.
+// Walks an inner message. Leaves room for a five-byte varint first, because the length of the copy is known only after.
 void Walker::child(const Field &field, std::uint64_t tag, std::uint64_t end, int depth) {
   constexpr std::size_t kLengthBytes = 5;
   const bool subgraph = field.in == Message::attribute && field.child == Message::graph;
@@ -251,7 +251,7 @@ void Walker::length_delimited(const Field *field, std::uint64_t tag, std::uint64
 }
 
 void Walker::walk(Message kind, std::uint64_t end, int depth) {
-  std::uint32_t seen = 0;  // bits of single fields
+  std::uint32_t seen = 0;  // a bit for each field met that may occur only once
   while (stream_.position() < end) {
     const std::uint64_t at = stream_.position();
     const std::uint64_t tag = stream_.varint(end);

@@ -6,7 +6,7 @@
 //
 // Memory: the skeleton has at most kMaxSkeletonBytes. Parsed, it takes at most kParseBytes + kParseBytesPerByte * (size
 // of the skeleton). Both limits are checked before protobuf parses. They allow long texts and about 150,000 nodes. The
-// graph of these nodes then takes twice as much memory again.
+// graph built from these nodes takes twice as much memory, in addition.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Works on the skeleton's messages. Large values stay in the file, and a copy points to the original's position.
+// Works on the skeleton's messages. Large values stay in the file: a copy of a tensor refers to the original's
+// position.
 #include "onnx_import/split_model.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ void SplitModel::add_copy(const graph::Split &split) {
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
   copy.set_name(split.name);
-  // Files of IR 3, and some later ones, list initializers among the inputs too. Then the copy also becomes an input.
+  // Files of IR 3, and some later ones, also list initializers among the inputs. Then the copy becomes an input too.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
   const ValueInfo &info = *input;

@@ -1,4 +1,4 @@
-// SplitModel: a copy of a model in which some initializers are replaced by several, each for some of the readers.
+// SplitModel: a copy of a model in which some initializers are split into several, so that each has fewer readers.
 #pragma once
 
 #include <map>

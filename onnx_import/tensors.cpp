@@ -1,4 +1,5 @@
-// Element types and sizes, and how ONNX stores values: in one of six fields of a tensor, or in external files.
+// Element types and sizes, and the storage of values: ONNX puts them in one of six fields of a tensor, or in an
+// external file.
 #include "onnx_import/tensors.h"
 
 #include <algorithm>
@@ -25,10 +26,10 @@ namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
 constexpr std::uint64_t kReadBytes = 1 << 20;       // bytes that a checksum reads at a time
-constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes besides tensors for which a checksum is still computed
-constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // size of a file up to which loading one constant checks all of it
+constexpr std::uint64_t kMostSpare = 32 << 20;      // slack of the limit in check_sum()
+constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // loading a constant checks the sum of a file up to this size
 constexpr std::size_t kMostFiles = 1 << 16;         // with external data
-constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // a constant up to this size is loaded whatever memory is left
+constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // constants up to this size are loaded even if memory is short
 
 // ONNX's element types by number: our dtype (none: not supported), ONNX's name, and the typed field for values.
 struct ElementType {
@@ -164,7 +165,7 @@ class IntegerSink {
     else if (bits < 64)
       highest_ = (std::int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
     lowest_ = is_signed ? -highest_ - 1 : 0;
-    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // the bits count, whatever the sign
+    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // large numbers arrive as negative
   }
 
   void put(std::int64_t value) {
@@ -207,7 +208,7 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   sink.finish();
 }
 
-// Returns the tensor's bytes in the message, or nullptr if the message holds the values as wider integers.
+// Returns the tensor's bytes inside the message. Returns nullptr if the message holds the values as wider integers.
 const void *inline_bytes(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   if (proto.has_raw_data()) return proto.raw_data().data();
@@ -314,7 +315,7 @@ void Storage::check_range(const Tensor &tensor, std::uint64_t size) const {
           external.offset, printable(external.location), tensor.bytes);
 }
 
-// Returns nothing if there is no such file (yet). Planning needs no weights. Reading weights reports the error.
+// Returns nothing if there is no such file (yet), because planning needs no weights. Reading weights reports the error.
 std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   try {
     return open_data(tensor).size();
@@ -324,7 +325,8 @@ std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   }
 }
 
-// Compares the SHA-1 of a tensor's file with the tensor's checksum, if it has one. Reads each file only once.
+// Compares the SHA-1 of a tensor's file with the tensor's checksum, if it has one. Reads each file only once. Refuses a
+// file that is far larger than all tensors together, because reading it would take long for nothing.
 void Storage::check_sum(const Tensor &tensor, const File &file) const {
   const ExternalData &external = *tensor.external;
   if (external.checksum.empty()) return;

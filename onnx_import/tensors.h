@@ -44,8 +44,8 @@ class Storage {
   explicit Storage(const ModelSource &source);
 
   const File &model() const { return model_; }
-  // Directories for external data. Files are looked for in the first one. Links may lead into any of them. Empty:
-  // external data is not allowed.
+  // Directories for external data. Files are looked up in the first one, and may be links into any of them. If there
+  // are none, external data is not allowed.
   const std::vector<std::string> &roots() const { return roots_; }
   // Reads all bytes of the tensor's values, row-major. Throws Code::format, shape, path, io, limit, corrupt.
   void read(const Tensor &tensor, std::byte *out) const;

@@ -18,7 +18,7 @@ constexpr std::int64_t kOldestIr = 3, kNewestIr = 14;
 constexpr int kMostImports = 1024;
 constexpr std::int64_t kOldestOpset = 13, kKnownOpset = 24, kNewestOpset = 28;
 
-// Operators by the opset that introduced or changed them; names stand between spaces.
+// Operators by the opset that introduced or changed them. `operators` has a space before and after each name.
 struct Opset {
   std::int64_t version;
   std::string_view operators;

@@ -1,4 +1,4 @@
-// Emitter: appends backward nodes to a graph, named after what they belong to.
+// Emitter: appends backward nodes to a graph. Each is named after the forward node that it belongs to.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ class Emitter {
  public:
   explicit Emitter(graph::Graph &graph) : graph_(graph) {}
 
-  // Nodes emitted from here on belong to the forward node, or to none.
+  // Sets the forward node that the next emitted nodes belong to. The second form gives them a name and no forward node.
   void begin(const graph::Node &node) {
-    current_ = node;  // a copy: emitting moves the node list
+    current_ = node;  // a copy, because emitting may move the list that holds `node`
     name_ = node.name.empty() ? node.op : node.name;
   }
   void begin(const std::string &name) {
@@ -47,7 +47,7 @@ class Emitter {
   graph::ValueId constant(graph::Type type, double value) {
     return graph_.add_constant("constant/" + name_, graph::Array::filled(std::move(type), value));
   }
-  // Returns a new sum that outlives a micro-batch.
+  // Returns a new value that holds a sum across micro-batches.
   graph::ValueId accumulator(graph::Type type) {
     return graph_.add_value({.name = "sum/" + name_, .type = std::move(type), .origin = graph::Origin::accumulator});
   }

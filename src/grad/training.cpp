@@ -1,6 +1,6 @@
-// Reverse-mode differentiation over the graph: walk the forward nodes backwards and ask each operator for its rule.
-// Every contribution to a gradient is summed as soon as it is known, in the order of creation. So at most one partial
-// sum per value is alive, and a parameter's Update can follow its last contribution at once.
+// Reverse-mode differentiation over the graph. It walks the forward nodes backwards and asks each operator for its
+// rule. Every contribution to a gradient is summed as soon as it is known, in the order of creation. So at most one
+// partial sum per value is alive, and a parameter's Update can follow its last contribution at once.
 #include "grad/training.h"
 
 #include <algorithm>
@@ -68,8 +68,9 @@ void require_gradients(const Graph &graph, const GradientPath &path) {
           "{} operators on the way to the loss have no gradient: {}", missing.size(), fmt::join(missing, ", "));
 }
 
-// Appends the backward nodes to the training graph. It is the GradientBuilder that operators' rules call: a rule gets
-// the gradients of its node's outputs and contributes gradients of the inputs, which are summed here.
+// Appends the backward nodes to the training graph. Operators' rules call it as their GradientBuilder: a rule asks for
+// the gradients of its node's outputs and contributes gradients of the inputs. The contributions are summed here, so
+// that rules need not know which other nodes read an input.
 class TrainingBuilder final : public ops::GradientBuilder {
  public:
   TrainingBuilder(Training &training, const GradientPath &path, Emitter &emitter)
@@ -140,8 +141,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
  private:
   using ops::GradientBuilder::emit;
 
-  // True if the node that computes `gradient` can also add the sum of earlier contributions to `input`. A
-  // normalization's gradient node can: the sum, which is the gradient of the residual, becomes its last operand.
+  // True if the node that computes `gradient` can add the earlier contributions to `input` itself. The gradient node of
+  // a normalization can: it takes their sum, the gradient of the residual, as its last operand.
   bool is_added(ValueId input, ValueId gradient) const {
     const bool normalizes =
         emitter_.current().op == "LayerNormalization" || emitter_.current().op == "RMSNormalization";
@@ -157,8 +158,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
 };
 
-// Returns for each forward node the parameters that no earlier node reads. Visiting the node completes the gradients of
-// these parameters.
+// Returns for each forward node the parameters that no earlier node reads. The backward walk visits this node last
+// among their readers, so their gradients are complete then.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());
   const auto consumers = graph.consumers();

@@ -1,4 +1,5 @@
-// The training graph: the forward graph followed by the gradients of its loss, built from each operator's rule.
+// The training graph: the forward graph, followed by nodes that compute the gradients of its loss. Operators' rules
+// emit these nodes.
 #pragma once
 
 #include "grad/training_graph.h"
@@ -7,10 +8,12 @@ namespace protrain::grad {
 
 // `forward` is typed and uses core operators; `loss` is one of its values. Code::graph if the loss is not a float
 // scalar or depends on no trained parameter. Code::unsupported lists every operator on the way to the loss that has no
-// gradient. If the loss is a mean over targets (CrossEntropy), the weight of a micro-batch is the number of its targets
-// that are not ignored. Otherwise it is 1.
-//   With several ranks the graph is that of one rank. The gradients of every rank's micro-batch are exchanged, so that
-// each rank adds those of its shards in the order of micro-batches, as one rank would.
+// gradient. If a step has several micro-batches or ranks, gradients are summed with weights. The weight of a
+// micro-batch is the number of its targets that are not ignored if the loss is a mean over targets (CrossEntropy), else
+// 1.
+//
+// With several ranks, the graph is that of one rank. The ranks exchange the gradients of their micro-batches. Each rank
+// sums those of its shards in the order of micro-batches, as a single rank would.
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.

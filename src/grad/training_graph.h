@@ -13,25 +13,25 @@ struct Training {
   graph::ValueId loss;   // float scalar
   graph::ValueId norm;   // float64 scalar: global L2 norm of the gradients before clipping
   graph::Shards shards;  // of graph.parameters
-  // Parallel to graph.parameters; ValueId::none if the parameter is frozen or the loss does not depend on it.
-  // `gradients` with accumulation: weighted sums over the micro-batches so far. With several ranks: of this rank's
-  // shard.
+  // Parallel to graph.parameters; ValueId::none if the parameter is frozen or the loss does not depend on it. With
+  // accumulation, `gradients` are weighted sums over the micro-batches so far. With several ranks, they cover only this
+  // rank's shards.
   std::vector<graph::ValueId> gradients;
-  std::vector<graph::ValueId> squared_norms;  // of `gradients`, of all ranks' shards; float64 scalars
-  std::vector<graph::ValueId> shard_norms;    // several ranks, one round: squared norms of this rank's shards
+  std::vector<graph::ValueId> squared_norms;  // of the gradients over all ranks' shards; float64 scalars
+  std::vector<graph::ValueId> shard_norms;    // several ranks without accumulation: of this rank's shards
   std::vector<graph::ValueId> accumulators;   // hold the sums between micro-batches; empty without accumulation
-  // With accumulation: the weight of this micro-batch, a float64 scalar. With several ranks `loss` and `weight` are
-  // vectors, with an element for each rank's micro-batch.
+  // With accumulation or several ranks: the weight of this micro-batch, a float64 scalar. With several ranks, `loss`
+  // and `weight` are vectors with one element for each rank's micro-batch.
   graph::ValueId weight = graph::ValueId::none;
-  graph::ValueId loss_scale = graph::ValueId::none;  // factor the loss is multiplied by, float64 scalar; none: 1
-  graph::ValueId scale = graph::ValueId::none;       // factor Updates apply to gradients, float32 scalar; none: 1
+  graph::ValueId loss_scale = graph::ValueId::none;  // factor of the loss, float64 scalar; none: 1
+  graph::ValueId scale = graph::ValueId::none;       // factor of gradients in Updates, float32 scalar; none: 1
 };
 
 struct TrainingSettings {
   double clip_norm = 0;     // largest global norm; 0: no limit
   bool accumulate = false;  // sum gradients over micro-batches that come one after the other
   bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
-  int rank = 0, ranks = 1;  // several ranks: each computes a micro-batch at a time
+  int rank = 0, ranks = 1;  // each rank computes one micro-batch at a time
 };
 
 }  // namespace protrain::grad

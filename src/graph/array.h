@@ -1,6 +1,6 @@
 // Array: the values of a constant tensor, kept compact. An axis along which the values do not change is stored once. A
-// (B, 1, S, S) mask that does not depend on the batch holds S * S elements, and Expand costs nothing. Folding at batch
-// 228 is then as cheap as at batch 1.
+// (B, 1, S, S) mask that does not depend on the batch holds S * S elements, and Expand costs nothing. Constant folding
+// is then as cheap for a large batch as for a small one.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +78,7 @@ double load_double(DType dtype, const std::byte *at);
 std::int64_t load_integer(DType dtype, const std::byte *at);
 void store_double(DType dtype, std::byte *at, double value);
 void store_integer(DType dtype, std::byte *at, std::int64_t value);
-// Read and write `count` elements. Those that load() reads lie `step` elements apart.
+// Read and write `count` elements. load() reads elements that lie `step` apart; store() writes them side by side.
 void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, double *to);
 void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, std::int64_t *to);
 void store(DType dtype, const double *from, std::int64_t count, std::byte *at);

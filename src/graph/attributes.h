@@ -1,4 +1,4 @@
-// A node's attributes: few, named, typed.
+// Attributes: the named and typed settings of a node.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ struct Bfloat16 {
   operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-// Rounds to float first, but to odd (with a sticky bit), so that the second rounding gives the nearest bfloat16.
+// Rounds twice: to float, then to bfloat16. The first rounding truncates, and sets the last bit if it cut anything off.
+// The second rounding then gives the bfloat16 nearest to `value`.
 Bfloat16 bfloat16(double value) {
   if (std::isnan(value)) return {0x7fc0};
   float narrow = static_cast<float>(value);
@@ -31,7 +32,7 @@ Bfloat16 bfloat16(double value) {
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-// A type of our own, because clang has a float16 type only for processors that have one.
+// Our own type, because clang offers its float16 type only on processors that support it.
 struct Float16 {
   std::uint16_t bits;
   operator double() const {
@@ -105,7 +106,7 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // If T has 64 bits, kHigh is rounded up to 2^63, which T cannot hold. So the comparison below is >=.
+  // For a 64-bit T, kHigh is rounded up to a number that T cannot hold. So the comparison below is >=.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();

@@ -86,7 +86,7 @@ void Graph::drop_dead_nodes() {
 }
 
 void Graph::sort() {
-  // Kahn's algorithm; among ready nodes the one that stood first comes first.
+  // Kahn's algorithm. Among the nodes that are ready, the one that stood first in the old order comes first.
   std::vector<std::vector<std::size_t>> followers(nodes_.size());
   std::vector<int> waiting(nodes_.size(), 0);
   for (std::size_t i = 0; i < nodes_.size(); ++i)
@@ -110,8 +110,8 @@ void Graph::sort() {
   set_nodes(std::move(sorted));
 }
 
-// Finds a cycle and throws it: goes from a node to a producer that could not be sorted, until a node comes up twice.
-// waiting[i] counts the inputs of node i whose producers could not be sorted.
+// Throws an error that names a cycle. The search walks from an unsorted node to an unsorted producer of its inputs,
+// until a node comes up twice. waiting[i] counts the inputs of node i that have unsorted producers.
 void Graph::fail_cycle(const std::vector<int> &waiting) const {
   std::size_t at = 0;
   while (waiting[at] == 0) ++at;

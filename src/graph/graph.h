@@ -17,11 +17,11 @@ inline std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
 
 // The origin of a value.
 enum class Origin : std::uint8_t {
-  node,         // computed
+  node,         // computed by a node
   input,        // set by the user before each step
   initializer,  // stored with the model; not yet known to be a parameter or a constant
   parameter,    // stored with the model and trained (or frozen)
-  constant,     // `array` holds it
+  constant,     // held by Value::array
   accumulator,  // kept between micro-batches: the sum of gradients so far
 };
 
@@ -29,9 +29,9 @@ struct Value {
   std::string name;  // unique and not empty
   Type type;
   Origin origin = Origin::node;
-  NodeId producer = NodeId::none;  // of origin node
-  Array array;                     // of origin constant
-  bool frozen = false;             // origin parameter: used, but not trained
+  NodeId producer = NodeId::none;  // if origin is node: the node that computes it
+  Array array;                     // if origin is constant: the elements
+  bool frozen = false;             // if origin is parameter: used, but not trained
 };
 
 // The part of a step that a node belongs to.
@@ -72,7 +72,7 @@ class Graph {
   std::vector<ValueId> parameters;  // in the order of first use, once known
   std::vector<ValueId> outputs;
 
-  // The nodes that read each value, in order. Being an output of the graph does not count.
+  // Returns for each value the nodes that read it, in execution order. The graph's outputs do not count as readers.
   std::vector<std::vector<NodeId>> consumers() const;
   // Makes every reader of `from` read `to`, the graph's outputs included.
   void replace_uses(ValueId from, ValueId to);
@@ -81,7 +81,7 @@ class Graph {
   // Drops every node that no output of the graph depends on. The values of dropped nodes stay, so that ids are stable,
   // but lose their producer.
   void drop_dead_nodes();
-  // Moves nodes behind the producers of their inputs, and keeps their order otherwise. Code::graph if there is a cycle.
+  // Moves each node behind the producers of its inputs, and otherwise keeps the order. Code::graph if there is a cycle.
   void sort();
 
   std::string print() const;  // one line per node, as golden tests and `inspect` show it
@@ -93,7 +93,7 @@ class Graph {
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::map<std::string, ValueId> by_name_;
-  std::map<std::string, int> suffixes_;  // the last suffix given to each name that came up twice
+  std::map<std::string, int> suffixes_;  // by name: the last suffix given to it
 };
 
 // Code::internal unless ids are in range, each value is produced once and before it is read, and all

@@ -1,3 +1,4 @@
+// Divides every parameter among the ranks, in whole grains.
 #include "graph/shards.h"
 
 #include <algorithm>
@@ -7,7 +8,8 @@ namespace protrain::graph {
 
 namespace {
 
-// Returns the grains of each rank: as many for all, and one more for the ranks that have the fewest elements so far.
+// Divides the grains of a parameter evenly among the ranks. Ranks with the fewest elements so far get what is left
+// over.
 std::vector<std::int64_t> grains_of(std::int64_t grains, const std::vector<std::int64_t> &owned) {
   const auto ranks = static_cast<std::int64_t>(owned.size());
   std::vector<std::size_t> by_load(owned.size());

@@ -1,5 +1,5 @@
-// Shards: the elements of each parameter that every rank owns. A rank keeps the optimizer's state and the sums of
-// gradients of its own shards alone.
+// Shards: a shard is the elements of a parameter that one rank owns. A rank keeps optimizer state and sums of gradients
+// only for its own shards.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace protrain::graph {
 
-// Shards begin at multiples of this many elements of a parameter, so that every shard is a row of whole grains. The
-// squared norm of a gradient is the sum of its grains' in a fixed tree. So its bits do not depend on the shards.
+// The unit of shards, in elements: every shard begins at a multiple of it. The squared norm of a gradient is summed
+// within each grain, then over all grains in a fixed tree. So its bits do not depend on how shards are cut.
 inline constexpr std::int64_t kGrain = std::int64_t{1} << 14;
 
 struct Shards {
   int rank = 0, ranks = 1;
-  // Per parameter: ranks + 1 element numbers. Rank r owns the elements from bounds[r] to bounds[r + 1].
+  // Per parameter: ranks + 1 indices of elements. Rank r owns the elements from bounds[r] to bounds[r + 1].
   std::vector<std::vector<std::int64_t>> bounds;
 
   std::int64_t begin(std::size_t parameter) const { return begin(parameter, rank); }

@@ -1,4 +1,4 @@
-// Split: one of several initializers that an exporter merged into one, separate again.
+// Split: an initializer that an exporter had merged with an equal one, and that is separate again.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace protrain::graph {
 // A copy of the initializer `original` for some of its readers in the file.
 struct Split {
   struct Reader {
-    std::string output;  // the first output of the node that has a name; identifies the node
+    std::string output;  // the node's first output with a name; identifies the node
     std::size_t input;
   };
   std::string name;

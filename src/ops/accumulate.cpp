@@ -1,18 +1,17 @@
-// Operators that make one step of several micro-batches. They sum gradients, each times the weight of its micro-batch,
-// so that the mean gradient is that of one large batch.
+// Operators that combine several micro-batches into one step. They sum gradients, each multiplied by the weight of its
+// micro-batch, so that the mean gradient is that of one large batch.
 //
 //   Accumulate(sum, x[, weight]) -> sum + weight * x, in place. In the step's first micro-batch it is weight * x, and
 //                                   `sum` is not read. A weight of 0 leaves x out, even if it is NaN. Sums of
 //                                   float16 and bfloat16 are float32.
-//   SumParts(x[, weight]){parts, shape} -> the sum that Accumulate begins with these parts, in memory of its own
+//   SumParts(x[, weight]){parts, shape} -> the sum of these parts as Accumulate begins it, in new memory
 //   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
 //   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
 //
-// With the attribute `parts`, which is a number N, Accumulate adds N micro-batches at once, and SumParts always does. x
-// has N parts of equal size, one after the other. A part begins with as many elements as `sum` has; those behind them
-// are padding. The result has the bits of N launches, each with the next part. If the launch's micro-batch is the
-// step's first, the first part is the first micro-batch's, and the others follow it. `weight` is a scalar for all
-// parts, or a vector of N.
+// With the attribute `parts` = N, Accumulate adds N micro-batches in one launch. SumParts always does so. x consists of
+// N parts of equal size, one per micro-batch. Each part holds as many elements as `sum`, then padding. The result has
+// the same bits as N launches, one per part. In the step's first launch, the first part starts the sum and the others
+// are added to it. `weight` is a scalar for all parts, or a vector of N.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -78,7 +77,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 
 }  // namespace
 
-// Accumulate has no reference evaluation, because its result depends on the micro-batches before.
+// Accumulate has no reference evaluation, because its result depends on earlier micro-batches.
 Family accumulate_family() {
   return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
           {.name = "SumParts", .infer = infer_sum_parts, .optional = {1}},

@@ -61,7 +61,7 @@ std::vector<Type> infer_where(const NodeTypes &types) {
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
-// Integers wrap, as two's complement machines do.
+// Integer arithmetic wraps on overflow, as in two's complement.
 std::int64_t wrap(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 std::int64_t quotient(std::int64_t a, std::int64_t b) {
@@ -207,7 +207,7 @@ void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a /
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-// For y = a^b: dL/da = dy b a^(b-1). A constant b is folded into the constants emitted; b = 2 needs no Pow.
+// For y = a^b: dL/da = dy b a^(b-1). If b is constant, so are the factor b and the exponent b - 1. b = 2 needs no Pow.
 void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0], b = node.inputs[1];
   const DType dtype = builder.type(a).dtype;

@@ -10,7 +10,7 @@ namespace protrain::ops {
 
 namespace {
 
-constexpr char32_t kFirstHidden = 0x100;  // label of the last axis under an ellipsis; axes before it count up
+constexpr char32_t kFirstHidden = 0x100;  // label of an ellipsis's last axis; the axes before it have the next labels
 
 std::string without_spaces(std::string text) {
   std::erase(text, ' ');

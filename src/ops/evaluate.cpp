@@ -1,4 +1,4 @@
-// Support for reference evaluation.
+// Arrays, strides and types for reference evaluation.
 #include "ops/evaluate.h"
 
 namespace protrain::ops {

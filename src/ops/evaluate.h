@@ -27,8 +27,8 @@ inline const std::string &subject_of(const Node &node) { return node.name.empty(
 // Returns memory for the stored data of an array whose stored shape is `stored`. Code::limit above 2^33 bytes.
 std::vector<std::byte> room_for(DType dtype, const Shape &stored);
 
-// Returns an array with these bytes, which lie in the shape `stored`. An array that is not large is compacted: of an
-// axis along which the values repeat, one element is stored.
+// Returns an array with these bytes, whose stored shape is `stored`. Unless the array is large, it is compacted: an
+// axis along which the values repeat is stored once.
 Array make_array(Type type, Shape stored, std::vector<std::byte> bytes);
 // Returns the stored data, converted to T.
 template <typename T>  // double or std::int64_t
@@ -90,7 +90,7 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
 // Returns nullptr if the node lacks input i.
 inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
 
-// For inference.
+// These two infer types.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
 

@@ -1,4 +1,4 @@
-// The work of a node that is not in its graph yet.
+// The flops of a node whose outputs are not in the graph yet.
 #pragma once
 
 #include <span>

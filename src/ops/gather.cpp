@@ -44,7 +44,7 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Type &table = types.input(0);
   const std::size_t axis = axis_of(types.node, table.shape);
-  // Constant indices are checked here, before any step: for example positions counted up to the length of a sequence.
+  // Constant indices, such as the positions of a sequence, are checked here, before any step.
   const Array *places = types.constants.size() > 1 ? types.constants[1] : nullptr;
   for (std::int64_t i = 0; places != nullptr && i < places->stored_count(); ++i)
     resolve_index(places->stored_integer(i), table.shape[axis], types.node);
@@ -192,8 +192,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// The result stores an axis once if the indices store it once, and a batch axis only if x stores it once too. It stores
-// the `rest` axes as x does.
+// An axis of the result is stored once if the indices store it once. For a batch axis,
+// x must store it once too. The `rest` axes are stored as in x.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

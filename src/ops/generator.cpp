@@ -1,4 +1,4 @@
-// Operators that make values from shapes and numbers. Constant folding removes them.
+// Operators that make values from shapes and numbers. Constant folding removes all of them but CumSum of data.
 #include <cmath>
 #include <numeric>
 

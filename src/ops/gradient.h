@@ -12,7 +12,7 @@ class GradientBuilder {
  public:
   virtual ~GradientBuilder() = default;
 
-  // Returns dL/d(output), or ValueId::none if no gradient comes back to `output`.
+  // Returns dL/d(output), or ValueId::none if no gradient reaches `output`.
   virtual graph::ValueId gradient_of(graph::ValueId output) = 0;
   // True if dL/d(input) is needed, because `input` depends on a trained parameter. False for ValueId::none.
   virtual bool wants(graph::ValueId input) const = 0;
@@ -30,9 +30,9 @@ class GradientBuilder {
   virtual const graph::Type &type(graph::ValueId value) const = 0;
   virtual const graph::Value &value(graph::ValueId value) const = 0;
 
-  // For a loss whose gradient node computes the loss as well. is_loss() is true if `output` is the graph's loss and no
-  // node reads it. replace_output() replaces that loss, so that nothing needs the forward node and the work is done
-  // once.
+  // These two serve operators whose gradient node computes the loss as well. is_loss() is true if `output` is the
+  // graph's loss and no node reads it. replace_output() makes `replacement` the loss. Then nothing needs the forward
+  // node, and the loss is computed only once.
   virtual bool is_loss(graph::ValueId output) const = 0;
   virtual void replace_output(graph::ValueId output, graph::ValueId replacement) = 0;
 };

@@ -69,8 +69,8 @@ std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Arra
           array_of(out[1], sums)};
 }
 
-// CrossEntropyGrad(dloss, logits, labels, lse) -> dlogits: dloss times (softmax(logits), less 1 at the label). If the
-// loss is a mean, divided by the number of counted rows. lse is log(sum(exp(logits))) of each row.
+// CrossEntropyGrad(dloss, logits, labels, lse) -> dlogits = dloss (softmax(logits) - onehot(label)), divided by the
+// number of counted rows if the loss is a mean. lse is log(sum(exp(logits))) of each row.
 std::vector<Type> infer_cross_entropy_gradient(const NodeTypes &types) { return {types.input(1)}; }
 
 std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<const Array *const> in,

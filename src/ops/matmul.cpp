@@ -137,7 +137,7 @@ double matmul_flops(const NodeTypes &types, std::span<const Type>) {
          static_cast<double>(p.k);
 }
 
-// Returns the MatMul in Gemm(A, B[, C]) = alpha op(A) op(B) + beta C. ONNX calls the flags of op transA and transB.
+// Returns the product in Gemm(A, B[, C]) = alpha op(A) op(B) + beta C as a MatMul. ONNX's flags are transA and transB.
 Node as_matmul(const Node &node) {
   Node product = node;
   product.attributes.set("trans_a", node.attributes.integer("transA", 0));

@@ -15,8 +15,8 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-// Copies elements of `from` into an array with stored shape `stored`. In the stored data of `from`, `offset` is the
-// place of the first element, and `strides` has for each axis the distance from an element to the next.
+// Copies elements of `from` into an array with stored shape `stored`. `offset` and `strides` refer to the stored data
+// of `from`: where the first element lies, and how far apart the elements lie along each axis.
 Array read_at(const Array &from, const Type &type, const Shape &stored, std::int64_t offset, const Strides &strides) {
   const auto element = static_cast<std::int64_t>(size_of(type.dtype));
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -103,7 +103,7 @@ std::vector<Array> evaluate_slice(const Node &node, std::span<const Array *const
   Shape stored = out[0].shape;
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (in[0]->stored()[i] == 1) stored[i] = std::min<std::int64_t>(stored[i], 1);  // repeated: all parts are equal
+    if (in[0]->stored()[i] == 1) stored[i] = std::min<std::int64_t>(stored[i], 1);  // stored once: all slices are equal
     offset += slices[i].start * strides[i];
     strides[i] *= slices[i].step;
   }
@@ -155,7 +155,7 @@ std::vector<Type> infer_concat(const NodeTypes &types) {
 
 std::vector<Array> evaluate_concat(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), out[0].shape.size(), node.name);
-  // Axes that every part repeats stay stored once; the joined axis is written out.
+  // An axis stays stored once if all parts store it once. The joined axis is written out.
   Shape stored = out[0].shape;
   for (std::size_t i = 0; i < stored.size(); ++i)
     if (i != axis && std::ranges::all_of(in, [&](const Array *a) { return a->stored()[i] == 1; })) stored[i] = 1;
@@ -288,7 +288,7 @@ std::vector<Array> evaluate_pad(const Node &node, std::span<const Array *const> 
   std::vector<AxisSlice> where;
   for (std::size_t i = 0; i < before.size(); ++i)
     where.push_back({.start = before[i], .step = 1, .count = in[0]->shape()[i]});
-  // An integer scalar that was an input has become an attribute that is a list of one element.
+  // An integer scalar input was absorbed as an attribute that is a list of one element.
   const bool is_list = node.attributes.has("value") && !is_float(out[0].dtype);
   const Array fill = is_list ? Array::from_integers({out[0].dtype, {}}, {node.attributes.integers("value").at(0)})
                              : Array::scalar(out[0].dtype, node.attributes.real("value", 0));

@@ -1,4 +1,4 @@
-// Operators on gradient norms: for the step's report and for scaling gradients.
+// Operators on gradient norms, for the step's report and for clipping and scaling gradients.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +10,9 @@ namespace protrain::ops {
 
 namespace {
 
-// SquaredNorm(tensors...){piece} -> the sum of squares of each. With `piece`, which is kNormPiece times a power of two,
-// it is a vector: the sum of squares of each run of `piece` elements. The last run may be shorter.
+// SquaredNorm(tensors...){piece} -> the sum of squares of each tensor. With the attribute `piece`, each result is a
+// vector with the sum of each run of `piece` elements. The last run may be shorter. `piece` is kNormPiece times a power
+// of two.
 std::vector<Type> infer_squared(const NodeTypes &types) {
   const bool in_pieces = types.node.attributes.has("piece");
   const std::int64_t piece = types.node.attributes.integer("piece", 0);
@@ -38,8 +39,8 @@ std::vector<Array> evaluate_squared(const Node &node, std::span<const Array *con
   return results;
 }
 
-// JoinSquares(pieces...) -> the squared norm of each tensor, from those of all its pieces. It has the bits of
-// SquaredNorm of the whole tensor.
+// JoinSquares(pieces...) -> the squared norm of each tensor, summed from those of its pieces. The result is bitwise
+// equal to SquaredNorm of the whole tensor.
 std::vector<Type> infer_join(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i) {
     const Type &pieces = types.input(i);
@@ -75,16 +76,17 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
-// ScaledNorm(norm, factor) -> norm / factor. Gradients are too large by `factor`: the sum of the micro-batches'
-// weights, times the loss scale.
+// ScaledNorm(norm, factor) -> norm / factor. The gradients, and so their norm, are too large by `factor`: the sum of
+// the micro-batches' weights, times the loss scale.
 std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
 
 std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
 }
 
-// GradientScale([norm][, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm`
-// exceeds max_norm (0, or no `norm`: no limit). As in PyTorch, 1e-6 is added to the norm.
+// GradientScale([norm][, factor]){max_norm} -> the number by which Updates multiply gradients. It is 1 / factor, and
+// less if `norm` exceeds max_norm. There is no limit if max_norm is 0 or `norm` is absent. As in PyTorch, 1e-6 is added
+// to the norm.
 std::vector<Type> infer_scale(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
     if (types.has(i)) require_norm(types, i);

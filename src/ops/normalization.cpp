@@ -1,4 +1,5 @@
-// LayerNormalization and RMSNormalization: each row of x over its last axes is scaled to unit variance or mean square.
+// LayerNormalization and RMSNormalization. A row is x over its last axes. The first gives each row mean 0 and variance
+// 1, the second gives it mean square 1.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -15,7 +16,7 @@ using graph::ValueId;
 bool centres(std::string_view op) { return op.starts_with("Layer"); }
 bool centres(const Node &node) { return centres(node.op); }
 
-// x seen as (count, width): the axes before `axis` are one axis of rows, the others one axis of elements.
+// Describes x as (count, width): the axes before `axis` are joined to one axis of rows, the others to one of elements.
 struct Rows {
   Rows(const Node &node, const Shape &shape)
       : axis(resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name)),

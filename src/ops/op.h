@@ -3,7 +3,7 @@
 // Two vocabularies share the registry. *File operators* are ONNX's, in the newest form. *Core operators* are the ones
 // that gradients, plans and backends see: file operators whose parameters were absorbed into attributes (Reshape's
 // shape, Slice's bounds, ReduceMean's axes), plus our own (FusedAttention, Rotary, CrossEntropy, ...Grad).
-// passes/canonical turns the first into the second.
+// passes/canonical turns file operators into core operators.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ using graph::Attributes;
 using graph::Node;
 using graph::Type;
 
-// A node with the types of its inputs (nullptr for absent ones), as the functions of its Op take it.
+// A node with the types of its inputs (nullptr for absent ones). The functions of an Op take it as their argument.
 struct NodeTypes {
   const Node &node;
   std::vector<const Type *> inputs;
@@ -65,12 +65,12 @@ struct Op {
   // Returns the flops of one execution. nullptr: one flop per output element.
   double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
   std::vector<AbsorbedInput> absorbed = {};
-  // Inputs that may be absent, besides absorbed ones. Outputs need no such list: any may be absent if one is left,
-  // because grad::prune_unread_outputs removes those that no node reads.
+  // Inputs that may be absent, besides absorbed ones. Outputs need no such list: any output may be absent as long as
+  // one is left, because grad::prune_unread_outputs removes those that no node reads.
   std::vector<std::size_t> optional = {};
   Storage storage = Storage::own;
-  // Returns the bytes of scratch to assume for a kernel on a target machine that is not at hand, besides what libraries
-  // need for products. nullptr: none.
+  // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what
+  // libraries need for products. nullptr: none.
   std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
   // True: passes rewrite the operator or fold it away, so it has no kernel and is in no plan.
   bool file_only = false;
@@ -83,8 +83,8 @@ struct Op {
 // The type of sums over elements of `dtype`: losses, statistics, gradients over micro-batches.
 inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// True for small gradients (of biases and scales): work on one of them takes less time than a launch. Norms, checks and
-// updates of the small gradients of a block run together.
+// True for small gradients (of biases and scales). Work on one of them takes less time than a launch, so the norms,
+// checks and updates of a block's small gradients run together.
 inline bool goes_with_others(const Type &gradient) {
   return gradient.shape.size() <= 1 && element_count(gradient.shape) <= std::int64_t{1} << 16;
 }
@@ -101,8 +101,8 @@ bool is_between_ranks(const Node &node);
 bool has_kernel(const Node &node);  // false: an alias, or between ranks
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
-// Returns the bytes of scratch to assume for a node's kernel on a target machine that is not at hand: Op::scratch, plus
-// what libraries need for products.
+// Returns the bytes of scratch to assume for a node's kernel on a target machine that is only described: Op::scratch,
+// plus what libraries need for products.
 std::uint64_t assumed_scratch(const graph::Graph &graph, const Node &node, bool on_gpu);
 // Identifies a kernel: operator, attributes, types. Nodes of equal signature do equal work.
 std::string signature(const graph::Graph &graph, const Node &node);

@@ -55,7 +55,7 @@ struct Steps {
 struct Reduction {
   std::string_view name;
   Steps<double> reals;
-  Steps<std::int64_t> integers;  // no add: computed in double
+  Steps<std::int64_t> integers;  // without `add`, integers are reduced in double
 };
 
 template <typename T>
@@ -96,7 +96,8 @@ const Reduction kReductions[] = {
     {"ReduceLogSum", {0, add, logarithm}, {}},
 };
 
-// Reduces x. Computes a kept axis once if x stores it once. Walks reduced axes in full, because each repetition counts.
+// Reduces x. If x stores a kept axis once, one result stands for the whole axis. Reduced axes are walked in full,
+// because repeated elements count each time.
 template <typename T>
 Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type &type) {
   const std::vector<bool> reduced = reduced_axes(node, x.shape().size());
@@ -205,7 +206,7 @@ void differentiate_sum(GradientBuilder &builder, const Node &node) {
                      builder.type(dy).shape == x.shape ? dy : builder.emit("Expand", {dy}, {{"shape", x.shape}}));
 }
 
-// The gradient goes to the elements that equal the extreme, in equal shares.
+// The gradient goes in equal shares to the elements that equal the maximum or minimum.
 void differentiate_extreme(GradientBuilder &builder, const Node &node) {
   ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;

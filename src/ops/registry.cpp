@@ -1,4 +1,4 @@
-// The registry: finds operators by name, and asks the operator of a node about the node.
+// The registry finds operators by name, and answers questions about a node: types, cost, scratch, signature.
 #include <algorithm>
 #include <unordered_map>
 

@@ -1,4 +1,4 @@
-// Operators that show the same elements under another shape, and operators that repeat them.
+// Operators that give the same elements another shape, and operators that repeat elements.
 #include <algorithm>
 
 #include "ops/evaluate.h"

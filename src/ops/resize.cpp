@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostWeights = std::int64_t{1} << 26;
 
-// Returns the position, in the old elements, that new element `at` is interpolated from.
+// Returns the position among the old elements from which new element `at` is interpolated.
 double source(const std::string &mode, const ResizedAxis &axis, std::int64_t at, const std::string &subject) {
   const double x = static_cast<double>(at), length = axis.scale * static_cast<double>(axis.from);
   if (mode == "half_pixel") return (x + 0.5) / axis.scale - 0.5;

@@ -1,4 +1,4 @@
-// Resize along one axis, as a matrix that makes the new elements from the old ones.
+// Resize along one axis, as a matrix product: each new element is a weighted sum of the old ones.
 #pragma once
 
 #include <vector>

@@ -28,7 +28,7 @@ std::vector<Type> infer_topk(const NodeTypes &types) {
   return {values, {DType::i64, values.shape}};
 }
 
-// Picks the k largest or smallest elements, and their indices. Of equal elements, picks the first ones.
+// Picks the k largest or smallest elements, and their indices. Among equal elements, the first ones win.
 template <typename T>
 std::vector<Array> pick(const Node &node, const Array &x, std::span<const Type> out, const std::vector<T> &values) {
   const std::size_t axis = topk_axis(node, x.shape());

@@ -11,18 +11,18 @@ namespace {
 
 using graph::ValueId;
 
-// The values of a function's attributes `first` and `second`.
+// The values of the attributes `first` and `second` of a Function.
 struct Coefficients {
   double a = 0, b = 0;
 };
 
-// The name of an attribute, and the value that an absent one has.
+// The name of an attribute, and its value where it is absent.
 struct AttributeDefault {
   const char *attribute = nullptr;
   double fallback = 0;
 };
 
-// A function and its derivative, the slope. At a kink the slope is PyTorch's.
+// A function and its derivative, the slope. At a kink the slope is the one that PyTorch uses.
 struct Function {
   const char *name;
   const char *gradient_name;  // nullptr: the slope is 0 wherever it exists, or the operator is file_only
@@ -169,7 +169,7 @@ std::vector<Type> infer_slope(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_integers(const Node &node, const Array &x, const Type &type) {
-  // An integer scalar that was an input has become an attribute that is a list of one element.
+  // An integer scalar input was absorbed as an attribute that is a list of one element.
   const auto bound = [&](const char *name, std::int64_t fallback) {
     return node.attributes.has(name) ? node.attributes.integers(name).at(0) : fallback;
   };

@@ -1,4 +1,4 @@
-// Geometry and result types of convolution and pooling. Nothing runs these operators: passes/canonical/windows.cpp
+// Geometry and result types of convolution and pooling. These operators have no kernels: passes/canonical/windows.cpp
 // expresses them by products, reductions and reads at constant indices.
 #include "ops/windows.h"
 
@@ -176,7 +176,7 @@ SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape ker
   SlidingWindows w = common_parts(node, std::move(kernel));
   w.output = count;
   const Integers extra = list_of(node, "output_padding", count.size(), 0, 0);
-  const Integers given = node.attributes.integers("output_shape");  // of the spatial axes, or of all
+  const Integers given = node.attributes.integers("output_shape");  // dims of the spatial axes, or of all axes
   require(given.empty() || given.size() == count.size() || given.size() == x.size(), Code::graph, subject_of(node),
           "output_shape {} does not fit {}", to_text(given), to_text(x));
   const std::string automatic = auto_pad_of(node);
@@ -187,7 +187,7 @@ SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape ker
       const std::int64_t wanted = given.empty() ? count[i] * w.strides[i] : given.at(given.size() - count.size() + i);
       require(wanted > 0 && wanted <= kLongest, Code::shape, subject_of(node), "an axis of {} cannot be made", wanted);
       pad_evenly(w, i, std::max<std::int64_t>(0, reach - wanted), automatic == "SAME_UPPER");
-      w.after[i] = reach - wanted - w.before[i];  // below 0: space behind that no window reaches
+      w.after[i] = reach - wanted - w.before[i];  // negative: trailing elements that no window reaches
     }
     w.input.push_back(reach - w.before[i] - w.after[i]);
     require(w.input[i] >= 0, Code::shape, subject_of(node), "pads cut off all of axis {}", i + 2);

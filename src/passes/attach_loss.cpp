@@ -53,8 +53,8 @@ ValueId find_output(const Graph &graph, const std::string &name) {
   return *found;
 }
 
-// Reshaping `before` to `after` may keep an axis whole. Returns the axis of `before` that is `axis` of `after`, or
-// nothing if no single axis is.
+// Returns the axis of `before` that a Reshape to `after` keeps whole as `axis`. Returns nothing if the Reshape splits
+// or joins that axis.
 std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
   const auto count = [](const Shape &shape, std::size_t end) {
     return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
@@ -92,7 +92,8 @@ Trail trail_to(const Graph &graph, ValueId output) {
 }
 
 // Attaches one loss to one output: finds out whether the prediction is logits or probabilities, makes or finds the
-// input for labels, and emits nodes. The nodes are file operators, so that folding treats them like an exporter's.
+// input for labels, and emits nodes. The nodes are file operators, because folding then treats them like an exporter's,
+// and the model trains with the same bits as one that was exported with its loss.
 class Attachment {
  public:
   Attachment(Graph &graph, const Loss &loss, ValueId output) : graph_(graph), loss_(loss), prediction_(output) {
@@ -118,8 +119,9 @@ class Attachment {
   }
 
  private:
-  // Finds out what the prediction is, and returns it in words. If a Softmax or Sigmoid makes the prediction, takes the
-  // logits before that node instead, because probabilities near 0 and 1 lose precision.
+  // Decides whether the prediction is logits or probabilities, and returns the answer in words. If a Softmax or Sigmoid
+  // makes the prediction, its input, the logits, becomes the prediction, because probabilities near 0 and 1 lose
+  // precision.
   std::string settle_source() {
     if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
@@ -142,7 +144,8 @@ class Attachment {
     return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // Makes the logits, the first input of trail.maker, the prediction, after repeating the trail's moves on them.
+  // Takes the logits, which are the first input of trail.maker, moves them as the trail moves the prediction, and makes
+  // the result the prediction.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {
@@ -221,7 +224,7 @@ class Attachment {
             "Neg",
             {emit("Add", {emit("Mul", {labels_, logarithm(p)}), emit("Mul", {rest(labels_), logarithm(rest(p))})})});
       }
-      // (1 - y) x + log(1 + exp(-x)), with label y and logit x. No digits cancel for any x.
+      // (1 - y) x + log(1 + exp(-x)), with label y and logit x, as in PyTorch. Softplus never overflows.
       return emit("Add", {emit("Mul", {rest(labels_), prediction_}), emit("Softplus", {emit("Neg", {prediction_})})});
     }
     const ValueId apart = emit("Sub", {prediction_, labels_});
@@ -236,7 +239,7 @@ class Attachment {
   const Loss &loss_;
   ValueId prediction_;
   ValueId labels_ = ValueId::none;
-  bool from_probabilities_ = false;  // false: from logits
+  bool from_probabilities_ = false;  // false: the prediction is logits
 };
 
 }  // namespace

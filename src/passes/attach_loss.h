@@ -1,4 +1,4 @@
-// Attaches a loss to graphs that end in logits or another prediction.
+// Attaches a loss to a graph that ends in logits or another prediction.
 #pragma once
 
 #include "passes/passes.h"
@@ -6,7 +6,7 @@
 namespace protrain::passes {
 
 // Appends file operators that compute the loss from one of the graph's outputs, as an exporter would, and makes the
-// loss the only output. Adds an input for the labels, as the last, if the graph has none. The graph must have been
+// loss the only output. If the graph has no input for the labels, adds one after the others. The graph must have been
 // folded. Returns what the prediction was taken for, such as "the logits before Softmax at /softmax"; "" for losses
 // that do not distinguish logits from probabilities. Returns nullopt, and attaches no loss, if the output has no type
 // because operators before it are unknown. Throws Code::arg, Code::type, Code::shape.

@@ -16,7 +16,8 @@ using graph::ValueId;
 
 constexpr std::size_t kShortestPeriod = 4;  // nodes; shorter repetitions are no layers
 
-// Returns a hash of a node's operator, attributes and output types. Random keys and tensors in attributes do not count.
+// Returns a hash of a node's operator, attributes and output types. Leaves out attributes that may differ between equal
+// layers: keys of random numbers, and tensors.
 std::size_t signature(const graph::Graph &graph, const Node &node) {
   std::string text = node.op + "(";
   for (const auto &[key, attribute] : node.attributes.items())
@@ -34,7 +35,8 @@ struct Stretch {
   std::size_t covered() const { return count() * period; }
 };
 
-// Returns the longest run of nodes i with signatures[i] == signatures[i + period], extended by the next `period` nodes.
+// Returns the longest stretch that repeats with this period. It is a run of nodes that have the signature of the node
+// one period later, and the `period` nodes after that run.
 Stretch longest_with(const std::vector<std::size_t> &signatures, std::size_t period) {
   Stretch best{period, 0, 0};
   std::size_t run = 0;
@@ -54,7 +56,8 @@ Stretch longest(const std::vector<std::size_t> &signatures) {
   return best;
 }
 
-// Returns for each node the bytes of the values that earlier nodes compute and that this or a later node reads.
+// Returns the bytes that are alive before each node: values that an earlier node computes and this or a later node
+// reads.
 std::vector<double> bytes_before(const graph::Graph &graph) {
   std::vector<double> change(graph.node_count() + 1, 0);
   std::vector<std::size_t> last_read(graph.value_count(), 0);
@@ -74,8 +77,8 @@ std::vector<double> bytes_before(const graph::Graph &graph) {
   return change;
 }
 
-// Returns the beginning of the first block: of the positions that leave room for all blocks, the one with the fewest
-// bytes crossing the blocks' borders.
+// Returns the first node of the first block. Among the positions that leave room for all blocks, takes the one at which
+// the fewest bytes cross the borders of blocks.
 std::size_t best_begin(const Stretch &stretch, const std::vector<double> &bytes) {
   std::size_t best = stretch.begin;
   double least = -1;

@@ -38,7 +38,8 @@ bool simplify_slice(Rewriter &r, const Node &node) {
 
 bool simplify_single(Rewriter &r, const Node &node) { return node.inputs.size() == 1 && simplify_same_type(r, node); }
 
-// Drops an operator whose right operand is the neutral element, as in x + 0. With `either_side`, also the left one.
+// Drops an operator whose right operand is the neutral element, as in x + 0. With `either_side`, the left operand may
+// be neutral too.
 bool drop_neutral(Rewriter &r, const Node &node, double neutral, bool either_side) {
   for (std::size_t i = 0; i < (either_side ? 2 : 1); ++i)
     if (uniform(r, node.inputs[1 - i]) == neutral && keeps_type(r, node, i) &&
@@ -56,7 +57,7 @@ bool simplify_where(Rewriter &r, const Node &node) {
   return keeps_type(r, node, chosen) && r.forward(node.outputs[0], node.inputs[chosen]);
 }
 
-// Returns for each axis of `to` the axes of `from` that were merged into it; nothing if `to` is no merge of axes.
+// Returns for each axis of `to` the axes of `from` that were merged into it; nothing if some axis was split.
 std::optional<std::vector<Integers>> merged_axes(const Shape &from, const Shape &to) {
   std::vector<Integers> groups(to.size());
   std::size_t at = 0;
@@ -75,7 +76,7 @@ std::optional<std::vector<Integers>> merged_axes(const Shape &from, const Shape 
   return groups;
 }
 
-// If the Reshape merges axes, Transpose(Reshape(x)) is Reshape(Transpose(x)).
+// Turns Transpose(Reshape(x)) into Reshape(Transpose(x)) if the Reshape only merges axes.
 bool transpose_before_reshape(Rewriter &r, const Node &node, const Node &reshape) {
   const Shape from = r.shape(reshape.inputs[0]);
   const bool empty = std::ranges::find(from, 0) != from.end();
@@ -141,7 +142,7 @@ const std::map<std::string_view, Simplify> kSimplifications = {
     {"Where", simplify_where},
 };
 
-// Nodes met so far, by operator, attributes and inputs.
+// Finds nodes that compute the same as an earlier one: same operator, attributes and inputs.
 class EqualNodes {
  public:
   // Makes readers of the node's outputs read an equal node's outputs. False if there is no equal node.

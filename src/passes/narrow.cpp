@@ -1,4 +1,5 @@
-// Turns a float32 graph into a narrow one. A computed value is rounded once, where it is made. Sums stay float32.
+// Turns a float32 graph into a narrow one, in bfloat16 or float16. A value is rounded once, by the node that computes
+// it. Sums stay float32.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -132,8 +133,8 @@ bool ends_tail(const Graph &graph, const Node &node) {
          any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
 }
 
-// Marks the loss, and the values between the last product and the loss that would be narrow. They are to stay float32.
-// `narrowed` is the graph with these values narrow too.
+// Marks values that should stay float32 for the sake of the loss: the loss, and values between the last product and the
+// loss that would otherwise be narrow. `narrowed` is the graph in which they are narrow.
 Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
   Marks wide(graph.value_count(), false);
   std::vector<ValueId> pending = {loss};

@@ -1,5 +1,5 @@
-// From a file's graph to one that trains: fold, find the parameters, clean up, fuse, find the blocks. Each pass is
-// Graph -> Graph and leaves a legal, typed graph. prepare() runs them in order.
+// The passes that turn a file's graph into one that trains: fold, find the parameters, clean up, fuse, find the blocks.
+// Each pass is Graph -> Graph and leaves a legal, typed graph. prepare() runs them in order.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct Loss {
     l1,             // mean absolute difference
     bce,            // mean binary cross entropy
   };
-  // The kind of numbers that cross_entropy and bce get.
+  // The form of the predictions that cross_entropy and bce read.
   enum class From : std::uint8_t {
     automatic,  // logits, unless a Softmax or a Sigmoid makes the output
     logits,
-    probabilities,  // the loss takes the logarithm of at least 1e-7
+    probabilities,  // clipped to [1e-7, 1 - 1e-7] before the logarithm
   };
   Kind kind = Kind::cross_entropy;
-  std::string output;  // of the graph; empty: the first output of floats that is not a single number
+  std::string output;  // an output of the graph; empty: the first one of floats that is not a single number
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
@@ -47,7 +47,7 @@ struct Choices {
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::optional<Loss> loss = std::nullopt;  // nothing: the graph has one
-  graph::FileDeclarations declared = {};    // what the file says; the list may be the user's
+  graph::FileDeclarations declared = {};    // from the file; the list may come from the user
 };
 
 // Facts that the file's own graph shows but the folded graph does not.
@@ -65,12 +65,12 @@ struct Finding {
   std::string initializer;
   bool parameter = false;
   bool frozen = false;
-  // Such as "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]".
+  // For example "operand of MatMul at /h.0/attn/MatMul" or "meets data in Mul at /rotary/Mul with shape [1, 8, 64]".
   std::string reason;
   Evidence evidence = Evidence::rules;
   std::string doubt = "";      // not empty: why the verdict may be wrong
   bool is_initializer = true;  // options can change the verdict; false: a Constant, which only a new export can change
-  std::string tied_to = "";    // not empty: tied to this parameter, and exported with its value
+  std::string tied_to = "";    // not empty: the parameter that it is tied to; exported with the value of that one
   bool transposed = false;     // tied to the transpose of `tied_to`
 };
 
@@ -86,17 +86,18 @@ struct PreparedModel {
 // One reason why nodes cannot be trained, and all nodes that have it.
 struct Problem {
   std::string op;
-  std::string reason;              // continues after the operator: " is unknown"
+  std::string reason;              // follows the operator's name in a message: " is unknown"
   std::vector<std::string> nodes;  // by name, or by operator if unnamed
 
   std::string text() const;  // "Wavelet is unknown (/w, /v and 3 more)"
 };
 
-// Code::unsupported, with everything that is wrong: "3 operators cannot be trained: Wavelet is unknown (/w, /v); ...".
+// An error of Code::unsupported that names everything that is wrong: "3 operators cannot be trained: Wavelet is unknown
+// (/w, /v); ...".
 struct Untrainable : Error {
   Untrainable(std::vector<Problem> problems_, std::size_t behind_);
   std::vector<Problem> problems;  // only causes
-  std::size_t behind;             // number of nodes that depend on these; nothing is known about them
+  std::size_t behind;             // number of nodes that depend on these, and so could not be checked
 };
 
 // Runs fold(), find_parameters(), clean_up(), fuse() and find_blocks(), and attaches a loss if `choices` has one.
@@ -108,7 +109,7 @@ PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Cho
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
-// Runs one of several folds that share a budget. If rules refuse nodes, returns the reasons, by each node's first
+// Runs one of several folds that share a budget. Returns why rules refused nodes; the key is the refused node's first
 // output.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget);
 // The result of find_parameters(). That pass decides what each float initializer is, and loads those that are constants
@@ -125,7 +126,7 @@ void clean_up(graph::Graph &graph);
 // Replaces patterns by fused operators. Returns true if anything changed; more patterns may match once constants are
 // folded and the graph is cleaned up.
 bool fuse(graph::Graph &graph);
-// Turns Dropout off, with masks that are true everywhere, for evaluation. Adds no value.
+// Turns Dropout off for evaluation. Its masks become true everywhere. Adds no values to the graph.
 void without_randomness(graph::Graph &graph);
 // Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Sums
 // inside operators (losses, statistics of rows), the loss, and the values between the last product and the loss stay

@@ -1,5 +1,5 @@
-// Tools for patterns: reading constants, following values to their producers, and seeing through the many ways to write
-// one formula (products in any order, division by constants, polynomials).
+// Functions for matching patterns. They read constants, follow values to their producers, and recognize a formula in
+// any of the ways to write it (products in any order, division by constants, polynomials).
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ struct PlusConstant {
 };
 std::optional<PlusConstant> plus_constant(const Rewriter &r, ValueId id);
 
-// The factors of a product. A factor that only the product reads, and that is itself a product, a quotient, a
-// reciprocal or a power of 2 or 3, is multiplied out.
+// The factors of a product. A factor that is itself a product, quotient, reciprocal, square or cube is replaced by its
+// own factors, if only the product reads it.
 struct Factor {
   ValueId value = ValueId::none;
   bool inverse = false;
@@ -40,7 +40,7 @@ struct Product {
   double constant = 1;
   std::vector<Factor> factors;
 };
-Product product_of(const Rewriter &r, ValueId id);        // of a value; the value itself if others read it too
+Product product_of(const Rewriter &r, ValueId id);        // of a value; one factor if others read it too
 Product product_of(const Rewriter &r, const Node &node);  // of the visited node, a Mul or Div
 
 // Coefficients c with `id` = c[0] + c[1] x + c[2] x^2 + c[3] x^3, if each node of the expression has one reader.
@@ -57,7 +57,7 @@ std::optional<AxisPart> axis_part_of(const Rewriter &r, ValueId id);
 
 bool trained(const Rewriter &r, ValueId id);  // true if the value may need a gradient
 
-std::size_t axis_of(const Rewriter &r, const Node &node, std::int64_t fallback);  // attribute "axis", not negative
+std::size_t axis_of(const Rewriter &r, const Node &node, std::int64_t fallback);  // "axis" counted from the front
 bool is_last_axis(const Rewriter &r, const Node &node);
 // Returns the permutation of `rank` axes (at least 2) that swaps the last two.
 std::vector<std::int64_t> last_two_swapped(std::size_t rank);

@@ -1,4 +1,5 @@
-// Problems: the operators that keep a graph from being trained, by kind, and the number of nodes behind them.
+// Problems: the operators that keep a graph from being trained, grouped by reason. Nodes that depend on such operators
+// cannot be checked, and are only counted.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@ class Problems {
   // Collects nodes with subgraphs. Call it before any pass, while dead nodes still exist.
   void collect_control_flow(const graph::Graph &graph);
   // Collects unknown operators and those without a core form. `refusals` comes from fold(). Nodes that read untyped
-  // values are behind one of these, and are only counted.
+  // values depend on one of these, and are only counted.
   void collect_without_core_form(const graph::Graph &graph, const std::map<graph::ValueId, std::string> &refusals);
   // Collects operators between a trained parameter and the loss that have no gradient.
   void collect_without_gradient(const graph::Graph &graph);

@@ -44,7 +44,7 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Infers the types of a node's outputs. Drops outputs that the operator has only in files. No node may read them.
+// Infers the types of a node's outputs. Drops outputs that only the file operator has, which no node may read.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);

@@ -26,7 +26,7 @@ class Rewriter {
   // installs the new node list.
   void walk(const std::function<void(Node &)> &visit);
 
-  // Appends a node whose outputs exist. Types them if all inputs are typed and no shape depends on data.
+  // Appends a node whose outputs exist. Infers the outputs' types if all inputs are typed and no shape depends on data.
   void keep(Node node);
   // Makes another operator compute the outputs of `node`, the one being visited.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
@@ -39,8 +39,8 @@ class Rewriter {
   ValueId new_value();  // untyped, named after the visited node
   ValueId constant(graph::Array array);
 
-  // Makes readers of `from`, the graph's outputs included, read `to`. Returns false if that is impossible, because both
-  // are outputs of the graph or `to` is not computed; the node must then be kept.
+  // Makes readers of `from`, the graph's outputs included, read `to`. Returns false if `from` is an output of the graph
+  // and `to` is another output or is not computed by a node. The visitor must then keep the node.
   bool forward(ValueId from, ValueId to);
   ValueId resolve(ValueId id) const;
 
@@ -49,8 +49,8 @@ class Rewriter {
   bool is_read(const Node &node, std::size_t output) const;  // false where the node has no such output
   bool is_output(ValueId id) const;
   const std::string &base_name() const { return base_name_; }  // of the visited node
-  // Return copies, because adding a value moves the others. Throw std::out_of_range for an absent input, so that rules
-  // need not check inputs that the operator must have.
+  // These two return copies, because adding a value moves the others. They throw std::out_of_range for an absent input,
+  // so that rules need not check inputs that the operator must have.
   Type type(ValueId id) const { return graph_.values().at(index(id)).type; }
   Shape shape(ValueId id) const { return graph_.values().at(index(id)).type.shape; }
   const graph::Array *constant_of(ValueId id) const;  // nullptr if it is not constant; valid until a value is added

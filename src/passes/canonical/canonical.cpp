@@ -1,4 +1,4 @@
-// The table of all rules, and which operators may remain.
+// The table of all rules, and the test whether an operator may remain.
 #include "passes/canonical/canonical.h"
 
 namespace protrain::passes {

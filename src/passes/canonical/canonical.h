@@ -1,5 +1,5 @@
-// Canonical: what the forward walk of fold() does to each node. It absorbs constants into attributes, turns file
-// operators into core operators by a table of rules, types the results, and evaluates what depends on constants alone.
+// Canonical: the visitor of fold()'s forward walk. It absorbs constants into attributes, turns file operators into core
+// operators by a table of rules, types the results, and evaluates nodes that depend on constants alone.
 #pragma once
 
 #include <map>

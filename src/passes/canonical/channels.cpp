@@ -59,7 +59,7 @@ bool instance_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// True if the node is in training mode. From opset 14 on an attribute says so; before, outputs for statistics do.
+// True if the node is in training mode. From opset 14 on, an attribute says so. In opset 13, outputs for statistics do.
 bool takes_statistics_of_batch(const Node &node) {
   return node.attributes.integer("training_mode", 0) != 0 ||
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });

@@ -1,4 +1,4 @@
-// Einsum as products of two operands at a time. A product is a matrix product if both operands have an axis that
+// Einsum as products of two operands at a time. A product is a matrix product if the two operands share an axis that
 // neither the output nor a later operand has. Otherwise it is elementwise.
 #include <algorithm>
 

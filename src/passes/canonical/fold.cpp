@@ -65,7 +65,7 @@ void Canonical::visit(Node &node) {
   if (!typed || !replace(node)) rewriter_.keep(std::move(node));
 }
 
-// Replaces the node by a rule or by its value, if possible.
+// Replaces the node by nodes that a rule emits, or by its value. Returns false if neither is possible.
 bool Canonical::replace(Node &node) {
   try {
     const Rule rule = rule_for(node.op);

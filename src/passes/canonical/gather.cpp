@@ -17,7 +17,7 @@ bool is_data(Canonical &c, ValueId id) {
   return origin == graph::Origin::input || origin == graph::Origin::node;
 }
 
-// The first of consecutive indices, counted from the front; nothing if they are not consecutive.
+// Returns the first of consecutive indices, counted from the front; nothing if they are not consecutive.
 std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   if (indices.stored_count() == 0 || indices.stored() != indices.shape()) return std::nullopt;
   const auto at = [&](std::int64_t i) {

@@ -23,7 +23,8 @@ ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
 }
 
-// Turns indices (..., depth) into the first `depth` axes of `dims` into indices (...) into these axes seen as one.
+// Joins indices. The given ones (..., depth) address the first `depth` axes of `dims`. The returned ones (...) address
+// the same elements with these axes joined to one.
 ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   const Shape shape = c.shape(indices);
   const std::int64_t depth = shape.back();
@@ -72,7 +73,7 @@ ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
 bool gather_nd(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0));
   const auto batch = static_cast<std::size_t>(node.attributes.integer("batch_dims", 0));
-  // it will be folded
+  // A node with two constants will be folded.
   if (c.constant_of(node.inputs[0]) != nullptr && c.constant_of(node.inputs[1]) != nullptr) return false;
   const ValueId indices = with_batch_indices(c, node.inputs[1], batch);
   const auto depth = static_cast<std::size_t>(c.shape(indices).back());
@@ -93,8 +94,8 @@ struct Write {
   Attributes where;
 };
 
-// Makes the node's output the updates where something is written, and the data elsewhere. With reduction "add", makes
-// it their sum. The output has the shape of the node's data.
+// Computes the node's output: the updates where something is written, and the data elsewhere. With reduction "add", it
+// is their sum. The output has the shape of the node's data.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
@@ -154,7 +155,8 @@ bool one_hot(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the index of the element that element `at` of a padded axis copies. Element 0 is the first that is not a pad.
+// Returns the index of the input element that is copied to position `at` of a padded axis. Position 0 is the first one
+// that is not a pad.
 std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode) {
   if (mode == "edge") return std::clamp<std::int64_t>(at, 0, dim - 1);
   if (mode == "wrap") return ((at % dim) + dim) % dim;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Handles a scale or bias that differs from row to row: the plain normalization first, then the
-// multiplication and the addition.
+// Handles a scale or bias that differs from row to row: emits the plain normalization, then a multiplication and an
+// addition.
 bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
   const Shape shape = c.shape(node.inputs[0]);
   const Shape row(shape.begin() + axis, shape.end());
@@ -105,10 +105,10 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
 }
 
 // Returns a mask that hides the keys beyond each sample's length. If `causal`, the last query sees all keys within the
-// length, and each query before it one key less.
+// length, and each earlier query sees one key fewer than the query after it.
 ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
   const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
-  std::vector<std::int64_t> least;  // the least length with which query i sees key j
+  std::vector<std::int64_t> least;  // by (i, j): the least length with which query i sees key j
   for (std::int64_t i = 0; i < queries; ++i)
     for (std::int64_t j = 0; j < keys; ++j) least.push_back(causal ? j - i + queries : j + 1);
   const DType counts = c.type(lengths).dtype;
@@ -121,7 +121,7 @@ struct AttentionInputs {
   ValueId q, k, v;               // (B, S, H, D)
   std::int64_t past = 0;         // number of keys of earlier tokens, which come first
   ValueId bias = ValueId::none;  // added to scores
-  bool causal = false;           // the last query sees all keys, each query before it one key less
+  bool causal = false;           // the last query sees all keys, each earlier one a key fewer
   double scale = 1, softcap = 0;
 };
 
@@ -167,8 +167,8 @@ bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   return true;
 }
 
-// Adds up in h.bias all that is added to scores. Sets h.causal instead of adding a causal mask if the effect is the
-// same and no node reads the scores. False if the mask does not fit.
+// Sums all masks into h.bias. If the effect is the same and no node reads the scores, sets h.causal instead of adding a
+// causal mask. False if the mask does not fit.
 bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};

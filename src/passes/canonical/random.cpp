@@ -1,4 +1,4 @@
-// Rules for operators that draw random numbers, and the pass that removes them.
+// The rule for Dropout, which draws random numbers, and the pass that turns it off.
 #include <bit>
 
 #include <fmt/format.h>
@@ -37,7 +37,8 @@ std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
 // Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode the result is the data, and the
 // mask is true everywhere.
 bool dropout(Canonical &c, Node &node) {
-  if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;  // done already, or computed from data
+  // Nothing is left to do, or the ratio or mode is computed from data.
+  if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;
   const std::vector<std::int64_t> training = node.attributes.integers("training_mode");
   const double ratio = node.attributes.real("ratio", 0.5);
   const Shape shape = c.shape(node.inputs.at(0));

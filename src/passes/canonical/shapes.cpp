@@ -1,4 +1,4 @@
-// Rules for operators that only move, cut or retype data.
+// Rules for operators that only move, cut or cast data.
 #include <algorithm>
 #include <numeric>
 

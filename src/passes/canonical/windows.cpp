@@ -80,7 +80,7 @@ ValueId rows(Canonical &c, const SlidingWindows &w, ValueId x) {
   return c.reshape(x, {element_count({shape[0], windows}), element_count({shape[1], elements})});
 }
 
-// Makes the node's output y (N, M, output...), plus the bias (M) if there is one.
+// Makes y (N, M, output...) the node's output, after adding the bias (M) if there is one.
 void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &result) {
   if (!has(node, 2)) return c.become(node, "Reshape", {y}, {{"shape", result}});
   Shape per_channel(result.size() - 1, 1);
@@ -109,7 +109,7 @@ bool conv(Canonical &c, Node &node) {
   return true;
 }
 
-// Computes the gradient of a convolution to its input: adds each window's share at the window's position.
+// Computes the gradient of a convolution with respect to its input: adds each window's share at the window's position.
 bool conv_transpose(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
   const SlidingWindows windows = ops::transposed_windows_of(node, x, spatial(w));

@@ -1,6 +1,7 @@
-// Fuses activations that are written as several operators. GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh(sqrt(2 /
-// pi) * (x + 0.044715 x^3)) for erf, in any algebraic order. SiLU: x * sigmoid(x). Gated activations: SwiGLU and
-// similar ones.
+// Fuses activations that are written as several operators:
+// - GELU: x * (1 + f) / 2 in any algebraic order; f is erf(x / sqrt(2)) or tanh(sqrt(2 / pi) * (x + 0.044715 x^3))
+// - SiLU: x * sigmoid(x)
+// - gated activations: an activation times another value, as in SwiGLU
 #include <cmath>
 #include <numbers>
 
@@ -11,7 +12,8 @@ namespace protrain::passes {
 
 namespace {
 
-// Returns the first Tanh or Erf in the expression `id`, at most 4 nodes deep, over values that have one reader each.
+// Returns the first Tanh or Erf in the expression that computes `id`. Looks at most 4 nodes deep, and only through
+// values that have one reader.
 const Node *bend(const Rewriter &r, ValueId id, int depth = 0) {
   const Node *node = r.uses(id) == 1 ? r.producer(id) : nullptr;
   if (node == nullptr || depth > 3) return nullptr;
@@ -22,7 +24,8 @@ const Node *bend(const Rewriter &r, ValueId id, int depth = 0) {
   return nullptr;
 }
 
-// If half * u is (1 + f) / 2, where f is the erf or the tanh above, returns "none" or "tanh"; else "".
+// Returns Gelu's attribute `approximate` if half * u is (1 + f) / 2: "none" if f is the erf above, "tanh" if f is the
+// tanh above. Returns "" for other expressions.
 std::string approximation(const Rewriter &r, double half, ValueId u, ValueId x) {
   const Node *curve = bend(r, u);
   if (curve == nullptr) return "";

@@ -10,7 +10,8 @@ namespace protrain::passes {
 namespace {
 
 struct Addend {
-  // The mask is added to the scores. With `hidden` the mask is boolean, and scores are `hidden` where it is false.
+  // The mask is added to the scores. If `hidden` is set, the mask is boolean, and scores are `hidden` where it is
+  // false.
   ValueId mask = ValueId::none;
   std::optional<double> hidden;
 };
@@ -74,7 +75,8 @@ std::optional<ScaledValue> scaled(const Rewriter &r, const Node &node) {
   return std::nullopt;
 }
 
-// Returns the operand of an Add, Where or Max through which the scores come. The other operand becomes an addend.
+// Returns the operand of an Add, Where or Max that holds the scores, or ValueId::none. The mask of an Add or Where
+// becomes an addend.
 ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   const auto covers = [&](ValueId id) { return r.shape(id) == r.shape(node.outputs[0]); };
   if (node.op == "Where") {
@@ -198,7 +200,7 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
   return sum;
 }
 
-// The batch, and the numbers of heads of q, and of k and v. heads_of() returns nothing if q, k and v do not fit.
+// The batch size, the number of heads of q, and that of k and v. heads_of() returns nothing if q, k and v do not fit.
 struct Heads {
   std::int64_t batch = 0, q = 0, kv = 0;
 };
@@ -263,7 +265,7 @@ bool fuse_attention(Fusion &fusion, const Node &matmul) {
   return true;
 }
 
-// Moves numbers that queries or keys are multiplied by into the attribute `scale`.
+// Moves constant factors of queries and keys into the attribute `scale`.
 bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   double scale = attention.attributes.real("scale", 1.0);

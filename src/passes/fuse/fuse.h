@@ -1,5 +1,5 @@
-// The fusions. Each takes the visited node as the last one of a pattern. If the whole pattern is there, the fusion
-// replaces the pattern by fused operators and returns true. Values inside a pattern must have no other reader.
+// The fusions. Each tests whether the visited node is the last one of its pattern. If so, it replaces the pattern by
+// fused operators and returns true. Values inside a pattern must have no other reader.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@ struct Mask {
   bool masks = false;      // hides some key
   bool empty_row = false;  // some query sees no key
   bool finite = true;      // hidden scores are finite, so a query that sees no key averages over all keys
-  bool regular = false;    // `causal` and `window` say all that the mask does, for all heads and samples
+  bool regular = false;    // `causal` and `window` express the whole mask, for all heads and samples
   bool causal = false;
   std::int64_t window = 0;  // 0: none
 };
 
-constexpr double kHidden = -1e30;  // scores this low hide a key; float32's lowest, -inf and -1e30 are in use
-inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // heads and tokens change places
+constexpr double kHidden = -1e30;  // scores this low hide a key; exporters write -1e30, float32's lowest or -inf
+inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // swaps the axes of heads and tokens
 
 struct Fusion {
   Rewriter &r;

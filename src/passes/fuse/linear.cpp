@@ -1,4 +1,4 @@
-// Fuses into MatMul what surrounds it in a linear layer: a bias that is added, and transposes of its operands.
+// Fuses a MatMul with the rest of a linear layer: the addition of a bias, and transposes of its operands.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {

@@ -38,8 +38,8 @@ Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bo
   return result;
 }
 
-// Sets `regular` if `causal` and `window` express the rows of a (Sq, Sk) mask; only then do these two count. With
-// `causal`, query i sees key j only if j <= i + Sk - Sq; with a window, only if j > i + Sk - Sq - window.
+// Sets `regular`, `causal` and `window` of the mask if the last two express its rows (Sq, Sk). With `causal`, query i
+// sees key j only if j <= i + Sk - Sq. With a window, it does so only if j > i + Sk - Sq - window.
 void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
   const auto queries = static_cast<std::int64_t>(rows.size());
   const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };
@@ -114,7 +114,7 @@ struct Term {
   bool negated = false;
 };
 
-// Adds to `terms` the conditions that And, Or and Not join to the condition `id`.
+// Splits the condition `id` at And, Or and Not, and adds the parts to `terms`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);
@@ -183,8 +183,8 @@ bool fuse_mask(Fusion &fusion, const Node &attention) {
 
 // Splits a bias into a constant part, which becomes `causal` and `window`, and a part computed from data. In a padding
 // mask the second part is one row per sample. The result is exact for every query that sees a key. If hidden scores are
-// finite, a query that sees no key (padding before the first token) averages over all keys in the file's graph, and
-// over the keys that `causal` and `window` leave in the fused one.
+// finite, a query that sees no key (padding before the first token) averages over all keys in the file's graph. In the
+// fused graph it averages only over the keys that `causal` and `window` let it see.
 bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))

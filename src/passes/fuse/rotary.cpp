@@ -59,8 +59,8 @@ struct Layout {
   Shape angles;              // (1 or B, S, D / 2)
 };
 
-// Returns the layout of x, and the shape of half of cos or sin. `angles` is the shape of the whole of cos or sin.
-// Returns nothing if the angles depend on the head.
+// Returns the layout of x, and the shape of the first half of cos or sin. `angles` is the shape of cos or sin with both
+// halves. Returns nothing if the angles depend on the head.
 std::optional<Layout> layout_over(const Shape &x, Shape angles) {
   if (x.size() != 4 || angles.size() > 4) return std::nullopt;
   angles.insert(angles.begin(), 4 - angles.size(), 1);
@@ -81,7 +81,7 @@ ValueId first_half(Rewriter &r, ValueId angles, const Shape &shape) {
   return r.emit("Reshape", {half}, {{"shape", shape}});
 }
 
-// Makes the node the Rotary of x, in the layout of x.
+// Replaces the node by the Rotary of x. The result has the layout of x.
 void become_rotary(Rewriter &r, const Node &node, ValueId x, const std::vector<ValueId> &angles, bool heads_first,
                    std::int64_t rotary_dim) {
   const Attributes attributes = {

@@ -97,8 +97,8 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// Returns why an initializer that the exporter folded cannot be trained in place of its source; "" if it can. A fold
-// that only moves elements can. A fold that computes cannot.
+// Returns why an initializer that the exporter folded cannot be trained in place of its source; "" if it can. It can if
+// the exporter only moved elements, and cannot if the exporter computed new ones.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
@@ -171,7 +171,8 @@ Declarations::Claim Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// Adds a doubt about merged initializers. An exporter keeps one of several equal ones, even if not all are parameters.
+// Adds a doubt about merged initializers. An exporter keeps one of several equal initializers, even if not all of them
+// are parameters.
 void Declarations::doubt_copies(const std::string &initializer, Claim &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

@@ -1,5 +1,5 @@
-// Declarations: what lists, training_info, exporters and names say about initializers, in this order of precedence.
-// The rules about places count less than all of these.
+// Declarations: the claims of lists, training_info, exporters and names about initializers, in this order of
+// precedence. All of these take precedence over the rules about places (places.h).
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace protrain::passes {
 
 class Declarations {
  public:
-  // For the initializers of `graph`. Code::arg if a list names none of them.
+  // Reads the declarations about the initializers of `graph`. Code::arg if a list names none of them.
   Declarations(const graph::Graph &graph, const Choices &choices, const FileFacts &facts);
 
   enum class Verdict : std::uint8_t { trained, fixed, silent };
@@ -27,9 +27,9 @@ class Declarations {
   };
   Claim about(const std::string &initializer) const;
 
-  // Returns declared names that match nothing in the model. A name matches an initializer, or a value that an
-  // initializer was computed from. Declared are the names of the list, or without a list the exporter's parameters; of
-  // these none are returned if merged tensors explain all that are missing.
+  // Returns declared names that match nothing in the model: names of the list, or without a list the exporter's
+  // parameters. A name matches an initializer, or a value that an initializer was computed from. Returns no parameters
+  // of the exporter if merged tensors explain all that are missing.
   std::vector<std::string> unmatched() const;
 
   // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed
@@ -58,8 +58,8 @@ class Declarations {
   std::set<std::string> present_;  // initializers and the values they were computed from
   Names unmatched_;                // names of the list that are not in present_
   Names undone_;                   // parameters declared by the exporter that are merged into others, folded or unused
-  std::size_t missing_ = 0;        // the size of undone_, less those that matrices with several readers explain
-  std::size_t copies_ = 0;         // vectors that split_merged() made, except statistics
+  std::size_t missing_ = 0;  // the size of undone_, less the parameters that matrices with several readers explain
+  std::size_t copies_ = 0;   // vectors that split_merged() made, except statistics
 };
 
 }  // namespace protrain::passes

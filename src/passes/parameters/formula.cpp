@@ -10,10 +10,10 @@ namespace {
 
 using graph::Array;
 
-constexpr std::int64_t kShortest = 5;  // numbers in a line; 5 give three equations for the unknown r
+constexpr std::int64_t kShortest = 5;  // numbers in a line; 5 give three equations for r of line_of()
 
-// True for sines and cosines of positions, in halves of each row or alternating. The squares of a sine and its cosine
-// add up to one. A row for padding may be zero.
+// True for a table of sines and cosines of positions. Each row holds them in two halves, or alternating. The squares of
+// a sine and its cosine add up to one. A row for padding may be zero.
 bool is_sinusoidal(const Array &table) {
   if (table.shape().size() < 2 || table.stored() != table.shape()) return false;
   const std::int64_t width = table.shape().back();
@@ -67,14 +67,14 @@ std::vector<double> differences(const std::vector<double> &c) {
   return found;
 }
 
-// True if each line along the axis is a curve or flat (see line_of()), and not all are flat. If a line is neither, the
-// differences of neighbouring numbers count: those of a window of cosines are a curve.
+// True if each line along the axis is a curve or flat (see line_of()), and not all are flat. For a line that is
+// neither, tries the differences of neighbouring numbers: those of a raised cosine (a Hann window) are a curve.
 bool follows_curves(const Array &array, std::size_t axis) {
   const Shape &shape = array.stored();
   const std::int64_t length = shape[axis];
   if (length < kShortest) return false;
   std::int64_t inner = 1, curves = 0;
-  double most = 0;  // numbers that are far smaller are rounding errors of zero
+  double most = 0;  // numbers far below this count as zero
   for (std::int64_t i = 0; i < array.stored_count(); ++i) most = std::max(most, std::abs(array.stored_double(i)));
   for (std::size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
   std::vector<double> line(static_cast<std::size_t>(length));

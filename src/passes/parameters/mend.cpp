@@ -57,8 +57,8 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
-// Ties copies to originals: readers of `copy` read `original` from then on, or the transpose of `original`, which a new
-// node before all others makes.
+// Ties copies to originals: readers of `copy` then read `original`, or its transpose. New nodes at the front of the
+// graph compute the transposes.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}

@@ -14,7 +14,8 @@ enum class Naming : std::uint8_t {
 
 Naming naming_of(std::string_view name);
 
-// True for names that exporters give to numbers copied from the program, as opposed to computed from stored values.
+// True for names that exporters give to numbers that stand in the program's code. (Other folded values were computed
+// from stored ones.)
 bool names_literal(std::string_view name);
 
 // True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
@@ -27,8 +28,8 @@ bool names_normalization(std::string_view name);
 // True for names in TensorFlow's form: "m/dense/MatMul:0".
 bool names_tensorflow(std::string_view name);
 
-// True if a value of this name, made by PyTorch's exporter, may hold the elements of its source in another order, or a
-// part of them. The exporter names a value after the operation, or "val_N" if one operation takes several values.
+// True if the name allows that a value computed by PyTorch's exporter holds the elements of its source in another
+// order, or a part of them. The exporter names a value after the operation, or "val_N" for a step within one operation.
 bool names_move(std::string_view name);
 
 }  // namespace protrain::passes

@@ -21,7 +21,7 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// Values of more bytes are not looked into. Tables of positions are large; matrices that follow a formula are not.
+// The numbers of larger values are not read. Tables of positions are large; matrices that follow a formula are not.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
 // Above this many bytes, a fixed value where weights are expected is not folded into the graph.
@@ -117,8 +117,8 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   }
   const Naming name = naming(value);
   const bool zeros = x == 0 && is_row(use, value);
-  // An exporter fills in ones and zeros for a missing scale or bias. Other numbers were computed. So were ones and
-  // zeros with a name of TensorFlow, which names a value after the operation that computed it.
+  // An exporter fills in ones and zeros for a missing scale or bias. It computed all other numbers. It also computed
+  // ones and zeros that have a name of TensorFlow, which names a value after the operation that computed it.
   const bool computed = name == Naming::made && !names_literal(value.name) &&
                         ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
   const bool filled = use.role == choice || use.role == join || zeros;
@@ -133,8 +133,8 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   return use;
 }
 
-// Corrects a use by the value's numbers. Numbers that follow a formula were computed, not learned. So were numbers that
-// are all equal, if the exporter named the value.
+// Corrects a use by the value's numbers. Numbers that follow a formula were computed, not learned. The same holds for
+// numbers that are all equal, if the exporter named the value.
 Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
@@ -143,7 +143,8 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt.clear();
     use.inert = false;
   }
-  const bool kernel = use.role == operand && value.type.shape.size() > 2;  // a matrix would have been transposed
+  // An exporter renames a matrix when it transposes it, but a convolution's kernel only when it computes it.
+  const bool kernel = use.role == operand && value.type.shape.size() > 2;
   if (use.weights && name == Naming::made &&
       (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
@@ -161,7 +162,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   }
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
-  if (array.dtype() == DType::none) return use;  // not looked into
+  if (array.dtype() == DType::none) return use;  // too large, or the file has no weights
   if (is_uniform(array)) return all_equal(use, value, array.stored_double(0));
   if (use.role == bias) return use;
   const bool any_order = use.role != operand && use.role != norm;
@@ -194,8 +195,9 @@ Use Judge::best_use(ValueId id) const {
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
 }
 
-// True if several equal initializers may have been merged into this one, as PyTorch's older exporter does. Vectors of
-// layers have been split again by now. Tokens and tables have not, because nothing says whether they were one tensor.
+// True if several equal initializers may have been merged into this one, as PyTorch's older exporter does.
+// split_merged() has split vectors of layers again. It does not split tokens and tables, because nothing says whether
+// they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -222,11 +224,12 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
                               [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
-// Decides by the claim and by the use. If the claim is silent, or says "trained" with a doubt, the use decides.
-// Claimed as trained: a trained parameter. It is frozen if only the exporter claims it and its numbers follow a
-// formula, because frameworks mostly freeze such tables, and an exporter does not say which parameters are frozen.
-// Claimed as fixed: a constant, unless it is used as weights. Then it is a frozen parameter, or still a constant if
-// only the exporter or the name claims it and it takes at most kLargestFixed bytes.
+// Combines the claim and the use into a finding:
+// - The claim is silent, or says "trained" with a doubt: the use decides.
+// - The claim says "trained": a parameter. It is frozen if the exporter claims it and its numbers follow a formula,
+//   because frameworks mostly freeze such tables, and an exporter does not say which parameters are frozen.
+// - The claim says "fixed": a constant, or a frozen parameter if it is used as weights. If the exporter or the name
+//   claims it, weights of at most kLargestFixed bytes are constants too.
 void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;

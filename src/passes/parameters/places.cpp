@@ -25,7 +25,7 @@ bool along_last_axis(const Shape &shape) {
   return !shape.empty() && shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// True if a gradient may come back through the type: not through integers and booleans. An untyped value may be any.
+// True if a value of this type may have a gradient: integers and booleans have none. An untyped value may be a float.
 bool may_train(DType dtype) { return is_float(dtype) || dtype == DType::none; }
 
 // True for nodes that only move or cast elements.
@@ -80,7 +80,7 @@ bool Places::meets(const Node &node, std::size_t input) const {
 std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   const bool single = element_count(graph_.value(initializer).type.shape) == 1;
   std::vector<Place> places, pending = {{.value = initializer, .single = single, .naming = naming}};
-  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each value is followed once for each kind of way to it
+  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each value is followed once for each combination of flags
   while (!pending.empty()) {
     const Place at = pending.back();
     pending.pop_back();
@@ -111,8 +111,8 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   return places;
 }
 
-// Returns the use as an operand of a product. A matrix is a weight, unless the product is an outer product (angles from
-// positions and frequencies).
+// Returns the use as an operand of a product. A matrix is a weight, unless the product is an outer product or computes
+// angles from positions and frequencies.
 Use Places::as_operand(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   const bool bias = place.input == 2;
@@ -266,8 +266,8 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True if the place only adds one number to the loss, and each initializer in that number meets data only as one
-// number: a penalty without a parameter.
+// True for a penalty that contains no parameter: the place adds a single number to the loss, and each initializer that
+// the number is computed from meets data only as a single number.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -357,8 +357,8 @@ bool Places::is_input(ValueId id) const {
   return graph_.value(id).origin == Origin::input;
 }
 
-// True for an outer product, in which the operands share no axis: slopes and distances, or frequencies and positions.
-// Weights share an axis with what they scale.
+// True for an outer product: the operands share no axis, as in slopes times distances or frequencies times positions.
+// Weights share an axis with the data that they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
   const Shape &own = graph_.value(place.value).type.shape,
               &other = graph_.value(node.inputs[1 - place.input]).type.shape;
@@ -414,9 +414,9 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// True if the place's value has one number per channel of images, or per head of scores, and the data has these
-// channels before the product (slopes of ALiBi create the heads). The value must be stored in the file, up to its shape
-// and type, because a computed value may be a statistic.
+// True if the place's value has one number per channel of images, or per head of scores. The data must have this axis
+// before the product; slopes of ALiBi create it. The value must be stored in the file, up to its shape and type,
+// because a computed value may be a statistic.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);

@@ -1,4 +1,5 @@
-// The places where an initializer meets data: the evidence for calling it a parameter.
+// The places where an initializer meets data: nodes that combine it with values that depend on the model's inputs. They
+// are the evidence for calling it a parameter.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace protrain::passes {
 struct Place {
   graph::NodeId node = graph::NodeId::none;
   std::size_t input = 0;
-  graph::ValueId value = graph::ValueId::none;  // what the initializer has become on the way to the node
+  graph::ValueId value = graph::ValueId::none;  // the value that the node reads: computed from the initializer
   bool through_gather = false;                  // rows were picked on the way
   bool through_angle = false;                   // a sine or cosine was taken on the way
   bool through_root = false;                    // a square root was taken on the way

@@ -1,5 +1,5 @@
-// Splits vectors that exporters merged. The nearest matrices before and after a place, along the data, tell which layer
-// the place belongs to.
+// Splits vectors that exporters merged. The layer of a place is known from the nearest matrices that data passes before
+// and after it.
 #include "passes/parameters/split.h"
 
 #include <fmt/format.h>
@@ -24,13 +24,13 @@ using graph::Origin;
 using graph::Split;
 using graph::ValueId;
 
-constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest matrix; none is near beyond that
+constexpr std::size_t kMostVisited = 256;  // nodes visited in the search for the nearest matrix
 
 // A stored matrix, and a node that applies it to data.
 using Application = std::pair<ValueId, NodeId>;
 using Applications = std::set<Application>;
 
-// True for nodes that add nothing to a distance, because they only move or cast elements.
+// True for nodes that do not count in distances between nodes, because they only move or cast elements.
 bool has_no_length(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten"});
 }
@@ -40,8 +40,9 @@ bool holds_vectors(const Node &node) {
   return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization");
 }
 
-// Finds the stored matrices near a node, along the data. Exporters merge equal vectors of different layers. The
-// matrices near a reader tell the reader's layer, and so which readers read one vector before the merge.
+// Finds the stored matrices that data passes shortly before and after a node. Exporters merge equal vectors of
+// different layers. The matrices near a reader tell the reader's layer, and so which readers read one vector before the
+// merge.
 class Neighbours {
  public:
   explicit Neighbours(const Graph &graph)
@@ -106,7 +107,7 @@ class Neighbours {
     }
   }
 
-  // The nodes just before and just after `at`, along the data. Shape and Size do not count.
+  // Return the nodes that compute data for `at`, and the nodes that read its results. Shape and Size do not count.
   std::vector<NodeId> before(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId in : graph_.node(at).inputs) {
@@ -156,15 +157,15 @@ class Neighbours {
 };
 
 // A node that reads the vector as input `input`. The node itself, or nodes after it, combine the vector with data.
-// `before` and `after` are the products nearest to those nodes, along the data.
+// `before` and `after` are the nearest products that data passes before and after those nodes.
 struct Reading {
   NodeId node;
   std::size_t input;
   Applications before, after;
 };
 
-// Groups readings by the vector that they read before the exporter merged vectors. Returns for each reading the first
-// member of its group.
+// Groups readings that read one vector before the exporter merged vectors: those next to the same matrix, if several
+// nodes apply that matrix. Returns for each reading the first member of its group.
 std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   std::vector<std::size_t> first(readings.size());
   std::iota(first.begin(), first.end(), 0);
@@ -216,7 +217,8 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // A bias belongs to the product before it. The next matrix says nothing: queries and keys meet before it.
+        // A bias belongs to the product before it. The next matrix does not tell layers apart, because queries and keys
+        // meet before it.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
