@@ -86,7 +86,7 @@
  *   read a plan and what to change in it.
  *
  * Ranks
- *   Several processes, called ranks, can train one model together on processors of one machine or of several. Each
+ *   Several processes, called ranks, can train one model together on one machine or on several. Each
  *   creates a session with the same model and options. Under mpirun or srun they find each other by MPI, without any
  *   option; otherwise Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches
  *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
@@ -240,7 +240,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_create(protrain_options **opti
 PROTRAIN_API void protrain_options_destroy(protrain_options *options);
 
 /* Sets one option. protrain_options_help lists all keys. The most used are:
- *   device          cpu, the default; or cuda:0, cuda:1, ... for a GPU, if CUDA's driver and the plugin are installed
+ *   device          cpu, the default; or cuda:0, cuda:1, ... for a GPU, if CUDA's driver and the plugin are installed.
+ *                   cuda gives each rank of a machine a GPU of its own; with one rank it is cuda:0
  *   threads         number of threads of the session's team; 0, the default: as many as the process may use
  *   precision       fp32, bf16 or fp16. In bf16 and fp16 a step's weights, activations and gradients are bfloat16 or
  *                   float16; master weights, moments and sums are float32. Parameters are read, written, saved and

@@ -28,7 +28,7 @@ for file in bin/protrain include/protrain.h share/man/man1/protrain.1 share/bash
 done
 
 # The transports that were built lie beside the library, which finds them there.
-for plugin in openmpi mpich gloo; do
+for plugin in openmpi mpich gloo nccl; do
   [ ! -f "$build/libprotrain_$plugin.so" ] || [ -f "$libraries/libprotrain_$plugin.so" ] || fail "no $plugin was installed"
 done
 if [ -f "$libraries/libprotrain_gloo.so" ]; then
