@@ -37,7 +37,8 @@ std::vector<Held> held_by(int ranks) {
     draft::Settings settings = draft::settings_of(options_with(with({{"plan", plan}, {"accumulation", "2"}})));
     settings.ranks.rank = channel->rank();
     settings.ranks.count = channel->ranks();
-    const session::Machine machine(settings, fixture(kModel + ".onnx"), channel, nullptr);
+    const session::Machine machine(settings, fixture(kModel + ".onnx"), draft::open_device(settings),
+                                   session::Channels::over(channel), nullptr);
     const program::State &state = machine.draft().programs.state;
     held[static_cast<std::size_t>(channel->rank())] = {.weights = resting(state, program::Owner::weights),
                                                        .optimizer = resting(state, program::Owner::optimizer),
