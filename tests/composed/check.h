@@ -1,5 +1,5 @@
-// Checks a composed model: its gradients, as kernels compute them after all passes, against the float64 reference; and
-// the reference's gradients against finite differences.
+// Checks a composed model. The gradients that kernels compute after all passes must agree with the float64 reference.
+// The reference's gradients must agree with finite differences.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct Verdict {
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// Skips steps of a wrong recipe as long as its verdict stays wrong. Returns what is left.
+// Reduces a recipe whose verdict is `wrong`: skips as many of its steps as possible while the verdict stays `wrong`.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
 // The nodes of the recipe's model, as text.
