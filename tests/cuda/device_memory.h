@@ -1,5 +1,5 @@
-// The emulated device's memory: pages that only work of the device may access. Host code that accesses them faults, as
-// with a GPU's memory.
+// The emulated device's memory: pages that host code cannot access, like a GPU's memory. They are accessible only while
+// the device works.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ void *take_device_memory(std::uint64_t bytes);  // zeroed, page aligned
 void give_device_memory(void *memory);
 std::uint64_t taken_device_memory();  // bytes
 
-// While an object of this class exists, the device is at work: any thread can read and write all device memory.
+// While an object of this class exists, the device works: any thread can read and write all device memory.
 class DeviceAtWork {
  public:
   DeviceAtWork();
