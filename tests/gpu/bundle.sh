@@ -24,7 +24,8 @@ cp "$build/tests/test_conformance" "$there/tests/"
 [ -f "$build/tests/gpu_ballast" ] && cp "$build/tests/gpu_ballast" "$there/tests/"
 find "$there" -type f -exec strip --strip-unneeded {} +
 
-# Copies the libraries that a bare machine lacks: all but those of the C and C++ compilers, of CUDA and of this build.
+# Copies the libraries that a bare machine may lack: all except those of the C and C++ compilers, of CUDA and of this
+# build.
 LD_LIBRARY_PATH=$build ldd "$there/libprotrain.so.0" "$there/tools/protrain" "$there/tests/test_conformance" \
     "$there/libprotrain_cuda.so" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -Ev '/(ld-linux[^/]*|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcu[^/]*|libnv[^/]*|libprotrain[^/]*)\.so' |
