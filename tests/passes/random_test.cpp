@@ -1,4 +1,4 @@
-// Dropout: from the file's operator to the core operator, and its removal for evaluation.
+// Dropout: the conversion of the file's operator to the core operator, and its removal for evaluation.
 #include <gtest/gtest.h>
 
 #include <limits>
