@@ -53,7 +53,7 @@ if grep -q -E 'WARNING|FATAL' "$work/log"; then
 fi
 grep -q '[1-9][0-9]* tests successful' "$work/log" || fail "no test was run"
 
-# The native library is found in the jar, by the property protrain.library, and on the library path.
+# The native library must be found in the jar, by the property protrain.library, and on the library path.
 cat >"$work/Version.java" <<'JAVA'
 class Version {
   public static void main(String[] arguments) {

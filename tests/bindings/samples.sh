@@ -50,7 +50,7 @@ for language in $languages; do
   out=$work/$language
   mkdir "$out-run" "$out-refused"
   "build_$language"
-  "run_$language" "$model" "$text" $((steps + 4)) $memory "$out-run" >"$out-log" # the next run must not resume it
+  "run_$language" "$model" "$text" $((steps + 4)) $memory "$out-run" >"$out-log" # the next run must not resume this one
   "run_$language" "$model" "$text" $steps $memory "$out-run" >"$out-log"
 
   # Each sample must report progress, lower the loss, write a model that can be trained, and fail with a clear error.

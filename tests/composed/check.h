@@ -16,8 +16,8 @@ struct Verdict {
     unsettled,  // the kernels ran, but numbers are not finite, or rounding may decide on which side of a kink they are
     wrong,
   } kind = Kind::right;
-  std::string text;    // refused, wrong: why
-  int directions = 0;  // compared with finite differences
+  std::string text;    // the reason of refused and wrong
+  int directions = 0;  // the number of directions in which gradients were compared with finite differences
 };
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);

@@ -31,7 +31,7 @@ struct Composition {
   graph::Graph
       graph;  // typed file operators; axes and shapes are attributes here, also where a file has them as inputs
   ValueId loss = ValueId::none;
-  std::map<ValueId, Array> data;  // of inputs and parameters
+  std::map<ValueId, Array> data;  // the values of inputs and parameters
   int steps = 0;
 };
 

@@ -58,7 +58,7 @@ std::vector<Contender> gpus() {
 
 const std::vector<Contender> &contenders() {
   static const std::vector<Contender> &all = *[] {
-    auto *list = new std::vector<Contender>{cpu(), emulated()};  // NOLINT: kept with the machines that it names
+    auto *list = new std::vector<Contender>{cpu(), emulated()};  // NOLINT: lives as long as the program
     for (Contender &gpu : gpus()) list->push_back(std::move(gpu));
     return list;
   }();

@@ -21,7 +21,7 @@ bool stays_wide(std::string_view op, std::size_t input) {
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
 
-// The node with its float32 operands rounded to `narrow`, except those that stay wide.
+// The node with its float32 operands rounded to `narrow`, except those that stay float32.
 OneNode in_narrow(OneNode one, DType narrow) {
   for (std::size_t i = 0; i < one.inputs.size(); ++i) {
     Array &input = one.inputs[i];

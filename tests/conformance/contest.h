@@ -53,7 +53,7 @@ class Conformance : public testing::TestWithParam<const Contender *> {
   void expect_error(const OneNode &one, const std::string &text) const;
 
  private:
-  // The node in float32 and in each narrow type, each with the name of the precision.
+  // The node in float32 and in each 16-bit type of the contender, each with the name of the precision.
   std::vector<std::pair<OneNode, std::string_view>> in_each_precision(const OneNode &one) const;
   void expect_in(const OneNode &one, std::string_view precision, double tolerance) const;
 };

@@ -271,7 +271,7 @@ __attribute__((visibility("default"))) void *operator new(size_t bytes, const st
 STANDS_IN void *calloc(size_t n, size_t bytes) { return memory_fails() ? nullptr : take(__libc_calloc(n, bytes)); }
 STANDS_IN void *realloc(void *at, size_t bytes) {
   if (memory_fails()) return nullptr;
-  give_back(at);  // first, because another thread may get the same address
+  give_back(at);  // before realloc frees the block, because another thread may then get the same address
   return take(__libc_realloc(at, bytes));
 }
 STANDS_IN void *memalign(size_t alignment, size_t bytes) {

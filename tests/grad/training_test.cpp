@@ -168,8 +168,7 @@ TEST(Training, TakesTheNormsOfABlocksSmallGradientsAtOnce) {
   std::vector<std::size_t> tensors;
   for (const Node &node : training.graph.nodes())
     if (node.op == "SquaredNorm") tensors.push_back(node.inputs.size());
-  EXPECT_EQ(tensors,
-            (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // of w1; of scale1 and bias1; of w0; of x; of scale0 and bias0
+  EXPECT_EQ(tensors, (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // w1; scale1 and bias1; w0; x; scale0 and bias0
   for (ValueId norm : training.squared_norms) EXPECT_NE(norm, ValueId::none);
 }
 

@@ -60,7 +60,7 @@ TEST_F(Functions, NamesOfTwoCallsDoNotMeet) {
   const graph::Node &inner = found.nodes()[5];
   EXPECT_EQ(inner.name, "make_q/make_b");
   EXPECT_EQ(found.value(inner.inputs[0]).name, "p");
-  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // make_q/b is a value of the file
+  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // the file uses the name make_q/b
   EXPECT_EQ(found.value(found.nodes()[6].outputs[0]).name, "q");
 }
 

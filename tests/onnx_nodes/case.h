@@ -26,7 +26,7 @@ struct Field {
   int number = 0;
   std::uint64_t value = 0;
   std::string_view bytes;
-  std::string_view whole;  // with its tag
+  std::string_view whole;  // the field with its tag
 };
 std::vector<Field> fields(std::string_view message);
 

@@ -107,7 +107,7 @@ Slope check(Bound bound, const Part &part, std::string &reason) {
   try {
     training = grad::build(std::move(graph), loss);
   } catch (const Error &error) {
-    if (error.code != Code::graph) throw;  // all gradients are zero
+    if (error.code != Code::graph) throw;  // Code::graph means that all gradients are zero
   }
   const std::vector<Array> values = training ? ops::interpret(training->graph, bound.values) : std::vector<Array>();
   bool any = false;

@@ -1,4 +1,4 @@
-# Sourced by kit.sh in the kit's folder: sets paths, also those of libraries.
+# Sourced by kit.sh in the kit's folder: sets paths, including the library path.
 kit=$PWD build=$PWD/build protrain=$PWD/build/tools/protrain
 results=${OUT:-$kit/results} scratch=${TMPDIR:-/tmp}/protrain-kit-$(id -u)
 mkdir -p "$results" "$scratch"

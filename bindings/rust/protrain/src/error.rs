@@ -85,7 +85,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// What went wrong.
+    /// The kind of failure.
     #[doc(alias = "protrain_error_code")]
     pub fn code(&self) -> Code {
         self.code
@@ -143,7 +143,7 @@ pub(crate) unsafe fn check(error: *mut sys::protrain_error) -> Result<()> {
 /// # Safety
 /// `error` must be an error of the library that has not been destroyed.
 unsafe fn take(error: *mut sys::protrain_error) -> Error {
-    // SAFETY: as above; the texts are copied before the error is destroyed.
+    // SAFETY: the caller guarantees a live error; its texts are copied before it is destroyed.
     unsafe {
         let taken = Error {
             code: Code::from_number(sys::protrain_error_code(error)),
@@ -161,7 +161,7 @@ unsafe fn take(error: *mut sys::protrain_error) -> Error {
 /// # Safety
 /// `text` must end in NUL, and must not change or be freed during `'a`.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a str {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees that the text ends in NUL and lives for 'a.
     unsafe { CStr::from_ptr(text) }.to_str().expect("libprotrain's text is UTF-8")
 }
 

@@ -65,7 +65,7 @@ unsafe fn hear(line: *const c_char, mut closure: impl FnMut(&str)) {
     // try_with() fails if the thread is ending and its thread-local storage is gone. The line is then dropped.
     let _ = PANIC.try_with(|panic| {
         let before = panic.take();
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that `line` is valid.
         panic.set(before.or_else(|| catch_unwind(AssertUnwindSafe(|| closure(unsafe { text(line) }))).err()));
     });
 }

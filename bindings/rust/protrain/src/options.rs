@@ -10,7 +10,7 @@ use crate::error::{c_path, c_text, check, text};
 use crate::log::Listener;
 use crate::{Result, Session};
 
-/// What a [`Session`] will be made from. Each option is checked when it is set; the others have their defaults.
+/// The settings of a [`Session`]. Each option is checked when it is set; the others have their defaults.
 ///
 /// A builder like [`std::fs::OpenOptions`]: calls can be chained, and one object serves any number of sessions.
 ///
@@ -221,7 +221,7 @@ impl Options {
         call: impl FnOnce(*mut sys::protrain_options, *mut *const c_char) -> *mut sys::protrain_error,
     ) -> Result<&str> {
         let mut lent = null();
-        // SAFETY: as above.
+        // SAFETY: the pointers are valid during the call, and the text lives as long as it borrows `self`.
         unsafe {
             check(call(self.raw.as_ptr(), &mut lent))?;
             Ok(text(lent))

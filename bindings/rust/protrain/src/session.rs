@@ -375,7 +375,7 @@ impl Session {
 
     fn ask<T: Default>(&mut self, call: unsafe extern "C" fn(Raw, *mut T) -> RawError) -> Result<T> {
         let mut answer = T::default();
-        // SAFETY: as above.
+        // SAFETY: the session is alive, and `answer` is valid during the call.
         unsafe { check(call(self.raw.as_ptr(), &mut answer))? };
         Ok(answer)
     }
@@ -386,7 +386,7 @@ impl Session {
         call: unsafe extern "C" fn(Raw, usize, *mut T) -> RawError,
     ) -> Result<T> {
         let mut answer = T::default();
-        // SAFETY: as above.
+        // SAFETY: the session is alive, and `answer` is valid during the call.
         unsafe { check(call(self.raw.as_ptr(), at, &mut answer))? };
         Ok(answer)
     }
@@ -395,7 +395,7 @@ impl Session {
     /// no next call while the text is in use.
     fn lend(&mut self, call: unsafe extern "C" fn(Raw, *mut *const c_char) -> RawError) -> Result<&str> {
         let mut lent = null();
-        // SAFETY: as above.
+        // SAFETY: the session is alive, and the text lives as long as it borrows `self`.
         unsafe {
             check(call(self.raw.as_ptr(), &mut lent))?;
             Ok(text(lent))
@@ -408,7 +408,7 @@ impl Session {
         call: unsafe extern "C" fn(Raw, usize, *mut *const c_char) -> RawError,
     ) -> Result<String> {
         let mut lent = null();
-        // SAFETY: as above; the text is copied before the next call.
+        // SAFETY: the session is alive, and the text is copied before the next call.
         unsafe {
             check(call(self.raw.as_ptr(), at, &mut lent))?;
             Ok(text(lent).to_owned())
@@ -421,7 +421,7 @@ impl Session {
         call: unsafe extern "C" fn(Raw, usize, *mut i64, usize, *mut usize) -> RawError,
     ) -> Result<Vec<usize>> {
         let mut rank = 0;
-        // SAFETY: as above; dims may be NULL if its length is 0.
+        // SAFETY: the session is alive, and dims may be NULL if its length is 0.
         unsafe { check(call(self.raw.as_ptr(), at, null_mut(), 0, &mut rank))? };
         let mut dims = vec![0; rank];
         // SAFETY: pointer and length are those of a slice.

@@ -279,9 +279,9 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Asks the call that is inside the session, or else the next step or evaluation, to stop. Any thread may call it. The
-   * stopped call throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link
-   * #close}.
+   * Asks the call that is inside the session, or else the next step or evaluation, to stop. That call throws {@link
+   * ErrorCode#CANCELLED}, once, and the session stays usable. Any thread may call this method. It does nothing after
+   * {@link #close}.
    */
   public void cancel() {
     handle.callIfOpen(Native::session_cancel);
