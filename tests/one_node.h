@@ -99,7 +99,7 @@ struct Machine {
         arena(static_cast<std::byte *>(device->allocate_arena(bytes))) {}
 
   std::unique_ptr<backend::Device> device;
-  std::uint64_t arena_bytes;  // of address space; only used parts become memory
+  std::uint64_t arena_bytes;  // bytes of address space; only used parts become memory
   bool reachable;             // this process can access the arena, so a sanitizer can watch it
   std::byte *arena;
 };

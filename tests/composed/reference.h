@@ -34,7 +34,7 @@ class Reference {
  private:
   graph::Graph graph_;
   std::vector<const ops::Op *> ops_;             // by node
-  std::vector<std::vector<graph::Type>> types_;  // of each node's outputs
+  std::vector<std::vector<graph::Type>> types_;  // by node: the types of its outputs
 };
 
 }  // namespace protrain::test

@@ -117,7 +117,7 @@ class Life {
     snprintf(outcome_.stage, sizeof outcome_.stage, "%s", stage);
     snprintf(outcome_.text, sizeof outcome_.text, "%s", protrain_error_text(error));
     if (!right(fault_.kind, code)) problem("%s fails with code %d: %s", stage, code, protrain_error_text(error));
-    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // then only destroy() is called
+    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // true: the session can only be destroyed
     outcome_.partly = std::strstr(protrain_error_text(error), "some parameters took the step") != nullptr;
     if (guards_files_) check_files();
     protrain_error_destroy(error);

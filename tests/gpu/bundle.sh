@@ -4,7 +4,7 @@
 #   BUILD      a build folder with protrain_command, protrain_cuda, test_conformance and gpu_ballast, made with
 #              -DPROTRAIN_STATIC=OFF -DPROTRAIN_CUDA_ARCHITECTURES=90-real (that of the GPU)
 #   --emulated puts the emulated plugin in the real one's place, to try the kit itself on a machine without a GPU
-#   MODEL      a model to time, without weights: kit/weights.py makes random ones (bench/peers/pytorch.py exports models)
+#   MODEL      a model to time, without weights: kit/weights.py makes random ones. bench/peers/pytorch.py exports models
 # On that machine: tar xzf OUT.tgz && protrain-kit/kit.sh PART, for each PART that kit.sh names. See docs/cuda.md.
 set -eu
 [ $# -ge 2 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }

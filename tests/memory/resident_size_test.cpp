@@ -72,7 +72,7 @@ class MemoryGroup {
 };
 
 struct Outcome {
-  int status = -1;  // of wait4
+  int status = -1;  // the status that wait4 returns
   std::uint64_t resident = 0, planned = 0;
 };
 

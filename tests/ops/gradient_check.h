@@ -48,7 +48,7 @@ struct GradientCase {
   std::vector<std::size_t> weighted = {0};  // the outputs that count for the loss
   std::vector<std::size_t> fixed = {};      // inputs that need no gradient
   bool is_loss = false;                     // the one weighted output is the graph's loss itself
-  double tolerance = 1e-6;                  // of |found - expected| over max(1, |expected|)
+  double tolerance = 1e-6;                  // allowed |found - expected| / max(1, |expected|)
   double step = 1e-5;
 };
 

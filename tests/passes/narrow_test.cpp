@@ -12,7 +12,7 @@ namespace protrain::test::narrow_test {
 namespace {
 
 constexpr DType kWide = DType::f32;
-constexpr double kLowest = -3.4028234663852886e38;  // of float32
+constexpr double kLowest = -3.4028234663852886e38;  // the lowest float32
 
 struct Float32 : HandBuilt {
   explicit Float32(DType to) : narrow_type(to) {}

@@ -223,7 +223,7 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
   // Eq. 8 to 11. Memory is highest in the backward of the last layer. It holds the activations that three layers save
   // and pass on, and the transient values of that backward.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
-  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk: weights and two moments
+  const std::uint64_t state = 3 * Layers::kWeight;  // a chunk's weights and two moments
   EXPECT_EQ(PricedModel().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
   // The device also holds two buffers, and a gradient that is being downloaded.
   EXPECT_EQ(PricedModel().bytes(1, 2, 2),

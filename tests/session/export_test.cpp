@@ -168,7 +168,7 @@ TEST_F(MergedNorms, AreDistinguishedByCheck) {
   EXPECT_EQ(mentions, test::kMergedLayers);
 }
 
-// Frozen weights are written too, unchanged.
+// An export writes frozen weights too, unchanged.
 TEST_F(MergedNorms, MayBeFrozen) {
   Case frozen = training();
   frozen.options.emplace_back("frozen", "ones*");

@@ -10,9 +10,9 @@ import sys
 
 import numpy
 
-GRAPH, INITIALIZER = 7, 5                                     # of ModelProto and GraphProto
-DIMS, TYPE, NAME, EXTERNAL = 1, 2, 8, 13                               # of TensorProto
-KEY, VALUE = 1, 2                                             # of an entry of external_data
+GRAPH, INITIALIZER = 7, 5                                     # fields of ModelProto and GraphProto
+DIMS, TYPE, NAME, EXTERNAL = 1, 2, 8, 13                               # fields of TensorProto
+KEY, VALUE = 1, 2                                             # fields of an entry of external_data
 STEP = 4096                                                   # bytes from one tensor's place to the next one's
 
 
