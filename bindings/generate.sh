@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the generated files of the bindings anew, from ../include/protrain.h and protrain.i.
+# Regenerates the generated files of the bindings from ../include/protrain.h and protrain.i.
 # usage: generate.sh [go] [java] [rust]    without a language: all of them
 set -eu
 cd "$(dirname "$0")"

@@ -1,5 +1,6 @@
-// What Go, Java and Rust see of protrain.h. One interface for all: what is wrapped and under which name stands here,
-// how a type crosses stands in go/go.i and java/java.i. Rust reads C's declarations as they are, from `swig -xml`.
+// The part of protrain.h that SWIG wraps for Go, Java and Rust. This file says what is wrapped and under which name;
+// go/go.i and java/java.i say how types are converted. Rust needs no conversions: rust/generate.py reads the C
+// declarations from `swig -xml`.
 #if defined(SWIGGO) || defined(SWIGJAVA)
 %module(directors="1") protrain
 #else
@@ -13,21 +14,22 @@
 #include <protrain.h>
 %}
 
-// An error is read and destroyed by the wrapper of the call that failed (the typemaps of `protrain_error *` below), so
-// these five functions are used there and nowhere else.
+// The wrapper of a failed call reads and destroys the error itself (typemaps of `protrain_error *` in go.i and java.i).
+// So these five functions need no wrappers.
 %ignore protrain_error_code;
 %ignore protrain_error_text;
 %ignore protrain_error_subject;
 %ignore protrain_error_usable;
 %ignore protrain_error_destroy;
 
-// A C function and its user pointer are an object with a method in other languages: Log, and the two functions below.
+// In Go and Java, an object of class Log takes the place of a log function and its user pointer. The two functions
+// below replace protrain_*_set_log.
 %ignore protrain_log_fn;
 %ignore protrain_options_set_log;
 %ignore protrain_session_set_log;
 
-// Names stay C's, less the prefix, so that one search finds a function in every layer: session_set_input, and
-// Session_set_input in Go, which must begin with a capital.
+// Functions keep their C names without the prefix, so one search finds a function in every layer: session_set_input,
+// and Session_set_input in Go, where exported names begin with a capital.
 %rename("%(strip:[protrain_])s", %$isfunction) "";
 
 #if defined(SWIGGO)
@@ -36,8 +38,8 @@
 %include "java/java.i"
 #endif
 
-// Receives the log of a session or of options. It must not throw: what a listener throws is kept by the layer above,
-// and thrown again when the call has returned.
+// Receives the log of a session or of options. event() must not throw. The layer above catches a listener's panic or
+// exception, and raises it again when the call has returned.
 %feature("director") Log;
 %inline %{
 class Log {
@@ -47,7 +49,7 @@ class Log {
 };
 %}
 
-// `log` may be NULL, for none. It must live until another is set or the object is destroyed.
+// `log` may be NULL for none. It must live until another log is set or the object is destroyed.
 %{
 static void protrain_log_event(const char *json_line, void *log) { static_cast<Log *>(log)->event(json_line); }
 %}

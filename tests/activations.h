@@ -1,4 +1,4 @@
-// The activations that Gated accepts.
+// The activations that the operator Gated accepts.
 #pragma once
 
 #include <string>

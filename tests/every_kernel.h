@@ -136,8 +136,9 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
-// Returns the node without each set of its optional inputs, beginning with the node itself. If inputs at the end are
-// absent, the node comes twice: with empty inputs there, and with a shorter list.
+// Returns a copy of the node for each subset of its optional inputs, without the inputs in the subset. The first copy
+// has all inputs. If inputs at the end are absent, there are two copies: one with empty inputs at the end, and one with
+// a shorter list.
 inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   std::vector<std::size_t> optional;
   for (std::size_t i = 0; i < whole.inputs.size(); ++i)
@@ -156,7 +157,8 @@ inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   return nodes;
 }
 
-// Returns the node without each set of its outputs, except the empty set and the set of all outputs.
+// Returns a copy of the node for each subset of its outputs, without the outputs in the subset. Leaves out the empty
+// subset and the full one.
 inline std::vector<OneNode> without_outputs(const OneNode &whole) {
   std::vector<OneNode> nodes;
   const std::size_t count = whole.outputs.size();

@@ -1,5 +1,5 @@
-// An untrained model as an exporter for inference writes it: pre-norm residual layers. The exporter has merged all
-// vectors of ones into one initializer, and all vectors of zeros into another.
+// An untrained model of pre-norm residual layers, as an exporter for inference writes it: all vectors of ones are
+// merged into one initializer, and all vectors of zeros into another.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ inline std::vector<float> merged_matrix(int layer) {
   return values;
 }
 
-// A model from x (rows, width) to y: layers that compute x + norm(x) w + b, and a last norm. With `apart`, each norm
-// and bias has vectors of its own.
+// A model from x (rows, width) to y: layers that compute x + norm(x) w + b, and a last norm. If `apart`, nothing is
+// merged: each norm and each bias has its own vectors.
 inline Wire merged(bool apart = false) {
   Wire wire;
   wire.nodes.clear();

@@ -99,13 +99,14 @@ struct Machine {
         arena(static_cast<std::byte *>(device->allocate_arena(bytes))) {}
 
   std::unique_ptr<backend::Device> device;
-  std::uint64_t arena_bytes;  // of address space; only used parts become memory
+  std::uint64_t arena_bytes;  // bytes of address space; only used parts become memory
   bool reachable;             // this process can access the arena, so a sanitizer can watch it
   std::byte *arena;
 };
 
-// A node's kernel, with its operands in a device's arena. Guard bytes follow every operand. An arena holds the operands
-// of one NodeBench at a time.
+// Runs a node's kernel on operands that lie in a device's arena, and reads the results. Guard bytes after every operand
+// show whether a kernel writes too far. Operands start at the same place in each bench, so an arena serves one
+// NodeBench at a time.
 class NodeBench {
  public:
   NodeBench(const OneNode &one, Machine &machine, std::size_t shift = 0, int variant = 0)
@@ -191,7 +192,7 @@ class NodeBench {
       ASSERT_EQ(guard[i], std::byte{0xFF}) << "byte " << i << " behind an operand was written";
   }
 
-  // Makes a sanitizer report accesses between the operands, or allows them again.
+  // Makes the address sanitizer report accesses between the operands, or allows them again.
   void watch([[maybe_unused]] bool on) const {
 #if defined(__SANITIZE_ADDRESS__)
     if (!reachable_) return;

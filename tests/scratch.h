@@ -1,4 +1,4 @@
-// A temporary directory that is removed with the test.
+// A temporary directory that is removed when the object is destroyed.
 #pragma once
 
 #include <unistd.h>

@@ -9,7 +9,7 @@ import (
 	"protrain/internal/lib"
 )
 
-// The constants of this package are the numbers of protrain.h, and none is missing.
+// This package must have all constants of protrain.h, with the same numbers.
 func TestConstants(t *testing.T) {
 	codes := map[protrain.Code]lib.Protrain_code{
 		protrain.ErrArg:         lib.PROTRAIN_ERROR_ARG,

@@ -11,10 +11,10 @@ import (
 type Error struct {
 	Code    Code
 	Text    string // one sentence: what was found, what was expected, what to do
-	Subject string // the node, tensor, file, argument or option that it is about; "" where there is none
+	Subject string // the node, tensor, file, argument or option that the error is about; "" if there is none
 	Usable  bool   // whether the object of the failed call can still be used; if not, only Close makes sense
 
-	cause error // why the context ended, if that stopped the call
+	cause error // the context's error, if the context stopped the call
 }
 
 // Error returns the sentence.
@@ -85,7 +85,7 @@ func errorOf(failure *lib.Failure) error {
 	return &Error{Code: Code(failure.Code), Text: failure.Text, Subject: failure.Subject, Usable: failure.Usable}
 }
 
-// C reads a text only up to its first NUL.
+// checkTexts refuses texts that contain a NUL, because C would read them only up to there.
 func checkTexts(texts ...string) error {
 	for _, text := range texts {
 		if strings.IndexByte(text, 0) >= 0 {

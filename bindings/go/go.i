@@ -1,20 +1,21 @@
-// How values cross between C and Go. What is generated from this is bindings/go/internal/lib.
+// Conversions between C and Go. SWIG generates bindings/go/internal/lib from this and protrain.i.
 %insert(cgo_comment_typedefs) %{
 #cgo pkg-config: protrain
 %}
 
-// Objects are what their pointers are: unlike SWIG's interfaces, a number costs no allocation.
+// Objects are passed as their pointers, in a uintptr. SWIG's own interface types would cost an allocation each.
 %typemap(gotype) protrain_options *, const protrain_options *, protrain_session * "uintptr"
 %typemap(goin) protrain_options *, const protrain_options *, protrain_session * "$result = $input"
 %typemap(gotype) protrain_options **, protrain_session ** "*uintptr"
 
-// An error crosses as one block of C memory and is destroyed here; nil on success, for which nothing is allocated.
+// An error is copied into one block of C memory, and destroyed here. Go reads the block and frees it. Success is nil,
+// and allocates nothing.
 %typemap(gotype) protrain_error * "*Failure"
 %typemap(imtype) protrain_error * "[]byte"
 %typemap(out, fragment="protrain_failure") protrain_error * "$result = protrain_failure($1);"
 %typemap(goout) protrain_error * "$result = takeFailure($1)"
 %fragment("protrain_failure", "header") %{
-// The code, whether the object is usable, the subject, NUL, the text.
+// The bytes of the block: the code, whether the object is usable, the subject, NUL, the text.
 static _goslice_ protrain_failure(protrain_error *error) {
   _goslice_ bytes = {nullptr, 0, 0};
   if (error == nullptr) return bytes;
@@ -32,7 +33,7 @@ static _goslice_ protrain_failure(protrain_error *error) {
 }
 %}
 
-// Slices in place.
+// A Go slice is passed as pointer and length, without a copy.
 %define SLICE(POINTER, LENGTH, GO)
 %typemap(gotype) (POINTER, LENGTH) "[]" #GO
 %typemap(in) (POINTER, LENGTH) %{ $1 = ($1_ltype)$input.array; $2 = ($2_ltype)$input.len; %}
@@ -45,13 +46,13 @@ SLICE(const float *values, size_t values_len, float32)
 SLICE(const void *data, size_t data_len, byte)
 SLICE(const void *bytes, size_t bytes_len, byte)
 
-// Numbers. Go's int is C's size_t in width; its int32 is what SWIG calls int.
+// Numbers. Go's int has the width of C's size_t. SWIG would make a Go int of int32_t.
 %typemap(gotype) size_t "int"
 %typemap(gotype) size_t * "*int"
 %typemap(gotype) int32_t "int32"
 %typemap(gotype) int32_t * "*int32"
 
-// Text that is lent: the Go string lies in C's memory until it is cloned, which must be before the object's next call.
+// Text that C lends: the Go string points into C's memory. The caller must clone it before the object's next call.
 %typemap(gotype) const char ** "*string"
 %typemap(in) const char ** (char *lent = nullptr) "$1 = &lent;"
 %typemap(argout) const char ** %{

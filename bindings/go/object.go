@@ -9,15 +9,15 @@ import (
 	"protrain/internal/lib"
 )
 
-// object is the C side of Options or a Session, and has the finalizer. Outside of a call it refers to nothing of the
-// caller's. Otherwise a log function that refers to its own session would keep both alive for ever.
+// object owns the C object of Options or a Session, and has the finalizer. Outside of a call it refers to nothing of
+// the caller's. Otherwise a log function that refers to its own session would keep both alive for ever.
 type object struct {
-	calls    sync.RWMutex // held by the calls that are inside
+	calls    sync.RWMutex // held during each call
 	handle   uintptr      // C's pointer; 0 once closed
-	life     sync.Mutex   // held to change handle, and to use it without being inside
+	life     sync.Mutex   // held to change handle, and to use it without holding calls
 	destroy  func(handle uintptr)
 	listener *listener
-	director lib.Log // C's view of listener; nil until there is a log
+	director lib.Log // passes C's log lines to listener; nil until there is a log
 }
 
 func newObject(handle uintptr, destroy func(uintptr)) *object {
@@ -64,7 +64,7 @@ func (o *object) call(log func(json.RawMessage), function func(handle uintptr) *
 	return errorOf(failure)
 }
 
-// share runs a function of C that only reads the object. Several may run at once, and none has a listener.
+// share runs a C function that only reads the object. Several may run at once. No log receives their events.
 func (o *object) share(function func(handle uintptr) *lib.Failure) error {
 	if !o.calls.TryRLock() {
 		return errBusy
@@ -76,7 +76,7 @@ func (o *object) share(function func(handle uintptr) *lib.Failure) error {
 	return errorOf(function(o.handle))
 }
 
-// text runs a call whose answer C lends, and copies the answer before the next call can run.
+// text runs a call that returns text of C, and copies the text before the next call can overwrite it.
 func (o *object) text(log func(json.RawMessage), function func(handle uintptr, text *string) *lib.Failure) (string,
 	error) {
 	var text string
@@ -88,7 +88,7 @@ func (o *object) text(log func(json.RawMessage), function func(handle uintptr, t
 	return text, err
 }
 
-// connect gives C the object's listener for log, or none for nil.
+// connect makes C send events to the object's listener if log is not nil, and to nobody if it is.
 func (o *object) connect(log func(json.RawMessage), set func(handle uintptr, log lib.Log) *lib.Failure) error {
 	return o.call(log, func(handle uintptr) *lib.Failure {
 		if log == nil {
@@ -101,14 +101,14 @@ func (o *object) connect(log func(json.RawMessage), set func(handle uintptr, log
 	})
 }
 
-// listener receives C's calls. Everything it refers to lives until the object is closed. So it knows the caller's
-// function only during a call, and the object never.
+// listener receives the events from C. Everything it refers to lives until the object is closed. So it refers to the
+// caller's function only during a call, and never to the object.
 type listener struct {
 	log    func(json.RawMessage)
-	thrown any // the value of log's panic; no panic may pass through C
+	thrown any // the value of log's panic, which call raises again, because no panic may pass through C
 }
 
-// C calls Event on the thread of the call that is inside the object.
+// Event receives one line. C calls it on the thread of the call that logs.
 func (l *listener) Event(line string) {
 	if l.log == nil || l.thrown != nil {
 		return

@@ -7,8 +7,8 @@ import (
 	"protrain/internal/lib"
 )
 
-// Options say what a session will be made from: pairs of text, each checked when it is set. They may serve any number
-// of sessions.
+// Options hold the settings of a session: pairs of key and value, each checked when it is set. The same options may
+// serve any number of sessions.
 type Options struct {
 	c   *object
 	log func(json.RawMessage)
@@ -36,8 +36,8 @@ func NewOptions(pairs ...string) (*Options, error) {
 // Close frees the options. Sessions made from them live on. Closing again does nothing.
 func (o *Options) Close() error { return o.c.close() }
 
-// Set sets one option; protrain.h and Help list the keys. A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains
-// one item with each call, any other option is replaced.
+// Set sets one option; protrain.h and Help list the keys. For a list (dim, shapes, trainable, frozen, tie,
+// keep_gradients), each call adds one item. For any other option, a call replaces the value.
 func (o *Options) Set(key, value string) error {
 	if err := checkTexts(key, value); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (o *Options) Set(key, value string) error {
 	return o.c.call(nil, func(options uintptr) *lib.Failure { return lib.Options_set(options, key, value) })
 }
 
-// Get returns the value of an option: what was set, or the default. Items of a list are separated by newlines.
+// Get returns the value of an option: the one that was set, or the default. Items of a list are separated by newlines.
 func (o *Options) Get(key string) (string, error) { return o.ask(key, lib.Options_get) }
 
 // Help lists all options, as a JSON array of {"key", "type", "default", "range", "sentence", "available"}.
@@ -54,27 +54,28 @@ func (o *Options) Help() (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
-// Check says whether a model can be trained, without training it: everything that is missing, and what it found.
+// Check checks whether a model can be trained, without training it. The answer lists everything that is missing, and
+// what was found in the model.
 func (o *Options) Check(model string) (json.RawMessage, error) {
 	text, err := o.ask(model, lib.Model_check)
 	return json.RawMessage(text), err
 }
 
-// Plan says how a model would train, without training it: the plan that would be chosen, what a step would take and
-// hold, and why.
+// Plan predicts how a model would train, without training it: the plan that would be chosen, the time and memory of a
+// step, and the reasons.
 func (o *Options) Plan(model string) (json.RawMessage, error) {
 	text, err := o.ask(model, lib.Model_plan)
 	return json.RawMessage(text), err
 }
 
-// Profile measures this machine on the kernels that a model needs, and describes it.
+// Profile measures this machine on the kernels that a model needs. The answer describes the machine.
 func (o *Options) Profile(model string) (json.RawMessage, error) {
 	text, err := o.ask(model, lib.Model_profile)
 	return json.RawMessage(text), err
 }
 
-// SetLog sets the function that receives progress of long calls with these options, one JSON object an event; nil for
-// none. The goroutine inside the call calls log, which must not use the options. If log panics, so does the call.
+// SetLog sets the function that receives the progress of long calls with these options, one JSON object per event; nil
+// for none. log runs on the goroutine of the call, and must not use the options. If log panics, so does the call.
 func (o *Options) SetLog(log func(event json.RawMessage)) error {
 	err := o.c.connect(log, lib.Options_log)
 	if err == nil {
@@ -94,8 +95,8 @@ func (o *Options) NewSession(model string) (*Session, error) {
 	})
 }
 
-// NewSessionFromBytes is NewSession for a model in memory: the bytes of an ONNX file. External data lie in directory,
-// and nothing outside of it is opened; "" for a model without external data.
+// NewSessionFromBytes is NewSession for a model in memory: the bytes of an ONNX file. External data is read from
+// directory, and nothing outside of it is opened. directory is "" for a model without external data.
 func (o *Options) NewSessionFromBytes(model []byte, directory string) (*Session, error) {
 	if err := checkTexts(directory); err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func (o *Options) NewSessionFromBytes(model []byte, directory string) (*Session,
 func (o *Options) newSession(make func(options uintptr, session *uintptr) *lib.Failure) (session *Session, err error) {
 	var handle uintptr
 	defer func() {
-		if session == nil { // a log that panicked leaves nothing behind
+		if session == nil { // the log panicked
 			lib.Session_destroy(handle)
 		}
 	}()

@@ -1,6 +1,6 @@
 // Package protrain trains models from ONNX files under a memory budget. It is a thin layer over the C library
-// libprotrain. Its header, protrain.h, is the manual: it says under the same names what a function does, which errors
-// it has, and what they leave behind.
+// libprotrain. The C header, protrain.h, is the manual. It documents each function under the same name: what it does,
+// its errors, and the state after an error.
 //
 //	options, err := protrain.NewOptions("dim", "batch=8", "dim", "sequence=64", "memory", "2GiB")
 //	...
@@ -17,7 +17,7 @@
 //	}
 //	err = session.Export("trained.onnx")
 //
-// One goroutine at a time uses [Options] or a [Session]; a second one gets [ErrBusy]. Any goroutine may call
+// Only one goroutine at a time may use [Options] or a [Session]; a second one gets [ErrBusy]. Any goroutine may call
 // [Session.Cancel]. Close both. A finalizer closes forgotten ones, at some time or never.
 //
 // Slices are read and written in place. No slice is kept after a call.

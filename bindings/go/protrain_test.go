@@ -81,7 +81,7 @@ func train(t testing.TB, s *protrain.Session, first, last int) []uint32 {
 	return losses
 }
 
-// The budget is a little over the smallest one, and less than the model needs to stay in memory.
+// budget returns options for a budget a little above the smallest that works, and below the resident plan's memory.
 func budget(t *testing.T) []string {
 	t.Helper()
 	var refused struct {
@@ -149,7 +149,7 @@ func TestTrainsInLittleMemory(t *testing.T) {
 	}
 }
 
-// Two ranks in one process, of which the second gets the context that ends.
+// Two ranks train in one process. Only the second one's context ends, and both must stop.
 func TestRanksStopTogether(t *testing.T) {
 	meet := t.TempDir()
 	ctx, stop := context.WithCancel(background)
@@ -314,7 +314,7 @@ func TestSessionFromBytes(t *testing.T) {
 	must(t, err)
 	defer s.Close()
 	for i := range file {
-		file[i] = 0 // the model was copied
+		file[i] = 0 // the session has its own copy
 	}
 	train(t, s, 1, 1)
 	other := session(t)
@@ -493,7 +493,7 @@ func TestCancel(t *testing.T) {
 	}
 	train(t, s, 1, 1)
 
-	// From another goroutine, amid steps.
+	// Another goroutine cancels while steps run.
 	stop := time.AfterFunc(20*time.Millisecond, s.Cancel)
 	defer stop.Stop()
 	var err error
@@ -520,7 +520,7 @@ func TestCancel(t *testing.T) {
 	train(t, s, 1, 1)
 }
 
-// A context may be done at any time around a call: none of its cancels may meet a later call.
+// A context may end at any time before, during or after a call. Its cancel must never stop a later call.
 func TestContextsEndEverywhere(t *testing.T) {
 	s := session(t)
 	setTokens(t, s, 1)
@@ -534,7 +534,7 @@ func TestContextsEndEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		_, err := s.GradNorm() // inside the session, but nothing that a cancel stops
+		_, err := s.GradNorm() // a cancel stops only steps and evaluations
 		if !errors.Is(err, protrain.ErrState) {
 			t.Fatal(err)
 		}
@@ -658,7 +658,7 @@ func TestAThousandSessions(t *testing.T) {
 		if err := s.SetLog(func(json.RawMessage) { s.Inputs() }); err != nil {
 			return err
 		}
-		if err := step(s); err != nil || !closed { // then it is the finalizer's, though its listener refers to it
+		if err := step(s); err != nil || !closed { // the finalizer closes it, although its listener refers to it
 			return err
 		}
 		return s.Close()
@@ -680,7 +680,7 @@ func TestAThousandSessions(t *testing.T) {
 			}(first)
 		}
 		wait.Wait()
-		for i := 0; i < 3; i++ { // finalizers run after a collection, in their own goroutine
+		for i := 0; i < 3; i++ { // finalizers run in their own goroutine, after a collection
 			runtime.GC()
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -689,7 +689,7 @@ func TestAThousandSessions(t *testing.T) {
 	bytes, threads := resident(t)
 	churn(800)
 	bytesAfter, threadsAfter := resident(t)
-	// A session of this model is half a megabyte and a thread, and one in four is the finalizer's.
+	// A session of this model takes half a megabyte and a thread. The finalizer closes one session in four.
 	if bytesAfter > bytes+16<<20 {
 		t.Errorf("800 sessions left %d bytes", bytesAfter-bytes)
 	}
@@ -698,7 +698,7 @@ func TestAThousandSessions(t *testing.T) {
 	}
 }
 
-// Runs where tests/bindings/every_code.c is preloaded.
+// Needs tests/bindings/every_code.c preloaded, which makes errors of every code.
 func TestEveryCode(t *testing.T) {
 	if os.Getenv("LD_PRELOAD") == "" {
 		t.Skip("tests/bindings/every_code.c is not preloaded")

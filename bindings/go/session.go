@@ -14,14 +14,14 @@ type Session struct {
 	log func(json.RawMessage)
 }
 
-// Close frees the session, its threads and all its memory. While a call is inside, it returns ErrBusy and does nothing.
-// Closing again does nothing.
+// Close frees the session, its threads and all its memory. While another call runs, Close returns ErrBusy and does
+// nothing. Closing again does nothing.
 func (s *Session) Close() error { return s.c.close() }
 
-// SetLog sets the function that receives the session's log, one JSON object an event; nil for none. It gets
+// SetLog sets the function that receives the session's log, one JSON object per event; nil for none. It gets
 // {"event":"created",...} at once, {"event":"step",...} after each step, and {"event":"saved",...} after each
-// checkpoint. The goroutine inside a call calls log, which may use only Cancel of the session. If log panics, so does
-// the call, after its work is done.
+// checkpoint. log runs on the goroutine of the call that logs. It may call nothing of the session but Cancel. If log
+// panics, so does the call, after its work is done.
 func (s *Session) SetLog(log func(event json.RawMessage)) error {
 	err := s.c.connect(log, lib.Session_log)
 	if err == nil {
@@ -37,15 +37,15 @@ func (s *Session) Step(ctx context.Context) (float32, error) { return s.loss(ctx
 // Eval computes the loss on the present inputs and changes nothing. A context stops it in the same way as Step.
 func (s *Session) Eval(ctx context.Context) (float32, error) { return s.loss(ctx, lib.Eval) }
 
-// Cancel asks the call that is inside the session, or else the next step or evaluation, to stop: it returns
-// ErrCancelled, once, and the session stays usable. A step in which no parameter has been updated stops and changes
-// nothing, any other runs to its end. Any goroutine may call Cancel, at any time.
+// Cancel asks the call that is inside the session, or else the next step or evaluation, to stop. That call returns
+// ErrCancelled, once, and the session stays usable. A step that has updated no parameter yet stops and changes nothing.
+// Any other step runs to its end. Any goroutine may call Cancel, at any time.
 func (s *Session) Cancel() { s.c.cancel() }
 
 func (o *object) cancel() {
 	o.life.Lock()
 	defer o.life.Unlock()
-	lib.Session_cancel(o.handle) // which does nothing with 0
+	lib.Session_cancel(o.handle) // does nothing for handle 0
 }
 
 func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *lib.Failure) (float32, error) {
@@ -57,7 +57,7 @@ func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *li
 	var loss float32
 	err := s.c.call(s.log, func(session uintptr) *lib.Failure {
 		if over {
-			lib.Session_cancel(session) // the other ranks wait for this call, and learn of the cancel from it
+			lib.Session_cancel(session) // the call is made all the same, because the other ranks wait for it
 		}
 		if over || ctx.Done() == nil {
 			return function(session, &loss)
@@ -65,8 +65,8 @@ func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *li
 		stop := s.c.cancelWhenDone(ctx)
 		failure := function(session, &loss)
 		if stop() && !several && (failure == nil || Code(failure.Code) != ErrCancelled) {
-			// The cancel came after the call and would stop the next one. An evaluation consumes it. Several ranks agree
-			// on the cancel in their next call.
+			// The cancel came after the call and would stop the next one, so an evaluation consumes it. With several
+			// ranks it stays, because all ranks must stop in the same call: their next one.
 			var unused float32
 			lib.Eval(session, &unused)
 		}
@@ -87,7 +87,8 @@ func cancelled(ctx context.Context, text string) error {
 	return &Error{Code: ErrCancelled, Text: text, Usable: true, cause: ctx.Err()}
 }
 
-// cancelWhenDone cancels the session when ctx is done, until stop is called. stop says whether it cancelled.
+// cancelWhenDone cancels the session when ctx is done, until stop is called. stop returns whether the session was
+// cancelled.
 func (o *object) cancelWhenDone(ctx context.Context) (stop func() bool) {
 	over, done := make(chan struct{}), make(chan bool)
 	go func() {
@@ -122,8 +123,8 @@ func (s *Session) SetLearningRate(rate float64) error {
 	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_set_learning_rate(session, rate) })
 }
 
-// Save writes a checkpoint, a folder of its own in directory: weights, optimizer state, step, seed. The option resume
-// continues from there, bit for bit.
+// Save writes a checkpoint into a new folder in directory: weights, optimizer state, step, seed. A session with the
+// option resume continues from it, bit for bit.
 func (s *Session) Save(directory string) error { return s.tell(directory, lib.Session_save) }
 
 // Export writes the model with its present weights, as an ONNX file.
@@ -136,21 +137,21 @@ func (s *Session) tell(text string, function func(uintptr, string) *lib.Failure)
 	return s.c.call(s.log, func(session uintptr) *lib.Failure { return function(session, text) })
 }
 
-// Plan says where each chunk of parameters rests and what each block does with its activations. A file of it is what
-// the option plan takes.
+// Plan returns the plan: where each chunk of parameters is stored, and what each block does with its activations. The
+// option plan takes a file with this text.
 func (s *Session) Plan() (json.RawMessage, error) {
 	text, err := s.c.text(s.log, lib.Session_plan)
 	return json.RawMessage(text), err
 }
 
-// Report says what a step did with its time and its memory.
+// Report returns a report on the time and memory of a step.
 func (s *Session) Report() (json.RawMessage, error) {
 	text, err := s.c.text(s.log, lib.Session_report)
 	return json.RawMessage(text), err
 }
 
-// Program returns every instruction of a step, one a line.
+// Program returns every instruction of a step, one per line.
 func (s *Session) Program() (string, error) { return s.c.text(s.log, lib.Session_program) }
 
-// Graph returns every node of forward and backward, one a line, after all fusion.
+// Graph returns every node of forward and backward, one per line, after all fusion.
 func (s *Session) Graph() (string, error) { return s.c.text(s.log, lib.Session_graph) }

@@ -118,7 +118,7 @@ func (s *Session) input(index int) (input Input, err error) {
 
 // Parameter is a tensor of weights.
 type Parameter struct {
-	Name     string // that of its initializer in the file
+	Name     string // the name of its initializer in the file
 	Dims     []int64
 	Elements int // the product of Dims
 }
@@ -146,7 +146,7 @@ func (s *Session) parameter(index int) (parameter Parameter, err error) {
 	return parameter, err
 }
 
-// ReadParameter reads a parameter into values, in row-major order; their length is the number of its elements.
+// ReadParameter reads a parameter into values, in row-major order. The length of values must be its number of elements.
 func (s *Session) ReadParameter(name string, values []float32) error {
 	return s.values(name, values, lib.Session_parameter_read)
 }
@@ -156,8 +156,8 @@ func (s *Session) WriteParameter(name string, values []float32) error {
 	return s.values(name, values, lib.Session_parameter_write)
 }
 
-// FlatParametersElements is the number of elements of all parameters together: the length of the one flat buffer that holds
-// them one after the other, in the order of Parameters.
+// FlatParametersElements returns the number of elements of all parameters together. This is the length of the flat
+// buffer that holds them one after the other, in the order of Parameters.
 func (s *Session) FlatParametersElements() (int, error) {
 	return get(s, lib.Session_flat_parameters_elements)
 }
@@ -199,7 +199,7 @@ func get[T any](s *Session, function func(session uintptr, value *T) *lib.Failur
 	return value, err
 }
 
-// at binds a function of a session and an index to one index.
+// at turns a function of a session and an index into a function of a session alone.
 func at[T any](index int, function func(uintptr, int, *T) *lib.Failure) func(uintptr, *T) *lib.Failure {
 	return func(session uintptr, value *T) *lib.Failure { return function(session, index, value) }
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes what SWIG makes of ../protrain.i: jni/protrain_jni.cpp and three classes of the package ai.protrain.internal.
-# Needed after a change of protrain.h, protrain.i or java.i only; what it writes is part of the repository.
-# usage: generate.sh [DIRECTORY]    DIRECTORY: where to, else this folder
+# Writes what SWIG makes of ../protrain.i: jni/protrain_jni.cpp and classes of the package ai.protrain.internal. Run it
+# after a change of protrain.h, protrain.i or java.i, and commit what it writes.
+# usage: generate.sh [DIRECTORY]    writes to DIRECTORY instead of this folder
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here}

@@ -1,5 +1,5 @@
-// How values cross between C and Java. What is generated from this is bindings/java/jni and the package
-// ai.protrain.internal, less what Loader.java and this file write themselves.
+// Conversions between C and Java. SWIG generates bindings/java/jni and the package ai.protrain.internal, except
+// Loader.java, from this and protrain.i.
 %include <enumsimple.swg>
 %javaconst(1);
 %pragma(java) jniclassclassmodifiers="public class"
@@ -15,27 +15,27 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 %}
 %pragma(java) modulecode=%{
-  /** Text as C takes it. */
+  /** Converts a text to C's form: UTF-8 that ends in NUL. */
   static byte[] utf8(String text) {
     if (text.indexOf('\0') >= 0) throw new IllegalArgumentException("text with a NUL in it");
     byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
     return Arrays.copyOf(bytes, bytes.length + 1);
   }
 
-  /** Text as C gave it, without its NUL. */
+  /** Converts UTF-8 from C, without its NUL. */
   public static String text(byte[] utf8) {
     return new String(utf8, StandardCharsets.UTF_8);
   }
 %}
 
-// Pointers are numbers here: objects for ai.protrain to own, memory for it to keep alive.
+// Pointers are passed as numbers. The package ai.protrain destroys objects, and keeps memory alive during calls.
 %typemap(jstype) protrain_options *, const protrain_options *, protrain_session *, const void *, float *, const float *
   "long"
 %typemap(javain) protrain_options *, const protrain_options *, protrain_session *, const void *, float *, const float *
   "$javainput"
 
-// An error is thrown by the call that failed, and destroyed there. The constructor takes UTF-8, for JNI's own strings
-// are of a dialect that knows neither NUL nor characters beyond 16 bits.
+// The wrapper of a failed call throws its error and destroys it. The exception's constructor takes UTF-8, because JNI's
+// NewStringUTF takes a modified UTF-8 that encodes NUL and characters beyond 16 bits differently.
 %fragment("protrain_throw", "header", fragment="protrain_bytes") %{
 static void protrain_throw(JNIEnv *jenv, protrain_error *error) {
   const jclass type = jenv->FindClass("ai/protrain/ProtrainException");
@@ -45,7 +45,7 @@ static void protrain_throw(JNIEnv *jenv, protrain_error *error) {
   const jobject thrown = subject ? jenv->NewObject(type, make, static_cast<jint>(protrain_error_code(error)), text,
                                                    subject, static_cast<jboolean>(protrain_error_usable(error)))
                                  : nullptr;
-  if (thrown) jenv->Throw(static_cast<jthrowable>(thrown));  // else whatever went wrong is thrown
+  if (thrown) jenv->Throw(static_cast<jthrowable>(thrown));  // else a JNI call has thrown an exception of its own
   protrain_error_destroy(error);
 }
 %}
@@ -63,7 +63,7 @@ static jbyteArray protrain_bytes(JNIEnv *jenv, const char *text) {
 %typemap(javaout) protrain_error * "{ $jnicall; }"
 %typemap(out, fragment="protrain_throw", null="") protrain_error * "if ($1) protrain_throw(jenv, $1);"
 
-// What comes out goes into the first element of an array, unless the call failed.
+// A result goes into the first element of an array, unless the call failed.
 %define OUT(TYPE, JAVA, ARRAY)
 %typemap(jni) TYPE "j" #JAVA "Array"
 %typemap(jtype) TYPE #JAVA "[]"
@@ -83,7 +83,7 @@ OUT(int32_t *, int, Int)
 OUT(float *loss, float, Float)
 OUT(double *norm, double, Double)
 
-// Shapes.
+// A shape is passed as a long[].
 %define SHAPE(POINTER, MODE)
 %typemap(jni) (POINTER, size_t dims_len) "jlongArray"
 %typemap(jtype) (POINTER, size_t dims_len) "long[]"
@@ -102,7 +102,7 @@ OUT(double *norm, double, Double)
 SHAPE(int64_t *dims, 0)
 SHAPE(const int64_t *dims, JNI_ABORT)
 
-// Text: UTF-8 in arrays of bytes.
+// A text is passed as UTF-8 in a byte[].
 %typemap(jni) const char * "jbyteArray"
 %typemap(jtype) const char * "byte[]"
 %typemap(jstype) const char * "String"
@@ -131,12 +131,12 @@ SHAPE(const int64_t *dims, JNI_ABORT)
   if (bytes) jenv->SetObjectArrayElement($input, 0, bytes);
 }
 
-// A Log lives until delete_Log, not until it is collected: C has its address. It is reached through a weak reference,
-// so that a listener that knows its session does not keep it.
+// C holds the address of a Log's native half, so that half lives until delete_Log and not until Java collects the Log.
+// It refers to the Java object weakly. So a listener that refers to its own session does not keep the session alive.
 %typemap(javafinalize) Log ""
 SWIG_JAVABODY_PROXY(protected, public, Log)
 
-// Where a direct buffer begins, and memory beside Java's heap, which arrays are copied to and from.
+// The address of a direct buffer, and memory outside of Java's heap, which arrays are copied to and from.
 %typemap(in, numinputs=0) JNIEnv *jenv "$1 = jenv;"
 %typemap(jtype) jobject buffer "Buffer"
 %typemap(jstype) jobject buffer "Buffer"

@@ -3,8 +3,8 @@
 
     generate.py XML HEADER >bindings.rs
 
-Reads opaque structs, enums with literal values, pointers to functions, and functions over fixed-width types. A C
-interface for other languages needs no more. Anything else is an error, so nothing is left out silently."""
+Knows opaque structs, enums with literal values, pointers to functions, and functions over fixed-width types. A C
+interface for other languages needs no more. Any other declaration is an error, so none is left out silently."""
 import re
 import sys
 import textwrap
@@ -42,7 +42,7 @@ def split_function(declarator):
 
 
 def comments(header):
-    """name -> the lines of the comment directly before its declaration, or after its enumerator"""
+    """A dict: name -> the lines of the comment directly before its declaration, or after its enumerator."""
     text = open(header).read()
     found = {}
     for comment, declaration in re.findall(r"/\*((?:(?!\*/).)*)\*/\n((?:typedef|PROTRAIN_)[^;{]*)", text, re.S):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the declarations of protrain-sys anew, from bindings/protrain.i. Needs swig and python3; the crates need
-# neither.
+# Regenerates the declarations of protrain-sys from bindings/protrain.i. Needs swig and python3; building the crates
+# needs neither.
 # usage: generate.sh [OUTPUT]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -7,7 +7,7 @@ import sys
 
 
 def plain(text):
-    """A type or a list without what may differ: blanks, paths of std, a comma at the end."""
+    """A type or a list without the details that may differ: blanks, paths of std, a comma at the end."""
     text = re.sub(r"\s+|::std::(?:os::raw|option)::", "", text)
     return re.sub(r",(?=[)}>]|$)", "", text)
 

@@ -33,7 +33,7 @@ draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const 
   if (channels.hosts->ranks() == 1) return draft::compile(settings, source, machine);
   draft::RankedMachine ranked(machine, {.hosts = *channels.hosts,
                                         .steps = *channels.steps,
-                                        .device = settings.ranks.reaches_devices ? &device : nullptr});
+                                        .device = channels.steps != channels.hosts ? &device : nullptr});
   return draft::compile(settings, source, ranked);
 }
 

@@ -30,7 +30,8 @@ std::atomic<bool> counting{false};
 std::atomic<int> ours{0}, libraries{0}, libraries_large{0};
 std::atomic<std::size_t> largest{0};
 
-// libprotrain is linked into the program, so a caller outside the program belongs to another library.
+// Counts an allocation, as one of libprotrain or of another library. libprotrain is linked into this program, so a
+// caller outside of the program belongs to another library.
 void count(std::size_t bytes, const void *caller) {
   if (!counting.load(std::memory_order_relaxed)) return;
   static const void *self = [] {

@@ -1,4 +1,5 @@
-/* Wrong values: the code and subject of each error that needs no broken model file. */
+/* Passes wrong values to the functions, and checks code and subject of each error. Other tests have broken model files.
+ */
 #include <math.h>
 
 #include "check.h"

@@ -1,4 +1,4 @@
-/* A session from create to destroy: the loss falls, and every query has an answer. */
+/* A session's life from create to destroy: the loss falls, and every query returns an answer. */
 #include <math.h>
 
 #include "check.h"
@@ -73,8 +73,8 @@ static void export_trains_on(protrain_session *session) {
   CHECK(remove(path) == 0);
 }
 
-/* A session from bytes gives the same loss, bit for bit, as one from the file, even after the caller overwrites the
- * bytes. Bytes that are no model are refused. */
+/* A session made from bytes gives the same loss, bit for bit, as one made from the file, even after the caller has
+ * overwritten the bytes. Bytes that are no model are refused. */
 static void a_model_in_memory_trains(protrain_session *from_file) {
   protrain_options *options = gpt2_options();
   protrain_session *session = NULL;

@@ -1,7 +1,7 @@
 /* Plans, profiles, and the log lines of the measurements for them. */
 #include "check.h"
 
-/* A log callback: counts its calls. Each must be the next event of one measurement. */
+/* A log callback that counts its calls. Each line must report the next measured kernel. */
 static void count_event(const char *json_line, void *user) {
   size_t *count = user;
   char start[64];

@@ -1,4 +1,4 @@
-/* Only one thread at a time may call a session, and a child process may not. Any thread may cancel. */
+/* Only one thread at a time may call a session; a child process may not call it at all. Any thread may cancel. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// float16: all patterns are widened, and checked against the definition. Floats of every kind are narrowed, and checked
-// against the compiler's own type.
+// Widens every float16 pattern and checks the result against the definition. Narrows floats of every kind and checks
+// the results against the compiler's own type.
 #include "arith/f16.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(Float16, IsTheNearestOfAnyFloat) {
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) expect_nearest(bits);
 }
 
-// Checks the values just above and just below each number, and around the midpoint between the number and the next.
+// Checks values just above and just below each number, and around the midpoint between the number and its successor.
 TEST(Float16, IsTheNearestAroundEveryNumberAndEveryTie) {
   for (std::uint32_t pattern = 0; pattern < 0x7C00; ++pattern) {
     const float here = arith::widened(arith::f16{static_cast<std::uint16_t>(pattern)});

@@ -1,4 +1,4 @@
-// The tree of squared norms.
+// The tree in which the squared norms of a tensor's parts are added.
 #include "arith/norm_tree.h"
 
 #include <gtest/gtest.h>

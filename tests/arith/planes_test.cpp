@@ -1,4 +1,5 @@
-// Master weights split into two planes.
+// The split of a float32 master weight into two planes: the upper one is a 16-bit number, and both together restore the
+// master.
 #include "arith/planes.h"
 
 #include <gtest/gtest.h>

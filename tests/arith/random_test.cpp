@@ -1,4 +1,4 @@
-// Philox against the known answers of its authors (Random123, kat_vectors), and the rules that build on it.
+// Compares Philox with the known answers of its authors (Random123, kat_vectors), and tests the functions that use it.
 #include "arith/random.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,8 @@ TEST(GradientScaleKernel, LeavesSmallNormsAlone) {
   EXPECT_EQ(run_on_cpu({"GradientScale", {{"max_norm", 5.0}}, {norm}}, 1)[0].doubles()[0], 1);
 }
 
-// Adds up as many micro-batches as there are weights, each times its weight, in place. Returns the sums.
+// Runs Accumulate in place, once for each weight: each micro-batch is multiplied by its weight and added to the sum.
+// Returns the sum.
 std::vector<float> accumulated(int threads, const std::vector<double> &weights) {
   const auto device = backend::open("cpu", threads);
   constexpr std::int64_t kElements = 1001;

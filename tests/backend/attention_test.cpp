@@ -1,4 +1,4 @@
-// FusedAttention and its gradient against their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
+// Compares FusedAttention and its gradient with their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
 #include "backend/kernel_check.h"
 #include "kernel_nodes.h"
 

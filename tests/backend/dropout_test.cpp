@@ -126,7 +126,7 @@ TEST(DropoutKernel, OtherSeedsStepsKeysAndSamplesGiveOtherMasks) {
 }
 
 TEST(DropoutKernel, MicroBatchesDrawWhatTheWholeBatchDraws) {
-  for (std::int64_t rows : {1, 5}) {  // rows of axis 0 for each sample
+  for (std::int64_t rows : {1, 5}) {  // the number of rows along axis 0 that one sample has
     Draw whole;
     whole.shape = {6 * rows, 1031};
     const std::vector<bool> all = mask_of(whole);

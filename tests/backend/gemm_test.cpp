@@ -1,5 +1,5 @@
-// Compares Product, Gemm and WidenedProduct with sums in double. Also checks that bits do not depend on the run or on
-// addresses, and which implementations oneDNN chooses.
+// Compares Product, Gemm and WidenedProduct with sums in double. Checks that repeated runs and other addresses give the
+// same bits. Checks which implementation oneDNN chooses.
 #include "backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -87,8 +87,8 @@ std::vector<double> expected(const GemmShape &s) {
   return c;
 }
 
-// Expects c to equal `right` but for the rounding of float32 sums. Results of a 16-bit type are rounded once more, so
-// they may be off by half the distance of neighbouring numbers.
+// Expects c to equal `right`, except for the rounding of float32 sums. Results of a 16-bit type are rounded once more,
+// so they may also be off by half the distance between neighbouring numbers.
 void expect_close(const std::vector<double> &c, const std::vector<double> &right, const GemmShape &shape) {
   double worst = 0;
   for (std::size_t i = 0; i < c.size(); ++i) {
@@ -118,8 +118,8 @@ constexpr Types kTypes[] = {{DType::f32, DType::f32},
                             {DType::f16, DType::f16},
                             {DType::f16, DType::f32}};
 
-// The shape with all types and with each operand transposed or not; each of these plain, accumulated, with a bias,
-// scaled by alpha, and with both bias and alpha.
+// Returns the shape in all variants: every pair of types, each operand transposed or not, and five kinds of result
+// (plain, added to c, with a bias, scaled by alpha, with both bias and alpha).
 std::vector<GemmShape> forms(const GemmShape &shape) {
   std::vector<GemmShape> all;
   for (const auto &[in, out] : kTypes)
@@ -221,7 +221,7 @@ TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
 TEST(WidenedProduct, IsTheProductInEveryForm) {
   omp_set_num_threads(1);
   std::vector<GemmShape> shapes = kShapes;
-  shapes.push_back({.m = 300, .n = 520, .k = 700});  // several panels along each axis, the last not full
+  shapes.push_back({.m = 300, .n = 520, .k = 700});  // several panels along each axis, the last one partly filled
   for (const GemmShape &shape : shapes)
     for (const GemmShape &form : forms(shape)) {
       if (form.in == DType::f32) continue;

@@ -1,11 +1,11 @@
-// Runs one node on the cpu with teams of any size.
+// Runs one node on the CPU, with a team of any number of threads.
 #pragma once
 
 #include "one_node.h"
 
 namespace protrain::test {
 
-// A device for each team size, kept for all tests.
+// Returns the CPU device with this number of threads. Devices are kept for later tests.
 inline Machine &cpu(int threads) {
   static std::map<int, Machine> machines;
   const auto found = machines.find(threads);

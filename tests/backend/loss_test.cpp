@@ -1,4 +1,4 @@
-// The losses and their gradients against their references. Largest error allowed: 1e-5.
+// Compares the losses and their gradients with their references. Largest error allowed: 1e-5.
 #include "backend/kernel_check.h"
 
 namespace protrain::test::loss_test {

@@ -1,4 +1,4 @@
-// MatMul's kernel against its reference.
+// Compares MatMul's kernel with its reference.
 #include "backend/kernel_check.h"
 
 namespace protrain::test::matmul_test {

@@ -1,4 +1,4 @@
-// SquaredNorm and GlobalNorm.
+// The kernels of SquaredNorm and GlobalNorm.
 #include "backend/kernel_check.h"
 
 namespace protrain::test::norm_test {

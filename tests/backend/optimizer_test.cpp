@@ -1,4 +1,4 @@
-// Compares updates with the same formulas in double, and tests the check for finite scalars.
+// Compares updates with PyTorch's formulas in double, and tests the check that scalars are finite.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void run(Device &device, Kernel &kernel, const Launch &launch) {
       &job);
 }
 
-// Runs updates 1 to `steps`, each with another gradient. Returns weights and moments.
+// Runs `steps` updates, each with its own gradient. Returns weights and moments.
 State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0,
               const float *scale = nullptr) {
   const auto device = open("cpu", threads);
@@ -133,7 +133,8 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
   EXPECT_EQ(trained(never, 3, 2, 0, &one).weights, trained(plain, 3, 2).weights);
 }
 
-// Expects that an update of weights in two planes gives the same bits as one of the float32 masters.
+// Expects the same bits from an update of weights that are stored in two planes (arith/planes.h) as from an update of
+// float32 weights.
 template <typename T, typename Gradient>
 void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);

@@ -1,4 +1,4 @@
-// The cpu device: its team, its arena, and kernels' launches and errors.
+// The CPU device: its team of threads, its arena, and how it launches kernels and reports their errors.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -74,7 +74,7 @@ TEST(CpuDevice, TenThousandLaunchesRunInOrderOnAllMembers) {
     int launched = 0;
     Calls kernel([&](Member &member, const Launch &) {
       int &own = next[static_cast<std::size_t>(member.index)];
-      own += own == launched;  // stops counting at the first launch out of order
+      own += own == launched;  // no longer counts after a launch out of order
     });
     step(*device, [&] {
       for (launched = 0; launched < 10'000; ++launched) device->launch(Queue::compute, kernel, {});

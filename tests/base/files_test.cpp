@@ -1,4 +1,4 @@
-// Files: which ones may be opened, complete reads, and writes that are all or nothing.
+// Files: which may be opened, complete reads, and writes that replace a file completely or not at all.
 #include "base/files.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// MemoryBlock, and how much memory counts as available.
+// MemoryBlock, and the amount of memory that counts as available.
 #include "base/memory.h"
 
 #include <gtest/gtest.h>

@@ -91,7 +91,8 @@ TEST_F(SpillFileTest, NoticesARegionThatAnotherWroteOver) {
   EXPECT_EQ(code_of([&] { file.read(0, first); }), Code::corrupt);
 }
 
-// The file has no name, so it is found in the process's list of open files.
+// Opens the spill file a second time. The file has no name, so the function looks for it among the process's open
+// files.
 int second_descriptor(const std::string &directory) {
   for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;

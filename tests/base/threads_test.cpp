@@ -1,4 +1,4 @@
-// Team, and how many threads the process may use.
+// Team, and the number of threads that the process may use.
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(Team, SideBySideTeamsDoNotDisturbEachOther) {
   EXPECT_EQ(total, 3 * 200 * 5 * 3);
 }
 
-// The number of this process's threads whose name begins with `name`, and how many of them sleep.
+// The number of this process's threads whose name begins with `name`, and the number of those that sleep.
 struct Threads {
   int all = 0, asleep = 0;
 };
@@ -236,7 +236,7 @@ TEST_F(ProcessorQuota, IsTheTightestOfAllGroupsAboveRoundedUp) {
 
 TEST_F(ProcessorQuota, IsReadFromVersionOne) {
   write("/proc/self/cgroup", "5:cpu,cpuacct:/docker/x\n3:memory:/docker/x\n");
-  write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000");  // the container's own root
+  write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000");  // a container sees its own group as the root
   write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
   EXPECT_EQ(cgroup::processor_quota(root), 2);
   write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1");

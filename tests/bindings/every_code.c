@@ -1,7 +1,7 @@
-/* Preloaded before libprotrain, this library makes errors of every code, also those that no test can provoke:
- * protrain_options_set(options, "every_code", "17") fails with code 17, text "text of 17" and subject "subject of 17".
- * protrain_error_usable() is 1 for odd codes. protrain_options_get(options, "every_code", &value) returns how many of
- * these errors are not destroyed yet. */
+/* A library that is preloaded before libprotrain and makes errors of every code, even of codes that no test can
+ * provoke. protrain_options_set(options, "every_code", "17") fails with code 17, text "text of 17" and subject "subject
+ * of 17". protrain_error_usable() is 1 for odd codes. protrain_options_get(options, "every_code", &value) returns the
+ * number of these errors that are not destroyed yet. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <protrain.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generates the bindings anew and compares them with the committed ones. Then checks that each language has every
-# exported function in its generated layer, and calls the function in the layer above.
+# Regenerates the bindings and compares them with the committed files. Then checks that each language has every exported
+# function in its generated layer, and that the layer above calls it.
 # usage: generated.sh SOURCE BUILD [LANGUAGES]
 set -eu
 source=$1
@@ -28,8 +28,8 @@ test -n "$symbols"
 for symbol in $symbols; do
   name=${symbol#protrain_}
   case $symbol in
-    # `crossed` is the name that Go and Java call. The wrapper of a failed call reads the error, so nothing calls
-    # protrain_error_*. protrain.i has log functions of its own.
+    # `crossed` is the function's name in the generated layers of Go and Java. The generated wrappers themselves read
+    # errors, so no upper layer calls protrain_error_*. protrain.i replaces the set_log functions by its own.
     protrain_error_*) crossed= ;;
     protrain_*_set_log) crossed=${name%set_log}log ;;
     *) crossed=$name ;;

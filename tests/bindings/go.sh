@@ -8,7 +8,7 @@ build=$(cd "$2" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/first" >/dev/null
-mv "$work/first" "$work/prefix"  # an installed tree can be moved
+mv "$work/first" "$work/prefix"  # shows that an installed tree can be moved
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH

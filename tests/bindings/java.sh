@@ -28,14 +28,14 @@ make_jar() { # PREFIX
 }
 cmake --install "$build" --prefix "$work/first" >/dev/null
 make_jar "$work/first"
-mv "$work/first" "$work/prefix"  # an installed tree can be moved, and the jar made again there
+mv "$work/first" "$work/prefix"  # shows that an installed tree can be moved; the jar must then be made again
 make_jar "$work/prefix"
 cd "$work"
 libdir=$(pkg-config --variable=libdir protrain)
 jar=$work/java/protrain.jar
 
-# Runs the JUnit tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that no call can provoke. It is
-# linked to libprotrain itself, because the JVM loads the native library without making its symbols global.
+# Runs the JUnit tests. A warning of -Xcheck:jni is a failure. every_code.c makes errors that no call can provoke. It is
+# linked with libprotrain, because the JVM loads the native library without making its symbols global.
 # shellcheck disable=SC2046
 cc -shared -fPIC "$source/tests/bindings/every_code.c" -Wl,--no-as-needed $(pkg-config --cflags --libs protrain) \
   -Wl,-rpath,"$libdir" -o "$work/every_code.so"
@@ -53,7 +53,7 @@ if grep -q -E 'WARNING|FATAL' "$work/log"; then
 fi
 grep -q '[1-9][0-9]* tests successful' "$work/log" || fail "no test was run"
 
-# The native library is found in the jar, by the property protrain.library, and on the library path.
+# The native library must be found in the jar, by the property protrain.library, and on the library path.
 cat >"$work/Version.java" <<'JAVA'
 class Version {
   public static void main(String[] arguments) {

@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-PATH=/usr/bin:$PATH # Debian's tools first
+PATH=/usr/bin:$PATH # prefers Debian's tools
 for tool in cargo cargo-clippy bindgen; do
   command -v $tool >/dev/null || fail "needs $tool; apt-get install cargo rust-clippy bindgen"
 done
@@ -46,7 +46,7 @@ for other in samples/rust bench/bindings/rust; do
   cargo clippy --locked -- -D warnings
 done
 
-# Links the sample statically, if there is a static library. The program must start without libprotrain.so.
+# Links the sample statically, if a static library exists. The program must start without libprotrain.so.
 if [ -e "$LD_LIBRARY_PATH/libprotrain.a" ]; then
   cd "$source/samples/rust"
   PROTRAIN_STATIC=1 cargo build --locked --target-dir "$work/static"

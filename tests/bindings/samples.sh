@@ -9,10 +9,10 @@ languages=${3:-c go rust java}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/first" >/dev/null
-mv "$work/first" "$work/prefix"  # an installed tree can be moved
+mv "$work/first" "$work/prefix"  # shows that an installed tree can be moved
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
-PATH=/usr/bin:$PATH # Debian's cargo and rustc first
+PATH=/usr/bin:$PATH # prefers Debian's cargo and rustc
 export PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
 export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
@@ -39,7 +39,7 @@ text=/usr/share/common-licenses/GPL-3
 memory=6MiB
 steps=20
 
-# 6 MiB of memory must be enough with a disk, and too little for the resident plan.
+# The budget must be enough with a disk, and the resident plan must need more than 6 MiB.
 "$work/prefix/bin/protrain" plan "$model" --dim batch=8 --dim sequence=64 --memory $memory --offload-dir . --json |
   python3 -c 'import json, sys; plan = json.load(sys.stdin)
 whole = plan["resident"]["device_peak_bytes"]
@@ -50,7 +50,7 @@ for language in $languages; do
   out=$work/$language
   mkdir "$out-run" "$out-refused"
   "build_$language"
-  "run_$language" "$model" "$text" $((steps + 4)) $memory "$out-run" >"$out-log" # the next run must not resume it
+  "run_$language" "$model" "$text" $((steps + 4)) $memory "$out-run" >"$out-log" # the next run must not resume this one
   "run_$language" "$model" "$text" $steps $memory "$out-run" >"$out-log"
 
   # Each sample must report progress, lower the loss, write a model that can be trained, and fail with a clear error.

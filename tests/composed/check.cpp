@@ -19,13 +19,14 @@ namespace {
 using grad::Training;
 using graph::Graph;
 
-// The noise is wider than float32's rounding: kernels also round intermediate results, and approximate some functions
-// to a few units in the last place.
+// The float64 reference also runs with noise: a random relative error of up to kNoise in each computed number. The
+// changes in its results show how far rounding may move a result. kNoise is larger than float32's rounding, because
+// kernels also round intermediate results, and approximate some functions to a few units in the last place.
 constexpr double kNoise = 0x1p-20, kNoiseFactor = 16;
 constexpr int kNoisyRuns = 3;
 constexpr double kLeastMargin = 1e-4;        // the least distance to a kink, so that float32 stays on the same side
 constexpr double kStep = 1e-4;               // the step of finite differences
-constexpr std::uint64_t kLoweredOfEach = 4;  // one model in 4 is also lowered
+constexpr std::uint64_t kLoweredOfEach = 4;  // one model in 4 is also lowered to a Program
 constexpr double kLargest = 1e5;             // larger numbers are not compared
 constexpr double kUndecided = 10;            // a result that noise moves by more than 10 times its size proves nothing
 
@@ -38,7 +39,7 @@ void require_core(const Graph &graph) {
     if (!passes::is_core(node.op)) throw Refusal{node.op + " has no core form here"};
 }
 
-// Turns the file's operators one by one into core operators, which the reference computes.
+// Replaces each of the file's operators by core operators, without fusing any. The reference computes this graph.
 Graph plain(Graph graph) {
   passes::fold(graph);
   require_core(graph);
@@ -47,7 +48,7 @@ Graph plain(Graph graph) {
   return graph;
 }
 
-// Cleans up, fuses and finds blocks as prepare() does.
+// Cleans the graph up, fuses operators and finds blocks, as prepare() does.
 Graph fused(Graph graph) {
   constexpr int kMostFusions = 5;
   passes::clean_up(graph);
@@ -88,8 +89,9 @@ void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
   program::verify(program::lower(source, plan, state, kernels.workspace(training.graph)));
 }
 
-// Builds a model twice from one recipe: in float64, to differentiate it and to compute the reference, and in float32,
-// to run it on kernels. Both have the same values, so a difference beyond rounding is an error of a pass or a kernel.
+// Builds a model twice from one recipe. The float64 model is differentiated and gives the reference results. The
+// float32 model goes through all passes and runs on kernels. Both have the same values, so a difference beyond rounding
+// is an error of a pass or a kernel.
 class Check {
  public:
   Check(const Recipe &recipe, KernelRun &kernels)
@@ -158,8 +160,8 @@ class Check {
       if (id != ValueId::none) most = std::max(most, largest(values_[index(id)]));
     return most;
   }
-  // The largest number in backward, including gradients of inner values. In float64 large terms of a gradient may
-  // cancel; in float32 the rounding of these terms remains.
+  // The largest number in backward, including gradients of inner values. Large terms of a gradient may cancel in
+  // float64, while in float32 their rounding errors remain. So the allowed error grows with this number.
   double largest_in_backward() const {
     double most = largest_gradient();
     for (const graph::Node &node : training_.graph.nodes())
@@ -177,7 +179,7 @@ class Check {
     return true;
   }
 
-  // Compares float32 with float64. Allows the difference that noise in every computed number makes in float64.
+  // Compares float32 with float64. Allows a multiple of the difference that the noise makes in float64.
   Verdict compare(const Training &trained, const std::map<ValueId, Array> &found) const {
     std::vector<Values> noisy;
     for (int i = 0; i < kNoisyRuns; ++i)

@@ -1,5 +1,5 @@
-// Checks a composed model: its gradients, as kernels compute them after all passes, against the float64 reference; and
-// the reference's gradients against finite differences.
+// Checks a composed model. The gradients that kernels compute after all passes must agree with the float64 reference.
+// The reference's gradients must agree with finite differences.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct Verdict {
     unsettled,  // the kernels ran, but numbers are not finite, or rounding may decide on which side of a kink they are
     wrong,
   } kind = Kind::right;
-  std::string text;    // refused, wrong: why
-  int directions = 0;  // compared with finite differences
+  std::string text;    // the reason of refused and wrong
+  int directions = 0;  // the number of directions in which gradients were compared with finite differences
 };
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// Skips steps of a wrong recipe as long as its verdict stays wrong. Returns what is left.
+// Reduces a recipe whose verdict is `wrong`: skips as many of its steps as possible while the verdict stays `wrong`.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
 // The nodes of the recipe's model, as text.

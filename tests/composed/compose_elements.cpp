@@ -39,7 +39,7 @@ void Composer::unary_in_domain() {
   }
 }
 
-// Operators whose slope is 0 wherever it exists, so that no gradient passes through them.
+// Adds an operator whose slope is 0 wherever it exists, so no gradient passes through it.
 void Composer::flat() {
   const ValueId x = any();
   const ValueId y = add(dice_.of<const char *>({"Floor", "Ceil", "Round", "Sign"}), {add("Mul", {x, number(3)})});
@@ -103,7 +103,7 @@ void Composer::power() {
   }
 }
 
-// A cast to integers and back, which no gradient passes.
+// Adds a cast to integers and back. No gradient passes through it.
 void Composer::from_cast() {
   const ValueId x = any();
   const std::string back(name_of(floats_));

@@ -1,4 +1,4 @@
-// Losses: alone, scaled, summed, and with penalties on weights and on activations.
+// Steps that add losses: single, scaled or summed ones, and penalties on weights and activations.
 #include "base/error.h"
 #include "composed/composer.h"
 

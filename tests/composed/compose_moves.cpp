@@ -81,7 +81,7 @@ void Composer::cut() {
       "Split", {x}, {{"axis", dice_.chance(0.3) ? axis - static_cast<std::int64_t>(rank(x)) : axis}, {"split", sizes}},
       sizes.size());
   for (ValueId piece : pieces)
-    if (dice_.chance(0.6)) keep(piece);  // pieces that are not kept have no readers
+    if (dice_.chance(0.6)) keep(piece);  // a piece that is not kept has no reader
 }
 
 void Composer::join() {

@@ -1,4 +1,4 @@
-// Composes the model: its inputs, steps and loss. Also has the parts that steps are made of.
+// Composes the model: its inputs, steps and loss. Also defines the functions from which steps are built.
 #include "composed/composer.h"
 
 #include <algorithm>

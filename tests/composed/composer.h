@@ -1,8 +1,9 @@
-// Composes small models of ONNX's operators at random: parameters that are shared, frozen, broadcast or of one element,
-// unread outputs, several losses in one, repeated layers, patterns that the passes fuse.
+// Composes small models of ONNX's operators at random. They have parameters that are shared, frozen, broadcast or of
+// one element, outputs that nothing reads, sums of several losses, repeated layers, and patterns that the passes fuse.
 //
-// A model is a number of steps. Each step has its own dice, so a step hardly changes when another is skipped. A failing
-// model is therefore reduced by skipping steps. The same seed gives the same model in float32 and in float64.
+// A model is made by a sequence of steps, each of which adds a few nodes. Each step has its own random numbers, so it
+// hardly changes when another step is skipped. A failing model can therefore be reduced by skipping steps. The same
+// seed gives the same model in float32 and in float64.
 #pragma once
 
 #include <map>
@@ -30,7 +31,7 @@ struct Composition {
   graph::Graph
       graph;  // typed file operators; axes and shapes are attributes here, also where a file has them as inputs
   ValueId loss = ValueId::none;
-  std::map<ValueId, Array> data;  // of inputs and parameters
+  std::map<ValueId, Array> data;  // the values of inputs and parameters
   int steps = 0;
 };
 
@@ -44,7 +45,7 @@ class Composer {
   using Step = void (Composer::*)();
   static const std::vector<Step> &steps();
 
-  // The parts of steps. Most add nodes and return their typed output.
+  // The functions from which steps are built. Most add nodes and return their typed output.
   std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::size_t outputs);
   ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {

@@ -25,8 +25,8 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// True if the operator adds up numbers. Then its kernels round on the way even if the result equals an operand, as the
-// mean of equal numbers does. `first` is the first operand, `result` the first output's type.
+// True if the operator adds up numbers. Its kernels then round partial sums, even if the result equals an operand (as
+// the mean of equal numbers does). `first` is the first operand, `result` the first output's type.
 bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
     if (node.op.starts_with(begin)) return true;
@@ -34,9 +34,9 @@ bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   return sums && element_count(first->shape()) > element_count(result.shape);
 }
 
-// The factor by which an operator rounds more than others: for Softmax the size of the largest score. Attention's
-// backward kernel recomputes each probability as exp(score - log of the sum of all exp(score)). Rounding of the scores
-// moves the probability in proportion to their size.
+// The factor by which an operator's rounding errors exceed those of others. For Softmax it is the size of the largest
+// score: attention's backward kernel recomputes each probability as exp(score - log of the sum of all exp(score)), so
+// rounding the scores moves the probability in proportion to their size.
 double coarseness(const Node &node, const Array *first) {
   if (node.op != "Softmax") return 1;
   double most = 1;
@@ -52,8 +52,8 @@ Array disturbed(const Array &array, const std::vector<double> &copied, double no
   return Array::from_doubles(array.type(), values);
 }
 
-// add(distance, size) takes a number at `distance` from a kink. Records on which side of the kink the number is, and
-// keeps the least distance, relative to `size`.
+// Collects Branches. add() takes the signed distance of a number from a kink, and the number's size. It records the
+// side of the kink, and the smallest distance so far relative to the size.
 struct Notes {
   Reference::Branches &branches;
   void add(double distance, double size) {
@@ -103,7 +103,8 @@ void note_pairs(const Node &, const Array &a, const Array &b, Notes &notes) {
     if (std::isfinite(x[i]) && std::isfinite(y[i])) notes.add(x[i] - y[i], x[i]);
 }
 
-// Records how all elements compare along the axes in which an operator looks for the largest or smallest.
+// Takes an operator that finds the largest or smallest elements along some axes. Records, for each two elements along
+// these axes, which is larger.
 void note_order(const Node &node, const Array &x, Notes &notes) {
   const std::size_t rank = x.shape().size();
   std::vector<bool> among(rank, false);
@@ -166,8 +167,8 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
-    // A rounded sum is the exact sum of slightly wrong terms, so the noise goes to the terms. Then a sum of terms that
-    // cancel is mostly noise, and the mean of equal numbers no longer equals them.
+    // A rounded sum equals the exact sum of slightly changed terms, so the noise is added to the terms. If the terms
+    // cancel, the sum is then mostly noise, as it is in a kernel.
     const Array *first = inputs.empty() ? nullptr : inputs[0];
     const bool sums = noise > 0 && adds_up(node, first, types_[n].at(0));
     Array shaken;

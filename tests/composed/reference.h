@@ -1,5 +1,4 @@
-// Computes a graph in float64. Tells the branches that operators take, and how far rounding to float32 would move the
-// results.
+// Computes a graph in float64. Also tells which branches operators take, and how far rounding would move the results.
 #pragma once
 
 #include <map>
@@ -19,12 +18,13 @@ class Reference {
   explicit Reference(graph::Graph graph);
 
   const graph::Graph &graph() const { return graph_; }
-  // Computes all values. Each number that is computed, not copied, is multiplied by a random factor between 1 - noise
-  // and 1 + noise. `seed` determines the factors.
+  // Computes all values. With noise, each number that is computed and not just copied is multiplied by a random factor
+  // between 1 - noise and 1 + noise. `seed` determines the factors.
   Values run(const Data &data, double noise = 0, std::uint64_t seed = 0) const;
 
-  // For operators with kinks or jumps: on which side each element is, and the smallest distance to a kink. An element
-  // exactly on a kink is on neither side and does not count for the distance.
+  // The branches that operators with kinks or jumps take: the side of the kink on which each element is, and the
+  // smallest relative distance to a kink. An element exactly on a kink is on neither side and does not count for the
+  // distance.
   struct Branches {
     std::vector<signed char> sides;
     double margin = 1;
@@ -34,7 +34,7 @@ class Reference {
  private:
   graph::Graph graph_;
   std::vector<const ops::Op *> ops_;             // by node
-  std::vector<std::vector<graph::Type>> types_;  // of each node's outputs
+  std::vector<std::vector<graph::Type>> types_;  // by node: the types of its outputs
 };
 
 }  // namespace protrain::test

@@ -1,5 +1,5 @@
-// Absent operands: runs every operator's kernel without each set of its optional inputs, and without each set of its
-// outputs.
+// Absent operands: runs every operator's kernel without each subset of its optional inputs, and without each subset of
+// its outputs.
 #include "conformance/contest.h"
 #include "every_kernel.h"
 

@@ -1,4 +1,4 @@
-// Accumulate, CountTargets, GradientScale and ScaledNorm.
+// The kernels of Accumulate, CountTargets, GradientScale and ScaledNorm.
 #include <cmath>
 
 #include "conformance/arena.h"
@@ -32,7 +32,7 @@ TEST_P(AccumulateKernel, StartsAnewAddsWithWeightsAndLeavesOutWhatWeighsNothing)
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], 3 * first[i] + 0.5 * second[i], 1e-6);
 }
 
-// Launches Accumulate on a sum, in place.
+// A sum in a device's arena, to which launches of Accumulate add in place.
 class SumInPlace {
  public:
   SumInPlace(const Machine &machine, const Array &sum) : device_(*machine.device), arena_(machine), sum_(sum) {
@@ -65,11 +65,11 @@ class SumInPlace {
   std::byte *at_;
 };
 
-// Parts that are added to one sum, each with padding behind it, and their weights.
+// Parts that are added to one sum. Each part is followed by padding and may have a weight.
 struct PartsCase {
   DType dtype;
   std::int64_t elements, parts, padding;
-  std::vector<double> weights;  // of all parts, or of each; empty: no weight
+  std::vector<double> weights;  // one for all parts or one for each; empty: no weights
 
   std::int64_t size() const { return elements + padding; }
   std::string print() const {
@@ -81,12 +81,13 @@ struct PartsCase {
     if (weights.empty()) return {};
     return Array::scalar(DType::f64, weights[weights.size() > 1 ? static_cast<std::size_t>(part) : 0]);
   }
-  // The weights as the node for all parts takes them.
+  // The weights in the form in which a node that adds all parts takes them.
   Array all_weights() const {
     return weights.size() > 1 ? Array::from_doubles({DType::f64, {parts}}, weights) : weight_of(0);
   }
-  // The elements of one part with its padding. Padding and parts of weight 0 are NaN. Parts begin with -0: it stays if
-  // it sets a sum, and becomes 0 if it is added to 0.
+  // The elements of one part with its padding. The padding and the parts of weight 0 are NaN, so a kernel that reads
+  // them is noticed. Each part begins with -0, which tells apart whether a part sets the sum (-0) or is added to 0
+  // (+0).
   std::vector<double> part(std::int64_t number) const {
     const bool counts = weights.empty() || weight_of(number).doubles()[0] != 0;
     std::vector<double> x = random_floats({elements}, static_cast<unsigned>(number)).doubles();
@@ -97,7 +98,7 @@ struct PartsCase {
   }
 };
 
-// Expects the same bits of the sum in one launch and in one for each part.
+// Expects the same bits from one launch that adds all parts as from one launch for each part.
 void expect_bits_of_single_parts(const Machine &machine, const PartsCase &of, std::uint64_t micro_batch) {
   const Shape shape = of.elements == 1 ? Shape{} : Shape{of.elements};
   const Type sum_type{ops::sum_dtype(of.dtype), shape};

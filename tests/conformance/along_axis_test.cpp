@@ -57,7 +57,7 @@ TEST_P(ArgKernel, AmongMoreThanABlockHolds) {
     }
 }
 
-// As in the reference, a NaN is found if it is the first element, and passed over otherwise.
+// Kernels must treat NaN as the reference does: it is the result if it is the first element, and ignored otherwise.
 TEST_P(ArgKernel, PassesOverNaNsButTheFirstElement) {
   for (const char *op : {"ArgMax", "ArgMin"})
     for (std::int64_t last : {0, 1}) {

@@ -1,4 +1,4 @@
-// Tools for tests of a device's queues: arrays in its arena, a step, and numbers to fill them with.
+// Shared by tests of a device's queues: arrays in the device's arena, a step, and numbers to fill arrays with.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace protrain::test {
 
-// Arrays one after another in a device's arena.
+// Places arrays one after another in a device's arena.
 class Arena {
  public:
   explicit Arena(const Machine &machine) : device_(*machine.device), arena_(machine.arena) {}

@@ -1,4 +1,4 @@
-// FusedAttention and its gradient against their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
+// Compares FusedAttention and its gradient with their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
 #include "conformance/contest.h"
 #include "cuda/emulation.h"
 #include "errors.h"
@@ -32,8 +32,8 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
       for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
 }
 
-// The cpu uses larger tiles if a query sees many keys. The first size has queries for the last 200 of the keys'
-// positions, the second for all of them.
+// The CPU uses larger tiles if a query sees many keys. The first case has queries only for the last 200 positions of
+// the keys, the second case for all positions.
 TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
   if (GetParam()->name == "emulated") return;  // it has no larger tiles, and is slow
   unsigned seed = 0;
@@ -46,7 +46,7 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
   expect_both(*this, node);
 }
 
-// Deep heads. Depths are multiples of 8, as bfloat16 needs. Each size is padded and tiled differently.
+// Sizes of deep heads. Depths are multiples of 8, as bfloat16 needs. Each size has its own padding and tiling.
 const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1, 70, 150, 2, 1, 64, 64},
                                                 {1, 150, 70, 2, 2, 64, 24},   {1, 65, 65, 1, 1, 96, 96},
                                                 {1, 66, 130, 2, 1, 128, 128}, {1, 40, 70, 1, 1, 112, 128},

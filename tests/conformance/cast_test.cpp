@@ -21,7 +21,7 @@ TEST_P(CastKernel, EveryPairOfTypesMatchesTheReference) {
       }
 }
 
-// A bool in a file may be any byte. Kernels read it as it is.
+// A file may store any byte for a bool, and kernels must take every byte except 0 as true.
 TEST_P(CastKernel, EveryByteOfABoolThatIsNotZeroIsOne) {
   const Array x = Array::dense({DType::boolean, {4}}, {std::byte{0}, std::byte{1}, std::byte{2}, std::byte{255}});
   for (DType to : {DType::f32, DType::bf16, DType::f64, DType::i64, DType::i32, DType::boolean})

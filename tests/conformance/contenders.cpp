@@ -19,7 +19,8 @@ Contender cpu() {
                       .ways = {},
                       .unsupported = {},
                       .expected_failures = {},
-                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};  // by the team size
+                      // The bits of these operators depend on the number of threads.
+                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};
   for (int threads : {1, 2, 3})
     contender.ways.push_back({fmt::format("{} threads", threads), machine(backend::open("cpu", threads)), nullptr});
   return contender;
@@ -36,8 +37,8 @@ Contender emulated() {
           .other_bits = {}};
 }
 
-// A GPU, opened through the plugin, if there is one. If PROTRAIN_REQUIRED_DEVICE names a device that does not open,
-// ends the program: the check of a GPU must not pass without one.
+// Opens a GPU through the plugin, if there is one. PROTRAIN_REQUIRED_DEVICE names a device without which the program
+// ends, because the check of a GPU must not pass without one.
 std::vector<Contender> gpus() {
   const char *required = std::getenv("PROTRAIN_REQUIRED_DEVICE");
   try {
@@ -57,7 +58,7 @@ std::vector<Contender> gpus() {
 
 const std::vector<Contender> &contenders() {
   static const std::vector<Contender> &all = *[] {
-    auto *list = new std::vector<Contender>{cpu(), emulated()};  // NOLINT: kept with the machines that it names
+    auto *list = new std::vector<Contender>{cpu(), emulated()};  // NOLINT: lives as long as the program
     for (Contender &gpu : gpus()) list->push_back(std::move(gpu));
     return list;
   }();

@@ -7,7 +7,7 @@
 namespace protrain::test {
 
 namespace {
-// True if an input stays float32 when the data is narrow: statistics, and values derived from a float32 loss.
+// True if an input stays float32 when the data is in a 16-bit type: statistics, and values derived from a float32 loss.
 bool stays_wide(std::string_view op, std::size_t input) {
   struct Wide {
     std::string_view op;
@@ -21,7 +21,7 @@ bool stays_wide(std::string_view op, std::size_t input) {
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
 
-// The node with its float32 operands rounded to `narrow`, except those that stay wide.
+// The node with its float32 operands rounded to `narrow`, except those that stay float32.
 OneNode in_narrow(OneNode one, DType narrow) {
   for (std::size_t i = 0; i < one.inputs.size(); ++i) {
     Array &input = one.inputs[i];
@@ -40,8 +40,8 @@ const Exception *find(const std::vector<Exception> &list, std::string_view op, s
   return found == list.end() ? nullptr : &*found;
 }
 
-// The allowed relative error of a narrow type: the distance of two neighbouring numbers, because the reference may
-// round the other way, and a sixteenth of that for the rounding in float32.
+// The allowed relative error of a 16-bit type: the distance between neighbouring numbers, because the reference may
+// round to the other neighbour, and a sixteenth of that for the rounding in float32.
 double step_of(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-7 + 0x1p-11 : dtype == DType::f16 ? 0x1p-10 + 0x1p-14 : 0;
 }

@@ -1,8 +1,9 @@
-// The conformance suite: the tests that every backend must pass, written once. Each test runs on every contender: the
-// cpu, a GPU if there is one, and the CUDA kernels emulated on the host (tests/cuda).
+// The conformance suite: tests that every backend must pass, written once. Each test runs on every contender: the CPU,
+// a GPU if there is one, and the CUDA kernels emulated on the host (tests/cuda).
 //
-// Each node runs in float32, and once more with its float32 operands in each narrow type of the contender. A contender
-// lists what it does not support, with the reason. A test fails if something listed works after all.
+// Each node runs in float32, and again in each 16-bit type that the contender supports, with its float32 operands
+// rounded to that type. A contender lists what it does not support, with the reason. A test fails if something on that
+// list works after all.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ struct Exception {
 
 struct Contender {
   std::string name;
-  // A way to run the same kernels: with another team or order of threads. No way may change a bit.
+  // A way to run the same kernels, such as with another number or order of threads. Every way must give the same bits.
   struct Way {
     std::string name;
     Machine *machine;
@@ -34,7 +35,7 @@ struct Contender {
   std::vector<Way> ways;
   std::vector<Exception> unsupported, expected_failures;
   std::vector<std::string_view> other_bits;  // operators whose bits may differ between ways
-  std::vector<DType> narrow() const;         // the device's precisions other than float32
+  std::vector<DType> narrow() const;         // the device's 16-bit precisions
   bool computes_in(DType dtype) const;
 };
 
@@ -42,16 +43,17 @@ const std::vector<Contender> &contenders();
 
 class Conformance : public testing::TestWithParam<const Contender *> {
  public:
-  // Expects that the outputs are the reference's within `tolerance` (|error| over the larger of 1 and |value|; integers
-  // and bools exactly), have the same bits in every way, and that no memory around them changes.
+  // Expects that the outputs equal the reference's within `tolerance`, have the same bits in every way, and that no
+  // memory around them changes. The tolerance is for |error| divided by the larger of 1 and |value|. Integers and bools
+  // must be equal.
   void expect_reference(const OneNode &one, double tolerance = 1e-5) const;
-  // Expects that the bits of an output do not depend on which other outputs are absent.
+  // Expects that an output has the same bits whichever other outputs are absent.
   void expect_outputs_apart(const OneNode &one) const;
   // Expects that running the node throws an Error with Code::arg and this text.
   void expect_error(const OneNode &one, const std::string &text) const;
 
  private:
-  // The node in float32 and in each narrow type, each with the name of the precision.
+  // The node in float32 and in each 16-bit type of the contender, each with the name of the precision.
   std::vector<std::pair<OneNode, std::string_view>> in_each_precision(const OneNode &one) const;
   void expect_in(const OneNode &one, std::string_view precision, double tolerance) const;
 };

@@ -1,4 +1,4 @@
-// Device functions that belong to no operator: updates, checks, random numbers, and the order between queues.
+// Device functions that belong to no operator: updates, checks, random numbers, and events that order the queues.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -55,7 +55,7 @@ struct Form {
   DType weights, gradient;
 };
 
-// The arrays before an update: weights (narrow ones as two planes) and the optimizer's state, all zeros.
+// The arrays before an update: weights (16-bit ones as two planes), and the optimizer's state, which is all zeros.
 std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   std::vector<Bytes> arrays = {bytes_of(wave(0.7))};
   if (form.weights == DType::bf16) arrays = planes_of<arith::bf16>(wave(0.7));
@@ -64,7 +64,8 @@ std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   return arrays;
 }
 
-// The arrays after three steps. `alone`: by launch_alone(), on the calling thread and in the host's memory.
+// The arrays after three steps. If `alone`, the steps use launch_alone(), on the calling thread and in the host's
+// memory.
 std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, const Form &form, std::uint32_t status,
                            bool alone) {
   Device &device = *machine.device;
@@ -221,7 +222,7 @@ TEST_P(DropoutKernel, NumbersAreTheCpus) {
     }
 }
 
-// One queue uploads x, another doubles it, a third downloads the result. Only events keep them in order.
+// The first queue uploads x, the second doubles it, the third downloads the result. Only events keep them in order.
 TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -267,8 +268,7 @@ TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
     for (std::size_t j = 0; j < kElements; ++j) ASSERT_EQ(back[i][j], 2 * there[i][j]) << "round " << i;
 }
 
-// Runs on the emulated device. The launch fails before the kernel touches memory, so the operands of 8 GiB need not
-// exist.
+// The launch on the emulated device fails before the kernel accesses memory, so the operands of 8 GiB need not exist.
 TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Type lines{DType::f32, {std::int64_t{1} << 31, 1}};
@@ -284,7 +284,7 @@ TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   }
 }
 
-// A kernel for y = x + x on any memory.
+// A kernel that computes y = x + x on any memory.
 struct Doubling {
   explicit Doubling(Device &device) : kernel(device.compile({node, {type, type}, {type}})) {}
   std::vector<float> run(Device &device, void *x, void *y) const {
@@ -332,7 +332,7 @@ TEST_P(Queues, KernelsThatAreGivenMemoryOfTheHostAreRefused) {
   EXPECT_EQ(doubling.run(device, x, y), twos) << "and the device goes on";
 }
 
-// Only the emulated device can limit its memory.
+// The test runs on the emulated device, because only that can limit its memory.
 TEST(CudaMemory, ThatIsFullRefusesWhatItIsAskedForAndFirstLaunches) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Doubling doubling(device);
@@ -408,7 +408,7 @@ TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {
       EXPECT_EQ(error.subject, "tokens");
       EXPECT_EQ(error.text, "index 9 is outside 0..3");
     }
-  });  // run_step() does not throw the error again
+  });  // wait_here() has thrown the error, so run_step() does not throw it again
   const std::vector<float> found = arena.take(to, 16);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(found[i], 1);
   for (std::size_t i = 8; i < 16; ++i) EXPECT_TRUE(std::isnan(found[i]));

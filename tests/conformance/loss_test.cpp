@@ -1,4 +1,4 @@
-// The losses and their gradients against their references. Largest error allowed: 1e-5.
+// Compares the losses and their gradients with their references. Largest error allowed: 1e-5.
 #include "conformance/contest.h"
 
 namespace protrain::test::loss_test {
@@ -101,8 +101,8 @@ TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
 }
 
 TEST_P(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
-  // The cpu computes the logits in four slices, the last with fewer rows. In narrow types three slices make a block,
-  // and the last slice another. The emulated device has smaller slices.
+  // The CPU computes the logits in four slices, of which the last has fewer rows. In narrow types, three slices form
+  // one block and the last slice another. The emulated device has smaller slices.
   const std::int64_t classes = GetParam()->name == "emulated" ? 1'001 : 270'001;
   for (bool trans_w : {true, false}) expect_reference(linear({200, 2, classes}, trans_w, "mean", true, true));
 }

@@ -1,4 +1,4 @@
-// MatMul's kernel against its reference.
+// Compares MatMul's kernel with its reference.
 #include "conformance/contest.h"
 #include "cuda/products.h"
 
@@ -66,8 +66,8 @@ TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice
   }
 }
 
-// With an odd depth, cuBLASLt refuses the bias. The bias is then added in float32 to the product's sums, and the
-// results are rounded once, like those of a product with the bias inside.
+// With an odd depth, cuBLASLt refuses a bias. The bias is then added to the product's float32 sums, and each result is
+// rounded once. So the results are those of a product with the bias inside.
 TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
   const auto product = [](std::size_t depth) {
     std::vector<double> x(6 * depth), w(depth * 4);  // values beyond a depth of 8 are 0

@@ -1,4 +1,4 @@
-// SquaredNorm, JoinSquares and GlobalNorm.
+// The kernels of SquaredNorm, JoinSquares and GlobalNorm.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +51,8 @@ TEST_P(SquaredNormKernel, SumsEachPiece) {
       expect_reference(norms_of_pieces({random_floats({elements}, 1), random_floats({3, 7}, 2)}, piece), 1e-12);
 }
 
-// The tensor is also cut in two at the border of a piece, as if two ranks owned it.
+// Expects the same bits from the squared norm of the whole tensor as from the joined sums of its pieces. Also cuts the
+// tensor in two at the border of a piece, as if two ranks owned it.
 void expect_joined_pieces(const Array &x, std::int64_t piece, const Contender::Way &way) {
   SCOPED_TRACE(fmt::format("{} in pieces of {}, {}", to_text(x.type()), piece, way.name));
   const Array whole = results_of({"SquaredNorm", {}, {x}}, way)[0];
@@ -82,14 +83,14 @@ TEST_P(SquaredNormKernel, JoinedPiecesHaveTheBitsOfTheWhole) {
                                way);
 }
 
-// Numbers that use all bits of a double, so that another order of their sum has other bits.
+// Numbers that use all bits of a double, so that adding them in another order gives other bits.
 Array long_doubles(std::int64_t count) {
   std::vector<double> values = random_floats({count}, 3, 0, 1).doubles();
   for (double &value : values) value = std::sqrt(value);
   return Array::from_doubles({DType::f64, {count}}, values);
 }
 
-// The counts lie around what a block of threads joins, on a GPU and emulated.
+// Some counts lie just below or above the number of sums that one block of threads adds, on a GPU and emulated.
 TEST_P(JoinSquaresKernel, HasTheBitsOfTheReferencesTree) {
   std::vector<Array> tensors;
   for (std::int64_t count : {0, 1, 2, 3, 5, 31, 127, 128, 255, 256, 257, 1000, 4095, 4096, 4097, 70000}) {

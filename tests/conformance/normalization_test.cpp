@@ -13,7 +13,7 @@ struct Case {
 const Case kCases[] = {{{1, 1}, -1},       {{7}, 0},        {{31, 67}, -1},  {{3, 17, 96}, -1},
                        {{3, 5, 7, 11}, 2}, {{5, 1031}, 1},  {{67, 33}, -1},  {{300, 8}, -1},
                        {{9001, 3}, -1},    {{0, 8}, -1},    {{2, 3, 40}, 0}, {{37, 72}, -1},
-                       {{9, 640}, -1},     {{5, 2048}, -1}, {{3, 4104}, 1}};  // one to many vectors per thread
+                       {{9, 640}, -1},     {{5, 2048}, -1}, {{3, 4104}, 1}};  // a thread reads one or many vectors
 
 Shape tail(const Case &c) {
   const std::size_t axis = resolve_axis(c.axis, c.shape.size(), "");
@@ -57,7 +57,7 @@ TEST_P(NormalizationKernel, AMeanFarFromZeroDoesNotSpoilTheVariance) {
                    1e-3);
 }
 
-// A gradient node. It reads the mean and deviation that the reference computes.
+// A gradient node, which reads the mean and deviation that the reference computes.
 OneNode layer_grad(const Case &c, std::vector<bool> outputs) {
   const Array x = random_floats(c.shape, 10, -2, 3), scale = random_floats(tail(c), 11, 0.5, 2);
   const std::vector<Array> y = reference({"LayerNormalization", attributes(c), {x, scale}, {true, true, true}});

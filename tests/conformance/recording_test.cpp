@@ -1,4 +1,4 @@
-// A replayed step does the same as an issued step, bit for bit, with the scalars of its own step.
+// Recorded steps. A replay must give the bits of a step that is issued anew, with the scalars of its own step.
 #include <cmath>
 
 #include "conformance/arena.h"
@@ -61,7 +61,7 @@ class SmallStep {
     work_.push_back({device_.compile({node, std::vector<Type>(operands, type), {type}}), inputs, outputs});
   }
 
-  // The scalars of step t. Odd steps begin a new sum.
+  // The scalars of step t. Each odd step begins a new sum.
   backend::StepScalars of_step(int t) const {
     backend::StepScalars scalars = numbers(optimizer_, t);
     scalars.micro_batch = static_cast<std::uint64_t>(t + 1) % 2;
@@ -142,7 +142,7 @@ TEST_P(Recordings, TellWhenTheirEventsWereOverInEachReplay) {
   }
 }
 
-// An untimed replay does the same work, and the events keep the times of the last timed step.
+// A replay without timing does the same work, and the events keep the times of the last timed step.
 TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -168,7 +168,7 @@ TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
   EXPECT_EQ(small.weights, issued);
 }
 
-// Replays two recordings and issues steps in turn. Each step must use its own scalars.
+// Alternates between replays of two recordings and issued steps. Each step must use its own scalars.
 TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   const Machine &machine = *GetParam()->ways[0].machine;
   if (!machine.device->info().asynchronous) return;
@@ -184,7 +184,7 @@ TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   EXPECT_EQ(small.weights, issued);
 }
 
-// A refused recording gives a reason, and the device works on.
+// If a recording is refused, the error gives a reason, and the device still works.
 TEST_P(Recordings, AreRefusedWithoutHarm) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;

@@ -84,7 +84,7 @@ TEST_P(UnaryKernel, GradientsMatchTheReference) {
 }
 
 // Small results must be as accurate as large ones: |error| <= step * |value|, where `step` is the distance from 1 to
-// the next number of the type. Other tests allow an error relative to max(1, |value|), which hides errors of small
+// the next number of the type. Other tests allow errors relative to max(1, |value|), which hides errors in small
 // results.
 TEST_P(UnaryKernel, ActivationsInNarrowTypesKeepTheirTails) {
   const Attributes tanh = {{"approximate", std::string("tanh")}};

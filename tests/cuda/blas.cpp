@@ -1,5 +1,5 @@
-// Replaces src/backend/cuda/blas.cu on machines without a GPU: plain loops. Products for which cuBLASLt has no
-// algorithm have none here either. Algorithms differ in the order of their sums and in their workspace, as cuBLASLt's.
+// Replaces src/backend/cuda/blas.cu on machines without a GPU, with plain loops. Products for which cuBLASLt has no
+// algorithm have none here either. As in cuBLASLt, algorithms differ in the order of their sums and in their workspace.
 #include "backend/cuda/blas.h"
 
 #include <bit>
@@ -19,8 +19,8 @@ GemmShape last;
 
 // An algorithm adds the terms of a sum from the first on, from the last on, or in two halves.
 enum Order : std::uint64_t { forwards, backwards, halves, kOrders };
-constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // bytes; written, so a missing workspace shows
-constexpr std::byte kLoaded[kOrders] = {};                     // an element's address is the algorithm's kernel
+constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // bytes, which each product overwrites
+constexpr std::byte kLoaded[kOrders] = {};                     // addresses that stand for kernels
 
 std::uint64_t mark_of(const GemmShape &s) { return static_cast<std::uint64_t>(s.m * 31 * 31 + s.n * 31 + s.k); }
 
@@ -35,7 +35,7 @@ float sum_of(Order order, std::int64_t begin, std::int64_t end, Term term) {
   return sum;
 }
 
-// A float32 factor that is rounded to TensorFloat32: to 10 bits of mantissa, ties away from 0.
+// A float32 factor that is rounded to TensorFloat32, which has 10 bits of mantissa. Ties are rounded away from 0.
 struct Tf32 {
   std::uint32_t bits;
 };

@@ -1,5 +1,5 @@
-// The emulated device's memory: pages that only work of the device may access. Host code that accesses them faults, as
-// with a GPU's memory.
+// The emulated device's memory: pages that host code cannot access, like a GPU's memory. They are accessible only while
+// the device works.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ std::uint64_t taken_device_memory();  // bytes
 bool holds(const void *begin, std::uint64_t bytes);
 
 void change_work(int by);  // 1: the device begins some work, -1: it has ended
-// While an object of this class exists, the device is at work: any thread can read and write all device memory.
+
+// While an object of this class exists, the device works: any thread can read and write all device memory.
 class DeviceAtWork {
  public:
   DeviceAtWork();

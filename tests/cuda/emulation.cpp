@@ -13,8 +13,8 @@
 #endif
 
 #if defined(__x86_64__)
-// Saves the registers that a function must preserve, changes to the other stack, and returns to where the code on that
-// stack had stopped.
+// Saves the registers that a function must preserve, switches to the other stack, and returns to the place where the
+// code on that stack had stopped.
 asm(R"(
 .pushsection .text
 .type protrain_switch_stack, @function
@@ -144,7 +144,7 @@ class Fiber {
 #endif
 };
 
-std::vector<std::unique_ptr<Fiber>> fibers;  // one for each thread; threads that do not wait share one
+std::vector<std::unique_ptr<Fiber>> fibers;  // one for each thread that waits; threads that never wait share one
 std::vector<std::byte> exchanged_bytes;      // kExchangeBytes for each thread
 std::unique_ptr<std::byte[]> shared;
 const std::function<void()> *work = nullptr;
@@ -166,8 +166,8 @@ bool let_go(const std::vector<Fiber *> &group, Waits reason) {
   return true;
 }
 
-// Checks the threads that still wait after others have ended: no warp may have ended in part, and no thread may wait
-// for the whole block.
+// Checks the threads that still wait after others have ended. None of them may wait for the whole block, and the
+// threads of a warp must all wait or all have ended.
 void check_left(const std::vector<Fiber *> &waiting) {
   for (const Fiber *fiber : waiting)
     if (fiber->waits == Waits::block) stop("some threads wait that others have left behind");

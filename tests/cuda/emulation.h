@@ -1,7 +1,6 @@
-// CUDA's keywords and functions, emulated for the host's compiler. A block's threads are fibers on one thread of the
-// system: each runs until it waits for the others, so that __syncthreads and shuffles meet where they would meet on a
-// GPU. Blocks run one after another. The test ends where a GPU's behaviour would be undefined: if threads wait at
-// different places, or leave while others wait.
+// CUDA's keywords and functions, emulated for the host's compiler. Blocks run one after another. The threads of a block
+// are fibers on one thread of the system. Each runs until it waits for others in __syncthreads or a shuffle. If threads
+// wait at different places, or end while others wait, a GPU's behaviour would be undefined; here the program aborts.
 #pragma once
 
 #include <cstddef>
@@ -39,10 +38,10 @@ void *shared_memory();
 void meet_block();
 void meet_warp();
 inline constexpr std::size_t kExchangeBytes = 24;
-void *exchange_place(int lane);  // the kExchangeBytes of a lane of this warp; -1: of this thread
+void *exchange_place(int lane);  // memory of kExchangeBytes that a lane of this warp has; -1: that of this thread
 
-// Exchanges values in a warp. Calls read(value_of), where value_of(lane) is the `value` that the thread of that lane
-// passed. All threads of the warp must call exchange() together, and none goes on before all have read.
+// Exchanges values in a warp. Calls read(value_of), where value_of(lane) returns the `value` that the thread of that
+// lane passed. All threads of the warp must call exchange() together, and none continues before all have read.
 template <typename T, typename Read>
 void exchange(const T &value, Read read) {
   static_assert(sizeof(T) <= kExchangeBytes);
@@ -61,12 +60,14 @@ T exchanged(T value, int lane) {
   return value;
 }
 
-// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. The copy is made at once if threads
-// run in ascending order, else in wait_for_copies().
+// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. If threads run in ascending order,
+// the copy is made at once, else in wait_for_copies(). So code that depends on either time of the copy fails in one
+// order.
 void copy_async(void *to, const void *from, std::size_t bytes);
 void wait_for_copies();
 
-// Makes the threads of a block run in descending or in ascending order. A result that depends on the order is a race.
+// Makes the threads of a block run in descending or in ascending order. A result that depends on the order shows a
+// race.
 void run_backwards(bool backwards);
 
 // Loads a kernel at its first launch, which takes memory of the device, as with a driver that loads lazily. Throws if
@@ -75,7 +76,7 @@ void load(CUstream_st *stream, const void *kernel);
 // Sets the size of the device's memory. Loaded kernels stay loaded.
 inline constexpr std::uint64_t kDeviceMemory = std::uint64_t{8} << 30;
 void limit_memory(std::uint64_t bytes);
-void unload_kernels();  // the next launch of each loads it again
+void unload_kernels();  // the next launch of each kernel loads it again
 
 // Makes pin() refuse more bytes than `each` at once, and more than `all` together.
 void limit_pinning(std::uint64_t each, std::uint64_t all);

@@ -1,5 +1,5 @@
-// Compares the emulated tensor core functions with plain loops over matrices. The elements all differ, so each must be
-// in the lane in which PTX documents it.
+// Compares the emulated tensor core functions with plain loops over matrices. All elements differ, so each must be in
+// the lane that the PTX manual gives.
 #include "backend/cuda/mma.h"
 
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 namespace protrain::backend::cuda {
 namespace {
 
-constexpr int kRows = 16, kDepth = 16, kColumns = 8;  // of the product
+constexpr int kRows = 16, kDepth = 16, kColumns = 8;  // sizes of the product
 
-// Runs `thread` as a block of one warp, in either order of threads.
+// Runs `thread` as a block of one warp, with threads in ascending or descending order.
 template <typename Thread>
 void run_warp(bool backwards, Thread thread) {
   emulation::run_backwards(backwards);

@@ -1,5 +1,6 @@
-// The shape of the last product that the emulated blas was asked for. Its promises, such as the alignment, decide which
-// algorithms cuBLASLt may choose from. A promise that is too small changes no bits, so tests must look at it here.
+// The shape of the last product that the emulated blas computed. It includes what the caller promises, such as the
+// operands' alignment, which decides which algorithms cuBLASLt may use. A promise that is weaker than necessary changes
+// no result, only the speed, so tests must look at it here.
 #pragma once
 
 #include "backend/cuda/blas.h"

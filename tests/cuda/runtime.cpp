@@ -1,5 +1,5 @@
 // Replaces src/backend/cuda/runtime.cu on machines without a GPU. Work that is appended to a stream runs only when the
-// host waits for it, and then streams take turns at random. Code that forgets to wait therefore reads old data.
+// host waits for it; streams then take turns at random. So code that forgets to wait reads old data.
 #include "backend/cuda/runtime.h"
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 #include "cuda/device_memory.h"
 #include "cuda/emulation.h"
 
-// An event counts how often it was recorded, and how many of these records its stream has passed.
+// An event. It counts how often it was appended to a stream, and how many of these records the stream has reached.
 struct CUevent_st {
   std::uint64_t recorded = 0, passed = 0;
-  std::chrono::steady_clock::time_point at;  // when the last record was passed
+  std::chrono::steady_clock::time_point at;  // the time when the stream reached the last record
 };
 
 struct CUstream_st {
@@ -34,7 +34,7 @@ struct CUstream_st {
   CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
 };
 
-// Captured work: calls that append the work to streams of the graph's own. A launch makes all these calls.
+// Captured work, as calls that append it to streams of the graph's own. Each launch makes all these calls again.
 struct CUgraphExec_st {
   struct Part {
     CUstream_st *own;
@@ -71,7 +71,7 @@ std::uint64_t device_memory = [] {  // a test of the plugin sets it by the envir
 std::set<const void *> loaded;
 std::map<const std::byte *, std::uint64_t> pinned;  // sizes in bytes, by first byte
 
-// Refuses a copy that begins in pinned memory and ends outside of it, or the reverse, as CUDA does.
+// Refuses a copy that is partly in pinned memory, as CUDA does.
 void require_one_registration(const void *at, std::uint64_t bytes) {
   const std::lock_guard lock(mutex);
   const auto *begin = static_cast<const std::byte *>(at), *end = begin + bytes;
@@ -116,8 +116,8 @@ void require_no_capture(Stream stream) {
   require(stream->capture == nullptr, Code::device, "stream", "is captured: nobody can wait for it");
 }
 
-// If the stream is captured, keeps the call for launches, which make it with the graph's own stream in place of
-// `stream`. Returns false if the stream is not captured.
+// If the stream is captured, stores the call. Each launch of the graph makes the call with a stream of the graph's own
+// instead of `stream`. Returns false if the stream is not captured.
 template <typename Call>
 bool keep(Stream stream, Call call) {
   if (stream->capture == nullptr) return false;

@@ -1,4 +1,4 @@
-// The input and the dim that count as a model's batch.
+// The choice of the input and the dim that count as a model's batch.
 #include "draft/batch.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Dims that no option binds. A dim is inferred, with the reason, if shapes in the model determine it. The others are
-// assumed.
+// Sizes of dims that no option binds. If shapes in the model determine a dim, it is inferred, and the reason is given.
+// Other dims get an assumed size.
 #include "draft/dims.h"
 
 #include <gtest/gtest.h>
@@ -72,8 +72,8 @@ TEST(Dims, OfFeaturesAreTheRowsOfTheMatrix) {
   expect(dims.at("batch"), 2, By::assumption);
 }
 
-// The matrix has 256 rows, so the flattened features (batch, 4, h, w) must be 8 x 8. With stride 8, sizes 57 to 64 give
-// that; 64, the roundest, is taken.
+// The matrix has 256 rows, so the flattened features (batch, 4, h, w) must be 8 x 8. With stride 8, images of size 57
+// to 64 give that. 64 is chosen, because it is the roundest number.
 TEST(Dims, OfAnImageAreThoseThatItsFeaturesMeetAMatrixWith) {
   const auto dims = settled({kImage,
                              {node("Conv", {"x", "w"}, {"c"}, {ints("strides", {8, 8})}), node("Flatten", {"c"}, {"f"}),
@@ -95,7 +95,7 @@ TEST(Dims, OfAnImageAreThoseThatHaveAsManyPatchesAsPositions) {
   expect(dims.at("width"), 96, By::inference);
 }
 
-// The stride is 2, so 99 or 100 frames match the 50 positions of p. 100, the rounder number, is taken.
+// The stride is 2, so 99 or 100 frames match the 50 positions of p. 100 is chosen, because it is the rounder number.
 TEST(Dims, OfAudioAreThoseThatHaveAsManyFramesAsPositions) {
   const auto dims =
       settled({{"batch", "mel", "frames"},
@@ -141,8 +141,8 @@ TEST(Dims, BeyondATableOfPositionsAreRefusedBeforeAnyStep) {
   EXPECT_EQ(error.text, "index 6 is outside 0..5");
 }
 
-// The convolution's kernel has 100 elements, more than the samples assumed first. No shape says how many samples there
-// are, so the assumption is doubled until the model accepts it.
+// The convolution's kernel has 100 elements, more than the number of samples that is assumed first. No shape determines
+// that number, so it is doubled until the model accepts it.
 TEST(Dims, AreLargerWhereTheAssumedOnesAreTooFew) {
   const auto dims = settled({{"batch", "samples"},
                              {node("Unsqueeze", {"x", "one"}, {"u"}), node("Conv", {"u", "w"}, {"y"})},

@@ -1,5 +1,5 @@
 // Files in which PyTorch's exporter (optimize=True) folded a parameter into a constant, with and without the exporter's
-// metadata. They train, but not as PyTorch's model would. `check` must say so for each.
+// metadata. Such a file trains, but not as PyTorch's model would. `check` must say so for each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 struct FoldedFile {
-  const char *model, *parameter;  // no longer in the file
-  const char *computed;           // the constant that the exporter computed from it
+  const char *model, *parameter;  // the parameter is no longer in the file
+  const char *computed;           // the constant that the exporter computed from the parameter
 };
 
 class FoldedFiles : public testing::TestWithParam<FoldedFile> {

@@ -26,7 +26,7 @@ inline std::string ints(const std::string &name, const Integers &values) {
 
 struct HostileGraph {
   const char *name;
-  std::function<void(Wire &)> change;  // changes the model y = x w (float32[2, 4]) so that its output is z
+  std::function<void(Wire &)> change;  // changes the model y = x w (float32[2, 4]) into one whose output is z
   Code code;
   const char *subject;
   const char *text;  // part of the message

@@ -1,5 +1,4 @@
-// The options table: the values that it takes, and the values that it refuses with their errors. Tests go through every
-// row.
+// The options table: the values that each row accepts, and the errors for values that it refuses.
 #include "draft/options.h"
 
 #include <gtest/gtest.h>

@@ -84,7 +84,7 @@ TEST_F(ParametersFrom, RefusesWhatIsNoList) {
   EXPECT_EQ(refusal(scratch_.put("cut.safetensors", std::string("\xff\xff\xff\0\0\0\0\0{", 9))), Code::format);
 }
 
-// An option can make a parameter of an initializer, but not of a Constant node.
+// An option can turn an initializer into a parameter, but not a Constant node.
 TEST(Doubts, SayWhatSettlesThem) {
   Wire wire;
   const std::vector<float> folded = {.1f, -.2f, .3f, .5f, .4f, -.6f, .7f, .2f, -.3f, .9f, .8f, -.1f};

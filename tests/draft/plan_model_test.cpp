@@ -31,7 +31,8 @@ std::string profiled(const Pairs &more, const Log &log = nullptr) {
   return profile_model(test::options_with(pairs), test::fixture(kModel + ".onnx"), log);
 }
 
-// Adds a budget half way between the smallest plan's and the resident plan's, so that the search has a choice.
+// Adds a budget half way between the memory of the smallest plan and that of the resident plan, so that the search has
+// a choice.
 Pairs tightened(Pairs options, const char *key) {
   const auto most = planned(options)["resident"]["device_peak_bytes"].get<std::uint64_t>();
   options.emplace_back(key, "4096");
@@ -131,7 +132,7 @@ bool mentions(const Json &plan, const std::string &words) {
 
 TEST(Explanation, MentionsWhatBinds) {
   EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest part: compute"));
-  // Each machine has one slow rate. The text must name the part of a step that this rate makes the busiest.
+  // Each of these machines has one slow rate. The text must name the part of the step that this makes the busiest.
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   for (const auto &[rate, words] :
@@ -223,7 +224,7 @@ TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
   for (const char *key : {"device_peak_bytes", "host_peak_bytes", "resident"}) EXPECT_EQ(there[key], here[key]) << key;
 }
 
-// If a model has no tokens, the text compares times per sample.
+// For a model without tokens, the text compares times per sample.
 TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
   for (const auto &[model, unit] :
        {std::pair("root", "a sample would"), std::pair("gpt2-dynamic-opset18", "a token would")}) {

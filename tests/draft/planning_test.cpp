@@ -1,4 +1,4 @@
-// Sessions that choose their plan for a budget. The bits must be those of the resident plan.
+// Sessions that choose their plan for a budget. Their results must have the bits of the resident plan.
 #include "draft/planning.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::uint64_t device_peak(session::Session &session) {
   return Json::parse(session.report_json())["device_peak_bytes"].get<std::uint64_t>();
 }
 
-// A budget above the least that works, by this share of the distance to the resident plan's memory.
+// A budget between the smallest that works (share 0) and the resident plan's memory (share 1).
 std::uint64_t between(const std::string &model, const Pairs &more, std::uint64_t resident, double share) {
   Pairs pairs = more;
   pairs.emplace_back("memory", "4096");

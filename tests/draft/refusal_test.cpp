@@ -1,5 +1,5 @@
-// Refusals of budgets that are too small. The figure that a refusal names must be exact to the byte, and every other
-// change that it names must work.
+// Refusals of budgets that are too small. A refusal names the smallest budget that works, which must be exact to the
+// byte. Every other change that it names must work too.
 #include "draft/refusal.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using test::error_of;
 using test::Pairs;
 using test::Scratch;
 
-// Sessions of one model that differ in their budgets.
+// Creates sessions of one model under different budgets.
 class BudgetedSessions {
  public:
   explicit BudgetedSessions(const std::string &model, Pairs more = {})
@@ -96,7 +96,7 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
 }
 
 TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
-  // Gives the device the least memory that works with a large host, and the host far too little.
+  // Gives the device the least memory that works together with a large host, but gives the host far too little.
   const BudgetedSessions sessions("gpt2-dynamic-opset18");
   const std::uint64_t device = figure_in(sessions.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
   const Error error = sessions.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});

@@ -1,4 +1,4 @@
-// The settings that options become.
+// The conversion of options to Settings.
 #include "draft/settings.h"
 
 #include <gtest/gtest.h>

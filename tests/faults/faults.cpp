@@ -42,7 +42,7 @@ bool showing = false;
 thread_local int unarmed = 0;
 
 constexpr int kDepth = 24;  // frames of a shown stack
-constexpr int kSite = 10;   // frames whose hash identifies a place that makes calls
+constexpr int kSite = 10;   // frames in the hash that identifies the place of a call
 constexpr int kOwn = 2;     // frames of this file, left out of the hash
 
 std::uint64_t hash_of_stack() {
@@ -75,8 +75,8 @@ __attribute__((noinline)) bool fails(Kind kind) {
   return now;
 }
 
-// The allocated blocks of memory, in a table with open addressing: `slots` holds their addresses. A record holds the
-// call stack that allocated the block.
+// The allocated blocks of memory, in a hash table with open addressing: `slots` holds their addresses. An
+// AllocationRecord holds the call stack that allocated the block.
 struct AllocationRecord {
   void *stack[kDepth];
   int depth = 0;
@@ -203,10 +203,10 @@ bool memory_fails() {
   return true;
 }
 
-// Two libraries do not survive a failed allocation, so some of their calls always succeed here. oneDNN 2.6 builds
-// objects in memory of posix_memalign and writes code to memory of mmap, without checking that it got any. libgomp ends
-// the process if malloc fails. protrain makes sure beforehand that memory is there (src/backend/cpu/gemm.cpp and
-// device.cpp).
+// An address range. It tells which library makes a call, because two libraries do not survive a failed allocation, and
+// some of their calls must always succeed. oneDNN 2.6 does not check the results of posix_memalign and mmap before it
+// writes there. libgomp ends the process if malloc fails. protrain checks beforehand that there is enough memory for
+// both (src/backend/cpu/gemm.cpp and device.cpp).
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
@@ -256,7 +256,8 @@ STANDS_IN void *malloc(size_t bytes) {
   return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
 }
 
-// Also called by oneDNN's own code. What the C++ library allocates for oneDNN has another caller, and is not spared.
+// If spare_onednn() asked for it, calls from oneDNN's own code always succeed. Allocations that the C++ library makes
+// for oneDNN have another caller, and may fail.
 __attribute__((visibility("default"))) void *operator new(size_t bytes) {
   const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
   if (void *at = !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes)); at != nullptr) return at;
@@ -270,7 +271,7 @@ __attribute__((visibility("default"))) void *operator new(size_t bytes, const st
 STANDS_IN void *calloc(size_t n, size_t bytes) { return memory_fails() ? nullptr : take(__libc_calloc(n, bytes)); }
 STANDS_IN void *realloc(void *at, size_t bytes) {
   if (memory_fails()) return nullptr;
-  give_back(at);  // first, because another thread may get the same address
+  give_back(at);  // before realloc frees the block, because another thread may then get the same address
   return take(__libc_realloc(at, bytes));
 }
 STANDS_IN void *memalign(size_t alignment, size_t bytes) {
@@ -333,13 +334,13 @@ STANDS_IN int close(int file) {
   static const auto real = next<decltype(::close)>("close");
   const bool failing = file_fails();
   const int error = errno;
-  const int result = real(file);  // the descriptor must be closed even if the stand-in fails
+  const int result = real(file);  // closes the descriptor even if this call reports failure
   if (failing) errno = error;
   return failing ? -1 : result;
 }
 
-// Defines the stand-in for a file function that reports failure by returning `value` and setting errno. `errors` are
-// the one or two errnos to choose from, in parentheses; () means EIO.
+// Defines the replacement of a file function that reports failure by returning `value` and setting errno. `errors`
+// lists one or two values for errno, in parentheses; () means EIO.
 #define FAILS_WITH(value, errors, type, name, parameters, arguments) \
   STANDS_IN type name parameters {                                   \
     static const auto real = next<decltype(::name)>(#name);          \

@@ -1,5 +1,6 @@
-// Faults on demand: this program's own malloc, file calls and pthread_create replace the C library's, for every library
-// in the process. While armed, the n-th call of one kind fails, alone or with all later ones.
+// Makes calls fail on demand. This program defines malloc, file calls and pthread_create itself, and so replaces the C
+// library's for every library in the process. While faults are armed, the n-th call of one kind fails, alone or with
+// all later ones.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +16,18 @@ struct Fault {
   bool from_then_on = false;             // and all later ones
 };
 
-// `all`: spares all allocations of oneDNN, not only those that oneDNN does not check. While oneDNN prepares products,
-// it leaks its finished parts if `new` throws, whatever its caller does.
+// If `all`, no allocation of oneDNN fails. Otherwise only those succeed always whose results oneDNN does not check.
+// `all` is needed while oneDNN prepares products: if `new` throws there, oneDNN leaks the parts that are finished.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
 
-// Counting starts at 0. `sites` is NULL, or has space for kMostCalls hashes, one for the call stack of each call.
+// Starts counting calls at 0, and makes the call fail that `fault` names. `sites` is NULL, or has space for kMostCalls
+// hashes: arm() stores the hash of each call's stack there.
 void arm(const Fault &fault, std::uint64_t *sites = nullptr);
 void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()
-bool fired();             // true if one has failed
+bool fired();             // true if a call has failed since arm()
 
 // While an object of this class exists, this thread's calls are neither counted nor failed.
 class Disarming {
@@ -36,7 +38,7 @@ class Disarming {
   Disarming &operator=(const Disarming &) = delete;
 };
 
-// Blocks of memory allocated after begin_tracking() and not freed.
+// Tracks blocks of memory that are allocated after begin_tracking() and not freed.
 void begin_tracking();
 std::size_t blocks_left();
 std::size_t bytes_of_onednn();  // allocated by oneDNN's calls of posix_memalign, which must not fail

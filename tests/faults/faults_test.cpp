@@ -1,10 +1,11 @@
-// Makes each allocation, file call and thread creation in a session's life fail: alone, and with all later ones. Each
-// run is a process forked from one that has done everything once, so only what the run itself leaves behind counts.
-//   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
-//   PROTRAIN_FAULTS=sites    each place (call stack) that makes calls, once: in the first model that has it
+// Makes each allocation, file call and thread creation in a session's life fail, alone and together with all later
+// ones. Each run is a process of its own. It is forked from a process that has done everything once, so that only leaks
+// of the run itself are counted. A place is a call stack from which a call is made.
+//   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places
+//   PROTRAIN_FAULTS=sites    each place once, in the first model that reaches it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
 //   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file  PROTRAIN_FAULTS_MODES=on    only these
-//   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
+//   PROTRAIN_FAULTS_SHOW=1   prints call stacks of faults, signals and leaked blocks to stderr
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -34,11 +35,10 @@ void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }
 
 namespace {
 
-constexpr unsigned kSeconds = 120;  // a run that takes longer hangs
+constexpr unsigned kSeconds = 120;  // a run that takes longer counts as hanging
 constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 
-// The cheapest first, because with PROTRAIN_FAULTS=sites a place that several models reach is tried in the first of
-// them.
+// The cheapest models come first: with PROTRAIN_FAULTS=sites, a place that several models reach is tried in the first.
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
@@ -86,7 +86,7 @@ class Faults : public testing::TestWithParam<Model> {
   void SetUp() override {
     furnish(GetParam(), origin_.path());
     for (const char *name : {"run", "out"}) std::filesystem::remove_all(origin_ / name);
-    furnish(GetParam(), origin_.path());  // again, because the caches are filled now
+    furnish(GetParam(), origin_.path());  // once more, now that the caches are filled
   }
 
   // Makes the run in a child process. Returns the child's status in waitpid's form.
@@ -99,7 +99,7 @@ class Faults : public testing::TestWithParam<Model> {
       if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr) {
         show_signals();
         show_stacks();
-      } else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides the runtime's message about an abort
+      } else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides the message that an abort would print
         _exit(2);
       run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
       show_blocks_left();
@@ -117,7 +117,8 @@ class Faults : public testing::TestWithParam<Model> {
     const char *mode = std::getenv("PROTRAIN_FAULTS");
     const std::string asked = mode == nullptr ? "" : mode;
     calls = std::min<std::uint64_t>(calls, kMostCalls);
-    // All children are forked from one process, so that a place has the same address in all of them.
+    // Hashes of places can be compared: all children are forked from one process, so code has the same addresses in
+    // all.
     static std::map<std::pair<Part, Kind>, std::unordered_set<std::uint64_t>> of_all_models;
     std::unordered_set<std::uint64_t> of_this_model;
     auto &seen = asked == "sites" ? of_all_models[{part, kind}] : of_this_model;
@@ -131,8 +132,8 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  // True if the model comes before the one that PROTRAIN_FAULTS_FROM names. Then only the model's places are recorded,
-  // so that later models leave these places out.
+  // True if this model comes before the one that PROTRAIN_FAULTS_FROM names. No faults are then made in this model. Its
+  // places are only recorded, so that later models leave them out.
   static bool comes_before_those_asked_for() {
     const char *first = std::getenv("PROTRAIN_FAULTS_FROM");
     if (first == nullptr) return false;
@@ -216,7 +217,8 @@ class Faults : public testing::TestWithParam<Model> {
   SharedMemory<std::uint64_t> sites_{kMostCalls};
 };
 
-// Makes one run in this process, under a debugger if wanted; true if one was asked for.
+// Makes the run that PROTRAIN_FAULT names, in this process, so that a debugger can follow it. Returns false if the
+// variable is not set.
 bool only_one(const Model &model, const std::string &origin, const std::string &at) {
   const char *asked = std::getenv("PROTRAIN_FAULT");
   if (asked == nullptr) return false;
@@ -254,7 +256,8 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   }
 }
 
-// Limits the address space, like `ulimit -v`, to `more` MiB above what the process has already.
+// Limits the address space, like `ulimit -v`, to `more` MiB above the present use. The run must fail with an error or
+// succeed.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const SharedMemory<Outcome> shared(1);
@@ -274,7 +277,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
       setrlimit(RLIMIT_AS, &limit);
       try {
         run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, nullptr, *shared.get());
-      } catch (const std::bad_alloc &) {  // thrown by this program
+      } catch (const std::bad_alloc &) {  // the test's own allocation failed
       }
       _exit(0);
     }

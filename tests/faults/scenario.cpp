@@ -38,8 +38,8 @@ std::string content_of(const fs::path &path) {
   return out.str();
 }
 
-// Hashes names and contents of all files below `root`. The hash does not depend on the run: the bits of manifests and
-// weight files depend only on the training.
+// Hashes names and contents of all files below `root`. Manifests and weight files depend only on the training, so the
+// hash is the same for every run.
 std::uint64_t hash_of_tree(const std::string &root) {
   std::vector<std::string> files;
   if (fs::exists(root))
@@ -91,7 +91,7 @@ class Life {
     va_end(rest);
   }
 
-  // Makes the call, and makes it again without faults if it failed. Returns false if the session is lost.
+  // Makes the call. If it fails, makes it again without faults. Returns false if the session is lost.
   template <typename Call>
   bool does(const char *stage, Call &&call) {
     if (outcome_.lost) return false;
@@ -117,14 +117,15 @@ class Life {
     snprintf(outcome_.stage, sizeof outcome_.stage, "%s", stage);
     snprintf(outcome_.text, sizeof outcome_.text, "%s", protrain_error_text(error));
     if (!right(fault_.kind, code)) problem("%s fails with code %d: %s", stage, code, protrain_error_text(error));
-    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // the session can only be destroyed
+    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // true: the session can only be destroyed
     outcome_.partly = std::strstr(protrain_error_text(error), "some parameters took the step") != nullptr;
     if (guards_files_) check_files();
     protrain_error_destroy(error);
     return !outcome_.lost;
   }
 
-  // Makes a call that is wrong in any case. It fails with its own error or the fault's, and the session lives on.
+  // Makes a call that is wrong even without a fault. It must fail with its own error or the fault's, and the session
+  // must stay usable.
   template <typename Call>
   void refuses(const char *stage, int expected, Call &&call) {
     if (outcome_.lost) return;
@@ -279,7 +280,7 @@ void Life::read_and_write() {
   mix(values_, all * sizeof(float));
 }
 
-// After a failed save or export, the files must be the old ones or the new ones.
+// Checks that, after a failed save or export, each file is either the old one or the new one.
 void Life::check_files() {
   std::size_t checkpoints = 0;
   for (const auto &entry : fs::directory_iterator(run_)) {
@@ -314,7 +315,7 @@ void Life::live(Part part) {
             [&] { return protrain_options_set(options_, "no such option", "1"); });
     if (does("check", [&] { return protrain_model_check(options_, fixture_.c_str(), &json); })) {
       stop();
-      if (fault_.kind != Kind::file) mix(json, strlen(json));  // it contains whatever /proc/cpuinfo gives
+      if (fault_.kind != Kind::file) mix(json, strlen(json));  // a file fault may change the text from /proc/cpuinfo
     }
     return stop();
   }
@@ -381,7 +382,7 @@ void run(const Model &model, Part part, const Place &place, const Fault &fault, 
                      hash_of_tree(place.at + "/disk") * 5 ^ life->result();
   }
   life.reset();
-  dnnl_set_primitive_cache_capacity(0);  // cached memory is not leaked: oneDNN gives it back now
+  dnnl_set_primitive_cache_capacity(0);  // makes oneDNN free its cache, which is no leak
   outcome.blocks = static_cast<int>(blocks_left());
   const Disarming quiet;
   outcome.descriptors = entries_of("/proc/self/fd") - descriptors;

@@ -1,5 +1,5 @@
-// One part of a session's life through the C interface, with a fault somewhere in it. Every failing call must fail with
-// the right code and succeed when repeated. The final result must be the one without a fault.
+// Runs one part of a session's life through the C interface, with a fault somewhere in it. A call that fails must have
+// the right code and succeed when it is repeated. The final result must be the same as without a fault.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Model {
   const char *name, *file;
   std::vector<std::pair<std::string, std::string>> options;
   const char *plan = "";  // the text of a plan file
-  bool cold = false;      // oneDNN keeps no prepared products, and no kernel times are kept
+  bool cold = false;      // oneDNN's cache is off, and no kernel times are stored
 };
 
 enum class Part : std::uint8_t { check, plan, create, use, save, export_model, resume };
@@ -23,12 +23,12 @@ inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "
 
 // The outcome of one run. It is plain data, because a child process shares this memory with its parent.
 struct Outcome {
-  std::uint64_t calls = 0;  // of the failing kind, while faults were armed
+  std::uint64_t calls = 0;  // number of calls of the failing kind while faults were armed
   bool fired = false, over = false, lost = false;
   bool partly = false;  // the error says that some parameters took the step and others did not
-  int code = 0;         // of the failed call; 0: none failed
+  int code = 0;         // the failed call's code; 0: none failed
   char stage[32] = "", text[400] = "";
-  char problem[600] = "";                        // what the run proves wrong; "": nothing
+  char problem[600] = "";                        // the first violated expectation; "": none
   std::uint64_t result = 0;                      // a hash of losses, parameters and files
   int blocks = 0, descriptors = 0, threads = 0;  // left behind
 };
@@ -41,7 +41,7 @@ struct Place {
 // Makes the run in this process. `sites` is as for arm().
 void run(const Model &model, Part part, const Place &place, const Fault &fault, std::uint64_t *sites, Outcome &outcome);
 
-// Makes the files that runs start with: a checkpoint and an export of another training, and kernel times.
+// Makes the files that runs start with: a checkpoint and an export of an earlier training, and kernel times.
 void furnish(const Model &model, const std::string &origin);
 
 }  // namespace protrain::test

@@ -1,4 +1,5 @@
-// Calls the library for a fuzz target. An Error is a valid answer. A fault inside the library is a find.
+// Calls the library for a fuzz target. An Error is a valid answer. An internal error, another exception or a wrong
+// result is a find, for which the program ends.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 #include "base/error.h"
 
-// The one function of a target. The main of libFuzzer or of replay.cpp calls it with each input.
+// The function that each target defines. The main of libFuzzer or of replay.cpp calls it with each input.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 namespace protrain::fuzz {
 
-// Ends the program so that a fuzzer keeps the input.
+// Reports a find and ends the program, so that the fuzzer keeps the input.
 [[noreturn]] inline void find(const std::string &what) {
   std::fprintf(stderr, "found: %s\n", what.c_str());
   std::abort();
@@ -26,8 +27,8 @@ inline void expect(bool holds, const char *what) {
   if (!holds) find(what);
 }
 
-// Calls `body` and returns the Error that it throws, if any. An internal error or another exception is a find. If
-// PROTRAIN_FUZZ_SAY is in the environment, prints each Error.
+// Calls `body` and returns the Error that it throws, if any. An internal error or another exception is a find. If the
+// environment has PROTRAIN_FUZZ_SAY, prints each Error.
 template <typename Body>
 std::optional<Error> answer(const Body &body) {
   static const bool says = std::getenv("PROTRAIN_FUZZ_SAY") != nullptr;

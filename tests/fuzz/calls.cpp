@@ -1,5 +1,5 @@
-// Sequences of calls of the C interface on small models: the input's bytes choose functions, arguments and order.
-// Pointers and lengths are as the header asks, or NULL; everything else may be wrong.
+// Sequences of calls of the C interface on small models. The input's bytes choose functions, arguments and order.
+// Pointers and lengths are valid or NULL; all other arguments may be wrong.
 #include <protrain.h>
 
 #include <array>
@@ -27,7 +27,7 @@ const protrain::test::Scratch &scratch() {
   return folder;
 }
 
-// Reads choices from the fuzzer's input. After the end of the input every choice is 0.
+// Turns the bytes of the fuzzer's input into choices. After the end of the input every choice is 0.
 class Bytes {
  public:
   Bytes(const std::uint8_t *data, std::size_t size) : at_(data), end_(data + size) {}
@@ -235,8 +235,8 @@ class Calls {
     const char *path = bytes_.seldom() ? "/nothing" : model_file().c_str();
     if (succeeds(protrain_model_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
   }
-  // Makes the next session follow the present session's plan, or the plan made for the options. Up to three digits of
-  // the plan may change.
+  // Makes the next session follow the present session's plan or a plan made for the options, with up to three of its
+  // digits changed.
   void follow_plan() {
     const char *text = nullptr;
     if (bytes_.below(2) == 0) {
@@ -255,7 +255,7 @@ class Calls {
   void create() {
     const std::string &model = this->model();
     destroy_session();
-    if (created_++ == 4) return;  // creating is the most expensive call
+    if (created_++ == 4) return;  // creating a session is the most expensive call
     const std::size_t length = bytes_.seldom() ? bytes_.byte() % model.size() : model.size();
     const bool made = succeeds(protrain_session_create_from_bytes(or_null(options_), or_null(model.data()), length,
                                                                   nullptr, or_null(&session_)));
@@ -349,7 +349,7 @@ class Calls {
     succeeds(protrain_session_parameter_shape(session(), i, dims.data(), dims.size(), or_null(&rank)));
     succeeds(protrain_session_parameter_elements(session(), i, or_null(&elements)));
   }
-  // Memory for numbers. The size may be right for a parameter or wrong.
+  // Memory for numbers, whose size may or may not be that of a parameter.
   std::vector<float> room() {
     constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);
@@ -365,7 +365,7 @@ class Calls {
     succeeds(protrain_session_parameter_write(session(), name(), or_null(values.data()), values.size()));
     succeeds(protrain_session_flat_parameters_write(session(), or_null(values.data()), values.size()));
   }
-  // Reads back what was written.
+  // Writes all parameters and reads them back.
   void round_trip() {
     std::size_t elements = 0;
     if (!succeeds(protrain_session_flat_parameters_elements(session(), &elements))) return;
@@ -395,7 +395,7 @@ class Calls {
     if (succeeds(protrain_session_report(session(), or_null(&text)))) read_all_of(text);
   }
 
-  // Append new calls at the end, because the corpus refers to calls by number.
+  // New calls must be appended, because the corpus refers to calls by their numbers.
   static constexpr void (Calls::*kCalls[])() = {&Calls::set_usual,
                                                 &Calls::create,
                                                 &Calls::set_inputs_rightly,

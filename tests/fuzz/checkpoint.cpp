@@ -1,6 +1,6 @@
-// Checkpoints with arbitrary contents. The manifest and the JSON headers of both tensor files come from the input. So
-// that inputs get past the checksums, the manifest's own is always right, and in the manifest "@w" and "@o" are
-// replaced by the sizes of weights and optimizer file, @W and @O by their checksums.
+// Checkpoints with arbitrary contents. The manifest and the JSON headers of both tensor files come from the input. To
+// get past the checksums, the target fills in the manifest's own checksum. In the manifest it also replaces "@w" and
+// "@o" by the sizes of weights and optimizer file, and @W and @O by their checksums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -18,7 +18,7 @@ using namespace protrain;
 
 namespace {
 
-// The state that a session expects: `weight` with four float32 and two moments, and `bias` with one float32.
+// The state that a session expects: `weight` with four float32 elements and two moments, and `bias` with one element.
 const state::Description kWanted = {
     .optimizer = "adamw",
     .counters = {{state::kStep, 10}},

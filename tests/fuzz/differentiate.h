@@ -1,4 +1,4 @@
-// Makes the training graph of a model's bytes, as `protrain check` does.
+// Makes the training graph of a model that is given as bytes, as `protrain check` does.
 #pragma once
 
 #include <filesystem>

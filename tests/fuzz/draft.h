@@ -1,4 +1,4 @@
-// A draft for a machine that is only described. Nothing is measured and nothing runs.
+// Makes a draft of a session for a machine that is only described. Nothing is measured and nothing runs.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,7 @@ using onnx_import::NodeProto;
 namespace {
 
 constexpr double kMostFlops = 1e7;
-constexpr std::uint64_t kMostBytes = 1 << 22;  // of all values together
+constexpr std::uint64_t kMostBytes = 1 << 22;  // for all values together
 constexpr std::size_t kMostNodes = 400;
 
 bool is_small(const graph::Graph &graph) {
@@ -103,7 +103,7 @@ const std::vector<test::Case> &cases() {
   return all;
 }
 
-// The name of a value that the node with index `place` can read without making a cycle.
+// The name of a value that the node with index `place` can read without closing a cycle.
 std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   if (place > 0 && chance.below(3) != 0) {
     const NodeProto &node = graph.node(static_cast<int>(chance.below(static_cast<std::size_t>(place))));
@@ -113,8 +113,8 @@ std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   return graph.input_size() > 0 ? chance.any(graph.mutable_input())->name() : "nothing";
 }
 
-// Adds the nodes of a case. Their inputs are the case's own numbers, or sometimes values of the model. The mean of
-// their last output is added to the model's result.
+// Adds the nodes of one of ONNX's cases to the model. Their inputs are the case's own numbers, or sometimes values of
+// the model. The mean of their last output is added to the model's output.
 void splice(ModelProto &model, test::Mutation &chance) {
   const test::Case &from = cases()[chance.below(cases().size())];
   ModelProto other;
@@ -171,7 +171,7 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   if (node.attribute_size() == 0) return;
   auto &attribute = *chance.any(node.mutable_attribute());
   const std::size_t by = chance.below(5);
-  const auto moved = [by](std::int64_t value) {  // by -2 to 2, wrapping around
+  const auto moved = [by](std::int64_t value) {  // adds -2 to 2, with wraparound
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + by - 2);
   };
   if (attribute.has_i()) attribute.set_i(moved(attribute.i()));
@@ -214,7 +214,7 @@ void change_gently(ModelProto &model, test::Mutation &chance) {
 
 }  // namespace
 
-// Replaces libFuzzer's mutator, which changes bytes and seldom gives a model that parses.
+// Replaces libFuzzer's mutator. That one changes bytes, so its results are seldom models that can be parsed.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
   static const std::string simplest = fuzz::layered_model(1);
   test::Mutation chance(seed);

@@ -1,5 +1,5 @@
-// Fuzzes hardware descriptions. One that is accepted must be unchanged after it is written and read again, and a step
-// must be predictable on it.
+// Fuzzes hardware descriptions. An accepted description must be unchanged after it is written and read again, and the
+// planner must be able to predict a step on it.
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
 

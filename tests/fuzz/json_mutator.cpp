@@ -1,5 +1,5 @@
-// A mutator whose results mostly stay JSON: it exchanges, repeats and removes values, and copies values from another
-// input. An input is one JSON text, or several separated by NUL.
+// A mutator for JSON inputs. It exchanges, repeats and removes values, and copies values from another input, so most
+// results are JSON too. An input is one JSON text, or several separated by NUL.
 #include <algorithm>
 #include <iterator>
 #include <random>
@@ -92,8 +92,8 @@ class Mutation {
   const Json *any_in(const Json &value) {
     std::vector<const Json *> all;
     list(value, all);
-    // Half of the draws are among the first four values. Those are near the root, where most of the keys are that a
-    // reader knows.
+    // Half of the draws choose among the first four values. These are near the root, where most of the keys are that a
+    // reader checks.
     return all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 4))];
   }
 

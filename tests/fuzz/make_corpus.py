@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes corpus/TARGET/: the inputs that the fuzzers start from and that tests replay. Fuzzing found the inputs called
-found-*, and keep.sh chose those called reached-*; the script keeps both as they are. Needs onnx and numpy."""
+"""Writes corpus/TARGET/: the inputs from which the fuzzers start, and which tests replay. Does not touch inputs called
+found-*, which fuzzing found, or reached-*, which keep.sh chose. Needs onnx and numpy."""
 import io
 import json
 import pathlib
@@ -226,7 +226,7 @@ FOLLOW = 26
 
 def write_calls():
     begin = [USUAL, 0, 0, CREATE, 0, 0, 0, 0]
-    step = [INPUTS, 1, 1, 1, 1, STEP, 0, 0]  # two inputs, two choices for each
+    step = [INPUTS, 1, 1, 1, 1, STEP, 0, 0]  # the model has two inputs; each takes two choices
     orders = {"train": begin + 3 * step, "layers": [USUAL, 1, 1, CREATE, 0, 0, 0, 0] + 2 * step + [EVAL, 0, 0],
               "without-inputs": begin + [STEP, 0, 0, EVAL, 0, 0], "nothing": [], "null": [15] * 40}
     # The session's plan, the options' plan, and a plan with changed digits.

@@ -1,4 +1,4 @@
-// Fuzzes .npy files. A file that is accepted must be readable slice by slice, and the slices must be the file's bytes.
+// Fuzzes .npy files. An accepted file must be readable slice by slice, and the last slice must be the end of the file.
 #include "npy.h"
 
 #include <algorithm>

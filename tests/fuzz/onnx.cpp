@@ -1,4 +1,4 @@
-// Bytes that may be an ONNX file. The target opens, prepares and differentiates them. External data is available.
+// Fuzzes ONNX files. The target opens, prepares and differentiates the model. Files for external data exist.
 #include "fuzz/differentiate.h"
 
 using namespace protrain;

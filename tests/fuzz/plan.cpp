@@ -1,5 +1,5 @@
-// Fuzzes plans. A plan that is accepted must be unchanged after it is written and read again, and must lower to
-// Programs that pass verify().
+// Fuzzes plans. An accepted plan must be unchanged after it is written and read again, and must lower to Programs that
+// pass verify().
 #include "plan/plan.h"
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
@@ -8,7 +8,7 @@ using namespace protrain;
 
 namespace {
 
-// Made once to lower every plan: a draft of five layers with AdamW.
+// A draft of five layers with AdamW, made once. Every plan is lowered for it.
 struct Layers {
   fuzz::PaperDraft paper = fuzz::draft_of_layers(5, "rtx3090");
   draft::PlanLowering lowering{

@@ -28,7 +28,6 @@ int main(int argc, char **argv) {
       const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
       if (!file) protrain::fuzz::find(path.string() + " cannot be read");
       std::fprintf(stderr, "%s\n", path.c_str());  // the last line names the input if the program crashes
-      // A separate copy, so that a sanitizer sees reads beyond it.
       LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t *>(bytes.data()), bytes.size());
       ++inputs;
     }

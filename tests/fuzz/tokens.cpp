@@ -1,5 +1,5 @@
-// Fuzzes token files of each type that a user may name. A file that is accepted must be readable to its end, at once
-// and in windows.
+// Fuzzes token files of each type that a user may name. An accepted file must be readable to its end, at once and in
+// windows.
 #include "tokens.h"
 
 #include <algorithm>

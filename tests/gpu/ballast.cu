@@ -1,5 +1,5 @@
-// Holds all of a device's memory except BYTES until it reads a line: gpu_ballast cuda:0 BYTES
-// Also leaves kContext bytes free, because the context of the tested process does not count as memory of its plan.
+// gpu_ballast cuda:0 BYTES: allocates all of a device's memory except BYTES and kContext, and holds it until the
+// program reads a line. kContext is for the context of the tested process, which is no part of its plan.
 #include <cuda_runtime.h>
 
 #include <cstdio>

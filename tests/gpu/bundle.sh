@@ -4,7 +4,7 @@
 #   BUILD      a build folder with protrain_command, protrain_cuda, test_conformance and gpu_ballast, made with
 #              -DPROTRAIN_STATIC=OFF -DPROTRAIN_CUDA_ARCHITECTURES=90-real (that of the GPU)
 #   --emulated puts the emulated plugin in the real one's place, to try the kit itself on a machine without a GPU
-#   MODEL      for timing; without its weights, which kit/weights.py makes there (bench/peers/pytorch.py exports models)
+#   MODEL      a model to time, without weights: kit/weights.py makes random ones. bench/peers/pytorch.py exports models
 # On that machine: tar xzf OUT.tgz && protrain-kit/kit.sh PART, for each PART that kit.sh names. See docs/cuda.md.
 set -eu
 [ $# -ge 2 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
@@ -24,7 +24,8 @@ cp "$build/tests/test_conformance" "$there/tests/"
 [ -f "$build/tests/gpu_ballast" ] && cp "$build/tests/gpu_ballast" "$there/tests/"
 find "$there" -type f -exec strip --strip-unneeded {} +
 
-# Copies the libraries that a bare machine lacks: all but those of the C and C++ compilers, of CUDA and of this build.
+# Copies the libraries that a bare machine may lack: all except those of the C and C++ compilers, of CUDA and of this
+# build.
 LD_LIBRARY_PATH=$build ldd "$there/libprotrain.so.0" "$there/tools/protrain" "$there/tests/test_conformance" \
     "$there/libprotrain_cuda.so" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -Ev '/(ld-linux[^/]*|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcu[^/]*|libnv[^/]*|libprotrain[^/]*)\.so' |

@@ -3,18 +3,18 @@
 
     tests/gpu/check.py BUILD [--device cuda:0] [--quick] [--plans N] [--gpt2 MODEL.onnx] [--peer PYTHON] [PART ...]
 
-BUILD is a build folder with the command, the plugin and test_conformance. PARTs, all if none is named:
+BUILD is a build folder with the command, the plugin and test_conformance. PARTs (all, if none is named):
   conformance  every kernel against the reference, by test_conformance
-  golden       the fixtures' losses: in fp32 as in the CPU's test, in bf16 within 1 % at every step. On a GPU the steps
-               must be replays of a recording, and of ten steps the eighth must be the last that was timed
-  invariance   the same bits of loss and norm under 50 random plans of two models in fp32, and of one of them in bf16
-  budget       a session fits the memory that is left beside a process that holds the rest of the card
+  golden       the fixtures' losses: in fp32 within the tolerance of the CPU's test, in bf16 within 1 % at every step. On a
+               GPU the steps must be replays of a recording, and the eighth of ten steps must be the last one timed
+  invariance   loss and norm have the same bits under 50 random plans, for two models in fp32 and for one in bf16
+  budget       a session fits into its budget while another process holds the rest of the GPU's memory
   sanitizer    a short run under compute-sanitizer, if there is one
-  step         a step of --gpt2 beside PyTorch's on the same card, in turn (--peer: a Python with torch, transformers)
---quick: golden and invariance take one model instead of all. Without a GPU these two run with `--device cpu`, and with
-`--device emulated`, which runs the plugin's kernels on the host's processor if the tests' folder of BUILD has them.
-Prints a line per check and exits with 1 if one failed. On a GPU it writes bench/results/gpu.json: each part's rows
-replace those of an earlier run on a machine of the same name."""
+  step         times steps of --gpt2, ours and PyTorch's in turn, on one GPU (--peer: a Python with torch, transformers)
+--quick makes golden and invariance use one model instead of all. Without a GPU these two parts run with `--device cpu`,
+or with `--device emulated`, which runs the plugin's kernels on the CPU if BUILD has the emulated plugin.
+The script prints a line per check, and exits with 1 if a check failed. On a GPU it writes bench/results/gpu.json. There
+the rows of a part replace those of an earlier run on a machine of the same name."""
 import argparse
 import json
 import os
@@ -41,7 +41,7 @@ class Checks:
         self.arguments, self.rows, self.failed = arguments, [], 0
         self.protrain = os.path.join(arguments.build, "tools", "protrain")
         self.device, self.environment = arguments.device, dict(os.environ)
-        if arguments.device == "emulated":  # the library looks for its plugin beside itself
+        if arguments.device == "emulated":  # the library looks for plugins in its own folder
             folder = os.path.join(arguments.build, "tests", "cuda", "plugin", "emulated")
             self.device, self.environment["LD_LIBRARY_PATH"] = "cuda:0", folder
 
@@ -51,7 +51,7 @@ class Checks:
         print(f"{'ok    ' if holds else 'FAILED'} {name} {figures if figures else ''}", flush=True)
 
     def train(self, model, folder, more, steps=10, before=()):
-        """The metrics of a run, or the error that it ended with."""
+        """Trains. Returns the metrics, or None and what the command printed if it failed."""
         metrics, report = os.path.join(folder, "metrics.jsonl"), os.path.join(folder, "report.json")
         inputs = [word for name in ("input_ids", "labels") for word in ("--input", f"{name}={FIXTURES}/{name}.npy")]
         done = subprocess.run([*before, self.protrain, "train", os.path.join(FIXTURES, model + ".onnx"), "--device",
@@ -119,7 +119,7 @@ class Checks:
         return [(row["loss_bits"], row["grad_norm_bits"]) for row in rows]
 
     def budget(self):
-        """A ballast holds the card, except what the refusal of a tiny budget asks for and one step of slack."""
+        """Trains with the smallest budget, which a refusal names, while gpu_ballast holds the GPU's other memory."""
         ballast = os.path.join(self.arguments.build, "tests", "gpu_ballast")
         with tempfile.TemporaryDirectory() as folder:
             for model in PLANNED:

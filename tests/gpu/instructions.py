@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Counts the instructions of a compiled kernel. It needs no GPU, but cuobjdump, from the CUDA toolkit or the package
-nvidia-cuda-cuobjdump (CUOBJDUMP says where it is, if not on the PATH).
+"""Counts the instructions of compiled kernels. It needs no GPU, but it needs cuobjdump, from the CUDA toolkit or the
+package nvidia-cuda-cuobjdump. The variable CUOBJDUMP gives its path, if it is not on the PATH.
 
     tests/gpu/instructions.py FILE [--json] [--through OPERATION] [NAME=BYTES ...]
 
@@ -8,16 +8,17 @@ FILE is the plugin, or an object file of it (BUILD/CMakeFiles/protrain_cuda.dir/
 part of a kernel's name as c++filt prints it, without blanks and "protrain::backend::cuda::". BYTES is the number of
 bytes that are stored for an element. Without any NAME it takes the kernels that docs/cuda.md has figures for.
 
-It counts statically, from the instructions in a kernel's code:
-  registers, stack     of a thread; the stack's bytes hold what did not fit into registers
-  hot loop             from the target of a backward jump to that jump. Of all loops that store to device memory and have
-                       no such loop inside, it is the one that stores most; without such a loop, the whole kernel
-  elements             of one turn: the bytes that it stores, divided by BYTES
-  instructions         of one turn, divided by its elements. Code that may be jumped over counts, an inner loop counts
-                       once, and called code (the slow path of an exact division) does not count
-  least                the same on the shortest way through the loop to its last store. With --through I2F.U32 the way
-                       must pass such an operation: one 32-bit division, as a walk of two dims takes
-  loads, stores        of device memory in one turn, by width in bytes; "bytes" are loads and stores per element"""
+The script reads the code of a kernel and does not run it. It looks for the hot loop: the innermost loop that stores
+most bytes to device memory, from the target of a backward jump to that jump. Without such a loop, it takes the whole
+kernel. It prints:
+  registers, stack     registers of a thread, and bytes of its stack, which hold values that registers have no room for
+  elements             elements of one turn of the loop: the bytes that the turn stores, divided by BYTES
+  instructions         instructions of one turn, divided by its elements. Code that may be jumped over counts, an inner
+                       loop counts once, and called code (the slow path of an exact division) does not count
+  least                the same for the shortest path through the loop to its last store. With --through I2F.U32 this
+                       path must contain such an operation: one 32-bit division, which an index with two dims needs
+  loads, stores        accesses of device memory in one turn, by width in bytes
+  bytes                bytes loaded and stored per element"""
 import argparse
 import collections
 import json
@@ -44,14 +45,14 @@ def output_of(*words):
 
 
 def short(name):
-    """A kernel's name without the part that all names share."""
+    """A kernel's name without the parts that all names share."""
     name = re.sub(r"protrain::|backend::cuda::|\(anonymous namespace\)::|binary::|^void ", "", name)
     name = re.sub(r"\barith::bf16\b|\bbf16\b", "bf16", name).replace(" ", "")
     return name[:name.index(">(") + 1] if ">(" in name else name.split("(")[0]
 
 
 def kernels_of(path):
-    """Code of each kernel by its short name: [(address, operation, operands, whether always)]."""
+    """The code of each kernel by its short name: [(address, operation, operands, whether it has no predicate)]."""
     code, name = {}, None
     for line in output_of(CUOBJDUMP, "-sass", path).splitlines():
         if "Function :" in line:
@@ -65,7 +66,7 @@ def kernels_of(path):
 
 
 def touched(code, operation):
-    """Accesses of device memory by width in bytes."""
+    """The number of accesses of device memory by width in bytes."""
     widths = collections.Counter()
     for _, name, _, _ in code:
         if name.split(".")[0] == operation:
@@ -96,7 +97,8 @@ def hot_loop(code):
 
 
 def least(loop, through):
-    """Instructions from the loop's begin to its end, on the shortest way that passes the wanted ones in order."""
+    """The number of instructions on the shortest path from the loop's begin to its end that passes an instruction
+    `through`, if one is given, and then the last store."""
     at = {row[0]: index for index, row in enumerate(loop)}
     last_store = max((index for index, row in enumerate(loop) if row[1].startswith("STG")), default=len(loop) - 1)
     wanted = [lambda index: loop[index][1].startswith(through)] * bool(through) + [lambda index: index == last_store]

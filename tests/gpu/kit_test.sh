@@ -13,7 +13,8 @@ for part in correct speed offload; do
   grep '^==' "$folder/said"
   grep -q 'nothing failed' "$folder/said" || { cat "$folder/said"; exit 1; }
 done
-# Checks that the kit tested kernels through the plugin, replays, and a plan that uses both memories.
+# Checks that the kit has tested kernels through the plugin, replayed steps, and a plan that uses device and host
+# memory.
 grep -q '[1-9][0-9]* tests ran\|PASSED.*[1-9]' "$folder/out/conformance.txt" || { cat "$folder/out/conformance.txt"; exit 1; }
 grep -q 'replayed.: True' "$folder/out/correct.log"
 grep -q 'replayed True' "$folder/out/speed.log"

@@ -114,8 +114,8 @@ TEST(Training, SumsTheBranchesOfAResidual) {
   expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
 }
 
-// If a normalization reads the residual stream, its gradient node also adds the stream's other gradient. No Add node is
-// needed for that.
+// If a normalization reads the residual stream, its gradient node also adds the gradient that the stream has from its
+// other readers. So no Add node is needed.
 TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   for (const char *op : {"LayerNormalization", "RMSNormalization"}) {
     Sketch s;
@@ -168,8 +168,7 @@ TEST(Training, TakesTheNormsOfABlocksSmallGradientsAtOnce) {
   std::vector<std::size_t> tensors;
   for (const Node &node : training.graph.nodes())
     if (node.op == "SquaredNorm") tensors.push_back(node.inputs.size());
-  EXPECT_EQ(tensors,
-            (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // of w1; of scale1 and bias1; of w0; of x; of scale0 and bias0
+  EXPECT_EQ(tensors, (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // w1; scale1 and bias1; w0; x; scale0 and bias0
   for (ValueId norm : training.squared_norms) EXPECT_NE(norm, ValueId::none);
 }
 
@@ -212,7 +211,8 @@ Sketch scaled_loss(DType dtype, ValueId &loss) {
   return s;
 }
 
-// The gradient of Round is zero, so parameters that reach the loss only through Round get no gradient. The others do.
+// The gradient of Round is zero. So a parameter that affects the loss only through Round gets no gradient, and the
+// other parameters still get theirs.
 TEST(Training, GoesOnBesideWhatHasNoGradient) {
   const auto loss_behind_round = [](Sketch &sketch) {
     const ValueId w = sketch.parameter("w", {2, 3}), m = sketch.parameter("m", {3, 3});
@@ -258,7 +258,7 @@ TEST(Training, SumsShortGradientsOverMicroBatchesInFloat32) {
   }
 }
 
-// The loss is multiplied by the loss scale, and the norm is divided by it. Outside a step the scale is 1.
+// The training graph multiplies the loss by the loss scale and divides the norm by it. Outside a step the scale is 1.
 TEST(Training, MultipliesTheLossByItsScaleAndTellsTheNormWithoutIt) {
   for (const bool accumulate : {false, true}) {
     ValueId loss = ValueId::none;

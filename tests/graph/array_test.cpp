@@ -40,7 +40,7 @@ TEST(Array, RoundsHalvesToNearestEven) {
   EXPECT_TRUE(std::isnan(stored(DType::bf16, NAN)));
 }
 
-// Checks every float16 against the definition, and the values half way between neighbours.
+// Compares every float16 with the definition. Also checks how values half way between neighbours are rounded.
 TEST(Array, HoldsEveryFloat16) {
   const auto number = [](int bits) {
     const int exponent = bits >> 10, mantissa = bits & 0x3FF;
@@ -106,7 +106,7 @@ TEST(Array, ReshapesWithoutWritingRepeatedAxesOut) {
     EXPECT_EQ(seen.stored_count(), 12) << to_text(shape);
     EXPECT_EQ(seen.integers(), mask.integers()) << to_text(shape);
   }
-  // The reshape joins a repeated axis with one that is not repeated. Only these two are written out.
+  // The reshape joins a repeated axis with one that is not repeated, so the result stores these two axes in full.
   const Array joined = counting({1, 3, 1, 2}).expanded({5, 3, 7, 2}).reshaped({15, 7, 2});
   EXPECT_EQ(joined.stored(), (Shape{15, 1, 2}));
   EXPECT_EQ(joined.integers(), counting({1, 3, 1, 2}).expanded({5, 3, 7, 2}).integers());

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Compares the binary interface with the one stored in protrain.abi. Every change fails, additions too. --announce
-# stores the present interface in protrain.abi, which goes into the commit that makes the change.
+# Compares the binary interface with the one stored in protrain.abi. Any difference fails, even an added function.
+# --announce stores the present interface in protrain.abi; commit the file together with the change.
 # usage: abi.sh SOURCE BUILD [--announce]
 #
-# The compiler ensures that the library has the signatures, types and enumerators of protrain.h. So the interface is
-# read from the debug information of a library of empty functions that is made from the header. Its symbols, their
-# versions and its SONAME must be those of the built library.
+# The compiler ensures that the library has the signatures, types and enumerators of protrain.h. So the script compiles
+# the header into a library of empty functions, and reads the interface from its debug information. The symbols, their
+# versions and the SONAME must also be those of the built library.
 set -eu
 source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
@@ -18,8 +18,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-# Puts each declaration on a line. Visible ones are functions, and get an empty body. No function of the header has a
-# protrain_dtype in its signature, so one more function is added that does.
+# Puts each declaration on a line of its own, and gives each exported function a body. No function of the header has a
+# protrain_dtype in its signature, so a function that has one is added.
 {
   ${CC:-cc} -E -P "$source/include/protrain.h" | tr '\n' ' ' | sed 's/;/;\n/g' |
     sed '/visibility("default")/s/;$/ {__builtin_trap();}/'

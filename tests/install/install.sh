@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# Another prefix and DESTDIR must give the same files, so no file may hold the path where it is installed.
+# No installed file may contain its path. So installing to another prefix with DESTDIR must give the same files.
 cmake --install "$build" --prefix "$work/first" >/dev/null
 DESTDIR=$work/root cmake --install "$build" --prefix /opt/protrain >/dev/null
 diff -r "$work/first" "$work/root/opt/protrain" || fail "the prefix is in a file"
@@ -27,7 +27,7 @@ for file in bin/protrain include/protrain.h share/man/man1/protrain.1 share/bash
   [ -f "$prefix/$file" ] || fail "$file was not installed"
 done
 
-# The transports that were built lie beside the library, which finds them there.
+# The transports that were built must be in the library's folder, where the library looks for them.
 for plugin in openmpi mpich gloo nccl; do
   [ ! -f "$build/libprotrain_$plugin.so" ] || [ -f "$libraries/libprotrain_$plugin.so" ] || fail "no $plugin was installed"
 done

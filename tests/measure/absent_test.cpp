@@ -1,5 +1,5 @@
-// Kernels with absent operands are timed like others: without each set of optional inputs, and without each set of
-// outputs.
+// Kernels with absent operands must be timed like others. Tests leave out each subset of a node's optional inputs, and
+// each subset of its outputs.
 #include <gtest/gtest.h>
 
 #include "every_kernel.h"

@@ -88,7 +88,7 @@ TEST(Cache, KnowsNothingWhereNothingWasKept) {
   EXPECT_EQ(found(Cache(scratch.file("none"), kDevice, "")), describe(kDevice));
 }
 
-// Two processes measure before either has stored its profile. One of them has a disk.
+// Two processes measure at the same time, so neither sees the other's profile. One of them has a disk.
 TEST(Cache, GivesAllSessionsOfADeviceTheAlgorithmsThatTheFirstOneStored) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, ""), with_disk(scratch.path(), kDevice, scratch.path());

@@ -1,5 +1,5 @@
-// A device that computes nothing. Its own clock advances by the times that a profile gives. Its memory is only address
-// space, so it can be as large as a real device's.
+// A device that computes nothing. It has a clock of its own, which advances by the times that a profile gives. Its
+// memory consists of addresses only, so it can be as large as a real device's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class DescribedDevice final : public backend::Device {
               .shares_cores = machine.shares_cores,
               .threads = 1} {}
 
-  Code failure = Code::ok;             // unless ok, every launch of a kernel fails with this
+  Code failure = Code::ok;             // if not ok, every launch of a kernel fails with this code
   std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
 
   double now() const { return now_; }

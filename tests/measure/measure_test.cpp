@@ -41,8 +41,8 @@ class MeasuredKernels {
   Profile profile;
 };
 
-// Measures one product on a described device. `variants` are the times of the product's algorithms. `choose`: measure()
-// may choose one of the algorithms.
+// Measures one product on a described device. `variants` are the times of the product's algorithms. If `choose`,
+// measure() may choose one of them.
 Profile measured_product(const std::vector<double> &variants, bool choose) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;

@@ -1,4 +1,5 @@
-// The cost of a hostile file. `protrain check` must report the error and exit normally, with less than 256 MiB.
+// The memory that a hostile file costs. `protrain check` must report the error and exit normally, with less than 256
+// MiB.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -20,7 +21,7 @@ struct Cost {
   double megabytes = 0, seconds = 0;
 };
 
-// Runs `protrain check` on these bytes and returns the cost.
+// Runs `protrain check` on these bytes. Returns its exit status, memory and time.
 Cost check(const std::string &bytes) {
   const Scratch scratch;
   const std::string model = scratch.put("model.onnx", bytes);
@@ -83,7 +84,7 @@ TEST_F(Hostile, LongChainsCostLittle) {
   expect_cheap("chain", wire.bytes());
 }
 
-// The most parts that a file may have, and the size of its skeleton then. bytes(n) is a file with n parts.
+// The largest number of parts that a file may have, and the size of that file's skeleton.
 struct Most {
   std::size_t parts = 1;
   std::size_t skeleton_bytes = 0;

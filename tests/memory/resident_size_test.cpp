@@ -1,5 +1,6 @@
-// A process takes no more memory than planned: its resident size stays below the planned size, and a control group of
-// the planned size does not kill it. Each case runs in a process of its own, because a process cannot reset its peak.
+// A process takes no more memory than planned: its resident size stays below the planned size, and it can run in a
+// control group that is limited to that size. Each case runs in a process of its own, because a process cannot reset
+// its peak.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -71,7 +72,7 @@ class MemoryGroup {
 };
 
 struct Outcome {
-  int status = -1;  // of wait4
+  int status = -1;  // the status that wait4 returns
   std::uint64_t resident = 0, planned = 0;
 };
 

@@ -1,4 +1,4 @@
-// Opens every prefix of a small model, and the model with each single bit flipped. No damage may crash the library.
+// Opens damaged copies of a small model: every prefix, and copies with one bit flipped. None may crash the library.
 #include "onnx_import/wire.h"
 
 namespace protrain::onnx_import::damage_test {
@@ -9,8 +9,8 @@ using test::node;
 using test::Scratch;
 using test::Wire;
 
-// A model with one of each part: constants of two kinds, attributes, symbolic dims, typed data, a payload that stays in
-// the file.
+// A model with one part of each kind: constants of two kinds, attributes, symbolic dims, typed data, and a tensor that
+// is large enough to stay in the file when the model is opened.
 std::string sample() {
   Wire wire;
   wire.inputs = {test::value("x", test::kFloat, {"n", "3"})};
@@ -23,7 +23,7 @@ std::string sample() {
   return wire.bytes();
 }
 
-// Reads everything in the model. Returns false if that ends in an Error.
+// Reads everything in the model. Returns false if the library throws an Error.
 bool reads(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto model = test::open_bytes(scratch, bytes);

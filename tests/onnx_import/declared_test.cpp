@@ -1,4 +1,5 @@
-// A file's declarations about its initializers, as exporters write them. Malformed ones do no harm.
+// A file's declarations about its initializers (parameter, buffer, constant), as exporters write them. Malformed
+// declarations do no harm.
 #include <gtest/gtest.h>
 
 #include "onnx_import/wire.h"
@@ -52,7 +53,7 @@ TEST(FileDeclarations, KindsAndOriginsOfInitializersAlone) {
   EXPECT_EQ(declared(wire).folded_from.at("w").size(), 0u);
 }
 
-// Later versions of PyTorch write a signature as lines of text, earlier ones as printed objects.
+// Later versions of PyTorch write the signature of a program as lines of text, earlier versions as printed objects.
 TEST(FileDeclarations, SignaturesOfBothForms) {
   const std::map<std::string, StoredKind> kinds = {{"lin.weight", StoredKind::parameter},
                                                    {"bn.running_var", StoredKind::buffer}};
@@ -98,7 +99,7 @@ TEST(FileDeclarations, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
   EXPECT_FALSE(found.updated);
 }
 
-// A note takes two bytes in the file, but about a hundred once parsed.
+// A note takes two bytes in the file, but about a hundred bytes in memory.
 TEST(FileDeclarations, ManyNotesAreCountedBeforeTheyAreParsed) {
   std::string notes;
   for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");

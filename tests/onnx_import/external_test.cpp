@@ -1,4 +1,4 @@
-// External data: the files that may be read, and every known way out of the model's directory.
+// External data: the files that may be read, and every known way to point outside of the model's directory.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -44,7 +44,7 @@ class External : public testing::Test {
   std::unique_ptr<Model> open(const std::string &data) {
     return Model::open(scratch_.put("m/model.onnx", model(data)));
   }
-  // The error of opening the model or of loading its weight.
+  // The error from opening the model or from loading its weight.
   Error error(const std::string &data) {
     const Error found = test::error_of([&] { open(data)->load("w"); });
     EXPECT_EQ(found.text.find("errno"), std::string::npos) << found.text;
@@ -114,8 +114,8 @@ TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
   EXPECT_EQ(opened->load("w").doubles()[11], 12);
 }
 
-// Reads parts of values in an external file, of small values in the model file, and of values in the model file that
-// are too large to be loaded when the model is opened.
+// Reads parts of a tensor in an external file, of a small tensor in the model file, and of a tensor in the model file
+// that is too large to be loaded when the model is opened.
 TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   std::vector<float> many(70'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
@@ -138,7 +138,7 @@ TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   EXPECT_EQ(part, std::vector<float>(many.begin() + 50'000, many.end()));
 }
 
-// The external data of a model in memory is read only from the directory that is given with the bytes.
+// A model in memory reads external data only from the directory that is given with the bytes.
 TEST_F(External, ModelInMemoryReadsOnlyTheDirectoryItIsGiven) {
   const auto from = [&](const std::string &data, const std::string &directory) {
     const std::string bytes = model(data);
@@ -212,12 +212,12 @@ TEST_F(External, ChecksumsAreCompared) {
   EXPECT_NE(wrong.text.find("SHA-1 of w"), std::string::npos) << wrong.text;
   for (const char *none : {"", "abc", "zz01f5e0d2dc1a5ae04bd8e4bbaef1e0a3a22a0a"})
     EXPECT_EQ(error(with(none)).code, Code::format) << none;
-  fs::resize_file(scratch_ / "m/w", std::uint64_t{1} << 40);  // sparse: never read for its checksum
+  fs::resize_file(scratch_ / "m/w", std::uint64_t{1} << 40);  // sparse, and too large to be read for its checksum
   std::vector<std::byte> out(48);
   EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", 0, out); }).code, Code::limit);
 }
 
-// While another thread keeps replacing the file by a link and back, a load reads the file or fails.
+// Another thread keeps replacing the file by a link and back. Each load must read the file or fail.
 TEST_F(External, SwappedLinksAreNeverFollowed) {
   scratch_.put("secret", raw(std::vector<float>(12, -1)));
   fs::create_symlink("../secret", scratch_ / "m/link");
@@ -266,7 +266,7 @@ TEST_F(External, HugeConstantsAreNotLoaded) {
   EXPECT_EQ(found.subject, scratch_ / "m/model.onnx");
 }
 
-// Many constants share one file. Each is below the limit, so their sizes must be added up.
+// Many constants share one file. Each is below the limit, so the library must add up their sizes.
 TEST_F(External, ConstantsThatShareAFileAreCountedEach) {
   fs::resize_file(scratch_ / "m/w", 60 << 20);
   Wire wire;
@@ -307,7 +307,7 @@ TEST_F(External, RangesLieInsideTheFile) {
   }
   for (const char *length : {"0", "47", "49", "9223372036854775807"})
     EXPECT_EQ(error(external("w", "0", length)).code, Code::shape) << length;
-  scratch_.put("m/w", raw(kValues) + "tail");  // no length: the tensor must fill the rest of the file
+  scratch_.put("m/w", raw(kValues) + "tail");  // without a length, the tensor must fill the rest of the file
   EXPECT_EQ(error(entry("location", "w") + kIsExternal).code, Code::shape);
 }
 

@@ -1,4 +1,4 @@
-// The exported models of four families open, give graphs, and return their weights unchanged.
+// The exported models of four families can be opened, give graphs, and return their weights unchanged.
 #include <algorithm>
 
 #include "fixtures.h"
@@ -64,7 +64,7 @@ TEST_P(Fixture, HasTheParametersOfTheGoldenRun) {
       EXPECT_EQ(graph.value(id).origin, Origin::initializer) << item.key();
     }
   }
-  // A table that is tied to the head has the head's name in the file.
+  // If the embedding table is tied to the head, the file has it under the head's name.
   EXPECT_LE(missing.size(), 1u);
   if (!missing.empty()) {
     EXPECT_NE(graph.find("m.lm_head.weight"), graph::ValueId::none) << missing[0];

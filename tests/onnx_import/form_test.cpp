@@ -1,4 +1,4 @@
-// The graph that a file becomes: constants, attributes, older forms, dims.
+// The conversion of a file to a graph: constants, attributes, forms of older opsets, dims.
 #include <limits>
 
 #include "onnx_import/wire.h"

@@ -1,4 +1,4 @@
-// Functions in a model: inlined calls, and calls that must be refused.
+// Functions in a model: calls that are inlined, and calls that must be refused.
 #include <fstream>
 
 #include "fixtures.h"
@@ -60,7 +60,7 @@ TEST_F(Functions, NamesOfTwoCallsDoNotMeet) {
   const graph::Node &inner = found.nodes()[5];
   EXPECT_EQ(inner.name, "make_q/make_b");
   EXPECT_EQ(found.value(inner.inputs[0]).name, "p");
-  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // make_q/b is a value of the file
+  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // the file uses the name make_q/b
   EXPECT_EQ(found.value(found.nodes()[6].outputs[0]).name, "q");
 }
 
@@ -124,8 +124,8 @@ TEST_F(Functions, CallsInACircleAreRefused) {
   expect(Code::limit, "own::F100", "deeper than 100", error(start, chain));
 }
 
-// Thirty functions, each of which calls the previous one twice. So the innermost, with one node or none, is called 2^30
-// times.
+// There are thirty functions, each of which calls the previous one twice. So the first one, which has one node or none,
+// is called 2^30 times.
 TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
   for (const bool empty : {false, true}) {
     std::string all =
@@ -136,7 +136,7 @@ TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
     }
     expect(Code::limit, scratch_ / "model.onnx", "inlined nodes", error({call("F30", {"y"}, {"z"})}, all));
   }
-  // A thousand nodes refer to one long attribute. Inlined, each node would have a copy of the attribute.
+  // A thousand nodes refer to one long attribute. After inlining, each node would have a copy of it.
   Names nodes;
   for (int i = 0; i < 1000; ++i)
     nodes.push_back(node("Odd", {"a"}, {"b" + std::to_string(i)}, {field(1, "list") + field(20, 7) + field(21, "l")}));

@@ -62,7 +62,7 @@ TEST(HostileFile, WhatIsNoFileIsNotOpened) {
   EXPECT_EQ(test::error_of([&] { Model::open(scratch.path()); }).code, Code::io);
 }
 
-// Files are read, not mapped: reading beyond the end of a mapped file would end the process.
+// The library reads files and does not map them, because access beyond the end of a mapped file would end the process.
 TEST(HostileFile, ThatShrinksWhileItIsOpenIsAnError) {
   const Scratch scratch;
   const std::string bytes = test::weight(tensor("w", kFloat, {500}, raw_data(std::string(2000, '\0'))))();

@@ -1,5 +1,5 @@
-// Models with a few random bytes or fields changed. Most results are still well-formed protobuf,
-// and some are legal models.
+// Changes a few random bytes or fields of a model. Most results are still well-formed protobuf, and some are legal
+// models.
 #pragma once
 
 #include <cstring>
@@ -56,7 +56,7 @@ class Mutation {
       change(*proto.mutable_graph());
   }
 
-  // A name that a node could read.
+  // A name that a node could have as an input.
   std::string any_name(GraphProto &graph) {
     if (below(8) == 0) return "";
     if (below(4) == 0 && graph.initializer_size() > 0) return any(graph.mutable_initializer())->name();
@@ -96,7 +96,7 @@ class Mutation {
       case 1:
         tensor.set_data_type(static_cast<std::int32_t>(below(24)));
         break;
-      case 2:  // the same elements in another shape
+      case 2:  // changes the shape, but not the number of elements
         if (tensor.dims_size() > 1 && below(2) == 0)
           tensor.mutable_dims()->SwapElements(0, tensor.dims_size() - 1);
         else
@@ -105,7 +105,7 @@ class Mutation {
       case 3:
         if (below(4) == 0) change_external(tensor);
         break;
-      default:  // another value in the raw data, as int64, because most small constants have that type
+      default:  // writes an int64 into the raw data, because most small constants have that type
         if (tensor.raw_data().size() >= sizeof(std::int64_t)) {
           const std::int64_t value = telling();
           std::string &raw = *tensor.mutable_raw_data();

@@ -1,5 +1,5 @@
-// Random changes to real models. Each must give a legal graph or an Error, never a crash. PROTRAIN_MUTATIONS sets the
-// number of changed models.
+// Random changes to real models. Each changed model must give a legal graph or an Error, and must not crash the
+// library. PROTRAIN_MUTATIONS sets the number of changed models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace protrain::test::mutation_test {
 namespace {
 
-// Makes a training graph of the model. Returns false if that ends in an Error.
+// Makes a training graph of the model. Returns false if the library throws an Error.
 bool trains(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto file = open_bytes(scratch, bytes);

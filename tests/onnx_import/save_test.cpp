@@ -1,4 +1,5 @@
-// Saving: the graph stays, weights are replaced, files are complete, and no file is overwritten that is being read.
+// Saving: the graph is unchanged, weights are replaced, files are complete, and a file that is still read is not
+// overwritten.
 #include <algorithm>
 
 #include "fixtures.h"
@@ -26,7 +27,7 @@ void expect_same_weights(const Model &a, const Model &b) {
   EXPECT_GT(compared, 0u);
 }
 
-// A model with a large and a small weight, so that one is above and one below each size limit, and a large constant.
+// A model with a large weight, a small weight and a large constant. Each size limit lies between the two weights.
 Wire mixed() {
   std::vector<float> large(3 * 400), constant(2 * 400);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
@@ -55,7 +56,7 @@ TEST_F(Save, UntouchedModelKeepsGraphAndWeights) {
   }
 }
 
-// An initializer with two readers is saved as two, with its values in the model file or outside.
+// An initializer that was split for its two readers is saved as two, with values in the model file or in another file.
 TEST_F(Save, SplitInitializersAreTwo) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
@@ -77,7 +78,7 @@ TEST_F(Save, SplitInitializersAreTwo) {
     const graph::Graph graph = again->graph({});
     EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
     EXPECT_EQ(graph.value(graph.nodes()[1].inputs[1]).name, "b");
-    model->save(scratch_ / "same.onnx", kUntouched, inline_bytes, splits);  // untrained
+    model->save(scratch_ / "same.onnx", kUntouched, inline_bytes, splits);  // with the file's own values
     EXPECT_EQ(Model::open(scratch_ / "same.onnx")->load("b/2").doubles(), std::vector<double>{7});
   }
   EXPECT_EQ(test::error_of([&] {
@@ -86,7 +87,8 @@ TEST_F(Save, SplitInitializersAreTwo) {
             Code::internal);
 }
 
-// A reader may read the initializer through an Identity: PyTorch's older exporter writes equal initializers that way.
+// A node may read an initializer through an Identity, because PyTorch's older exporter writes equal initializers that
+// way.
 TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});

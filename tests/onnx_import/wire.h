@@ -34,7 +34,7 @@ std::string raw(const std::vector<T> &values) {
   return {reinterpret_cast<const char *>(values.data()), values.size() * sizeof(T)};
 }
 
-// ONNX's numbers of element types.
+// ONNX's numbers for element types.
 enum Element : std::int64_t {
   kFloat = 1,
   kUint8 = 2,
@@ -92,7 +92,7 @@ inline std::string node(const std::string &op, const Names &inputs, const Names 
   return out;
 }
 
-// A ValueInfoProto. A dim is a number ("4"), a name ("batch"), or "" for neither.
+// A ValueInfoProto. A dim is a number ("4"), a name ("batch"), or unknown ("").
 inline std::string value(const std::string &name, std::int64_t element, const Names &dims) {
   std::string shape;
   for (const std::string &dim : dims)
@@ -102,7 +102,8 @@ inline std::string value(const std::string &name, std::int64_t element, const Na
   return field(1, name) + field(2, field(1, field(1, element) + field(2, shape)));
 }
 
-// The parts of a model. The defaults are a legal model: y = x * w with x (2, 3) and w (3, 4).
+// The parts of a model's file, for tests to change. The defaults are a legal model: y = x * w with x (2, 3) and w (3,
+// 4).
 struct Wire {
   std::string head = field(1, 8) + field(2, "test");
   std::string opset = field(8, field(2, 18));

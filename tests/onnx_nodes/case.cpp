@@ -1,4 +1,4 @@
-// Reads cases. Protobuf's wire format is parsed here, and tensors by the library.
+// Reads cases. Parses protobuf's wire format itself, and lets the library read the tensors.
 #include "onnx_nodes/case.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace protrain::test {
 namespace {
 
 constexpr const char *kInstalled = "/usr/share/libonnx-testdata/data/node";
-constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // of opset 11, where the axes are still an attribute
+constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // a case of opset 11, where the axes are still an attribute
 constexpr std::int64_t kOldestOpset = 13;
 
 std::string contents(const std::filesystem::path &path) {
@@ -49,9 +49,9 @@ bool is_tensor(std::string_view value_info) {
   return type.size() == 1 && type[0].number == 1;
 }
 
-// Reads operator, opset and inputs of the model. The importer does not read opsets before kOldestOpset, so an older
-// case gets kOldestOpset. This is right because Debian's package has each case in its newest form: the operator has not
-// changed since the case's opset. kLeftOver is the exception.
+// Reads operator, opset and inputs of the model. The importer does not accept opsets before kOldestOpset, so an older
+// case gets kOldestOpset. This is right, because Debian's package has each case in its newest form, so the operator has
+// not changed since the case's opset. The only exception is kLeftOver.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())

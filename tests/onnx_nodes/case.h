@@ -13,11 +13,11 @@ namespace protrain::test {
 struct Case {
   std::string name;                          // "test_softmax_axis_0"
   std::string op;                            // the model's operator; "domain::Op" outside the default domain
-  std::size_t node_count = 0;                // more than 1: a function written out, or several operators
-  std::int64_t opset = 0;                    // of the default domain, as the file says
+  std::size_t node_count = 0;                // more than 1: an operator expanded into others, or several operators
+  std::int64_t opset = 0;                    // the opset of the default domain that the file gives
   std::string model;                         // an ONNX file
   std::vector<std::string> inputs, outputs;  // TensorProtos
-  std::vector<std::string> names;            // of the model's inputs
+  std::vector<std::string> names;            // the names of the model's inputs
   bool only_tensors = true;                  // no input or output is a sequence or an optional
 };
 
@@ -26,14 +26,14 @@ struct Field {
   int number = 0;
   std::uint64_t value = 0;
   std::string_view bytes;
-  std::string_view whole;  // with its tag
+  std::string_view whole;  // the field with its tag
 };
 std::vector<Field> fields(std::string_view message);
 
 // The same model under another opset of the default domain.
 std::string with_opset(std::string_view model, std::int64_t opset);
 
-// Every case that Debian's libonnx-testdata installs, by name; empty if it is not installed.
+// All cases of Debian's libonnx-testdata, by name; empty if the package is not installed.
 std::vector<Case> installed_cases();
 // The cases of a pack written by make_cases.py.
 std::vector<Case> packed_cases(const std::string &path);

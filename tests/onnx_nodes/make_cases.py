@@ -17,7 +17,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 FIRST, LAST = 18, 24
-LARGEST_CASE = 16 * 1024  # bytes; cases that this leaves out differ only in size
+LARGEST_CASE = 16 * 1024  # bytes; larger cases are left out, because they differ from others only in size
 # Operators that training does not need: they draw random numbers, quantise, transform signals, cut images, handle text.
 LEFT_OUT = {
     "AffineGrid", "Bernoulli", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "CastLike", "Cast",
@@ -44,7 +44,7 @@ def versions(op):
 
 
 def as_known(model):
-    """The model under the last opset that is read, or None where its operator had none from FIRST to LAST."""
+    """The model under the newest opset that the importer accepts; None if the operator did not change from FIRST on."""
     node = model.graph.node
     if len(node) != 1 or node[0].domain or node[0].op_type in LEFT_OUT:
         return None
@@ -61,7 +61,7 @@ def as_known(model):
 
 
 def agrees(model, inputs, outputs):
-    """Whether the older definition gives what the newer one's case expects."""
+    """True if the operator's older definition gives the outputs that the case expects of the newer one."""
     try:
         onnx.checker.check_model(model, full_check=True)
         names = [value.name for value in model.graph.input]

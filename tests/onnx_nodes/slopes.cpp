@@ -22,7 +22,7 @@ using graph::Type;
 using Values = std::map<ValueId, Array>;
 
 constexpr double kStep = 1e-5, kTolerance = 2e-6;  // the tolerance is relative to the larger of 1 and the slope
-constexpr double kKink = 1e-3;                     // if the slopes on both sides differ more, there is a kink
+constexpr double kKink = 1e-3;                     // if the slopes on both sides differ by more, there is a kink
 constexpr std::int64_t kMostElements = 5;          // elements of each input are checked
 
 // Appends nodes to a typed graph.
@@ -85,7 +85,7 @@ std::string compare(const Graph &graph, ValueId loss, Values at, ValueId input, 
   return "";
 }
 
-// The part of a case to check.
+// The part of a case that is checked.
 struct Part {
   std::size_t most_outputs;
   ValueId only = ValueId::none;  // the input to differentiate; none: all
@@ -107,7 +107,7 @@ Slope check(Bound bound, const Part &part, std::string &reason) {
   try {
     training = grad::build(std::move(graph), loss);
   } catch (const Error &error) {
-    if (error.code != Code::graph) throw;  // all gradients are zero
+    if (error.code != Code::graph) throw;  // Code::graph means that all gradients are zero
   }
   const std::vector<Array> values = training ? ops::interpret(training->graph, bound.values) : std::vector<Array>();
   bool any = false;
@@ -152,7 +152,8 @@ Slope check_slopes(const std::function<Bound()> &make, std::string &reason) {
     }
   };
   Slope slope = Slope::refused;
-  for (std::size_t most_outputs : {std::size_t{64}, std::size_t{1}})  // without statistics, which have no gradient
+  // First with all outputs, then with the first only, because an operator's statistics have no gradient.
+  for (std::size_t most_outputs : {std::size_t{64}, std::size_t{1}})
     if (slope == Slope::refused) slope = checked({.most_outputs = most_outputs});
   if (slope != Slope::refused) return slope;
   const Bound bound = make();

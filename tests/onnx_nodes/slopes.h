@@ -20,8 +20,8 @@ struct Bound {
 // Changes a graph of file operators from float32 to float64.
 void widen(Bound &bound);
 
-// Checks the gradient of a randomly weighted sum of the outputs, at some elements of each float input. `make` makes the
-// graph. `reason` says what was refused or is wrong. If the result is `checked`, it lists inputs without a gradient.
+// Checks the gradient of a randomly weighted sum of the outputs, at some elements of each float input. `make` builds
+// the graph. Sets `reason` to what was refused or is wrong; for the result `checked`, to the inputs without a gradient.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

@@ -21,7 +21,7 @@ struct Count {
 };
 
 struct Row {
-  Count until, after;  // cases of opsets up to kOldCases, and of later ones
+  Count until, after;  // the numbers of cases of opsets up to kOldCases, and of later opsets
   bool checked = false, refused = false, computed = false;
   std::set<std::string> without;  // inputs without a gradient
   std::string opsets;
@@ -49,7 +49,8 @@ std::string opsets_of(const Case &given) {
   return text;
 }
 
-// The operator of each case. A case with a function written out counts for the operator of the case it was made from.
+// The operator of each case that has a single node. operator_of() needs it for cases in which the operator is expanded
+// into others.
 std::map<std::string, std::string> operators_by_case(const std::vector<CaseResult> &results) {
   std::map<std::string, std::string> found;
   for (const CaseResult &one : results)
@@ -77,8 +78,8 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// The text of the column "gradient". If no case checked the gradient, the registry says whether there is one; tests/ops
-// then checks it.
+// The text of the column "gradient". If no case has checked the gradient, the registry tells whether there is one,
+// which tests/ops checks.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;

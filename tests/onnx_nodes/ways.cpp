@@ -1,6 +1,6 @@
-// A case goes through the steps of every model: import, fold, fuse, kernels. Models store the numbers from which they
-// compute shapes, while cases have them as inputs. So if a case is refused, integer inputs are made constants, and then
-// also inputs with one or two elements.
+// Runs a case through the same steps as a model: import, fold, fuse, kernels. A model stores the numbers that determine
+// shapes, but a case has them as inputs. So if a case is refused, it is tried again with its integer inputs as
+// constants, and then also with the inputs of one or two elements as constants.
 #include "onnx_nodes/ways.h"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ void require_core(const Graph &graph) {
   }
 }
 
-// Computes every value of the graph with the CPU's kernels, node by node. `values` gives those of the graph's inputs.
+// Computes every value of the graph with the CPU's kernels, node by node. `values` has the values of the graph's
+// inputs.
 std::map<ValueId, Array> compute(const Graph &graph, std::map<ValueId, Array> values) {
   for (const Node &node : graph.nodes()) {
     OneNode one{.op = node.op, .attributes = node.attributes, .inputs = {}, .outputs = {}};
@@ -99,7 +100,8 @@ class Trial {
         inputs_[i] = as_bfloat16(inputs_[i]);
   }
 
-  // The graph in core operators. Inputs for which `is_constant` is true are constants. `wide`: in float64.
+  // The graph in core operators. Inputs for which `is_constant` is true become constants. If `wide`, floats are
+  // float64.
   Bound prepared(const std::function<bool(const Array &)> &is_constant, bool wide) const {
     Bound bound{.graph = model_->graph(bindings_of(*model_, inputs_)), .values = {}};
     Graph &graph = bound.graph;
@@ -132,8 +134,8 @@ class Trial {
     return bound;
   }
 
-  // Runs the graph on kernels. Returns "" or what is wrong, and nothing if no node is left to compute. Throws an Error
-  // for a graph that the library refuses.
+  // Runs the graph on kernels. Returns "" if the results are right, or what is wrong, or nullopt if folding has left no
+  // node to run. Throws an Error for a graph that the library refuses.
   std::optional<std::string> computed(const std::function<bool(const Array &)> &is_constant) const {
     const Bound bound = prepared(is_constant, false);
     const bool random = std::ranges::any_of(bound.graph.nodes(), [](const Node &n) { return n.op == "Dropout"; });
@@ -161,8 +163,8 @@ class Trial {
   Arrays inputs_, expected_;
 };
 
-// The inputs that are made constants, in the order in which this is tried: none; those that are not floats; also those
-// with one or two elements.
+// The choices of inputs that become constants, in the order in which they are tried: none; those that are not floats;
+// those and all with one or two elements.
 const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   static const std::vector<std::function<bool(const Array &)>> ways = {
       [](const Array &) { return false; },
@@ -189,7 +191,8 @@ Result run_forwards(const Trial &trial) {
   return {.outcome = Outcome::refused, .reason = refusal};
 }
 
-// Checks gradients in float64, by reference values. Makes as few inputs constants as the library accepts.
+// Checks gradients in float64 with the operators' reference arithmetic. Uses the first choice of constants that the
+// library accepts.
 void check_slopes_of(const Trial &trial, Result &result) {
   if (result.outcome != Outcome::computed && result.outcome != Outcome::folded) return;
   for (const auto &is_constant : known_inputs()) {

@@ -12,7 +12,7 @@ namespace protrain::test {
 enum class Outcome {
   computed,      // kernels gave the expected result
   folded,        // folding gave the expected result; the operator is refused on inputs that are not constant
-  inapplicable,  // the case has types or kinds of values that the library does not support, or random numbers
+  inapplicable,  // the case needs types or kinds of values that the library does not have, or random numbers
   refused,       // an Error says why
   wrong,         // neither an error nor the expected result
 };
@@ -27,7 +27,7 @@ enum class Slope {
 struct Result {
   Outcome outcome = Outcome::refused;
   Slope slope = Slope::none;
-  std::string reason;   // of refused, inapplicable and wrong
+  std::string reason;   // for the outcomes refused, inapplicable and wrong
   std::string without;  // float inputs without a gradient
 };
 

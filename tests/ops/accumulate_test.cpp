@@ -38,7 +38,7 @@ TEST(AccumulateOp, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal({}, {kSum, {DType::f32, {6}}}), Code::type);
   EXPECT_EQ(refusal({}, {kSum, kSum, {DType::f64, {1}}}), Code::type);
   EXPECT_EQ(refusal(parts(0), {kSum, kSum}), Code::arg);
-  EXPECT_EQ(refusal(parts(2), {kSum, {DType::f32, {13}}}), Code::type);  // no two parts of equal size
+  EXPECT_EQ(refusal(parts(2), {kSum, {DType::f32, {13}}}), Code::type);  // not divisible into two equal parts
   EXPECT_EQ(refusal(parts(2), {kSum, {DType::f32, {10}}}), Code::type);  // parts smaller than the sum
   EXPECT_EQ(refusal(parts(2), {kSum, {DType::f64, {12}}}), Code::type);
   EXPECT_EQ(refusal(parts(2), {{DType::bf16, {6}}, {DType::bf16, {12}}}), Code::type);

@@ -1,5 +1,5 @@
-// Compares an operator's gradient rule with central differences of the reference values, in float64. The loss is the
-// sum of outputs times fixed random weights.
+// Compares an operator's gradient rule with central differences, in float64. The loss is a sum of output elements, each
+// times a fixed random weight.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,10 +45,10 @@ struct GradientCase {
   Attributes attributes;
   std::vector<Array> inputs;
   std::size_t outputs = 1;
-  std::vector<std::size_t> weighted = {0};  // the outputs that the loss reads
+  std::vector<std::size_t> weighted = {0};  // the outputs that count for the loss
   std::vector<std::size_t> fixed = {};      // inputs that need no gradient
   bool is_loss = false;                     // the one weighted output is the graph's loss itself
-  double tolerance = 1e-6;                  // of |found - expected| over max(1, |expected|)
+  double tolerance = 1e-6;                  // allowed |found - expected| / max(1, |expected|)
   double step = 1e-5;
 };
 
@@ -108,7 +108,7 @@ class OneNodeGraph final : public ops::GradientBuilder {
 
   Graph graph;
   std::map<ValueId, Array> bound;
-  ValueId replacement = ValueId::none;  // if the rule replaced the loss, its new value
+  ValueId replacement = ValueId::none;  // the value that replaces the loss, if the rule asks for that
 
  private:
   ValueId gradient_of(ValueId output) override {

@@ -34,7 +34,7 @@ TEST(CrossEntropyOp, RefusesALabelOutsideTheClasses) {
             Code::arg);
 }
 
-// Operands with 3 rows, width 4 and 5 classes.
+// Operands of LinearCrossEntropy with 3 rows, width 4 and 5 classes.
 std::vector<Array> linear_operands(bool by_rows, bool with_bias) {
   std::vector<Array> inputs = {random_doubles({3, 4}, 1), random_doubles(by_rows ? Shape{5, 4} : Shape{4, 5}, 2),
                                labels({4, kIgnored, 0})};

@@ -19,8 +19,8 @@ Attributes slice(const Integers &starts, const Integers &ends, const Integers &a
   return {{"starts", starts}, {"ends", ends}, {"axes", axes}, {"steps", steps}};
 }
 
-// Checks that the result does not depend on whether a repeated axis of x is stored once or written out. If the axis is
-// stored once, the result must store `stored` elements.
+// Checks that the result is the same whether a repeated axis of x is stored once or in full. If it is stored once, the
+// result must store `stored` elements.
 void expect_compact_agrees(const std::string &op, const Attributes &attributes, const Array &x, std::int64_t stored) {
   const Array compact = evaluate(op, attributes, {x})[0], dense = evaluate(op, attributes, {x.densified()})[0];
   EXPECT_TRUE(compact.same_as(dense)) << op;

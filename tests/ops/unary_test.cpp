@@ -7,7 +7,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// Values on both sides of 0, 1 and -1, and off every kink.
+// Values on both sides of 0, 1 and -1, none of them at a kink.
 Array spread(const Shape &shape) { return random_doubles(shape, 5, -2.03, 2.07); }
 
 TEST(UnaryOps, GradientsMatchFiniteDifferences) {

@@ -32,7 +32,7 @@ TEST(CleanUp, ReshapesAroundATransposeBecomeATranspose) {
   const ValueId x = b.input("x", {2, 3, 4, 5});
   b.graph.outputs = {b.reshape(b.transpose(b.reshape(x, {6, 4, 5}), {0, 2, 1}), {2, 3, 5, 4})};
   EXPECT_EQ(histogram_of_cleaned(b.graph), (Histogram{{"Transpose", 1}}));
-  HandBuilt other;  // the Reshape splits an axis, so both stay
+  HandBuilt other;  // its Reshape splits an axis, so Reshape and Transpose both stay
   other.graph.outputs = {other.transpose(other.reshape(other.input("x", {2, 12}), {2, 3, 4}), {0, 2, 1})};
   EXPECT_EQ(histogram_of_cleaned(other.graph), (Histogram{{"Reshape", 1}, {"Transpose", 1}}));
 }

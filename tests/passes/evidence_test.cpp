@@ -1,5 +1,5 @@
-// The evidence for parameters. Declarations outweigh the rules, some more than others. If evidence is missing, a
-// finding has a doubt.
+// The evidence on which an initializer counts as a parameter. Declarations outweigh the rules, some declarations more
+// than others. Where evidence is missing, the finding is marked as doubtful.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool is_frozen(const Finding &finding) { return finding.parameter && finding.fro
 bool is_constant(const Finding &finding) { return !finding.parameter; }
 bool is_sure(const Finding &finding) { return finding.doubt.empty(); }
 
-// (x base.weight + base.bias) times the number m.scale.
+// A graph that computes (x base.weight + base.bias) times the number m.scale.
 Graph two_layers() {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.base.weight", {4, 4})});
@@ -273,8 +273,8 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
   }
 }
 
-// If the exporter takes the weights of a penalty for constants, it computes the penalty, or parts of it. The file then
-// adds a constant to the loss, which trains nothing.
+// If an exporter takes the weights in a penalty for constants, it computes the penalty, or parts of it, at export. The
+// file then adds a constant to the loss, so the penalty trains nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -325,8 +325,8 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   EXPECT_TRUE(is_sure(found.at("m.w")));
 }
 
-// In a new model, all tokens and bias tables are zeros, and the exporter stores equal ones once. So an initializer of
-// zeros with several readers may stand for several parameters.
+// In an untrained model, all special tokens and bias tables are zeros, and the exporter stores equal ones once. So an
+// initializer of zeros with several readers may stand for several parameters.
 TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   HandBuilt b;
   const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
@@ -343,8 +343,8 @@ TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   }
 }
 
-// PyTorch's exporter writes zeros as the bias of a convolution that has none. Tools that optimize model files make an
-// initializer of these zeros.
+// PyTorch's exporter gives a convolution without a bias a bias of zeros. Tools that optimize model files turn these
+// zeros into an initializer.
 TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4, 3, 3}), zeros = b.initializer("val_3", {4});
@@ -417,7 +417,7 @@ TEST(Formula, KnowsTablesThatProgramsWrite) {
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, kernels), false), "");
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, banks), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles(type, random), true), "");
-  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // row k = 0, the window alone
+  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // row k = 0, which is the window itself
   EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {32}}, hann), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {1, 0.9999, 1.0002, 1.0001, 0.9998, 1}), false),
             "");

@@ -1,5 +1,4 @@
-// Passes turn real exports into short graphs. They must find the parameters and nothing else, fuse every pattern, and
-// make one block of each layer.
+// Passes simplify real exports. They must find exactly the parameters, fuse every pattern, and make each layer a block.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -99,7 +98,7 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
   const passes::PreparedModel result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // A table that is tied to the head has one of two names in the file.
+  // If the embedding table is tied to the head, the file has one of two names for it.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);

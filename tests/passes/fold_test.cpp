@@ -141,8 +141,8 @@ TEST(Canonical, NormalizationsGiveTheirStatistics) {
   EXPECT_EQ(only(graph, "RMSNormalization").outputs.size(), 2u);
 }
 
-// Tests file operators that have no reference values. Folds `file`, which uses such an operator, and compares the
-// results with those of `plain`, which computes the same without it from the same inputs.
+// Tests a file operator that has no reference arithmetic. Folds `file`, which uses the operator, and compares the
+// results with those of `plain`, which computes the same without it.
 Graph folded_like(const HandBuilt &file, const HandBuilt &plain) {
   Graph graph = file.graph;
   passes::fold(graph);

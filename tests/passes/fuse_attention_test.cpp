@@ -1,4 +1,4 @@
-// Fusion of attention and rotary embeddings that exporters wrote as several operators.
+// The fusion of attention and of rotary embeddings, which exporters write as several operators.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ Graph fused(const Graph &before) {
   return graph;
 }
 
-// A causal mask. Visible keys have 0. Later keys have `hidden`, and so have those `window` or more positions before the
-// query if `window` is not 0.
+// A causal mask: 0 for visible keys, `hidden` for keys after the query. If `window` is not 0, also `hidden` for keys
+// that are `window` or more positions before the query.
 Array causal_mask(double hidden, std::int64_t window = 0, std::int64_t keys = kQueries) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < kQueries; ++i)
@@ -146,7 +146,7 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
 }
 
-// A causal mask is joined with a padding mask. The fusion takes the constant part out of the bias, so that only one row
+// A causal mask is combined with a padding mask. The fusion removes the constant part from the bias, so only one row
 // per sample is left.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})

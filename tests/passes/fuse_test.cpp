@@ -157,7 +157,7 @@ TEST(FuseSilu, FindsItAndLeavesAGateThatOthersRead) {
 
 namespace {
 
-// A graph for op(g) * u, or u * op(g).
+// A graph that computes op(g) * u, or u * op(g).
 Graph gated(const std::string &op, Attributes attributes, bool activation_first) {
   HandBuilt b;
   const ValueId g = b.input("g", {3, 5}), u = b.input("u", {3, 5}), f = b.add(op, {g}, std::move(attributes));

@@ -1,5 +1,5 @@
-// to_narrow() turns a float32 graph into bfloat16 or float16. Tests what is rounded, what stays float32, and that the
-// graph computes the same otherwise.
+// to_narrow() turns a float32 graph into bfloat16 or float16. Tests which values are rounded, which stay float32, and
+// that the graph computes the same except for rounding.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -12,7 +12,7 @@ namespace protrain::test::narrow_test {
 namespace {
 
 constexpr DType kWide = DType::f32;
-constexpr double kLowest = -3.4028234663852886e38;  // of float32
+constexpr double kLowest = -3.4028234663852886e38;  // the lowest float32
 
 struct Float32 : HandBuilt {
   explicit Float32(DType to) : narrow_type(to) {}
@@ -43,7 +43,7 @@ TEST_P(Narrow, RoundsParametersAndWhatIsComputedOfThem) {
   g.narrow(g.mean(g.add("MatMul", {y, g.weight("v", {4, 4})})));
   EXPECT_EQ(g.dtype(w), GetParam());
   EXPECT_EQ(g.dtype(y), GetParam());
-  EXPECT_EQ(g.dtype(x), kWide);  // inputs stay as they are, and are cast for the product
+  EXPECT_EQ(g.dtype(x), kWide);  // inputs stay float32; a Cast converts them for the product
   EXPECT_EQ(histogram(g.graph).at("Cast"), 2);
 }
 
@@ -88,7 +88,7 @@ TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
   }
 }
 
-// Numbers between the last product and the loss stay float32, so 1e6 is kept although float16 cannot hold it.
+// Constants between the last product and the loss stay float32. So 1e6 is kept, which float16 cannot hold.
 TEST_P(Narrow, LeavesNumbersThatStayFloat32AsTheyAre) {
   Float32 g(GetParam());
   const ValueId y = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});
@@ -123,7 +123,7 @@ TEST_P(Narrow, AsksTheOperatorsWhatTheySumInFloat32) {
   EXPECT_EQ(g.dtype(normal[2]), kWide);
   EXPECT_EQ(g.dtype(loss[0]), kWide);
   EXPECT_EQ(g.dtype(loss[1]), kWide);
-  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // for x; the loss reads the norm's narrow result
+  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // only x is cast; the loss reads the norm's 16-bit result
 }
 
 TEST_P(Narrow, LetsABiasOfAttentionStayFloat32) {

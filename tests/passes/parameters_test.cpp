@@ -220,8 +220,8 @@ TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
                   .weights);
 }
 
-// A Where chooses by data: T5's relative position biases reach the scores through one, and BEiT's mask token replaces
-// hidden patches.
+// A Where may choose between a parameter and other values by data. T5's relative position biases reach the scores
+// through a Where, and BEiT's mask token replaces hidden patches.
 TEST(Parameters, ChosenByData) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
@@ -281,8 +281,8 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   EXPECT_EQ(find(b.graph, {}, values).parameters(), (Names{"learned", "full_row", "zeros"}));
 }
 
-// A table whose rows are multiplied by an input, such as a padding mask, holds embeddings. A table whose rows are
-// multiplied by computed values may hold cosines.
+// If a table's rows are multiplied by an input, such as a padding mask, the table holds embeddings. If they are
+// multiplied by computed values, the table may hold cosines.
 TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});

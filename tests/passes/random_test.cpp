@@ -1,4 +1,4 @@
-// Dropout: from the file's operator to the core operator, and its removal for evaluation.
+// Dropout: the conversion of the file's operator to the core operator, and its removal for evaluation.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -23,7 +23,7 @@ struct Form {
   Attributes attributes = {};
 };
 
-// Adds a Dropout node in the form of files. Returns {result, mask}.
+// Adds a Dropout node as files have it. Returns {result, mask}.
 std::vector<ValueId> file_dropout(HandBuilt &b, ValueId x, const Form &form = {}) {
   const ValueId ratio = form.ratio ? b.number(*form.ratio, DType::f32) : kNone;
   const ValueId training = form.training ? b.number(*form.training ? 1 : 0, DType::boolean) : kNone;

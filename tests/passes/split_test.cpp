@@ -1,5 +1,5 @@
-// Splits vectors that an exporter merged, so that each reader has its own again. The vectors of a layer that is applied
-// several times stay one.
+// Splits vectors that an exporter merged, so that each reader has its own vector again. The vectors of a layer that is
+// applied several times are not split.
 #include "passes/parameters/split.h"
 
 #include <gtest/gtest.h>
@@ -106,7 +106,7 @@ TEST_F(MergedVectors, MasksAreNoWeights) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-// A split must name its readers, so that it can be repeated on the file.
+// A split names its readers, so that it can be made again in the file.
 TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
   const ValueId h = sum(x, product(norm(x), "w0")), y = norm(h);
   b.graph.outputs = {product(y, "w1")};

@@ -1,6 +1,6 @@
-// The cost model's equations, with figures worked out by hand. Equation numbers are the paper's. A layer takes 3 s
-// forward and 5 s backward. A weight is uploaded in 1 s, downloaded in 2 s, and updated in 1 s on the host or half a
-// second on the device.
+// The cost model's equations, compared with figures worked out by hand. Equation numbers are those of the ProTrain
+// paper. A layer takes 3 s forward and 5 s backward. A weight is uploaded in 1 s, downloaded in 2 s, and updated in 1 s
+// on the host or 0.5 s on the device (layers.h).
 #include "plan/cost.h"
 
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@ namespace protrain::plan::cost_test {
 namespace {
 
 constexpr double kOutside = 2 * Layers::kHead;
-constexpr double kSlack = 5e-3;  // relative; the closed form adds a little for moves that compute hides
+constexpr double kSlack = 5e-3;  // relative; the closed form adds a little time for copies that compute hides
 
-// A model of three layers, one chunk each.
+// A model of three layers, each of them a chunk, and its cost model.
 class PricedModel {
  public:
   explicit PricedModel(const Choice &base = {},
@@ -76,19 +76,20 @@ TEST(Chunking, OfWhatIsFrozenHasNoStateNoGradientAndNoUpdate) {
 }
 
 TEST(CostModel, CountsComputeAndTheDevicesOptimizerWhereAllPersists) {
-  // Updates are part of backward here: 3 x 3 + 3 x (5 + 0.5).
+  // The device updates during backward: 3 x 3 + 3 x (5 + 0.5).
   expect_seconds(PricedModel().seconds(3, 0, 0), kOutside + 25.5);
 }
 
 TEST(CostModel, HidesTransfersBehindComputeInForward) {
-  // Eq. 3: nothing hides the first fetch, 1 s. The 3 s of a chunk hide the fetch of the next. Eq. 5: every chunk is
-  // still on the device, and the 5 s of a layer hide the 2 s in which its gradient is downloaded.
+  // Forward, eq. 3: nothing hides the first fetch, which takes 1 s. The 3 s of each layer hide the fetch of the next
+  // chunk. Backward, eq. 5: every chunk is still on the device, and the 5 s of a layer hide its gradient's download of
+  // 2 s.
   expect_seconds(PricedModel().seconds(0, 3, 3), kOutside + (1 + 3 + 3 + 3) + 15);
 }
 
 TEST(CostModel, CountsTransfersThatComputeCannotHide) {
-  // A fetch takes 8 s, so eq. 3 is 8 + 8 + 8 + 3. In eq. 5 nothing is fetched with three buffers. With two, only the
-  // first chunk is fetched, while the second is in backward.
+  // A fetch takes 8 s, so forward (eq. 3) takes 8 + 8 + 8 + 3. With three buffers, backward (eq. 5) fetches nothing.
+  // With two, backward fetches only the first chunk, while the second layer computes.
   const PricedModel priced({}, kSlowUpload);
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 27 + 15);
   expect_seconds(priced.seconds(0, 3, 2), kOutside + 27 + 5 + 8 + 5);
@@ -102,14 +103,15 @@ TEST(CostModel, FetchesNothingThatPersists) {
 }
 
 TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
-  // The host takes 3 x 20 s, forward and backward 25 s. Backward hides less than one update, so two are deferred.
+  // The host's updates take 3 x 20 s, forward and backward 25 s. Backward hides less than one update, so two are
+  // deferred.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 60);
   EXPECT_EQ(priced.model->estimate(0, 3, 3).n_deferred, 2);
 }
 
 TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDeferred) {
-  // Eq. 2: updates take 60 s, backward 15 s.
+  // Eq. 2: the host's updates take 60 s and hide backward's 15 s. Forward takes 10 s before.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
     machine.host_optimizer /= 20;
     terms.accumulates = true;
@@ -119,8 +121,8 @@ TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDefer
 }
 
 TEST(CostModel, HidesNothingWithOneBuffer) {
-  // With one buffer, no fetch runs in parallel to compute. Forward and backward make six fetches, which add to
-  // compute's time.
+  // With one buffer, no fetch runs in parallel with compute. Forward and backward make six fetches, whose time adds to
+  // compute's.
   for (const double upload : {1.0, 1 / 8.0}) {
     const PricedModel priced({},
                              [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });
@@ -135,13 +137,14 @@ TEST(CostModel, ComputesForwardAgainInTheBackwardOfBlocksThatRecompute) {
 }
 
 TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
-  // Two moments are uploaded in 2 s. Weight and moments are downloaded in 6 s, longer than a layer's backward of 5.5 s.
+  // A chunk's two moments are uploaded in 2 s. Its weight and moments are downloaded in 6 s, which is longer than a
+  // layer's backward of 5.5 s.
   expect_seconds(PricedModel({.n_device_update = -1}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
 }
 
 TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
-  // A host at a fifteenth of its rate takes 15 s a chunk. With one of three chunks on the device it takes 30 s; with
-  // two 15 s, less than backward.
+  // The host's optimizer is 15 times slower, so the host takes 15 s per chunk: 45 s for three chunks. If the device
+  // updates one of them, the host takes 30 s. If the device updates two, it takes 15 s, less than backward.
   const auto slow = [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 15; };
   expect_seconds(PricedModel({.n_device_update = 0}, slow).seconds(0, 3, 3), kOutside + 45);
   expect_seconds(PricedModel({.n_device_update = 1}, slow).seconds(0, 3, 3), kOutside + 30);
@@ -151,7 +154,8 @@ TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
 }
 
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
-  // A chunk is read in 4 s for forward. For the host's update, weight and moments are read in 12 s and written in 24 s.
+  // For forward, a chunk is read in 4 s. For the host's update, weight and moments are read in 12 s and written in 24
+  // s.
   EXPECT_GE(PricedModel().seconds(0, 0, 3), 3 * (4 + 12 + 24));
   EXPECT_GT(PricedModel().seconds(0, 0, 3), PricedModel().seconds(0, 3, 3));
 }
@@ -163,8 +167,8 @@ TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
   // Memory is shared too, so nothing moves: only compute and the optimizer take time.
   expect_seconds(PricedModel({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
   const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
-  // Everything runs in compute's place: a fetch 1 s, a gradient's download 2 s, an update 1 s. Forward takes 9 + 3 s,
-  // backward 3 x (5 + 2 + 1) s.
+  // Nothing runs in parallel with compute: a fetch takes 1 s, a gradient's download 2 s, an update 1 s. So forward
+  // takes 9 + 3 s, and backward 3 x (5 + 2 + 1) s.
   expect_seconds(PricedModel({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
 }
 
@@ -216,10 +220,10 @@ TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
 }
 
 TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
-  // Eq. 8 to 11. Memory is highest in the last layer's backward: the activations that three layers save and pass on,
-  // and the transients of that backward.
+  // Eq. 8 to 11. Memory is highest in the backward of the last layer. It holds the activations that three layers save
+  // and pass on, and the transient values of that backward.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
-  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk: weights and two moments
+  const std::uint64_t state = 3 * Layers::kWeight;  // a chunk's weights and two moments
   EXPECT_EQ(PricedModel().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
   // The device also holds two buffers, and a gradient that is being downloaded.
   EXPECT_EQ(PricedModel().bytes(1, 2, 2),
@@ -236,10 +240,11 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
 TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
   const std::uint64_t all = PricedModel().bytes(3, 0, 0)[Tier::device];
-  // In its backward the last block has its recomputed values again. The values between blocks are always kept.
+  // Memory is highest in the last block's backward, which holds that block's recomputed values again. The values
+  // between blocks are always kept.
   EXPECT_EQ(PricedModel({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   EXPECT_EQ(PricedModel({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
-  // Swapped values go to the host. The second block's are on the device again while the third is in backward.
+  // Swapped values go to the host. Those of the second block are back on the device while the third computes backward.
   EXPECT_EQ(PricedModel({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
   EXPECT_GT(all, kept);
 }
@@ -255,7 +260,7 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   for (int selective = 1; selective <= 3; ++selective) {
     const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
-    // In its backward the last block has its cheap values again.
+    // Memory is highest in the last block's backward, which holds that block's cheap values again.
     const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);
     EXPECT_EQ(less.bytes[Tier::device], all.bytes[Tier::device] - gone);
   }

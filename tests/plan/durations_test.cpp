@@ -7,7 +7,7 @@
 namespace protrain::plan::durations_test {
 namespace {
 
-// One product (M x K) by (K x N), and a Reshape of its result.
+// A graph with one product, (M x K) times (K x N), and a Reshape of its result.
 struct Product {
   explicit Product(DType dtype = DType::f32) {
     a = graph.add_value({.name = "a", .type = {dtype, {kM, kK}}, .origin = graph::Origin::input});
@@ -57,7 +57,7 @@ TEST(Durations, TakesProductsInBfloat16AtTheirOwnRateAndHalfTheTraffic) {
   profile.device_bandwidth = 10;
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), 2 * Product::kElements / 10 + 0.5);
   profile = machine();
-  profile.bf16_flops = 0;  // unknown: taken to be as fast as float32
+  profile.bf16_flops = 0;  // unknown, so bfloat16 counts as fast as float32
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), Product::kFlops / 1000 + 0.5);
 }
 

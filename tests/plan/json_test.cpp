@@ -1,4 +1,4 @@
-// The text form of plans, and the expansion of a choice into a plan.
+// The JSON text of plans, and the expansion of a Choice into a Plan.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -58,7 +58,7 @@ TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     const Plan plan = random_plan(graph, random);
-    // Absent keys come from the base. Here the base is another plan, so the text must have all keys.
+    // A key that the text lacks is taken from the base. Here the base is another plan, so the text must have all keys.
     const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .n_device_update = -1, .shared_memory = i % 2 == 0};
     EXPECT_EQ(from_json(to_json(plan), graph, other), plan) << to_json(plan);
   }
@@ -111,7 +111,7 @@ TEST(PlanText, SpreadsWhatIsDeferredAmongTheHostsUpdates) {
 }
 
 TEST(PlanText, TakesSizesInWords) {
-  // Each block has 64 bytes, and a chunk that is half full ends at a block border.
+  // Each block has 64 bytes. A chunk ends at the first block border where it is at least half full.
   EXPECT_EQ(from_json(R"({"chunk_bytes": "1KiB"})", graph_of(32), {}).chunks.size(), 4u);
 }
 
@@ -179,7 +179,7 @@ TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
 
 TEST(Expansion, SpreadsSwapsAmongRecomputationsAsThePaperDoes) {
   const Plan plan = expand(graph_of(8), {.n_swap = 2, .n_checkpoint = 4});
-  // Of eight blocks, counted from 1, blocks 1 and 4 swap, and blocks 2, 3, 5 and 6 recompute.
+  // There are eight blocks. Counted from 1, blocks 1 and 4 swap, and blocks 2, 3, 5 and 6 recompute.
   EXPECT_EQ(plan.blocks, (std::vector<BlockMode>{swap, recompute, recompute, swap, recompute, recompute, keep, keep}));
 }
 

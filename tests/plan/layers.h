@@ -1,5 +1,5 @@
-// A training graph of equal layers with round times and bytes, for figures worked out by hand. The graph is never
-// computed: its operators are only names, and the machine's profile has a time for each.
+// A training graph of equal layers with round times and bytes, so that figures can be worked out by hand. The graph is
+// never computed. Its operators are only names, and the machine's profile has a time for each.
 #pragma once
 
 #include <string>
@@ -44,8 +44,8 @@ class Layers {
     terms.capacity = {1ull << 40, 1ull << 40, 1ull << 40};
   }
 
-  // A weight is uploaded in 1 s, downloaded in 2 s, read from disk in 4 s and written to disk in 8 s. Its update takes
-  // 1 s on the host or half a second on the device. All queues run in parallel.
+  // A machine on which a weight is uploaded in 1 s, downloaded in 2 s, read from disk in 4 s and written to disk in 8
+  // s. The update of a weight takes 1 s on the host or 0.5 s on the device. All queues run in parallel.
   profile::Profile machine() const {
     const double weight = kWeight, traffic = weight * 7;  // bytes of an update: 1 gradient, 2 weights, 4 moments
     return {.fp32_flops = 1,

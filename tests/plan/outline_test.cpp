@@ -18,7 +18,7 @@ TEST(Outline, IsWhatAHandBuiltGraphHas) {
     EXPECT_EQ(block.backward, Layers::kBackward);
     EXPECT_EQ(block.saved, Layers::kInner) << "what no other block reads";
     EXPECT_EQ(block.border, Layers::kStream) << "what the next one reads";
-    // A layer's backward holds two gradients of activations and one of the weight, but no longer the layer's output.
+    // A layer's backward holds two gradients of activations and one of the weight. The layer's output is freed by then.
     EXPECT_EQ(block.transient, 2 * Layers::kStream + Layers::kWeight - Layers::kStream);
   }
   EXPECT_EQ(outline.forward, Layers::kHead);
@@ -29,8 +29,8 @@ TEST(Outline, IsWhatAHandBuiltGraphHas) {
 }
 
 TEST(Outline, CountsWhatIsKeptOutsideOfBlocksAndWhatHasAnotherName) {
-  // A Tanh outside of blocks, then a Reshape and an Exp in block 0. Backward reads the results of Exp and Reshape. The
-  // result of the Reshape is that of the Tanh under another name, so its memory counts outside of blocks.
+  // The graph has a Tanh outside of blocks, then a Reshape and an Exp in block 0. Backward reads the results of Exp and
+  // Reshape. The Reshape's result lies in the memory of the Tanh's result, so it counts outside of blocks.
   graph::Graph graph;
   const auto value = [&](const char *name, std::int64_t elements) {
     return graph.add_value({.name = name, .type = {DType::f32, {elements}}});
@@ -77,7 +77,7 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
 }
 
 TEST(Outline, KeepsWhatTheProgramOfTheResidentPlanKeeps) {
-  // Equal blocks save the same number of bytes. All blocks together save what is held when backward begins.
+  // Equal blocks save equal numbers of bytes. The sum over all blocks is the memory that is held when backward begins.
   const graph::Graph graph = test::training_graph("gpt2-dynamic-opset18");
   const profile::Profile machine = profile::known_machine("rtx3090");
   const Outline outline(graph, Durations(machine, graph, {}));

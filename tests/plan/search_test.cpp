@@ -1,4 +1,4 @@
-// Compares the plan that the search chooses with every point of the space, laid out and simulated.
+// Compares the plan that the search chooses with every plan of the space, each of them laid out and simulated.
 #include "plan/search.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using test::Pairs;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// A machine that is small for the fixtures, so that copies and the disk limit the speed.
+// A machine so small that, even for the fixtures, copies and the disk limit the speed.
 profile::Profile small_machine(bool shared) {
   return {.name = "small",
           .device_memory = 64 * kMiB,
@@ -41,7 +41,7 @@ profile::Profile small_machine(bool shared) {
           .disk_beside_compute = shared ? 0.9 : 1};
 }
 
-// Kernels need no scratch here. Real kernels need more of it than all other memory of a fixture.
+// A machine whose kernels need no scratch. Real kernels would need more scratch than all other memory of a fixture.
 class SmallMachine final : public draft::TargetMachine {
  public:
   explicit SmallMachine(profile::Profile profile) : profile_(std::move(profile)) {}
@@ -56,7 +56,7 @@ class SmallMachine final : public draft::TargetMachine {
   const profile::Profile profile_;
 };
 
-// A fixture on the small machine. The whole space of plans is laid out once.
+// A fixture on a machine, with its whole space of plans, which is laid out only once.
 class Case {
  public:
   Case(const std::string &model, bool shared, const Pairs &more = {}) : Case(model, small_machine(shared), more) {}
@@ -69,9 +69,9 @@ class Case {
     if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
     return laid_;
   }
-  // The least device memory of all points that the host and the disk can hold.
+  // The least device memory that any plan of the space needs, if host and disk can hold the rest of it.
   std::uint64_t least() { return least_of(laid()); }
-  // The least device memory of all points with slack 0 that the host and the disk can hold.
+  // The same for plans with slack 0.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
@@ -86,7 +86,7 @@ class Case {
 
   static draft::Settings settings(const std::string &model, const Pairs &more) {
     Pairs pairs = test::base_options(model);
-    pairs.emplace_back("hardware", "small");  // then the profile's disk is used
+    pairs.emplace_back("hardware", "small");  // makes the planner use the profile's disk
     pairs.insert(pairs.end(), more.begin(), more.end());
     draft::Options options = options_with(pairs);
     if (model == "root") options.clear("dim"), options.set("dim", "batch=8");
@@ -110,10 +110,10 @@ void expect_near_best(Case &it) {
     ASSERT_NE(best, nullptr);
     const SearchResult found = it.space.search();
     ASSERT_TRUE(found.best);
-    // A step of these models takes a few milliseconds. One instruction may be a per cent of that, so the search may
-    // miss the fastest plan by 5 %.
+    // A step of these models takes a few milliseconds. One instruction may take one per cent of that, so the chosen
+    // plan may be 5 % slower than the fastest.
     EXPECT_LE(found.best->cost.seconds, 1.05 * best->out.seconds);
-    // Laid out again, the plan has the same cost and fits.
+    // The chosen plan, laid out again, must have the same cost and fit.
     const PlanCost again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
     EXPECT_EQ(again.bytes, found.best->cost.bytes);
     EXPECT_EQ(again.seconds, found.best->cost.seconds);
@@ -148,7 +148,7 @@ TEST(Search, DefersUpdatesThatWaitForTheNormWhereMemoriesAreApart) {
   EXPECT_EQ(deferred(true, "1"), 0);
 }
 
-// The optimizer is too slow for backward alone to hide. Forward and backward together hide more of the updates.
+// The host's optimizer is too slow for backward to hide it. Forward and backward together hide more of the updates.
 TEST(Search, DefersSomeUpdatesToTheNextForwardWhereBackwardIsTooShortForThem) {
   profile::Profile machine = small_machine(false);
   machine.host_optimizer = 4e9;
@@ -183,7 +183,7 @@ TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
 }
 
 TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
-  for (const bool shared : {true}) {  // if not shared, updates on the host may be faster
+  for (const bool shared : {true}) {  // if memory is not shared, updates on the host may be faster
     Case it("gpt2-dynamic-opset18", shared);
     Bytes &capacity = it.space.terms.capacity;
     capacity[Tier::device] = it.resident_bytes();
@@ -273,7 +273,7 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
     }
 }
 
-// Checks that the smallest plan fits its own memory, and that with a byte less nothing in the whole space fits.
+// Checks that the smallest plan fits into its own memory, and that no plan of the whole space fits into a byte less.
 void expect_smallest(Case &it) {
   Bytes &capacity = it.space.terms.capacity;
   const Bytes there = capacity;

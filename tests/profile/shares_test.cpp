@@ -20,7 +20,7 @@ Profile with_rates(double upload, double download, double both_ways, double host
 }
 
 TEST(Shares, LeaveCopiesAloneThatTheBusHasRoomFor) {
-  for (const double both_ways : {25.0, 20.0, 0.0}) {  // 0: both directions have no common limit
+  for (const double both_ways : {25.0, 20.0, 0.0}) {  // 0: the two directions have no common limit
     const Profile profile = with_rates(10, 10, both_ways, 1000, 1);
     EXPECT_EQ(share(profile, Queue::upload, Queue::download), 1) << both_ways;
     EXPECT_EQ(share(profile, Queue::download, Queue::upload), 1) << both_ways;

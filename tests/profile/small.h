@@ -1,4 +1,4 @@
-// A machine with small numbers, for tests.
+// A machine with small and round numbers, for tests.
 #pragma once
 
 #include <nlohmann/json.hpp>

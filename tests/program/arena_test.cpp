@@ -65,8 +65,8 @@ TEST(Arena, NeverLetsRandomLiveIntervalsOverlapAndUsesNoMoreThanTheirSum) {
   }
 }
 
-// Assigns offsets by the rule of assign_offsets(), without its data structures: compares each interval with all that
-// are placed already, and sorts those that overlap with it in time.
+// Assigns offsets by the same rule as assign_offsets(), but without its data structures. Compares each interval with
+// all that are placed already, and sorts those that overlap with it in time.
 std::uint64_t assign_plainly(std::vector<Interval> &intervals, std::uint64_t base) {
   const auto occupied = [](const Interval &i) { return round_up(std::max<std::uint64_t>(i.bytes, 1), kAlignment); };
   std::vector<std::size_t> order(intervals.size());
@@ -102,7 +102,7 @@ TEST(Arena, PlacesRandomIntervalsWhereThePlainRuleDoes) {
     std::vector<Interval> intervals(1 + random() % 400);
     for (Interval &interval : intervals) {
       interval.first = random() % instructions;
-      // Some intervals are in use to the end, which has no number.
+      // Some intervals are in use until the step ends, which the largest number stands for.
       interval.last = random() % 20 == 0 ? std::numeric_limits<std::size_t>::max()  //
                                          : interval.first + random() % longest;
       interval.bytes = random() % 3 == 0 ? random() % 20000 : 512 * (random() % 8);

@@ -1,4 +1,4 @@
-// State and pieces with bfloat16 weights: a master weight has two planes, and arrays have several element sizes.
+// State and pieces with bfloat16 weights: a master weight is stored in two planes, and arrays differ in element size.
 #include <algorithm>
 
 #include "hand_built.h"
@@ -13,7 +13,7 @@ using plan::OptimizerOrder;
 
 constexpr std::uint64_t kHalf = 2;  // bytes of a bfloat16
 
-// The two blocks with all values except the loss in bfloat16.
+// TwoBlocks with all values except the loss in bfloat16.
 struct InBf16 : TwoBlocks {
   InBf16() {
     for (std::size_t i = 0; i < graph.value_count(); ++i)
@@ -84,7 +84,7 @@ TEST(Bf16State, HoldsGradientsAsTheyAreMadeAndSumsInFloat32) {
   EXPECT_EQ(bytes(model.state(plan)), 64 * sizeof(float));
 }
 
-// A weight has 16 elements. A piece of the disk has 16 bytes: 8 elements of a plane, 4 of a moment.
+// A weight has 16 elements. A piece of the disk has 16 bytes, which are 8 elements of a plane or 4 of a moment.
 TEST(Bf16Pieces, AreTheSameElementsOfEveryArrayAndWholePiecesOfTheDisk) {
   const InBf16 model;
   for (const bool shared : {false, true})

@@ -1,4 +1,4 @@
-// Golden Programs of two small blocks, one for each thing that a plan can ask for. tests/fixtures/programs has them as
+// Golden Programs of two small blocks, one for each choice that a plan can make. tests/fixtures/programs has them as
 // text.
 #include "hand_built.h"
 
@@ -77,7 +77,7 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
-// One node computes both gradients' norms. One check follows, and one update on each side, device and host.
+// If one node computes the norms of both gradients, one check follows, and one update on each side (device, host).
 TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
   TwoBlocks model;
   model.norm_at_once();

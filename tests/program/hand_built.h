@@ -1,4 +1,4 @@
-// Hand-made graphs, and Programs that are lowered from them. They are never run: operators are only names.
+// Graphs made by hand, and Programs lowered from them. They are never run, so operators are only names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline graph::ValueId run(graph::Graph &graph, const std::string &op, std::vecto
 
 using test::code_of;
 
-// Compares a Program with a text file. PROTRAIN_WRITE_GOLDEN=1 writes the file anew; read it before you commit it.
+// Compares a Program with a text file. PROTRAIN_WRITE_GOLDEN=1 rewrites the file; read it before you commit it.
 inline void expect_golden(const std::string &name, const std::string &text) {
   const std::string path = std::string(PROTRAIN_FIXTURES) + "/programs/" + name + ".txt";
   if (std::getenv("PROTRAIN_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text;
@@ -41,8 +41,8 @@ inline void expect_golden(const std::string &name, const std::string &text) {
   EXPECT_EQ(text, golden.str());
 }
 
-// Two blocks with one weight each. A block computes h + tanh(h * w) from its input h. Its backward reads the tanh. The
-// next block reads the result.
+// Two blocks with one weight each. A block computes h + tanh(h * w) from its input h, and the next block reads the
+// result. A block's backward reads the tanh.
 struct TwoBlocks {
   TwoBlocks() {
     const graph::ValueId x = add(graph, "x", graph::Origin::input, {kElements});

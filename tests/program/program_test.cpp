@@ -114,7 +114,7 @@ TEST(Verify, FindsAWriteOverTheState) {
 TEST(Verify, DemandsAWaitBetweenQueues) {
   Example example;
   Program program = example.lowered();
-  program.instructions[1].queue = Queue::comm;  // reads what compute wrote, without a wait
+  program.instructions[1].queue = Queue::comm;  // now reads compute's result without a wait
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);
   program.instructions[1].waits = {0};
   program.instructions[2].waits = {1};

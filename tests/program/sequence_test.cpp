@@ -86,8 +86,8 @@ TEST(Sequences, RunSelectivelyAgainWhatOnePassMakesOfWhatIsKept) {
   const Sequence order = sequence(graph, storage_roots(graph), {BlockMode::selective}, wanted);
   std::vector<std::string> names;
   for (const Item &item : order.items) names.push_back(graph.node(item.node).name + (item.again ? " again" : ""));
-  // t is kept, because it would be recomputed from s, which is freed. p is recomputed from x and w, which are kept, and
-  // g from p.
+  // t is kept, because recomputing it needs s, which is freed. p is recomputed from x and w, which are kept, and g is
+  // recomputed from p.
   EXPECT_EQ(names, (Names{"p", "g", "s", "t", "loss", "d_s", "p again", "g again", "d_v", "d_p"}));
   EXPECT_EQ(order.mode[index(g)], BlockMode::recompute);
   EXPECT_EQ(order.mode[index(t)], BlockMode::keep);
@@ -99,8 +99,8 @@ TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
   const Sequence order = sequence_of(model, {BlockMode::recompute, BlockMode::keep});
   std::vector<std::size_t> stages;
   for (const Item &item : order.items) stages.push_back(item.stage);
-  // The items of each stage: mul0 tanh0 h1 | mul1 tanh1 h2 loss | d_h2 | backward of block 1, its norm | block 0:
-  // recomputation, backward, norms.
+  // The items by stage: 0: mul0 tanh0 h1. 1: mul1 tanh1 h2 loss. 2: d_h2. 3: backward of block 1 and its norm. 4: block
+  // 0's recomputation, backward and norms.
   EXPECT_EQ(stages, (std::vector<std::size_t>{0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4}));
 }
 

@@ -1,4 +1,4 @@
-// Simulated times of queues that slow each other down, worked out by hand. Times are nanoseconds.
+// Simulated times of queues that slow each other down, compared with times worked out by hand, in nanoseconds.
 #include "program/simulate.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ Spans spans(const std::vector<Job> &jobs, const Queues &queues) {
   return spans;
 }
 
-// Every queue runs in parallel to the others.
+// All queues run in parallel, at full speed.
 Queues beside() { return Queues(Beside{false, true, true, true, true, true}); }
 
 Queues slowed(Queue a, Queue b, double share) {
@@ -50,7 +50,8 @@ TEST(Simulation, RunsQueuesBesideEachOtherAtFullSpeedWhereNothingIsShared) {
 }
 
 TEST(Simulation, SlowsTwoQueuesForAsLongAsBothAreAtWork) {
-  // Both run at half speed. The shorter ends at 120, when 40 of the longer are left. These run at full speed.
+  // Both run at half speed. The shorter one ends at 120, when 40 ns of the longer one are left, which run at full
+  // speed.
   const Queues queues = slowed(Queue::upload, Queue::download, 0.5);
   EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::download, 60}}, queues), (Spans{{0, 160}, {0, 120}}));
 }
@@ -62,8 +63,8 @@ TEST(Simulation, SlowsNothingThatRunsAlone) {
 }
 
 TEST(Simulation, SlowsWhatIsAtWorkFromTheMomentThatAnotherStarts) {
-  // The upload does 40 at full speed while compute runs. Then it does 60 at half speed, while the download does 60 of
-  // its 80.
+  // While compute runs, the upload does 40 of its 100 ns at full speed. Then it does 60 at half speed, while the
+  // download does 60 of its 80.
   const Queues queues = slowed(Queue::upload, Queue::download, 0.5);
   EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::compute, 40}, {Queue::download, 80, {1}}}, queues),
             (Spans{{0, 160}, {0, 40}, {40, 180}}));
@@ -73,14 +74,15 @@ TEST(Simulation, SlowsEachByItsOwnShare) {
   Queues queues = beside();
   queues.shares[Queue::compute][Queue::disk] = 0.8;
   queues.shares[Queue::disk][Queue::compute] = 0.5;
-  // The disk's 50 end at time 100, when 20 of compute's 100 are left.
+  // The disk's 50 ns end at time 100, when 20 of compute's 100 ns are left.
   EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk, 50}}, queues), (Spans{{0, 120}, {0, 100}}));
 }
 
 TEST(Simulation, SlowsByAllThatAreAtWork) {
   Queues queues = slowed(Queue::host, Queue::upload, 0.5);
   queues.shares[Queue::host][Queue::download] = 0.5;
-  // Until 40 the host does 10 of its 45, at a quarter of its speed. The other 35 run at half speed beside the upload.
+  // Until time 40 the host does 10 of its 45 ns, at a quarter of its speed. The other 35 run at half speed, in parallel
+  // with the upload.
   EXPECT_EQ(spans({{Queue::host, 45}, {Queue::upload, 65}, {Queue::download, 40}}, queues),
             (Spans{{0, 110}, {0, 120}, {0, 40}}));
 }
@@ -131,7 +133,7 @@ TEST(Queues, RunOnlyTheDiskAndExchangesBesideComputeWhereCoresAreShared) {
   EXPECT_EQ(queues.shares[Queue::compute][Queue::disk], 0.75);
 }
 
-// Prices the hand-built step on a machine where a kernel takes 1 s and the rates are a few bytes a second.
+// Prices the hand-built step on a machine where a kernel takes 1 s and copies run at a few bytes per second.
 TEST(Price, IsTheClocksForEveryKindOfInstruction) {
   const TwoBlocks two;
   profile::Profile machine{.fp32_flops = 1,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Beside kAllBeside = {false, true, true, true, true, true};
 
-// A step whose instructions do nothing. The test gives their queues, waits and spans.
+// A step of empty instructions, for which the test gives queues, waits and spans.
 class HandMadeStep {
  public:
   HandMadeStep &ran(Kind kind, Queue queue, Span span, std::vector<std::size_t> waits = {}) {
@@ -121,8 +121,8 @@ TEST(Summary, CallsWhatLiesBeforeAndAfterComputeStartAndEndWhateverRanThen) {
 }
 
 TEST(Summary, MeasuresOverlapInTheTimeInWhichAnyOtherQueueIsBusy) {
-  // Other queues are busy from 10 to 50 (two of them from 20 to 30) and from 60 to 70; compute from 0 to 25 and from 45
-  // to 60.
+  // Compute is busy from 0 to 25 and from 45 to 60. Other queues are busy from 10 to 50 (two of them from 20 to 30) and
+  // from 60 to 70.
   const Summary summary = HandMadeStep()
                               .computed({0, 25})
                               .ran(Kind::fetch, Queue::upload, {10, 30})

@@ -6,8 +6,8 @@ namespace {
 
 using Waits = std::vector<std::size_t>;
 
-// A Program of instructions on given queues, over buffers of 64 bytes. Buffer `slot` begins at byte 64 * slot; buffers
-// with the same slot share memory.
+// Builds a Program of instructions on given queues, over buffers of 64 bytes. A buffer with slot s begins at byte 64 *
+// s; buffers with the same slot share memory.
 class Bare {
  public:
   BufferId buffer(std::uint64_t slot) {
@@ -64,7 +64,7 @@ TEST(Waits, AreLeftOutWhereAnotherImpliesThem) {
   const BufferId a = bare.buffer(0), b = bare.buffer(1), c = bare.buffer(2);
   bare.emit(Queue::upload, {}, {a});
   bare.emit(Queue::compute, {a}, {b});
-  bare.emit(Queue::download, {a, b}, {c});  // a wait for 1 implies 0
+  bare.emit(Queue::download, {a, b}, {c});  // a wait for instruction 1 implies one for 0
   EXPECT_EQ(bare.waits(), (std::vector<Waits>{{}, {0}, {1}}));
 }
 

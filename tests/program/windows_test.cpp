@@ -30,8 +30,8 @@ TEST(Windows, LastFromTheFirstUseToTheLastWhereThereAreBuffersForAll) {
 
 TEST(Windows, GiveWayToTheChunkThatIsNeededSooner) {
   const std::vector<Window> stays = windows({{0, 5}, {1, 4}, {2, 3}}, 2);
-  EXPECT_EQ(of_chunk(stays, 0).size(), 2u);  // needed last, so it is evicted and fetched again
-  EXPECT_EQ(of_chunk(stays, 1).size(), 1u);  // backward reads first what forward read last
+  EXPECT_EQ(of_chunk(stays, 0).size(), 2u);  // backward needs it last, so it is evicted and fetched again
+  EXPECT_EQ(of_chunk(stays, 1).size(), 1u);  // backward reads chunks in the reverse order of forward
   EXPECT_EQ(of_chunk(stays, 2).size(), 1u);
 }
 
@@ -71,7 +71,7 @@ class RandomUses {
   std::mt19937 random_;
 };
 
-// The largest number of chunks that one item reads.
+// The largest number of chunks that any single item reads.
 std::size_t most_read_at_once(const Uses &uses) {
   std::size_t most = 0;
   for (std::size_t item = 0; item < RandomUses::kItems; ++item)

@@ -1,4 +1,4 @@
-// Bench: a session's state and memory, and an executor that runs any Program on them.
+// Bench has a session's state and memory, and an executor that runs any Program on them.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace protrain::test {
 
 class Bench {
  public:
-  // The executor computes on `device`; memory and state are those of a session's machine.
+  // The executor computes on `device`. Memory and state are made as for a session.
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
       : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), backend::open("cpu", 2),
                  session::Channels::over(comm::open({})), nullptr),
@@ -24,8 +24,8 @@ class Bench {
   const program::Program &program() const { return draft().programs.variants[0].step; }
   run::Store &store() { return machine_.store(); }
 
-  // Loads `program` in place of the session's, and resets the state. `workers`: every queue but compute has a worker.
-  // On an asynchronous device only the queues host and disk have workers, always.
+  // Loads `program` instead of the session's own, and resets the state. If `workers`, every queue except compute has a
+  // worker thread. On an asynchronous device, always the queues host and disk have workers, and no others.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
@@ -41,8 +41,8 @@ class Bench {
     reset();
   }
 
-  // Resets weights and optimizer state to those of a new session. Writes whole arrays, because a piece on disk that a
-  // faulty Program has spoilt cannot be changed in part.
+  // Resets weights and optimizer state to those of a new session. Writes whole arrays: a piece on disk that a faulty
+  // Program has damaged cannot be rewritten in part.
   void reset() {
     const program::State &state = draft().programs.state;
     for (const program::State::Chunk &chunk : state.chunks)
@@ -139,7 +139,7 @@ inline graph::Graph training_graph(const std::string &model) {
   return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
 }
 
-// The trace of a session without a plan or a budget.
+// The results of a session that is given neither a plan nor a budget.
 inline Trace unlimited(const std::string &model, int steps) {
   Bench bench(model, {});
   bench.load(bench.program(), false);

@@ -1,5 +1,5 @@
-// Programs in bfloat16, without a device. Every plan must lower to a Program that passes verify() and can be simulated.
-// Also compares the memory with that of the same plan in float32.
+// Programs in bfloat16, which are made but not run. Every plan must lower to a Program that passes verify() and can be
+// simulated. Its memory is compared with that of the same plan in float32.
 #include "draft/loaded_model.h"
 #include "grad/training.h"
 #include "program/simulate.h"
@@ -110,8 +110,8 @@ TEST_P(Bf16Plans, RestInTwelveBytesForEachTrainedParameterAndPadding) {
   }
 }
 
-// The same plan gives the same kernels, updates and checks in both precisions. The output buffers of these instructions
-// have the same number of elements in both.
+// In both precisions, a plan gives the same kernels, updates and checks, with the same number of elements in their
+// output buffers.
 TEST_P(Bf16Plans, TakeBetweenHalfAndAllOfEachBufferThatFloat32Takes) {
   const Paper half(GetParam(), "bf16", false), full(GetParam(), "fp32", false);
   Draw draw(13);
@@ -123,7 +123,7 @@ TEST_P(Bf16Plans, TakeBetweenHalfAndAllOfEachBufferThatFloat32Takes) {
     const auto kinds = [](const Program &program) {
       std::vector<program::Kind> kinds;
       for (const auto &instruction : program.instructions)
-        // Other instructions differ: the optimizer's state has one array more in bfloat16.
+        // Instructions of other kinds differ, because the optimizer's state has one more array in bfloat16.
         if (instruction.kind == program::Kind::run || instruction.kind == program::Kind::update ||
             instruction.kind == program::Kind::check)
           kinds.push_back(instruction.kind);

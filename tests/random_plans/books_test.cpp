@@ -1,5 +1,5 @@
-// Memory accounting: the planned peak must be the highest byte that a step touches, and the simulated use at each
-// instruction must be the use that is found in memory.
+// Memory accounting. The planned peak must be the highest byte that a step writes, and at each instruction the
+// simulated use must be the use that is found in memory.
 #include <gtest/gtest.h>
 
 #include "asked.h"
@@ -15,8 +15,8 @@ using program::Buffer;
 using program::Program;
 
 constexpr int kAuditedPlans = 3;
-// The memory is filled with each pattern in turn. If a step happens to write one pattern to a byte, that byte still
-// differs from the other pattern.
+// Memory is filled with one of these patterns before a step, to see which bytes the step writes. Each test runs with
+// both, because a step may happen to write a byte of one pattern.
 constexpr int kPatterns[] = {0xA5, 0x5A};
 
 class Books : public testing::TestWithParam<std::string> {
@@ -49,9 +49,9 @@ PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   return highest;
 }
 
-// Compares the highest touched byte with the planned peak. If a value ends at the peak, both must be equal. If only
-// scratch ends there, the kernel may leave the end of its scratch untouched. Then some of the scratch must be touched,
-// and every value must be touched to its last byte.
+// Compares the highest byte that a step has written with the planned peak. If a value ends at the peak, both must be
+// equal. If only a kernel's scratch ends there, the kernel may leave the end of its scratch unused. Then at least some
+// of the scratch must be written, and every value to its last byte.
 void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];
@@ -86,7 +86,7 @@ bool uses_disk(const Program &program) {
   return std::ranges::any_of(program.instructions, [](const auto &i) { return i.queue == Queue::disk; });
 }
 
-// The simulator's account: for each instruction, the bytes in use when it ends, without the state.
+// The simulator's result: for each instruction, the bytes in use when it ends, without the state.
 std::vector<Ledger::UsedBytes> simulated(const Program &program) {
   const std::vector<std::int64_t> ns(program.instructions.size(), 1);
   std::vector<Ledger::UsedBytes> held;
@@ -97,7 +97,7 @@ std::vector<Ledger::UsedBytes> simulated(const Program &program) {
   return held;
 }
 
-// Runs one step under a plan with a ledger.
+// Runs one step under a plan, with a Ledger that looks at memory after each instruction.
 class Audit {
  public:
   explicit Audit(const std::string &model, const Pairs &plan)
@@ -121,8 +121,8 @@ class Audit {
   Bench bench_;
 };
 
-// The number of bytes of values that no run has written. `a` is the ledger of one run, `b` the written bytes of another
-// run with the other pattern.
+// The number of bytes of values that neither of two runs has written. `a` is the ledger of one run. `b` has the written
+// bytes of the other run, which used the other pattern.
 std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std::vector<std::vector<bool>> &b) {
   std::uint64_t count = 0;
   for (std::size_t buffer = 0; buffer < program.buffers.size(); ++buffer)
@@ -131,9 +131,9 @@ std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std
   return count;
 }
 
-// After each instruction, exactly the bytes of the buffers in use differ from the pattern (bytes of scratch may or may
-// not). The ledger overwrites unused memory with the pattern. The step's bits do not change by that, so no instruction
-// reads memory that is not accounted for.
+// After each instruction, exactly the bytes of the buffers in use may differ from the pattern, and all of them except
+// scratch must. The ledger overwrites unused memory with the pattern. The step's results keep their bits, so no
+// instruction reads memory that is not accounted for.
 TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   const Trace expected = unlimited(GetParam(), 1);
   for (int audited = 0; audited < kAuditedPlans;) {

@@ -1,5 +1,5 @@
-// Updates that are deferred to the next step's forward. Reading parameters or failing between the two steps must give
-// the results of a session without a plan.
+// Updates that are deferred to the next step's forward. If parameters are read or a call fails between the two steps,
+// the results must still be those of a session without a plan.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -48,7 +48,7 @@ std::vector<float> parameters(session::Session &session) {
   return values;
 }
 
-// Makes a host program's calls to a session, and returns all numbers that the program sees.
+// Calls a session as a host program does, and returns all numbers that the program would see.
 class Life {
  public:
   explicit Life(session::Session &session) : session_(session) {}
@@ -103,7 +103,7 @@ class Life {
     session_.write_parameter(name, values.data(), values.size());
   }
 
-  // Cancels in the middle of a step, repeatedly. A cancelled step must leave no trace.
+  // Repeatedly cancels a step while it runs. A cancelled step must change nothing.
   void cancel() {
     for (int i = 0; i < 8; ++i) {
       feed(session_, 3);
@@ -124,7 +124,8 @@ class Life {
     session_.step();
   }
 
-  // Evaluates, so that a cancel that came after the end of the step fails the evaluation and not the next step.
+  // If the cancel came after the end of the step, it would stop the next one. So this makes an evaluation, which takes
+  // the cancel instead.
   void swallow() {
     try {
       session_.evaluate();
@@ -164,7 +165,7 @@ TEST_P(Deferred, UpdatesAreInACheckpoint) {
   EXPECT_TRUE(same_bits(parameters(*other), parameters(*session)));
 }
 
-// The gradients of a skipped step stay in memory, but are never applied.
+// After a skipped step its gradients are still in memory, but they must never be applied.
 TEST_P(Deferred, UpdatesOfASkippedStepNeverRun) {
   const Scratch scratch;
   Draw draw(static_cast<std::uint32_t>(GetParam()) + 200);

@@ -48,7 +48,7 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
 };
 
-// Pins at most `most` bytes of host memory.
+// A device that pins at most `most` bytes of host memory.
 class UnpinnedDevice final : public Forwarding {
  public:
   explicit UnpinnedDevice(std::uint64_t most = 0) : most_(most) {}
@@ -59,7 +59,7 @@ class UnpinnedDevice final : public Forwarding {
   const std::uint64_t most_;
 };
 
-// Calls `after` when a launch or a copy has ended.
+// A device that calls `after` when a launch or a copy has ended.
 class WatchedDevice final : public Forwarding {
  public:
   explicit WatchedDevice(std::function<void()> after) : after_(std::move(after)) {}
@@ -77,8 +77,8 @@ class WatchedDevice final : public Forwarding {
   std::function<void()> after_;
 };
 
-// Gives kernels scratch outside of the arena, where a faulty Program cannot overwrite it. Matrix products store
-// addresses in their scratch, and would follow overwritten ones.
+// A device that gives kernels scratch outside of the arena, where a faulty Program cannot overwrite it. Matrix products
+// store addresses in their scratch, and would crash if these were overwritten.
 class ShelteredDevice final : public Forwarding {
  public:
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
@@ -92,9 +92,9 @@ class ShelteredDevice final : public Forwarding {
   MemoryBlock scratch_;
 };
 
-// An asynchronous device: each queue has a thread that runs appended work in order. The threads sleep now and then, so
-// that an instruction whose wait is missing runs too early. `before` is called with each kernel on the queue's thread.
-// If `records` is true, the device records steps.
+// An asynchronous device. Each queue has a thread that runs appended work in order. The threads sleep now and then, so
+// that an instruction runs too early if its wait is missing. The queue's thread calls `before` before each kernel. If
+// `records` is true, the device records steps.
 class Streams final : public Forwarding {
  public:
   explicit Streams(std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
@@ -187,7 +187,7 @@ class Streams final : public Forwarding {
 
  private:
   struct Event {
-    std::uint64_t recorded = 0, reached = 0;  // how often
+    std::uint64_t recorded = 0, reached = 0;  // number of times that it was appended, and reached by its queue
   };
 
   void settle() {

@@ -59,7 +59,7 @@ class Draw {
     return plan;
   }
 
-  // Draws the option `trial`, which must not change any bits.
+  // Draws values of the option `trial`, which must not change any bits.
   Pairs trial() {
     Pairs pairs;
     if (chance(0.6)) pairs.emplace_back("trial", "workers");

@@ -1,5 +1,5 @@
-// Seeds faults into sound Programs. verify() must find every one. Some of the Programs are run, to show that faults
-// change results.
+// Puts faults into correct Programs. verify() must find every fault. Some of the faulty Programs are also run, to show
+// that such faults change results.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -18,7 +18,7 @@ using program::Program;
 constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kRunPerPlan = 3, kFaultSteps = 2;
 constexpr int kMostDraws = 1000;
 
-// Puts one fault into a copy of a sound Program. Returns nothing if the draw found no place for the fault.
+// A function that puts one fault into a copy of a correct Program. It returns nothing if it found no place for one.
 using Fault = std::function<std::optional<Program>(const Program &, const std::vector<Life> &, Draw &)>;
 
 std::optional<Program> remove_wait(const Program &sound, const std::vector<Life> &, Draw &draw) {
@@ -107,7 +107,7 @@ Figures figures(const Fault &fault, const std::string &model, std::uint32_t numb
     const Scratch scratch;
     Bench bench(model, following(draw.plan(graph), scratch), std::make_unique<ShelteredDevice>());
     const std::vector<Program> faulty = seed(fault, bench.program(), draw);
-    if (faulty.size() < kFaultsPerPlan) continue;  // too few places for the fault, as when nothing leaves the device
+    if (faulty.size() < kFaultsPerPlan) continue;  // the plan has too few places for the fault
     ++plans;
     EXPECT_FALSE(run_differs(bench, bench.program(), expected)) << "without a fault";
     for (std::size_t i = 0; i < faulty.size(); ++i) {

@@ -1,4 +1,4 @@
-// Compares the memory that a Program declares to use with the memory that it uses.
+// Compares the memory that a Program says it uses with the memory that its execution writes.
 #pragma once
 
 #include "lives.h"
@@ -6,8 +6,8 @@
 
 namespace protrain::test {
 
-// Fills all memory of device and host that no buffer holds with a pattern. After each instruction, looks at which bytes
-// no longer have the pattern. For Programs that do not use the disk.
+// Fills all memory of device and host that no buffer holds with a pattern, and finds after each instruction which bytes
+// no longer have the pattern. The Program must not use the disk, whose bytes the ledger cannot see.
 class Ledger {
  public:
   using UsedBytes = PerTier<std::uint64_t>;
@@ -32,9 +32,9 @@ class Ledger {
     each_transient([&](std::size_t b) { return lives_[b].last == i; }, [&](std::size_t b) { give_back(b); });
   }
 
-  // Per instruction: the bytes that buffers hold while it runs, without the state.
+  // For each instruction, the bytes that buffers hold while it runs, without the state.
   const std::vector<UsedBytes> &history() const { return history_; }
-  // Per buffer and byte: true if the first instruction that uses it left a value other than the pattern.
+  // For each byte of each buffer, true if it differs from the pattern after the first instruction that uses the buffer.
   const std::vector<std::vector<bool>> &written() const { return written_; }
   // Bytes that changed although no buffer held them.
   std::uint64_t strays() const { return strays_; }
@@ -77,7 +77,7 @@ class Ledger {
   run::Store &store_;
   std::vector<Life> lives_;
   std::byte pattern_;
-  PerTier<std::vector<char>> held_;  // per byte after the state
+  PerTier<std::vector<char>> held_;  // for each byte after the state: whether a buffer holds it
   UsedBytes held_bytes_{};
   std::vector<UsedBytes> history_;
   std::vector<std::vector<bool>> written_;

@@ -1,4 +1,4 @@
-// The lives of a Program's buffers: from first to last use as an operand. `releases` are not looked at.
+// The lives of a Program's buffers, from first to last use as an operand. They are found without looking at `releases`.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 
 namespace protrain::test {
 
-// Two families of fixtures, and two models of our own, of which the last has dropout.
+// Two models of the fixtures' families, and two of our own. The last one has dropout.
 inline const std::vector<std::string> kModels = {"gpt2-dynamic-opset18", "llama-dynamic-opset23",
                                                  "retention-dynamic-opset18", "dropout-gpt"};
 
@@ -74,7 +74,7 @@ inline Trace train(session::Session &session, int steps) {
   for (int i = 0; i < steps; ++i) {
     feed(session, i);
     session::StepResult result = session.step();
-    for (int k = 1; session.step_count() == static_cast<std::uint64_t>(i); ++k) {  // the step needs more batches
+    for (int k = 1; session.step_count() == static_cast<std::uint64_t>(i); ++k) {  // if a step takes several batches
       trace.losses.push_back(std::bit_cast<std::uint32_t>(result.loss));
       feed(session, i + 5 * k);
       result = session.step();

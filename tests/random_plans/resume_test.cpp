@@ -1,5 +1,5 @@
-// A run that is saved under one plan is resumed under another, in another process. Every byte must be that of the run
-// that never stopped.
+// A run is saved under one plan, and resumed in another process under another plan. Every result must have the bits of
+// a run that never stopped.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -43,7 +43,7 @@ class Resume : public testing::TestWithParam<Case> {
     return pairs;
   }
 
-  // Options of a run under a plan that is drawn for it.
+  // The options of a run, with a plan drawn at random.
   Pairs drawn(Draw &draw, const Scratch &scratch) const {
     Pairs pairs = options();
     const auto order = GetParam().precision == "fp16" ? std::optional(plan::OptimizerOrder::barrier) : std::nullopt;

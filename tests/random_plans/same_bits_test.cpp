@@ -31,8 +31,8 @@ class SameBits : public testing::TestWithParam<std::string> {
     return train(*session, kSteps);
   }
 
-  // Compares runs under `count` random plans with a run without one. All runs have the options `settings`. `order` is
-  // the optimizer order that these options need, if any.
+  // Compares runs under `count` random plans with a run without a plan. All runs have the options `settings`. If these
+  // options need a certain optimizer order, `order` gives it.
   void compare(int count, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph();
     const Trace expected = run(settings);

@@ -1,4 +1,4 @@
-// The executor: steps that fail or are cancelled, and steps on asynchronous devices, issued or replayed.
+// The executor: steps that fail or are cancelled, and steps on asynchronous devices, which are issued or replayed.
 #include "run/executor.h"
 
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@ using program::Program;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A plan that needs every kind of instruction except those of the disk: some chunks rest on the host, one block swaps,
-// one recomputes.
+// A plan that needs every kind of instruction except those of the disk: some chunks are stored on the host, one block
+// swaps, and one recomputes.
 plan::Plan plan_of(const graph::Graph &graph, plan::OptimizerOrder order) {
   return plan::expand(
       graph, {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .chunk_bytes = 16 << 10, .order = order});
 }
 
-// A step that calls a function of the test when an instruction ends.
+// A step that calls a function of the test each time an instruction ends.
 class Step {
  public:
   explicit Step(plan::OptimizerOrder order)
@@ -181,8 +181,8 @@ TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
   }
 }
 
-// Runs `steps` steps, of which the first two are timed. Returns for each step the number of recorded events, and the
-// number of events whose time was asked for. Also checks the bits of the results.
+// Runs `steps` steps, of which the first two are timed. Returns, for each step, the number of recorded events and the
+// number of events whose times were read. Also checks the bits of the results.
 std::vector<std::pair<int, int>> events_of_steps(RecordedStep &recorded, int steps) {
   std::vector<std::pair<int, int>> events;
   Trace trace;
@@ -336,7 +336,7 @@ TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// A device on which every launch fails, and the end of the step too.
+// A device on which every launch fails, and the call at the end of a step too.
 class Gone final : public Forwarding {
  public:
   void run_step(void (*issue)(void *), void *argument) override {
@@ -358,7 +358,7 @@ TEST(Executor, SaysThatADeviceIsGoneThatFailedWithinTheStepAndAtItsEnd) {
   }
 }
 
-// A device on which copies of other queues than compute fail.
+// A device on which the copies of every queue except compute fail.
 class Broken final : public Forwarding {
  public:
   void copy_alone(const backend::Copy &) override { fail(Code::device, "bus", "it is gone"); }

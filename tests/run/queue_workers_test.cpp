@@ -16,7 +16,7 @@ struct Line {
   std::vector<std::size_t> waits = {};
 };
 
-// A job that notes the order in which instructions begin. Each instruction calls `act`.
+// A job that records the order in which its instructions begin. Each instruction calls `act`.
 class OrderJob final : public Job {
  public:
   explicit OrderJob(
@@ -38,7 +38,7 @@ class OrderJob final : public Job {
     act_(instruction);
   }
 
-  // Issues instructions as an executor does: to the worker of the queue, or here if the queue has none.
+  // Issues instructions as an executor does: to the queue's worker, or on this thread if the queue has none.
   QueueWorkers::Outcome run(QueueWorkers &workers) {
     begun_.clear();
     workers.begin(*this);
@@ -84,7 +84,7 @@ std::string text_of(const std::exception_ptr &error) {
   return "";
 }
 
-// Sleeps long enough for other queues to overtake, unless they wait.
+// Sleeps long enough for other queues to overtake, if they do not wait.
 void dawdle() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
 TEST(QueueWorkers, RunTheInstructionsOfAQueueInTheirOrder) {
@@ -114,7 +114,7 @@ TEST(QueueWorkers, StartAnInstructionWhenItsWaitsAreOver) {
   EXPECT_EQ(early, 0);
 }
 
-// Neither instruction ends before the other has begun.
+// Each of the two instructions waits until the other has begun, so the test ends only if both queues run in parallel.
 TEST(QueueWorkers, RunQueuesBesideEachOther) {
   std::atomic<int> begun = 0;
   OrderJob job({{Queue::upload}, {Queue::download}}, [&](std::size_t) {

@@ -36,8 +36,8 @@ class Stores : public testing::Test {
   }
   static std::vector<std::byte> read(Store &store, const Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     std::vector<std::byte> out(bytes);
-    // Bytes pass through staging memory on their way to the disk. Overwrites the staging memory, so that the bytes must
-    // come from the disk.
+    // write() copies bytes through staging memory to the disk. The test overwrites the staging memory, so read() must
+    // take the bytes from the disk.
     if (buffer.tier == Tier::disk) std::fill_n(store.staging(buffer.bytes), buffer.bytes, std::byte{0xEE});
     store.read(buffer, offset, out.data(), bytes);
     return out;
@@ -88,7 +88,8 @@ TEST_F(Stores, WriteAPartOfWhatLiesOnDiskAndLeaveTheRest) {
   EXPECT_EQ(read(*store, b, 3990, 20), (std::vector<std::byte>(values.begin() + 3990, values.begin() + 4010)));
 }
 
-// Master weights in two planes are read and written like this: pieces of both in turn, because each plane is an array.
+// Reads and writes pieces of two arrays in turn, as a session does with master weights, whose two planes are two
+// arrays.
 TEST_F(Stores, SweepOverTwoArraysOnDiskInTurn) {
   const auto store = make(kTierBytes);
   const Buffer first = buffer(Tier::disk, 20'000), second = buffer(Tier::disk, 20'000, 24 << 10);

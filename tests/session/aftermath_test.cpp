@@ -1,4 +1,4 @@
-// The state (Aftermath) that a session is in after an error with given Facts (base/error.h).
+// The state of a session (Aftermath) after an error with given Facts (base/error.h).
 #include "session/aftermath.h"
 
 #include <gtest/gtest.h>

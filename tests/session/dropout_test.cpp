@@ -1,4 +1,4 @@
-// A model exported in training mode, with dropout on embeddings, probabilities and branches, trains with dropout.
+// A model that was exported in training mode trains with dropout, on embeddings, attention probabilities and branches.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -105,8 +105,8 @@ TEST(DropoutSession, EvaluatesWithoutIt) {
   EXPECT_GT(std::abs(session->step().loss - loss), 1e-4);
 }
 
-// A central difference of the first step's loss along its own gradient must equal the gradient's norm. This holds only
-// if backward uses forward's masks.
+// The first step's loss, differentiated by a central difference along its own gradient, must equal the gradient's norm.
+// This holds only if backward uses forward's masks.
 TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
   const auto at = [](double distance, std::vector<std::vector<float>> *gradients) {
     const auto session = session_of(kModel, {{"seed", "4"}, {"keep_gradients", "*"}});

@@ -1,5 +1,5 @@
-// A step of an exported model must be, bit for bit, the next step of the session. The optimizer is SGD without
-// momentum, because it has no state beside the weights.
+// A session exports its model. A step of the exported model must then equal the session's next step, bit for bit. The
+// optimizer is SGD without momentum, because it has no state that an export would lose.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, ExportedModel,
                          testing::Values("gpt2-dynamic-opset18", "mistral-dynamic-opset23", "torchscript-gpt2-opset13"),
                          [](const auto &info) { return test::family_of(info.param); });
 
-// PyTorch's older exporter writes a head that is tied to the table as a second tensor, the table's transpose.
+// If the head is tied to the embedding table, PyTorch's older exporter writes two tensors: the table and its transpose.
 TEST(TiedHead, IsWrittenIntoBothTensors) {
   const test::Scratch scratch;
   const auto session = Session::create(options_of(kLanguage), test::fixture("torchscript-gpt2-opset13.onnx"), nullptr);
@@ -89,7 +89,7 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   EXPECT_FALSE(after->load(table).same_as(before->load(table)));
 }
 
-// The gradient of two tied weights must be the sum of their gradients without the tie.
+// Two weights that the option `tie` ties must have the sum of the gradients that they have without it.
 TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
                     head = "m.lm_head.weight";
@@ -168,7 +168,7 @@ TEST_F(MergedNorms, AreDistinguishedByCheck) {
   EXPECT_EQ(mentions, test::kMergedLayers);
 }
 
-// Frozen weights are written too, unchanged.
+// An export writes frozen weights too, unchanged.
 TEST_F(MergedNorms, MayBeFrozen) {
   Case frozen = training();
   frozen.options.emplace_back("frozen", "ones*");

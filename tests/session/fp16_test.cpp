@@ -1,4 +1,4 @@
-// The loss scale in training: gradients too large or too small for float16, and how a session handles them.
+// Training with a loss scale: how a session handles gradients that are too large or too small for float16.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ class Fp16 : public testing::Test {
 
   const std::vector<float> x = {0.5f, -1, 2, 1.5f, 0.25f, -0.75f};
   const std::vector<float> near = {13, 15, 20, -4, 0.5f, 1, 0, -2}, far = {900, 15, 20, -4, 0.5f, 1, 0, -2};
-  std::vector<Json> lines;  // of steps
+  std::vector<Json> lines;  // the log lines of steps
   test::Scratch scratch;
   std::string model = scratch.put("product.onnx", test::Wire().bytes());
 };
@@ -114,7 +114,7 @@ TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
   EXPECT_NEAR(result.grad_norm, std::sqrt(square), 2e-3 * std::sqrt(square));
 }
 
-// The limit is far below the scaled gradients and far above the true ones.
+// The limit is far below the scaled gradients and far above the unscaled ones.
 TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const auto limited = session_of({{"clip_norm", "1000"}, {"clip_value", "1000"}}), plain = session_of({});
   StepResult result;
@@ -148,7 +148,7 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
   }
 }
 
-// The gradient is too large for float16 under any scale.
+// With these labels the gradient is too large for float16 under any scale.
 TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   const std::vector<float> labels(8, 3e5f);
   for (const char *policy : {"stop", "rollback", "skip"}) {

@@ -1,4 +1,4 @@
-// A model with functions trains to the same bits as the flat model that ONNX's inliner makes of it.
+// A model with functions must train to the same bits as the flat model that ONNX's own inliner makes of it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ std::vector<float> trained(const std::string &model) {
 TEST(Functions, TrainToTheBitsOfTheFlatModel) {
   const std::vector<float> with = trained("functions.onnx");
   EXPECT_EQ(with, trained("functions-flat.onnx"));
-  EXPECT_LT(with[8], with[0]);  // it learns
+  EXPECT_LT(with[8], with[0]);  // the loss falls
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Well-formed graphs that are malicious or meaningless. Each must be refused with its code and the node's name, before
-// much memory is taken. tests/onnx_import/hostile_test.cpp has the files that are malformed.
+// much memory is taken. Malformed files are in tests/onnx_import/hostile_test.cpp.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Attribute, Hostile, testing::ValuesIn(test::attribute_c
 INSTANTIATE_TEST_SUITE_P(Constant, Hostile, testing::ValuesIn(test::constant_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Meaning, Hostile, testing::ValuesIn(test::meaning_cases()), kCaseName);
 
-// ONNX's LayerNormalization has two more outputs, which are not supported. That matters only if something reads them.
+// ONNX's LayerNormalization has two more outputs, which the library does not support. A model that has them is accepted
+// as long as nothing reads them.
 TEST(UnreadOutputs, AreNoMatter) {
   Wire wire;
   const auto normalized = [&](const test::Names &more) {
@@ -85,7 +86,7 @@ TEST(Check, HasAllKeysWhereverItGivesUp) {
   }
 }
 
-// A subgraph is refused even if nothing reads its node, because an export would lose the subgraph.
+// A node with a subgraph is refused even if nothing reads the node, because an export would lose the subgraph.
 TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
   Wire wire;
   const test::Names branch = {test::attribute("then_branch", 5, test::field(6, ""))};
@@ -112,7 +113,7 @@ TEST(Planets, AreOverEveryBudget) {
   EXPECT_EQ(error.code, Code::budget) << error.text;
 }
 
-// A long model is accepted. The time to read one grows linearly.
+// A model with many nodes is accepted. The time to read it grows only linearly.
 TEST(LongModels, AreRead) {
   Wire wire;
   wire.initializers.push_back(test::floats("one", {1, 4}, {1, 1, 1, 1}));

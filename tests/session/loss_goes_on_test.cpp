@@ -1,5 +1,5 @@
-// Models whose cross entropy is not the loss itself: it is scaled, or added to another head's or to penalties. The loss
-// and the weights after one step of plain SGD with rate 1 must follow the formulas in double.
+// Models in which the cross entropy is only a part of the loss: it is scaled, or added to another head's or to
+// penalties. The loss, and the weights after one step of plain SGD with rate 1, must agree with formulas in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,8 +23,8 @@ std::vector<float> numbers(std::size_t count, double seed) {
   return values;
 }
 
-// Builds one model per test, with its parameters and inputs, and adds up what one step must give: the loss and the
-// slope of each parameter, in double.
+// Builds one model per test, with its parameters and inputs. Also computes, in double, the loss and the gradients that
+// one step must have.
 class LossGoesOn : public testing::Test {
  protected:
   LossGoesOn() {
@@ -161,8 +161,8 @@ TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   expect_step();
 }
 
-// A penalty on the distance of the weights from their initial values. Before the first step that distance is 0, and its
-// gradient must be 0 there.
+// The loss has a penalty on the distance of the weights from their initial values. Before the first step that distance
+// is 0, where the norm has no derivative; the gradient must be 0.
 TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
   head("", 1);
   const std::vector<float> weights(before["w"].begin(), before["w"].end());
@@ -175,7 +175,7 @@ TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
   expect_step();
 }
 
-// A number that is normalized by its own mean and deviation gives 0, and its gradient must be 0.
+// A single number, normalized by its own mean and deviation, gives 0. Its gradient must be 0 too.
 TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
   head("", 1);
   const std::vector<std::int64_t> shape = {1, kClasses, 1, 1};
@@ -187,7 +187,7 @@ TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
   expect_step();
 }
 
-// The loss of a micro-batch must be the mean over the micro-batch's own targets, times the number.
+// The loss of a micro-batch must be the mean over the micro-batch's own targets, times the model's factor.
 TEST_F(LossGoesOn, InMicroBatches) {
   head("", 1);
   add("Mul", {"entropy", number(0.5f)}, "loss");

@@ -1,4 +1,4 @@
-// The loss scale shrinks when gradients overflow, and grows after many steps without.
+// The loss scale shrinks when gradients overflow, and grows after many steps without overflow.
 #include "session/loss_scale.h"
 
 #include <gtest/gtest.h>

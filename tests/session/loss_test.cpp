@@ -1,5 +1,5 @@
-// Losses that options attach. A model whose loss was cut off must train, bit for bit, like the model with the loss.
-// Other losses must follow their formulas.
+// Losses that options attach to a model. If the loss was cut off from a model and attached again, the model must train
+// as before, bit for bit. Other losses must follow their formulas.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -100,7 +100,8 @@ TEST_F(Gpt2, MayHaveItsOwnInputAsLabels) {
   EXPECT_LT(numbers.back(), numbers[0]);
 }
 
-// The test moves each label to the position before its own. The last position has no label and does not count.
+// Without the shift, labels must be shifted by hand: the test moves each label to the position before its own. The last
+// position has no label and does not count.
 TEST_F(Gpt2, WithoutShiftComparesPositionWithPosition) {
   const auto session = Session::create(options_with(kDims + Pairs{{"loss", "cross_entropy"}}), model, nullptr);
   const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
@@ -204,8 +205,8 @@ class Product : public testing::Test {
     return sum;
   }
 
-  // Compares a step's result with the formulas: the loss is the mean of of(y, label), and slope(y, label) is the
-  // derivative of `of` by y.
+  // Compares a step's result with formulas. of(y, label) is the loss of one element, and slope(y, label) its derivative
+  // with respect to y. The loss is the mean over all elements.
   void expect(const std::pair<float, std::vector<float>> &got, const std::vector<float> &labels,
               double (*of)(double, double), double (*slope)(double, double)) {
     double loss = 0;
@@ -256,7 +257,7 @@ TEST_F(Product, ShiftsAlongTheSecondAxis) {
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
 }
 
-// The entropy of a large logit of the right sign is tiny. It must not be rounded to zero or lost in noise.
+// The cross entropy of a large logit of the right sign is tiny. It must not be rounded to zero.
 TEST_F(Product, KeepsSmallEntropies) {
   const std::vector<float> labels = {1, 1, 1, 1, 1, 1, 1, 1};
   const auto [loss, w] = step({{"loss", "bce"}}, labels, {2, 4});
@@ -341,7 +342,8 @@ TEST_F(Probabilities, OfASigmoidAreLeftForItsLogits) {
   EXPECT_EQ(said, "the logits before Sigmoid at make_p");
 }
 
-// With loss_from=logits the loss is PyTorch's functional.cross_entropy of the Softmax's result.
+// With loss_from=logits, the result of the Softmax counts as logits, as if passed to PyTorch's
+// functional.cross_entropy.
 TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   const std::string model = after({test::node("Softmax", {"y"}, {"p"})});
   const float loss = step(model, classes + Pairs{{"loss_from", "logits"}}, picked)[0];
@@ -355,7 +357,7 @@ TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   EXPECT_NEAR(loss, expected, 1e-6);
 }
 
-// The output is half a sigmoid. Nothing in the graph shows that it is a probability, so the option must say so.
+// The output is half a sigmoid. The graph does not show that it is a probability, so the option must say so.
 TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   const std::string model = after({test::node("Sigmoid", {"y"}, {"s"}), test::node("Mul", {"s", "half"}, {"p"})},
                                   {test::floats("half", {}, {0.5f})});
@@ -378,8 +380,8 @@ TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   EXPECT_NEAR(step(model, classes + from, picked)[0], classes_loss, 1e-6);
 }
 
-// bce of a Softmax uses its probabilities, because bce of its logits would be another loss. Probabilities of 0 and 1
-// count as 1e-7 and 1 - 1e-7.
+// The loss bce on a Softmax uses the Softmax's probabilities, because bce on its logits would be another loss.
+// Probabilities of 0 and 1 count as 1e-7 and 1 - 1e-7.
 TEST_F(Probabilities, OfASoftmaxStandForYesAndNoToo) {
   const std::string model = after({test::node("Mul", {"y", "many"}, {"m"}), test::node("Softmax", {"m"}, {"p"})},
                                   {test::floats("many", {}, {1000})});

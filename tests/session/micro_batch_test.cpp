@@ -1,4 +1,4 @@
-// The size of a micro-batch that a session chooses if tokens_per_step is given and the batch is not bound.
+// The size of a micro-batch, which a session chooses if tokens_per_step is given and the batch size is not.
 #include <gtest/gtest.h>
 
 #include "errors.h"

@@ -1,4 +1,4 @@
-// Training in bfloat16 and float16: the numbers that are kept in float32, and how far results are from float32's.
+// Training in bfloat16 and float16: which numbers stay float32, and how close the results are to those of float32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ TEST_P(Narrow, MastersAreFloat32ToTheBit) {
   EXPECT_EQ(parameters(*session), values);
 }
 
-// The step moves most weights by less than half the distance of two neighbouring narrow numbers.
+// The step moves most weights by less than half the distance between neighbouring 16-bit numbers.
 TEST_P(Narrow, MastersMoveWhereTheirUpperPlanesDoNot) {
   const auto session = session_of({{"learning_rate", "1e-6"}, {"weight_decay", "0"}});
   const std::vector<float> before = parameters(*session);
@@ -167,7 +167,7 @@ struct Reference {
   double loss, norm;
 };
 
-// Loss and gradient norm by the operators' reference values. Each result is rounded to its type.
+// Computes loss and gradient norm with the operators' reference arithmetic. Each result is rounded to its type.
 Reference reference(const std::string &model, const std::string &precision) {
   draft::LoadedModel loaded =
       draft::load_model(draft::settings_of(options_in(precision)), test::fixture(model + "-dynamic-opset18.onnx"));

@@ -1,4 +1,4 @@
-// The JSON of protrain_session_report.
+// The JSON object that protrain_session_report returns.
 #include "session/report.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// Runs a step that has every kind of instruction, with workers or without, and gives its report.
+// Runs a step that has every kind of instruction, with workers or without, and returns the report on it.
 class ReportedStep {
  public:
   explicit ReportedStep(bool workers)
@@ -133,7 +133,7 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
   EXPECT_TRUE(json["queues"]["comm"].empty());
 }
 
-// The warning is one sentence: what was refused, what it costs, and what to do.
+// The warning must be one sentence that says what was refused, what that costs, and what to do.
 TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
   Bench bench(kModel, {});
   const backend::DeviceInfo device = {.name = "cuda:0"};

@@ -1,4 +1,4 @@
-// Resuming a saved session: the options with which it works, and those with which it is refused.
+// Resuming a saved session: with which options it works, and with which it is refused.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ void feed(Session &session, int batch, int rows = kBatch) {
   session.set_input("labels", DType::i64, {rows, kSequence}, test::batch(labels, batch));
 }
 
-// Trains `steps` steps from batch `first` on. Returns their losses and then all parameters.
+// Trains `steps` steps, beginning with batch `first`. Returns their losses, followed by all parameters.
 std::vector<float> train(Session &session, int first, int steps) {
   std::vector<float> bits;
   for (int i = first; i < first + steps; ++i) {
@@ -90,7 +90,7 @@ TEST_F(Save, GoesOnWithPlainSgd) { expect_to_go_on({{"optimizer", "sgd"}}); }
 TEST_F(Save, GoesOnWithFrozenParameters) { expect_to_go_on({{"frozen", "*.bias"}}); }
 TEST_F(Save, GoesOnWithDropout) { expect_to_go_on({{"seed", "5"}}, "dropout-gpt"); }
 
-// Contents of a manifest may be wrong although its checksum is right. Every counter must be checked.
+// A manifest may have wrong contents and a right checksum, so every counter must be checked.
 TEST_F(Save, ACounterThatNoRunCouldHaveIsRefused) {
   const auto session = session_of({{"precision", "fp16"}});
   train(*session, 0, 2);
@@ -127,7 +127,7 @@ TEST_F(Save, TheSeedIsTheCheckpointsAndNoOtherIsTaken) {
   EXPECT_NE(error.text.find("the seed is 6 and that of"), std::string::npos) << error.text;
 }
 
-// The optimizer does not count a skipped step, so its count is lower than the session's.
+// The optimizer does not count skipped steps, so its count is lower than the session's.
 TEST_F(Save, RemembersTheStepsThatWereSkipped) {
   const Pairs options = {{"on_nonfinite", "skip"}};
   const auto first = session_of(options);

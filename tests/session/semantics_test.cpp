@@ -1,4 +1,4 @@
-// Steps beyond the plain one: several batches in one step, clipped gradients, numbers that are not finite, batches of
+// Special kinds of steps: several batches in one step, clipped gradients, numbers that are not finite, batches of
 // several shapes, and a full disk.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -123,7 +123,7 @@ TEST(Accumulation, RefusesAStepInWhichNothingCounts) {
     }
 }
 
-// The second call is cancelled, then fails for an invalid token, and then succeeds.
+// The step takes two batches. The call for the second one is cancelled, then fails for an invalid token, then succeeds.
 TEST(Accumulation, ABatchThatFailedIsRepeatedAndThoseBeforeItStand) {
   const auto plain = gpt2(2, {{"accumulation", "2"}}), troubled = gpt2(2, {{"accumulation", "2"}});
   for (int half = 0; half < 2; ++half)
@@ -210,7 +210,7 @@ TEST(Accumulation, KeepsTheGradientOfTheWholeStep) {
   }
 }
 
-// The distance between two states of all parameters, which is the length of a step.
+// The distance between two states of all parameters, such as before and after a step.
 double distance(const Bits &a, const Bits &b) {
   double squares = 0;
   for (std::size_t p = 0; p < a.size(); ++p)

@@ -1,4 +1,5 @@
-// The accounting of a step: weights of micro-batches, losses, norms, counters, and the start of the next step.
+// StepAccount, which keeps account of a step: weights of micro-batches, losses, norms, counters, and the start of the
+// next step.
 #include "session/step_account.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ namespace {
 using test::error_of;
 
 constexpr program::StatusWord kLoss = program::StatusWord::loss();
-constexpr program::StatusWord kGradient = program::StatusWord::gradient(3);  // parameter 3's
+constexpr program::StatusWord kGradient = program::StatusWord::gradient(3);  // the gradient of parameter 3
 
 StepAccount account(const StepAccount::Terms &terms, const Counters &counters = {}) { return {terms, counters}; }
 

@@ -15,8 +15,8 @@ run check no-such.onnx
 leaves_with 1
 complains 'no-such.onnx'
 
-# A model y = x folded m.scale, where `folded` is a Constant and m.scale an initializer. check must list each doubtful
-# one with what settles it.
+# The model is y = x folded m.scale, where `folded` is a Constant and m.scale an initializer. It is doubtful whether
+# they are parameters. check must list both, and say what settles the doubt.
 python3 - <<'END_OF_PYTHON' || wrong "no model could be written"
 import struct
 

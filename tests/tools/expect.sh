@@ -1,5 +1,6 @@
-# Sourced by the tests of the command. `run ARGS` runs it and keeps status, stdout and stderr. The other functions check
-# these, and end the test with a message if they are wrong. Arguments of each test: the command, the folder of fixtures.
+# Sourced by the tests of the command. `run ARGS` runs the command and stores its status, stdout and stderr. The other
+# functions check these, and end the test with a message if they are wrong. The arguments of each test are the command
+# and the folder of fixtures.
 set -u
 command=$1
 fixtures=$2

@@ -2,7 +2,7 @@
 # Ctrl-C ends the run after the present step. The command must write all results and exit with 130.
 . "$(dirname "$0")/expect.sh"
 
-# Background jobs of a shell without job control ignore SIGINT. `env` restores the default for the command.
+# A shell without job control makes background jobs ignore SIGINT. `env` restores the default for the command.
 ran='protrain train, interrupted'
 env --default-signal=INT "$command" train "$model" --steps 1000000 --metrics metrics.jsonl --save saved --export trained.onnx \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" >out 2>err &

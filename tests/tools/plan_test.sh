@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests protrain plan and profile: output for people, JSON, a picture, and files that other commands take.
+# Tests protrain plan and profile: text output, JSON, a picture, and files that other subcommands take.
 . "$(dirname "$0")/expect.sh"
 
 dims='--dim batch=2 --dim sequence=32'
@@ -56,7 +56,7 @@ leaves_with 0
 quiet
 prints 'step 2/2 '
 
-# If nothing fits, the command says what would, and exits with 1; with --json too.
+# If nothing fits, the command says what would fit, and exits with 1. The same holds with --json.
 # shellcheck disable=SC2086
 run plan "$model" $dims --hardware rtx3090 --device-memory 64KiB
 leaves_with 1

@@ -57,14 +57,15 @@ tokens 'no multiple of 4, .* uint32' --tokens odd.bin --token-type uint32
 tokens 'llmc.bin: its header says uint16, not uint32' --tokens llmc.bin --token-type uint32
 refused 2 'token-type' train "$model" --steps 1 --tokens wide.bin --token-type int64
 refused 2 'needs --tokens' train "$model" --steps 1 --token-type uint16
-# The model knows 512 tokens.
+# The model's vocabulary has 512 tokens.
 head -c 4096 "$command" | tr '\000-\377' '\377' >large.bin
 run train "$model" --steps 1 --batch 1 --sequence 8 --tokens large.bin
 leaves_with 1
 complains 'index 65535 is outside 0..511'
 complains 'large.bin was read as uint16, and the largest token id of this batch is 65535'
 complains 'another tokenizer, or --token-type'
-# Inputs with different numbers of steps, which would no longer match after the end of the shorter one.
+# Inputs with different numbers of steps are refused, because they would no longer match after the end of the shorter
+# one.
 { head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(4,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 2048; } >four.npy
 refused 1 'four.npy has 4 steps, .*input_ids.npy has 10: ' train "$model" --steps 1 \
   --input input_ids="$fixtures/input_ids.npy" --input labels=four.npy

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Tests protrain train --report: one well-formed page that refers to no other file, with the numbers of the run.
+# Tests protrain train --report. It must write one well-formed page that refers to no other file and has the run's
+# numbers.
 . "$(dirname "$0")/expect.sh"
 
 python3 -c '' 2>/dev/null || { echo "no python3: the page cannot be read back"; exit 0; }

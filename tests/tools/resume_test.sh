@@ -1,5 +1,6 @@
 #!/bin/sh
-# Tests protrain train --save, --save-every and --resume: a resumed run must give the files of one that never stopped.
+# Tests protrain train --save, --save-every and --resume: a resumed run must write the same files as one that never
+# stopped.
 . "$(dirname "$0")/expect.sh"
 
 train() { # ARGS...

@@ -28,7 +28,7 @@ leaves_with 0
 cut -d, -f1-3,8- metrics.jsonl | sed 's/"[a-z]*_peak_bytes":[0-9]*,//g' >second.txt
 cmp -s first.txt second.txt || wrong "the second run has other losses"
 
-# Training of the exported model starts with a lower loss, because the first run has trained it.
+# The exported model must start with a lower loss, because the first run has trained it.
 run train trained.onnx --steps 1 --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" \
   --metrics metrics.jsonl
 leaves_with 0

@@ -52,7 +52,7 @@ std::vector<double> sorted_gradient_norms(Session &session) {
     try {
       session.read_grad(session.parameter_name(p), gradient.data(), count);
     } catch (const std::exception &) {
-      continue;  // a frozen parameter; callers check the number of the others
+      continue;  // a frozen parameter, which has no gradient; callers check the number of norms
     }
     double sum = 0;
     for (float g : gradient) sum += static_cast<double>(g) * g;

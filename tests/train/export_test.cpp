@@ -1,5 +1,5 @@
-// ONNX Runtime must compute the same loss as the library from a trained and exported model. Skipped without PyPI's
-// onnxruntime.
+// ONNX Runtime must compute the same loss as the library from a model that was trained and exported. The test is
+// skipped if Python has no onnxruntime.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// More families than the four of the other fixtures: the models that fixtures/export_families.py exported, each with
-// its loss inside. They must follow PyTorch's losses for ten AdamW steps. They must also have PyTorch's number of
-// parameters and gradient norms, compared as sorted lists because exporters rename parameters.
+// The many model families that fixtures/export_families.py exported, each with its loss inside. They must follow
+// PyTorch's losses for ten AdamW steps. They must also have PyTorch's number of parameters and gradient norms. Norms
+// are compared as sorted lists, because exporters rename parameters.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,5 +1,5 @@
-// The command must follow PyTorch on every model of the fixtures: the losses of ten AdamW steps, and the gradient norms
-// of the first.
+// On every model of the fixtures, the command must follow PyTorch: in the losses of ten AdamW steps, and in the
+// gradient norms of the first step.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ TEST_P(Golden, Bfloat16FollowsThemWithinOnePercent) {
     EXPECT_NEAR(lines[i]["loss"].get<double>(), losses[i], 0.01 * losses[i]) << "step " << i + 1;
 }
 
-// A batch whose gradients overflow is repeated with the smaller loss scale.
+// If a batch's gradients overflow, the test repeats the batch, with the smaller loss scale.
 TEST_P(Golden, Float16FollowsThemWithinOnePercent) {
   draft::Options options = options_in("fp16");
   for (const auto &[key, value] : {std::pair{"beta2", "0.95"}, {"weight_decay", "0.1"}}) options.set(key, value);
@@ -59,8 +59,8 @@ TEST_P(Golden, Float16FollowsThemWithinOnePercent) {
   EXPECT_EQ(session->step_count(), losses.size() + skipped);
 }
 
-// PyTorch's name of a parameter. The exporter calls a table that is tied to the head by the head's name, PyTorch by the
-// table's.
+// PyTorch's name of a parameter. If the embedding table is tied to the head, the exporter gives it the head's name, and
+// PyTorch the table's name.
 std::string pytorch_name(const std::string &name, const Json &norms) {
   if (norms.contains(name)) return name;
   for (const char *table : {"m.transformer.wte.weight", "m.model.decoder.embed_tokens.weight"})

@@ -1,5 +1,5 @@
-// The fixtures' models as PyTorch's exporter with its own optimizer and as the older exporter write them: weights may
-// be transposed and renamed. fixtures/restored has these files without weights, which are taken from other fixtures.
+// The fixtures' models, exported with PyTorch's own graph optimizer or by its older exporter, which transpose and
+// rename weights. fixtures/restored has these files without weights; the test takes the weights from other fixtures.
 #include <gtest/gtest.h>
 
 #include "onnx_import/model.h"

@@ -873,7 +873,7 @@ static void protrain_throw(JNIEnv *jenv, protrain_error *error) {
   const jobject thrown = subject ? jenv->NewObject(type, make, static_cast<jint>(protrain_error_code(error)), text,
                                                    subject, static_cast<jboolean>(protrain_error_usable(error)))
                                  : nullptr;
-  if (thrown) jenv->Throw(static_cast<jthrowable>(thrown));  // else whatever went wrong is thrown
+  if (thrown) jenv->Throw(static_cast<jthrowable>(thrown));  // else a JNI call has thrown an exception of its own
   protrain_error_destroy(error);
 }
 

@@ -1,7 +1,7 @@
 //! Finds libprotrain through pkg-config and tells cargo how to link it.
 //!
-//! PKG_CONFIG names another pkg-config, and PKG_CONFIG_PATH the folder of a protrain.pc that is not in the system's;
-//! with PROTRAIN_STATIC set the library is linked statically.
+//! PKG_CONFIG names another pkg-config. PKG_CONFIG_PATH names the folder of protrain.pc, if that is not one of the
+//! system's. If PROTRAIN_STATIC is set, the library is linked statically.
 
 use std::env;
 use std::process::Command;
@@ -24,7 +24,7 @@ fn main() {
     println!("cargo:libdir={}", pkg_config(&["--variable=libdir"]));
 }
 
-/// What pkg-config says of a libprotrain that has everything this version of the crate declares.
+/// Asks pkg-config about libprotrain, of at least this crate's version, so that it has all functions declared here.
 fn pkg_config(arguments: &[&str]) -> String {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let wanted = concat!("protrain >= ", env!("CARGO_PKG_VERSION"));

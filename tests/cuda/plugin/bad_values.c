@@ -1,4 +1,4 @@
-/* On an asynchronous device, an input value that a kernel refuses is one error, and leaves the session as it was. */
+/* If a kernel on an asynchronous device refuses an input value, the call fails once, and the session is unchanged. */
 #include "../../api/check.h"
 
 static protrain_session *session_of(int batches) {

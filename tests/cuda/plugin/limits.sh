@@ -1,6 +1,6 @@
 #!/bin/sh
 # A GPU may refuse a precision, the capture of a step, or memory for a kernel's first launch. The session must report an
-# error or, without the capture, warn and go on.
+# error. If only the capture is refused, it must warn and go on.
 # $1: the command; $2: the folder of the emulated plugin; $3: tests/fixtures.
 set -eu
 protrain=$1 fixtures=$3
@@ -30,8 +30,8 @@ is "replayed" "$(grep -c '"replayed": true' "$folder/report.json")" 1
 before=$(number device_free_before_bytes) after=$(number device_free_bytes) arena=$(number device_peak_bytes)
 [ "$((before - after))" -gt "$arena" ] || { echo "kernels took nothing beside the arena's $arena bytes"; exit 1; }
 
-# The kernels are measured by now. The arena fits, but not all kernels that are loaded after it: creating the session
-# must fail, however many of them fit.
+# The kernels have been measured by now. There is memory for the arena, but not for all kernels, which are loaded after
+# it. However many kernels fit, the session must fail when it is created, not in a step.
 for left in 0 200000 1000000; do
   PROTRAIN_EMULATED_MEMORY=$((arena + 8192 + left)) train --device-memory "$arena" --host-memory 1GiB &&
     { echo "a step ran with $left bytes beside the arena"; exit 1; }

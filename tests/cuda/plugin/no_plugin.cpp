@@ -1,2 +1,2 @@
-// A library that is no plugin at all.
+// A library that has none of a plugin's functions.
 int protrain_nothing() { return 0; }

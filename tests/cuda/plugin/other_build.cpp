@@ -1,4 +1,4 @@
-// A plugin of another build. Only its build id may be asked for.
+// A plugin of another build. The library may ask it only for its build id.
 #include <cstdlib>
 
 #define PROTRAIN_EXPORT extern "C" __attribute__((visibility("default")))

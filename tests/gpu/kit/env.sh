@@ -1,4 +1,4 @@
-# Sourced by kit.sh in the kit's folder: sets paths, also those of libraries.
+# Sourced by kit.sh in the kit's folder: sets paths, including the library path.
 kit=$PWD build=$PWD/build protrain=$PWD/build/tools/protrain
 results=${OUT:-$kit/results} scratch=${TMPDIR:-/tmp}/protrain-kit-$(id -u)
 mkdir -p "$results" "$scratch"
@@ -12,7 +12,7 @@ for folder in [*folders, "/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/l
         raise SystemExit
 P
 )
-# The kit's libraries come last, so that those of the machine are preferred.
+# The kit's libraries come last, so the machine's own libraries are preferred.
 export LD_LIBRARY_PATH=$build${blas:+:$blas}:/usr/lib/x86_64-linux-gnu:$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export XDG_CACHE_HOME=$scratch/cache PROTRAIN_BENCH_RESULTS=$results PYTHONUNBUFFERED=1
 export PROTRAIN_KIT_SCRATCH=$scratch PROTRAIN_KIT_BUILD=$build

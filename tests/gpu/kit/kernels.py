@@ -1,4 +1,4 @@
-"""CSV: sums the times that ncu reports of gpu__time_duration.sum, by kernel."""
+"""kernels.py CSV: reads ncu's report of gpu__time_duration.sum and adds up the times of each kernel."""
 import collections
 import csv
 import re

@@ -50,7 +50,7 @@ speed() {
   local jobs='gpt2-1.5b:8 llama-1.1b:8 gpt2-1.5b:16 llama-1.1b:16' peers='gpt2-1.5b:8:compiled-autocast llama-1.1b:8:compiled-autocast gpt2-1.5b:8:autocast'
   [ $small ] && jobs='gpt2-dynamic-opset18:2' peers=
   for job in $jobs; do say "ours $job"; must python3 speed.py ours "$job"; done
-  if [ "$peers" ] && torch_here; then # to compile a model of 48 layers takes a minute or two
+  if [ "$peers" ] && torch_here; then # compiling a model of 48 layers takes a minute or two
     for job in $peers; do
       [ $SECONDS -gt 400 ] && { echo "skipped for time: $job"; continue; }
       say "PyTorch $job"; must timeout 170 python3 speed.py peer "$job"

@@ -1,12 +1,12 @@
-"""Times a model's step on the GPU, ours or PyTorch's.
+"""Times a model's training step on the GPU, in libprotrain ("ours") or in PyTorch ("peer").
 
     speed.py ours MODEL:BATCH [--steps N] [--show] [-- OPTION ...]
     speed.py peer MODEL:BATCH:MODE           (MODE: one of bench/peers/pytorch.py)
 
-MODEL is one of models/, with made-up weights and sequences of 1024 tokens, or a fixture of tests/fixtures, with 16.
-OPTIONs go to `protrain train`; --show prints its command instead of running it. The time of a step is the median of all
-steps after the first three. Operations count as 6 for each weight that multiplies, plus those of attention under its
-causal mask. Recomputed operations do not count."""
+MODEL is one of models/, with random weights and sequences of 1024 tokens, or one of tests/fixtures, with sequences of
+16 tokens. OPTIONs go to `protrain train`; --show prints the command instead of running it. The time of a step is the
+median of all steps after the first three. The rate counts 6 operations per token for each weight of a product, and
+those of attention under its causal mask. Recomputed operations do not count."""
 import argparse
 import json
 import os
@@ -20,9 +20,9 @@ sys.path.insert(0, os.path.join(HERE, "bench"))
 import support  # noqa: E402
 
 SCRATCH, BUILD = os.environ["PROTRAIN_KIT_SCRATCH"], os.environ["PROTRAIN_KIT_BUILD"]
-# Number of weights that multiply, layers, width.
+# The number of weights in products, the number of layers, the width.
 SIZES = {"gpt2-1.5b": (1557.6e6, 48, 1600), "llama-1.1b": (1034.5e6, 22, 2048), "mistral-7b": (7110e6, 32, 4096)}
-BEST = 790e12  # of bf16 products on an H200, operations a second
+BEST = 790e12  # the best measured rate of bf16 products on an H200, in operations per second
 
 
 def rate_text(model, batch, sequence, seconds):
@@ -36,7 +36,7 @@ def rate_text(model, batch, sequence, seconds):
 
 
 def located(model):
-    """(the file, the length of a sequence, token ids are below this), with weights."""
+    """Returns (the model's file with weights, the length of a sequence, the number of token ids)."""
     fixture = os.path.join(HERE, "tests", "fixtures", model + ".onnx")
     if os.path.exists(fixture):
         return fixture, 16, 100

@@ -1,23 +1,23 @@
-"""Makes random weights for a model whose file of weights was left behind: weights.py MODEL.onnx FOLDER
+"""Makes random weights for a model that comes without its weights: weights.py MODEL.onnx FOLDER
 
-FOLDER gets a copy of MODEL.onnx and a file of random numbers. Each tensor is read from its own place in that file, and
-the places overlap. So a model of 7 billion parameters takes half a gigabyte to write and to hold in the system's cache
-instead of 29. The weights are right for times and wrong for losses. A tensor of one dimension is ones if its name ends
-in "weight" (scales), else zeros. Two tensors may not overlap in one file, so the file has a name (a hard link) for each
-tensor. In the copy, locations and offsets are replaced by others of the same length. Needs only numpy."""
+FOLDER gets a copy of MODEL.onnx and a file of random numbers, which all tensors share. Each tensor begins at another
+place, but they overlap. So a model of 7 billion parameters takes half a gigabyte instead of 29, on disk and in the
+system's cache. Times are those of real weights, losses are not. A tensor of one dimension is all ones if its name ends
+in "weight" (a scale), else all zeros. The library refuses tensors that overlap in one file, so each tensor has its own
+hard link to the file. In the copy, locations and offsets are replaced by texts of the same length. Needs only numpy."""
 import os
 import sys
 
 import numpy
 
-GRAPH, INITIALIZER = 7, 5                                     # of ModelProto and GraphProto
-DIMS, TYPE, NAME, EXTERNAL = 1, 2, 8, 13                               # of TensorProto
-KEY, VALUE = 1, 2                                             # of an entry of external_data
+GRAPH, INITIALIZER = 7, 5                                     # fields of ModelProto and GraphProto
+DIMS, TYPE, NAME, EXTERNAL = 1, 2, 8, 13                               # fields of TensorProto
+KEY, VALUE = 1, 2                                             # fields of an entry of external_data
 STEP = 4096                                                   # bytes from one tensor's place to the next one's
 
 
 def fields(data, begin, end):
-    """(number, wire type, begin, end) of each field; of a number (its value, None) in the last two."""
+    """Yields (number, wire type, begin, end) for each field. For a number, the last two are its value and None."""
     at = begin
     while at < end:
         tag, at = varint(data, at)
@@ -42,7 +42,7 @@ def varint(data, at):
 
 
 def external_tensors(data):
-    """(name, dimensions, {key: (begin, end) of its value}) of each initializer outside of the file."""
+    """Yields (name, number of dimensions, {key: (begin, end) of its value}) for each initializer with external data."""
     for number, begin, end in fields(data, 0, len(data)):
         if number != GRAPH:
             continue
@@ -96,7 +96,7 @@ def main(model, folder):
         kind = "numbers" if rank != 1 else "ones" if name.endswith("weight") else "zeros"
         if "offset" in places:
             offset = str(STEP * index if rank != 1 else 0)
-            fits = len(offset) <= len(text(places["offset"]))  # the first tensors of a file have few digits
+            fits = len(offset) <= len(text(places["offset"]))  # the first tensors' offsets have few digits
             replace(places["offset"], offset if fits else "0", "0")
         replace(places["location"], str(index), "w")
         link = os.path.join(folder, text(places["location"]))

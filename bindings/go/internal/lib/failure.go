@@ -1,4 +1,5 @@
-// Package lib is what SWIG makes of protrain.h: C's functions under C's names. Package protrain is for people.
+// Package lib holds what SWIG generates from protrain.h: the C functions under their C names. Programs use package
+// protrain instead.
 package lib
 
 import (
@@ -6,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Failure is an error of C, read where it happened.
+// Failure is a copy of a C error, made by the call that failed.
 type Failure struct {
 	Code          int
 	Usable        bool

@@ -95,93 +95,93 @@ typedef _goslice_ swig_type_62;
 typedef _goslice_ swig_type_63;
 typedef _goslice_ swig_type_64;
 typedef _goslice_ swig_type_65;
-extern void _wrap_Swig_free_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_lib_df9a5f5867a58bfb(swig_intgo arg1);
-extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(int);
-extern void _wrap_DeleteDirectorLog_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern void _wrap_delete_Log_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern void _wrap_Log_event_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_1 arg2);
-extern swig_type_2 _wrap_options_log_lib_df9a5f5867a58bfb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_3 _wrap_session_log_lib_df9a5f5867a58bfb(uintptr_t arg1, uintptr_t arg2);
-extern swig_intgo _wrap_PROTRAIN_OK_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_ARG_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_STATE_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_BUSY_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_FORKED_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_VERSION_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_PATH_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_IO_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_TYPE_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_PEER_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_FLOAT32_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_FLOAT64_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_FLOAT16_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_BFLOAT16_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_INT8_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_INT16_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_INT32_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_INT64_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_UINT8_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_UINT16_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_UINT32_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_UINT64_lib_df9a5f5867a58bfb(void);
-extern swig_intgo _wrap_PROTRAIN_BOOL_lib_df9a5f5867a58bfb(void);
-extern swig_type_4 _wrap_version_lib_df9a5f5867a58bfb(void);
-extern swig_type_5 _wrap_options_create_lib_df9a5f5867a58bfb(swig_voidp arg1);
-extern void _wrap_options_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern swig_type_6 _wrap_options_set_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_7 arg2, swig_type_8 arg3);
-extern swig_type_9 _wrap_options_get_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_10 arg2, swig_voidp arg3);
-extern swig_type_11 _wrap_options_help_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_12 _wrap_model_check_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
-extern swig_type_14 _wrap_model_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
-extern swig_type_16 _wrap_model_profile_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
-extern swig_type_18 _wrap_session_create_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
-extern swig_type_20 _wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4);
-extern void _wrap_session_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern swig_type_23 _wrap_session_input_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_24 _wrap_session_input_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_25 _wrap_session_input_dtype_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_26 _wrap_session_input_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_27 arg3, swig_voidp arg4);
-extern swig_type_28 _wrap_session_set_input_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_29 arg2, int arg3, swig_type_30 arg4, swig_type_31 arg5);
-extern swig_type_32 _wrap_step_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_33 _wrap_eval_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_34 _wrap_session_grad_norm_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_35 _wrap_session_step_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_36 _wrap_session_rank_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_37 _wrap_session_rank_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_38 _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(uintptr_t arg1, double arg2);
-extern void _wrap_session_cancel_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern swig_type_39 _wrap_session_parameter_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_40 _wrap_session_parameter_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_41 _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_42 arg3, swig_voidp arg4);
-extern swig_type_43 _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_44 _wrap_session_parameter_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_45 arg2, swig_type_46 arg3);
-extern swig_type_47 _wrap_session_parameter_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_48 arg2, swig_type_49 arg3);
-extern swig_type_50 _wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_51 _wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_52 arg2);
-extern swig_type_53 _wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_54 arg2);
-extern swig_type_55 _wrap_session_grad_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_56 arg2, swig_type_57 arg3);
-extern swig_type_58 _wrap_session_export_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_59 arg2);
-extern swig_type_60 _wrap_session_save_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_61 arg2);
-extern swig_type_62 _wrap_session_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_63 _wrap_session_program_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_64 _wrap_session_graph_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_65 _wrap_session_report_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_Swig_free_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_lib_5a5e1656d219ffa6(swig_intgo arg1);
+extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(int);
+extern void _wrap_DeleteDirectorLog_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern void _wrap_delete_Log_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern void _wrap_Log_event_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_1 arg2);
+extern swig_type_2 _wrap_options_log_lib_5a5e1656d219ffa6(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_3 _wrap_session_log_lib_5a5e1656d219ffa6(uintptr_t arg1, uintptr_t arg2);
+extern swig_intgo _wrap_PROTRAIN_OK_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_ARG_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_STATE_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_BUSY_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_FORKED_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_VERSION_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_PATH_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_IO_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_TYPE_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_PEER_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_FLOAT32_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_FLOAT64_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_FLOAT16_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_BFLOAT16_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_INT8_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_INT16_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_INT32_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_INT64_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_UINT8_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_UINT16_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_UINT32_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_UINT64_lib_5a5e1656d219ffa6(void);
+extern swig_intgo _wrap_PROTRAIN_BOOL_lib_5a5e1656d219ffa6(void);
+extern swig_type_4 _wrap_version_lib_5a5e1656d219ffa6(void);
+extern swig_type_5 _wrap_options_create_lib_5a5e1656d219ffa6(swig_voidp arg1);
+extern void _wrap_options_destroy_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern swig_type_6 _wrap_options_set_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_7 arg2, swig_type_8 arg3);
+extern swig_type_9 _wrap_options_get_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_10 arg2, swig_voidp arg3);
+extern swig_type_11 _wrap_options_help_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_12 _wrap_model_check_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
+extern swig_type_14 _wrap_model_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
+extern swig_type_16 _wrap_model_profile_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
+extern swig_type_18 _wrap_session_create_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
+extern swig_type_20 _wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4);
+extern void _wrap_session_destroy_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern swig_type_23 _wrap_session_input_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_24 _wrap_session_input_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_25 _wrap_session_input_dtype_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_26 _wrap_session_input_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_27 arg3, swig_voidp arg4);
+extern swig_type_28 _wrap_session_set_input_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_29 arg2, int arg3, swig_type_30 arg4, swig_type_31 arg5);
+extern swig_type_32 _wrap_step_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_33 _wrap_eval_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_34 _wrap_session_grad_norm_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_35 _wrap_session_step_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_36 _wrap_session_rank_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_37 _wrap_session_rank_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_38 _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, double arg2);
+extern void _wrap_session_cancel_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern swig_type_39 _wrap_session_parameter_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_40 _wrap_session_parameter_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_41 _wrap_session_parameter_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_42 arg3, swig_voidp arg4);
+extern swig_type_43 _wrap_session_parameter_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_44 _wrap_session_parameter_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_45 arg2, swig_type_46 arg3);
+extern swig_type_47 _wrap_session_parameter_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_48 arg2, swig_type_49 arg3);
+extern swig_type_50 _wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_51 _wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_54 arg2);
+extern swig_type_55 _wrap_session_grad_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_56 arg2, swig_type_57 arg3);
+extern swig_type_58 _wrap_session_export_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_59 arg2);
+extern swig_type_60 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_61 arg2);
+extern swig_type_62 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_63 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_64 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_65 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 #undef intgo
 */
 import "C"
@@ -224,13 +224,13 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_lib_df9a5f5867a58bfb(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_lib_5a5e1656d219ffa6(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
@@ -252,17 +252,17 @@ func (p *_swig_DirectorLog) DirectorInterface() interface{} {
 
 func NewDirectorLog(v interface{}) Log {
 	p := &_swig_DirectorLog{0, v}
-	p.SwigcptrLog = SwigcptrLog(C._wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(C.int(swigDirectorAdd(p))))
+	p.SwigcptrLog = SwigcptrLog(C._wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(C.int(swigDirectorAdd(p))))
 	return p
 }
 
 func DeleteDirectorLog(arg1 Log) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_DeleteDirectorLog_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
+	C._wrap_DeleteDirectorLog_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
 }
 
-//export Swiggo_DeleteDirector_Log_lib_df9a5f5867a58bfb
-func Swiggo_DeleteDirector_Log_lib_df9a5f5867a58bfb(c int) {
+//export Swiggo_DeleteDirector_Log_lib_5a5e1656d219ffa6
+func Swiggo_DeleteDirector_Log_lib_5a5e1656d219ffa6(c int) {
 	swigDirectorLookup(c).(*_swig_DirectorLog).SwigcptrLog = 0
 	swigDirectorDelete(c)
 }
@@ -279,8 +279,8 @@ func (swig_p *_swig_DirectorLog) Event(json_line string) {
 	panic("call to pure virtual method")
 }
 
-//export Swig_DirectorLog_callback_event_lib_df9a5f5867a58bfb
-func Swig_DirectorLog_callback_event_lib_df9a5f5867a58bfb(swig_c int, json_line string) {
+//export Swig_DirectorLog_callback_event_lib_5a5e1656d219ffa6
+func Swig_DirectorLog_callback_event_lib_5a5e1656d219ffa6(swig_c int, json_line string) {
 	var _swig_i_0 string
 	swig_p := swigDirectorLookup(swig_c).(*_swig_DirectorLog)
 
@@ -304,13 +304,13 @@ func (p SwigcptrLog) DirectorInterface() interface{} {
 
 func DeleteLog(arg1 Log) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_Log_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_Log_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
 }
 
 func (arg1 SwigcptrLog) Event(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Log_event_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_1)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_Log_event_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_1)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -328,7 +328,7 @@ func Options_log(arg1 uintptr, arg2 Log) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_options_log_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_options_log_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -340,7 +340,7 @@ func Session_log(arg1 uintptr, arg2 Log) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_session_log_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_session_log_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -350,175 +350,175 @@ swig_r_1 = takeFailure(swig_r)
 type Protrain_code int
 func _swig_getPROTRAIN_OK() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_OK_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_OK_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_OK Protrain_code = _swig_getPROTRAIN_OK()
 func _swig_getPROTRAIN_ERROR_ARG() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_ARG_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_ARG_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_ARG Protrain_code = _swig_getPROTRAIN_ERROR_ARG()
 func _swig_getPROTRAIN_ERROR_STATE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_STATE_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_STATE_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_STATE Protrain_code = _swig_getPROTRAIN_ERROR_STATE()
 func _swig_getPROTRAIN_ERROR_BUSY() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUSY_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUSY_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_BUSY Protrain_code = _swig_getPROTRAIN_ERROR_BUSY()
 func _swig_getPROTRAIN_ERROR_FORKED() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORKED_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORKED_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_FORKED Protrain_code = _swig_getPROTRAIN_ERROR_FORKED()
 func _swig_getPROTRAIN_ERROR_VERSION() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_VERSION_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_VERSION_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_VERSION Protrain_code = _swig_getPROTRAIN_ERROR_VERSION()
 func _swig_getPROTRAIN_ERROR_PATH() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PATH_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PATH_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_PATH Protrain_code = _swig_getPROTRAIN_ERROR_PATH()
 func _swig_getPROTRAIN_ERROR_IO() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_IO_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_IO_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_IO Protrain_code = _swig_getPROTRAIN_ERROR_IO()
 func _swig_getPROTRAIN_ERROR_NOSPC() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOSPC_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOSPC_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_NOSPC Protrain_code = _swig_getPROTRAIN_ERROR_NOSPC()
 func _swig_getPROTRAIN_ERROR_FORMAT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORMAT_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORMAT_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_FORMAT Protrain_code = _swig_getPROTRAIN_ERROR_FORMAT()
 func _swig_getPROTRAIN_ERROR_LIMIT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_LIMIT_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_LIMIT_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_LIMIT Protrain_code = _swig_getPROTRAIN_ERROR_LIMIT()
 func _swig_getPROTRAIN_ERROR_SHAPE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_SHAPE_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_SHAPE_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_SHAPE Protrain_code = _swig_getPROTRAIN_ERROR_SHAPE()
 func _swig_getPROTRAIN_ERROR_TYPE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TYPE_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TYPE_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_TYPE Protrain_code = _swig_getPROTRAIN_ERROR_TYPE()
 func _swig_getPROTRAIN_ERROR_GRAPH() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_GRAPH_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_GRAPH_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_GRAPH Protrain_code = _swig_getPROTRAIN_ERROR_GRAPH()
 func _swig_getPROTRAIN_ERROR_UNSUPPORTED() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_UNSUPPORTED Protrain_code = _swig_getPROTRAIN_ERROR_UNSUPPORTED()
 func _swig_getPROTRAIN_ERROR_CORRUPT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CORRUPT_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CORRUPT_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_CORRUPT Protrain_code = _swig_getPROTRAIN_ERROR_CORRUPT()
 func _swig_getPROTRAIN_ERROR_MISMATCH() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_MISMATCH_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_MISMATCH_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_MISMATCH Protrain_code = _swig_getPROTRAIN_ERROR_MISMATCH()
 func _swig_getPROTRAIN_ERROR_BUDGET() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUDGET_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUDGET_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_BUDGET Protrain_code = _swig_getPROTRAIN_ERROR_BUDGET()
 func _swig_getPROTRAIN_ERROR_NOMEM() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOMEM_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOMEM_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_NOMEM Protrain_code = _swig_getPROTRAIN_ERROR_NOMEM()
 func _swig_getPROTRAIN_ERROR_NONFINITE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NONFINITE_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NONFINITE_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_NONFINITE Protrain_code = _swig_getPROTRAIN_ERROR_NONFINITE()
 func _swig_getPROTRAIN_ERROR_PEER() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PEER_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PEER_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_PEER Protrain_code = _swig_getPROTRAIN_ERROR_PEER()
 func _swig_getPROTRAIN_ERROR_TIMEOUT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TIMEOUT_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TIMEOUT_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_TIMEOUT Protrain_code = _swig_getPROTRAIN_ERROR_TIMEOUT()
 func _swig_getPROTRAIN_ERROR_DEVICE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_DEVICE_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_DEVICE_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_DEVICE Protrain_code = _swig_getPROTRAIN_ERROR_DEVICE()
 func _swig_getPROTRAIN_ERROR_INTERNAL() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_INTERNAL_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_INTERNAL_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_INTERNAL Protrain_code = _swig_getPROTRAIN_ERROR_INTERNAL()
 func _swig_getPROTRAIN_ERROR_CANCELLED() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CANCELLED_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CANCELLED_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
@@ -526,98 +526,98 @@ var PROTRAIN_ERROR_CANCELLED Protrain_code = _swig_getPROTRAIN_ERROR_CANCELLED()
 type Protrain_dtype int
 func _swig_getPROTRAIN_FLOAT32() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT32_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT32_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_FLOAT32 Protrain_dtype = _swig_getPROTRAIN_FLOAT32()
 func _swig_getPROTRAIN_FLOAT64() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT64_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT64_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_FLOAT64 Protrain_dtype = _swig_getPROTRAIN_FLOAT64()
 func _swig_getPROTRAIN_FLOAT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT16_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT16_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_FLOAT16 Protrain_dtype = _swig_getPROTRAIN_FLOAT16()
 func _swig_getPROTRAIN_BFLOAT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BFLOAT16_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BFLOAT16_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_BFLOAT16 Protrain_dtype = _swig_getPROTRAIN_BFLOAT16()
 func _swig_getPROTRAIN_INT8() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT8_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT8_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_INT8 Protrain_dtype = _swig_getPROTRAIN_INT8()
 func _swig_getPROTRAIN_INT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT16_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT16_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_INT16 Protrain_dtype = _swig_getPROTRAIN_INT16()
 func _swig_getPROTRAIN_INT32() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT32_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT32_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_INT32 Protrain_dtype = _swig_getPROTRAIN_INT32()
 func _swig_getPROTRAIN_INT64() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT64_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT64_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_INT64 Protrain_dtype = _swig_getPROTRAIN_INT64()
 func _swig_getPROTRAIN_UINT8() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT8_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT8_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_UINT8 Protrain_dtype = _swig_getPROTRAIN_UINT8()
 func _swig_getPROTRAIN_UINT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT16_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT16_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_UINT16 Protrain_dtype = _swig_getPROTRAIN_UINT16()
 func _swig_getPROTRAIN_UINT32() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT32_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT32_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_UINT32 Protrain_dtype = _swig_getPROTRAIN_UINT32()
 func _swig_getPROTRAIN_UINT64() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT64_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT64_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_UINT64 Protrain_dtype = _swig_getPROTRAIN_UINT64()
 func _swig_getPROTRAIN_BOOL() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BOOL_lib_df9a5f5867a58bfb())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BOOL_lib_5a5e1656d219ffa6())
 	return swig_r
 }
 
 var PROTRAIN_BOOL Protrain_dtype = _swig_getPROTRAIN_BOOL()
 func Version() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_version_lib_df9a5f5867a58bfb()
+	swig_r_p := C._wrap_version_lib_5a5e1656d219ffa6()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -627,7 +627,7 @@ func Version() (_swig_ret string) {
 func Options_create(arg1 *uintptr) (_swig_ret *Failure) {
 	var swig_r []byte
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_options_create_lib_df9a5f5867a58bfb(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_options_create_lib_5a5e1656d219ffa6(C.swig_voidp(_swig_i_0))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -637,7 +637,7 @@ swig_r_1 = takeFailure(swig_r)
 func Options_destroy(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
-	C._wrap_options_destroy_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
+	C._wrap_options_destroy_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
 }
 
 func Options_set(arg1 uintptr, arg2 string, arg3 string) (_swig_ret *Failure) {
@@ -646,7 +646,7 @@ func Options_set(arg1 uintptr, arg2 string, arg3 string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_set_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_7)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_8)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_options_set_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_7)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_8)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -665,7 +665,7 @@ func Options_get(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_get_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_10)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_options_get_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_10)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -680,7 +680,7 @@ func Options_help(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_options_help_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_options_help_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -693,7 +693,7 @@ func Model_check(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_model_check_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_check_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -709,7 +709,7 @@ func Model_plan(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_model_plan_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_plan_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -725,7 +725,7 @@ func Model_profile(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure)
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_model_profile_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_profile_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -741,7 +741,7 @@ func Session_create(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_create_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_create_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -758,7 +758,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_21)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_22)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_21)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_22)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -774,7 +774,7 @@ swig_r_1 = takeFailure(swig_r)
 func Session_destroy(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
-	C._wrap_session_destroy_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
+	C._wrap_session_destroy_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
 }
 
 func Session_input_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
@@ -782,7 +782,7 @@ func Session_input_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_input_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_input_count_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -795,7 +795,7 @@ func Session_input_name(arg1 uintptr, arg2 int, arg3 *string) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_input_name_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_input_name_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -808,7 +808,7 @@ func Session_input_dtype(arg1 uintptr, arg2 int, arg3 *int32) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_input_dtype_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_input_dtype_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -822,7 +822,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_input_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_input_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -840,7 +840,7 @@ _swig_i_0 = arg1
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_session_set_input_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_30)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_31)(unsafe.Pointer(&_swig_i_4)))
+	swig_r_p := C._wrap_session_set_input_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_30)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_31)(unsafe.Pointer(&_swig_i_4)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -861,7 +861,7 @@ func Step(arg1 uintptr, arg2 *float32) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_step_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_step_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -873,7 +873,7 @@ func Eval(arg1 uintptr, arg2 *float32) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_eval_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_eval_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -885,7 +885,7 @@ func Session_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_grad_norm_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_grad_norm_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -897,7 +897,7 @@ func Session_step_count(arg1 uintptr, arg2 *uint64) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_step_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_step_count_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -909,7 +909,7 @@ func Session_rank(arg1 uintptr, arg2 *uint64) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_rank_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_rank_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -921,7 +921,7 @@ func Session_rank_count(arg1 uintptr, arg2 *uint64) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_rank_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_rank_count_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -933,7 +933,7 @@ func Session_set_learning_rate(arg1 uintptr, arg2 float64) (_swig_ret *Failure) 
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -943,7 +943,7 @@ swig_r_1 = takeFailure(swig_r)
 func Session_cancel(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
-	C._wrap_session_cancel_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
+	C._wrap_session_cancel_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
 }
 
 func Session_parameter_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
@@ -951,7 +951,7 @@ func Session_parameter_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_parameter_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_parameter_count_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -964,7 +964,7 @@ func Session_parameter_name(arg1 uintptr, arg2 int, arg3 *string) (_swig_ret *Fa
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_name_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_parameter_name_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -978,7 +978,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_parameter_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_42)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_parameter_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_42)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -994,7 +994,7 @@ func Session_parameter_elements(arg1 uintptr, arg2 int, arg3 *int) (_swig_ret *F
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_elements_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_parameter_elements_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1007,7 +1007,7 @@ func Session_parameter_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_re
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_45)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_45)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1026,7 +1026,7 @@ func Session_parameter_write(arg1 uintptr, arg2 string, arg3 []float32) (_swig_r
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_48)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_48)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1044,7 +1044,7 @@ func Session_flat_parameters_elements(arg1 uintptr, arg2 *int) (_swig_ret *Failu
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1056,7 +1056,7 @@ func Session_flat_parameters_read(arg1 uintptr, arg2 []float32) (_swig_ret *Fail
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1071,7 +1071,7 @@ func Session_flat_parameters_write(arg1 uintptr, arg2 []float32) (_swig_ret *Fai
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_54)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_54)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1087,7 +1087,7 @@ func Session_grad_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret *Fa
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_grad_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_56)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_57)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_grad_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_56)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_57)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1105,7 +1105,7 @@ func Session_export(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_export_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_export_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1120,7 +1120,7 @@ func Session_save(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_save_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_61)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_61)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1135,7 +1135,7 @@ func Session_plan(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_plan_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_plan_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1147,7 +1147,7 @@ func Session_program(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_program_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_program_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1159,7 +1159,7 @@ func Session_graph(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_graph_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_graph_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1171,7 +1171,7 @@ func Session_report(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_report_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_report_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)

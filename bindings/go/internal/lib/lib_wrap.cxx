@@ -358,7 +358,7 @@ static protrain_error *protrain_session_log(protrain_session *session, Log *log)
 }
 
 
-// The code, whether the object is usable, the subject, NUL, the text.
+// The bytes of the block: the code, whether the object is usable, the subject, NUL, the text.
 static _goslice_ protrain_failure(protrain_error *error) {
   _goslice_ bytes = {nullptr, 0, 0};
   if (error == nullptr) return bytes;
@@ -384,28 +384,28 @@ SwigDirector_Log::SwigDirector_Log(int swig_p)
       go_val(swig_p), swig_mem(0)
 { }
 
-extern "C" void Swiggo_DeleteDirector_Log_lib_df9a5f5867a58bfb(intgo);
+extern "C" void Swiggo_DeleteDirector_Log_lib_5a5e1656d219ffa6(intgo);
 SwigDirector_Log::~SwigDirector_Log()
 {
-  Swiggo_DeleteDirector_Log_lib_df9a5f5867a58bfb(go_val);
+  Swiggo_DeleteDirector_Log_lib_5a5e1656d219ffa6(go_val);
   delete swig_mem;
 }
 
-extern "C" void Swig_DirectorLog_callback_event_lib_df9a5f5867a58bfb(int, _gostring_ json_line);
+extern "C" void Swig_DirectorLog_callback_event_lib_5a5e1656d219ffa6(int, _gostring_ json_line);
 void SwigDirector_Log::event(char const *json_line) {
   _gostring_ swig_json_line;
   
   
   swig_json_line = Swig_AllocateString((char*)json_line, json_line ? strlen((char*)json_line) : 0);
   
-  Swig_DirectorLog_callback_event_lib_df9a5f5867a58bfb(go_val, swig_json_line);
+  Swig_DirectorLog_callback_event_lib_5a5e1656d219ffa6(go_val, swig_json_line);
 }
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-void _wrap_Swig_free_lib_df9a5f5867a58bfb(void *_swig_go_0) {
+void _wrap_Swig_free_lib_5a5e1656d219ffa6(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -415,7 +415,7 @@ void _wrap_Swig_free_lib_df9a5f5867a58bfb(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_lib_df9a5f5867a58bfb(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_lib_5a5e1656d219ffa6(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -428,7 +428,7 @@ void *_wrap_Swig_malloc_lib_df9a5f5867a58bfb(intgo _swig_go_0) {
 }
 
 
-Log *_wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(intgo _swig_go_0) {
+Log *_wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(intgo _swig_go_0) {
   int arg1 ;
   Log *result = 0 ;
   Log *_swig_go_result;
@@ -441,7 +441,7 @@ Log *_wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(intgo _swig_go_0) {
 }
 
 
-void _wrap_DeleteDirectorLog_lib_df9a5f5867a58bfb(Log *_swig_go_0) {
+void _wrap_DeleteDirectorLog_lib_5a5e1656d219ffa6(Log *_swig_go_0) {
   Log *arg1 = (Log *) 0 ;
   
   arg1 = *(Log **)&_swig_go_0; 
@@ -451,7 +451,7 @@ void _wrap_DeleteDirectorLog_lib_df9a5f5867a58bfb(Log *_swig_go_0) {
 }
 
 
-void _wrap_delete_Log_lib_df9a5f5867a58bfb(Log *_swig_go_0) {
+void _wrap_delete_Log_lib_5a5e1656d219ffa6(Log *_swig_go_0) {
   Log *arg1 = (Log *) 0 ;
   
   arg1 = *(Log **)&_swig_go_0; 
@@ -461,7 +461,7 @@ void _wrap_delete_Log_lib_df9a5f5867a58bfb(Log *_swig_go_0) {
 }
 
 
-void _wrap_Log_event_lib_df9a5f5867a58bfb(Log *_swig_go_0, _gostring_ _swig_go_1) {
+void _wrap_Log_event_lib_5a5e1656d219ffa6(Log *_swig_go_0, _gostring_ _swig_go_1) {
   Log *arg1 = (Log *) 0 ;
   char *arg2 = (char *) 0 ;
   
@@ -478,7 +478,7 @@ void _wrap_Log_event_lib_df9a5f5867a58bfb(Log *_swig_go_0, _gostring_ _swig_go_1
 }
 
 
-_goslice_ _wrap_options_log_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, Log *_swig_go_1) {
+_goslice_ _wrap_options_log_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, Log *_swig_go_1) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   Log *arg2 = (Log *) 0 ;
   protrain_error *result = 0 ;
@@ -493,7 +493,7 @@ _goslice_ _wrap_options_log_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, L
 }
 
 
-_goslice_ _wrap_session_log_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, Log *_swig_go_1) {
+_goslice_ _wrap_session_log_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, Log *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   Log *arg2 = (Log *) 0 ;
   protrain_error *result = 0 ;
@@ -508,7 +508,7 @@ _goslice_ _wrap_session_log_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, L
 }
 
 
-intgo _wrap_PROTRAIN_OK_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_OK_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -520,7 +520,7 @@ intgo _wrap_PROTRAIN_OK_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_ARG_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_ARG_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -532,7 +532,7 @@ intgo _wrap_PROTRAIN_ERROR_ARG_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_STATE_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_STATE_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -544,7 +544,7 @@ intgo _wrap_PROTRAIN_ERROR_STATE_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_BUSY_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_BUSY_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -556,7 +556,7 @@ intgo _wrap_PROTRAIN_ERROR_BUSY_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_FORKED_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_FORKED_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -568,7 +568,7 @@ intgo _wrap_PROTRAIN_ERROR_FORKED_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_VERSION_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_VERSION_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -580,7 +580,7 @@ intgo _wrap_PROTRAIN_ERROR_VERSION_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_PATH_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_PATH_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -592,7 +592,7 @@ intgo _wrap_PROTRAIN_ERROR_PATH_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_IO_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_IO_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -604,7 +604,7 @@ intgo _wrap_PROTRAIN_ERROR_IO_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -616,7 +616,7 @@ intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -628,7 +628,7 @@ intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -640,7 +640,7 @@ intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -652,7 +652,7 @@ intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_TYPE_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_TYPE_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -664,7 +664,7 @@ intgo _wrap_PROTRAIN_ERROR_TYPE_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -676,7 +676,7 @@ intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -688,7 +688,7 @@ intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -700,7 +700,7 @@ intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -712,7 +712,7 @@ intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -724,7 +724,7 @@ intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -736,7 +736,7 @@ intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -748,7 +748,7 @@ intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_PEER_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_PEER_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -760,7 +760,7 @@ intgo _wrap_PROTRAIN_ERROR_PEER_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -772,7 +772,7 @@ intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -784,7 +784,7 @@ intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -796,7 +796,7 @@ intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_5a5e1656d219ffa6() {
   protrain_code result;
   intgo _swig_go_result;
   
@@ -808,7 +808,7 @@ intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_FLOAT32_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_FLOAT32_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -820,7 +820,7 @@ intgo _wrap_PROTRAIN_FLOAT32_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_FLOAT64_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_FLOAT64_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -832,7 +832,7 @@ intgo _wrap_PROTRAIN_FLOAT64_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_FLOAT16_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_FLOAT16_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -844,7 +844,7 @@ intgo _wrap_PROTRAIN_FLOAT16_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_BFLOAT16_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_BFLOAT16_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -856,7 +856,7 @@ intgo _wrap_PROTRAIN_BFLOAT16_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_INT8_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_INT8_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -868,7 +868,7 @@ intgo _wrap_PROTRAIN_INT8_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_INT16_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_INT16_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -880,7 +880,7 @@ intgo _wrap_PROTRAIN_INT16_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_INT32_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_INT32_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -892,7 +892,7 @@ intgo _wrap_PROTRAIN_INT32_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_INT64_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_INT64_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -904,7 +904,7 @@ intgo _wrap_PROTRAIN_INT64_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_UINT8_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_UINT8_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -916,7 +916,7 @@ intgo _wrap_PROTRAIN_UINT8_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_UINT16_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_UINT16_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -928,7 +928,7 @@ intgo _wrap_PROTRAIN_UINT16_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_UINT32_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_UINT32_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -940,7 +940,7 @@ intgo _wrap_PROTRAIN_UINT32_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_UINT64_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_UINT64_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -952,7 +952,7 @@ intgo _wrap_PROTRAIN_UINT64_lib_df9a5f5867a58bfb() {
 }
 
 
-intgo _wrap_PROTRAIN_BOOL_lib_df9a5f5867a58bfb() {
+intgo _wrap_PROTRAIN_BOOL_lib_5a5e1656d219ffa6() {
   protrain_dtype result;
   intgo _swig_go_result;
   
@@ -964,7 +964,7 @@ intgo _wrap_PROTRAIN_BOOL_lib_df9a5f5867a58bfb() {
 }
 
 
-_gostring_ _wrap_version_lib_df9a5f5867a58bfb() {
+_gostring_ _wrap_version_lib_5a5e1656d219ffa6() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -975,7 +975,7 @@ _gostring_ _wrap_version_lib_df9a5f5867a58bfb() {
 }
 
 
-_goslice_ _wrap_options_create_lib_df9a5f5867a58bfb(protrain_options **_swig_go_0) {
+_goslice_ _wrap_options_create_lib_5a5e1656d219ffa6(protrain_options **_swig_go_0) {
   protrain_options **arg1 = (protrain_options **) 0 ;
   protrain_error *result = 0 ;
   _goslice_ _swig_go_result;
@@ -988,7 +988,7 @@ _goslice_ _wrap_options_create_lib_df9a5f5867a58bfb(protrain_options **_swig_go_
 }
 
 
-void _wrap_options_destroy_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0) {
+void _wrap_options_destroy_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   
   arg1 = *(protrain_options **)&_swig_go_0; 
@@ -998,7 +998,7 @@ void _wrap_options_destroy_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0) {
 }
 
 
-_goslice_ _wrap_options_set_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2) {
+_goslice_ _wrap_options_set_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -1025,7 +1025,7 @@ _goslice_ _wrap_options_set_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _
 }
 
 
-_goslice_ _wrap_options_get_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_options_get_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1054,7 +1054,7 @@ _goslice_ _wrap_options_get_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _
 }
 
 
-_goslice_ _wrap_options_help_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_* _swig_go_1) {
+_goslice_ _wrap_options_help_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_* _swig_go_1) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char **arg2 = (char **) 0 ;
   char *lent2 = nullptr ;
@@ -1076,7 +1076,7 @@ _goslice_ _wrap_options_help_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, 
 }
 
 
-_goslice_ _wrap_model_check_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_model_check_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1105,7 +1105,7 @@ _goslice_ _wrap_model_check_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _
 }
 
 
-_goslice_ _wrap_model_plan_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_model_plan_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1134,7 +1134,7 @@ _goslice_ _wrap_model_plan_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _g
 }
 
 
-_goslice_ _wrap_model_profile_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_model_profile_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1163,7 +1163,7 @@ _goslice_ _wrap_model_profile_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0,
 }
 
 
-_goslice_ _wrap_session_create_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, protrain_session **_swig_go_2) {
+_goslice_ _wrap_session_create_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, protrain_session **_swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   protrain_session **arg3 = (protrain_session **) 0 ;
@@ -1185,7 +1185,7 @@ _goslice_ _wrap_session_create_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0
 }
 
 
-_goslice_ _wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _goslice_ _swig_go_1, _gostring_ _swig_go_2, protrain_session **_swig_go_3) {
+_goslice_ _wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _goslice_ _swig_go_1, _gostring_ _swig_go_2, protrain_session **_swig_go_3) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   void *arg2 = (void *) 0 ;
   size_t arg3 ;
@@ -1211,7 +1211,7 @@ _goslice_ _wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(protrain_options 
 }
 
 
-void _wrap_session_destroy_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0) {
+void _wrap_session_destroy_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   
   arg1 = *(protrain_session **)&_swig_go_0; 
@@ -1221,7 +1221,7 @@ void _wrap_session_destroy_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0) {
 }
 
 
-_goslice_ _wrap_session_input_count_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo *_swig_go_1) {
+_goslice_ _wrap_session_input_count_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t *arg2 = (size_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1236,7 +1236,7 @@ _goslice_ _wrap_session_input_count_lib_df9a5f5867a58bfb(protrain_session *_swig
 }
 
 
-_goslice_ _wrap_session_input_name_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_session_input_name_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _gostring_* _swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t arg2 ;
   char **arg3 = (char **) 0 ;
@@ -1260,7 +1260,7 @@ _goslice_ _wrap_session_input_name_lib_df9a5f5867a58bfb(protrain_session *_swig_
 }
 
 
-_goslice_ _wrap_session_input_dtype_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo _swig_go_1, int *_swig_go_2) {
+_goslice_ _wrap_session_input_dtype_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, int *_swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -1277,7 +1277,7 @@ _goslice_ _wrap_session_input_dtype_lib_df9a5f5867a58bfb(protrain_session *_swig
 }
 
 
-_goslice_ _wrap_session_input_shape_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo _swig_go_1, _goslice_ _swig_go_2, intgo *_swig_go_3) {
+_goslice_ _wrap_session_input_shape_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _goslice_ _swig_go_2, intgo *_swig_go_3) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t arg2 ;
   int64_t *arg3 = (int64_t *) 0 ;
@@ -1298,7 +1298,7 @@ _goslice_ _wrap_session_input_shape_lib_df9a5f5867a58bfb(protrain_session *_swig
 }
 
 
-_goslice_ _wrap_session_set_input_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1, int _swig_go_2, _goslice_ _swig_go_3, _goslice_ _swig_go_4) {
+_goslice_ _wrap_session_set_input_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1, int _swig_go_2, _goslice_ _swig_go_3, _goslice_ _swig_go_4) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   int32_t arg3 ;
@@ -1328,7 +1328,7 @@ _goslice_ _wrap_session_set_input_lib_df9a5f5867a58bfb(protrain_session *_swig_g
 }
 
 
-_goslice_ _wrap_step_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, float *_swig_go_1) {
+_goslice_ _wrap_step_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, float *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   protrain_error *result = 0 ;
@@ -1343,7 +1343,7 @@ _goslice_ _wrap_step_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, float *_
 }
 
 
-_goslice_ _wrap_eval_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, float *_swig_go_1) {
+_goslice_ _wrap_eval_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, float *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   protrain_error *result = 0 ;
@@ -1358,7 +1358,7 @@ _goslice_ _wrap_eval_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, float *_
 }
 
 
-_goslice_ _wrap_session_grad_norm_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, double *_swig_go_1) {
+_goslice_ _wrap_session_grad_norm_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, double *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double *arg2 = (double *) 0 ;
   protrain_error *result = 0 ;
@@ -1373,7 +1373,7 @@ _goslice_ _wrap_session_grad_norm_lib_df9a5f5867a58bfb(protrain_session *_swig_g
 }
 
 
-_goslice_ _wrap_session_step_count_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, long long *_swig_go_1) {
+_goslice_ _wrap_session_step_count_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, long long *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   uint64_t *arg2 = (uint64_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1388,7 +1388,7 @@ _goslice_ _wrap_session_step_count_lib_df9a5f5867a58bfb(protrain_session *_swig_
 }
 
 
-_goslice_ _wrap_session_rank_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, long long *_swig_go_1) {
+_goslice_ _wrap_session_rank_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, long long *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   uint64_t *arg2 = (uint64_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1403,7 +1403,7 @@ _goslice_ _wrap_session_rank_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, 
 }
 
 
-_goslice_ _wrap_session_rank_count_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, long long *_swig_go_1) {
+_goslice_ _wrap_session_rank_count_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, long long *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   uint64_t *arg2 = (uint64_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1418,7 +1418,7 @@ _goslice_ _wrap_session_rank_count_lib_df9a5f5867a58bfb(protrain_session *_swig_
 }
 
 
-_goslice_ _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, double _swig_go_1) {
+_goslice_ _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, double _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double arg2 ;
   protrain_error *result = 0 ;
@@ -1433,7 +1433,7 @@ _goslice_ _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(protrain_session 
 }
 
 
-void _wrap_session_cancel_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0) {
+void _wrap_session_cancel_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   
   arg1 = *(protrain_session **)&_swig_go_0; 
@@ -1443,7 +1443,7 @@ void _wrap_session_cancel_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0) {
 }
 
 
-_goslice_ _wrap_session_parameter_count_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo *_swig_go_1) {
+_goslice_ _wrap_session_parameter_count_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t *arg2 = (size_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1458,7 +1458,7 @@ _goslice_ _wrap_session_parameter_count_lib_df9a5f5867a58bfb(protrain_session *_
 }
 
 
-_goslice_ _wrap_session_parameter_name_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_session_parameter_name_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _gostring_* _swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t arg2 ;
   char **arg3 = (char **) 0 ;
@@ -1482,7 +1482,7 @@ _goslice_ _wrap_session_parameter_name_lib_df9a5f5867a58bfb(protrain_session *_s
 }
 
 
-_goslice_ _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo _swig_go_1, _goslice_ _swig_go_2, intgo *_swig_go_3) {
+_goslice_ _wrap_session_parameter_shape_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _goslice_ _swig_go_2, intgo *_swig_go_3) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t arg2 ;
   int64_t *arg3 = (int64_t *) 0 ;
@@ -1503,7 +1503,7 @@ _goslice_ _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(protrain_session *_
 }
 
 
-_goslice_ _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo _swig_go_1, intgo *_swig_go_2) {
+_goslice_ _wrap_session_parameter_elements_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, intgo *_swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t arg2 ;
   size_t *arg3 = (size_t *) 0 ;
@@ -1520,7 +1520,7 @@ _goslice_ _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(protrain_session
 }
 
 
-_goslice_ _wrap_session_parameter_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
+_goslice_ _wrap_session_parameter_read_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -1544,7 +1544,7 @@ _goslice_ _wrap_session_parameter_read_lib_df9a5f5867a58bfb(protrain_session *_s
 }
 
 
-_goslice_ _wrap_session_parameter_write_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
+_goslice_ _wrap_session_parameter_write_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -1568,7 +1568,7 @@ _goslice_ _wrap_session_parameter_write_lib_df9a5f5867a58bfb(protrain_session *_
 }
 
 
-_goslice_ _wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo *_swig_go_1) {
+_goslice_ _wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t *arg2 = (size_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1583,7 +1583,7 @@ _goslice_ _wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(protrain_s
 }
 
 
-_goslice_ _wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
+_goslice_ _wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   size_t arg3 ;
@@ -1600,7 +1600,7 @@ _goslice_ _wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(protrain_sessi
 }
 
 
-_goslice_ _wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
+_goslice_ _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   size_t arg3 ;
@@ -1617,7 +1617,7 @@ _goslice_ _wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(protrain_sess
 }
 
 
-_goslice_ _wrap_session_grad_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
+_goslice_ _wrap_session_grad_read_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -1641,7 +1641,7 @@ _goslice_ _wrap_session_grad_read_lib_df9a5f5867a58bfb(protrain_session *_swig_g
 }
 
 
-_goslice_ _wrap_session_export_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
+_goslice_ _wrap_session_export_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   protrain_error *result = 0 ;
@@ -1661,7 +1661,7 @@ _goslice_ _wrap_session_export_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0
 }
 
 
-_goslice_ _wrap_session_save_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
+_goslice_ _wrap_session_save_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   protrain_error *result = 0 ;
@@ -1681,7 +1681,7 @@ _goslice_ _wrap_session_save_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, 
 }
 
 
-_goslice_ _wrap_session_plan_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
+_goslice_ _wrap_session_plan_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char **arg2 = (char **) 0 ;
   char *lent2 = nullptr ;
@@ -1703,7 +1703,7 @@ _goslice_ _wrap_session_plan_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, 
 }
 
 
-_goslice_ _wrap_session_program_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
+_goslice_ _wrap_session_program_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char **arg2 = (char **) 0 ;
   char *lent2 = nullptr ;
@@ -1725,7 +1725,7 @@ _goslice_ _wrap_session_program_lib_df9a5f5867a58bfb(protrain_session *_swig_go_
 }
 
 
-_goslice_ _wrap_session_graph_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
+_goslice_ _wrap_session_graph_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char **arg2 = (char **) 0 ;
   char *lent2 = nullptr ;
@@ -1747,7 +1747,7 @@ _goslice_ _wrap_session_graph_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0,
 }
 
 
-_goslice_ _wrap_session_report_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
+_goslice_ _wrap_session_report_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_* _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char **arg2 = (char **) 0 ;
   char *lent2 = nullptr ;

@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protrain_sys as sys;
 
-/// Stops a [`Session`](crate::Session) from any thread. All clones stand for the same session, and do nothing once it
-/// is gone.
+/// Stops a [`Session`](crate::Session) from any thread. All clones stop the same session. Once the session is dropped,
+/// they do nothing.
 ///
 /// ```
 /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
@@ -27,11 +27,12 @@ use protrain_sys as sys;
 #[derive(Clone, Debug)]
 pub struct CancelHandle(Arc<Mutex<Target>>);
 
-/// The session, or NULL once it is gone. Locked, since it must not be destroyed while it is being cancelled.
+/// The session, or NULL once it is dropped. A mutex guards this, because a session must not be destroyed while another
+/// thread cancels it.
 #[derive(Debug)]
 struct Target(*mut sys::protrain_session);
 
-// SAFETY: it is used for protrain_session_cancel only, which any thread may call.
+// SAFETY: the pointer is only passed to protrain_session_cancel, which any thread may call.
 unsafe impl Send for Target {}
 
 impl CancelHandle {
@@ -39,8 +40,8 @@ impl CancelHandle {
         CancelHandle(Arc::new(Mutex::new(Target(session.as_ptr()))))
     }
 
-    /// Asks the call that is inside the session, or else the next step or evaluation, to stop. A step in which no
-    /// parameter has been updated stops and changes nothing; any other runs to its end. Either way the call returns
+    /// Asks the call that is inside the session, or else the next step or evaluation, to stop. A step that has updated
+    /// no parameter yet stops and changes nothing. Any other step runs to its end. Either way the call returns
     /// [`Code::Cancelled`](crate::Code::Cancelled), once, and the session stays usable.
     #[doc(alias = "protrain_session_cancel")]
     pub fn cancel(&self) {
@@ -48,7 +49,7 @@ impl CancelHandle {
         unsafe { sys::protrain_session_cancel(self.target().0) }
     }
 
-    /// To be called before the session is destroyed.
+    /// Makes all clones do nothing. Called before the session is destroyed.
     pub(crate) fn forget(&self) {
         self.target().0 = null_mut();
     }

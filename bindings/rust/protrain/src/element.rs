@@ -34,7 +34,7 @@ numbered! {
     }
 }
 
-/// The bits of an IEEE 754 number of 16 bits, which Rust itself has no type for.
+/// The bits of an IEEE 754 float16. Rust itself has no type for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct F16(pub u16);
@@ -44,10 +44,10 @@ pub struct F16(pub u16);
 #[repr(transparent)]
 pub struct Bf16(pub u16);
 
-/// A type that inputs can have. Slices of it go to [`Session::set_input`](crate::Session::set_input) as they are.
+/// A type that the elements of an input can have. [`Session::set_input`](crate::Session::set_input) takes slices of it.
 ///
 /// # Safety
-/// A slice of the type must be, in memory, the elements of [`Element::DTYPE`]: no padding, and nothing uninitialised.
+/// The type must have the memory layout of [`Element::DTYPE`], without padding or uninitialised bytes.
 pub unsafe trait Element: Copy {
     /// The library's name of the type.
     const DTYPE: DType;
@@ -56,7 +56,7 @@ pub unsafe trait Element: Copy {
 macro_rules! elements {
     ($($type:ident: $dtype:ident,)*) => {
         $(
-            // SAFETY: its memory is what protrain.h says of the dtype.
+            // SAFETY: the type has the layout that protrain.h gives for the dtype.
             unsafe impl Element for $type {
                 const DTYPE: DType = DType::$dtype;
             }

@@ -85,7 +85,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// What went wrong.
+    /// The kind of failure.
     #[doc(alias = "protrain_error_code")]
     pub fn code(&self) -> Code {
         self.code
@@ -97,7 +97,7 @@ impl Error {
         &self.text
     }
 
-    /// The node, tensor, file, argument or option that the error is about; empty where there is none.
+    /// The node, tensor, file, argument or option that the error is about; empty if there is none.
     #[doc(alias = "protrain_error_subject")]
     pub fn subject(&self) -> &str {
         &self.subject
@@ -110,14 +110,14 @@ impl Error {
     }
 }
 
-/// The text, which names the subject.
+/// Prints the text, which names the subject.
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
-/// The text too, because a program whose `main` returns the error prints this, and so does `unwrap`.
+/// Prints the text too: `unwrap` prints errors in this form, and so does a program whose `main` returns one.
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
@@ -126,22 +126,24 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// What a call of the library returned, as a [`Result`]. Where a listener has panicked in that call, its panic goes on
-/// here, above the library.
+/// Converts what a library call returned to a [`Result`]. If a listener panicked during that call, resumes the panic
+/// here, where no C frame is on the stack.
 ///
 /// # Safety
-/// `error` is what a function of the library has just returned on this thread.
+/// A function of the library must have just returned `error` on this thread.
 pub(crate) unsafe fn check(error: *mut sys::protrain_error) -> Result<()> {
-    // SAFETY: the error is ours, and read no more after it was taken.
+    // SAFETY: the caller owns the error, and nothing uses it after take().
     let result = if error.is_null() { Ok(()) } else { Err(unsafe { take(error) }) };
     log::resume_panic();
     result
 }
 
+/// Copies an error of the library and destroys the original.
+///
 /// # Safety
-/// `error` is an error of the library that was not destroyed; it is then.
+/// `error` must be an error of the library that has not been destroyed.
 unsafe fn take(error: *mut sys::protrain_error) -> Error {
-    // SAFETY: as above; the texts are copied before they go.
+    // SAFETY: the caller guarantees a live error; its texts are copied before it is destroyed.
     unsafe {
         let taken = Error {
             code: Code::from_number(sys::protrain_error_code(error)),
@@ -154,22 +156,22 @@ unsafe fn take(error: *mut sys::protrain_error) -> Error {
     }
 }
 
-/// Text of the library, which is always UTF-8.
+/// Borrows a text of the library. The library's texts are always UTF-8.
 ///
 /// # Safety
-/// `text` ends in NUL, and lives unchanged for `'a`.
+/// `text` must end in NUL, and must not change or be freed during `'a`.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a str {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees that the text ends in NUL and lives for 'a.
     unsafe { CStr::from_ptr(text) }.to_str().expect("libprotrain's text is UTF-8")
 }
 
-/// Text for the library, which is UTF-8 and ends in NUL; an error about the argument `name` where it holds one.
+/// Converts text for the library: UTF-8 that ends in NUL. Text with a NUL inside is an error about the argument `name`.
 pub(crate) fn c_text(name: &str, text: impl Into<Vec<u8>>) -> Result<CString> {
     CString::new(text)
         .map_err(|nul| wrong(name, format!("has a NUL at byte {}; text cannot hold one", nul.nul_position())))
 }
 
-/// A path for the library.
+/// Converts a path for the library.
 pub(crate) fn c_path(name: &str, path: &Path) -> Result<CString> {
     c_text(name, path.to_str().ok_or_else(|| wrong(name, format!("is {path:?}, which is not UTF-8; paths have to be")))?)
 }

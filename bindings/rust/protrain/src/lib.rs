@@ -1,8 +1,8 @@
 //! Trains ONNX models inside your own program, within a memory budget that you name.
 //!
-//! The model is an ONNX file whose graph ends in a scalar float32 loss; you prepare nothing else. You give a session
-//! bytes. It chooses the fastest plan that fits them and lays out all memory when it is opened. A step allocates
-//! nothing.
+//! The model is an ONNX file whose graph ends in a scalar float32 loss; you prepare nothing else. You give a session a
+//! memory budget. When the session is opened, it chooses the fastest plan that fits the budget, and lays out all
+//! memory. A step allocates nothing.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
@@ -35,16 +35,16 @@
 //! # Errors
 //! Every call that can fail returns a [`Result`]. An [`Error`] has a [`Code`], one sentence, the node, tensor, file or
 //! option it is about, and says whether the object can still be used. Any call may also fail with `NoMemory` or
-//! `Internal`, and any call in a forked process on its parent's session with `Forked`. This is not repeated below.
+//! `Internal`, and with `Forked` if a forked process calls its parent's session. This is not repeated below.
 //!
 //! # Numbers
 //! The same model, options, inputs and number of threads give the same loss, gradients and weights, bit for bit. The
 //! memory plan never changes a bit.
 //!
 //! # Linking
-//! The build finds libprotrain through pkg-config. Set `PKG_CONFIG_PATH` if it is not in the system's folders, and
-//! `PROTRAIN_STATIC` to link it statically. The C header, `protrain.h`, is the whole manual, and says in full what
-//! these pages say in a sentence.
+//! The build finds libprotrain through pkg-config. Set `PKG_CONFIG_PATH` if the library is not in the system's folders,
+//! and `PROTRAIN_STATIC` to link it statically. The C header, `protrain.h`, is the complete manual; these pages
+//! summarize it.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
 mod cancel;

@@ -1,4 +1,5 @@
-//! Closures as listeners of the library. A panic must not cross C: it is kept, and goes on where the call returns.
+//! Closures as log callbacks of the library. A panic must not unwind through C. So it is caught in the callback and
+//! resumed when the library call has returned.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,7 +11,8 @@ use protrain_sys as sys;
 use crate::error::text;
 
 thread_local! {
-    // The library calls a listener on the thread that is inside the call, so that this is where the call returns, too.
+    // The payload of a caught panic. The library calls a listener on the thread of the call that logs, so the thread on
+    // which the call returns finds the payload here.
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = Cell::new(None);
 }
 
@@ -20,29 +22,29 @@ pub(crate) struct Listener {
     function: sys::protrain_log_fn,
 }
 
-// SAFETY: all it owns is the closure, which is Send.
+// SAFETY: a Listener owns only the closure, which is Send.
 unsafe impl Send for Listener {}
 
 impl Listener {
-    /// One that is never called by two threads at once, nor from within itself.
+    /// Wraps a closure that is never called by two threads at once, nor from within itself.
     pub(crate) fn exclusive<F: FnMut(&str) + Send + 'static>(closure: F) -> Self {
         unsafe extern "C" fn call<F: FnMut(&str)>(line: *const c_char, closure: *mut c_void) {
-            // SAFETY: `closure` is an F that lives as long as its listener, and nobody else uses it now.
+            // SAFETY: `closure` points to an F that lives as long as its listener, and nothing else uses it now.
             unsafe { hear(line, &mut *closure.cast::<F>()) }
         }
         Listener { closure: Box::into_raw(Box::new(closure)), function: Some(call::<F>) }
     }
 
-    /// One that may be called by several threads.
+    /// Wraps a closure that several threads may call at once.
     pub(crate) fn shared<F: Fn(&str) + Send + Sync + 'static>(closure: F) -> Self {
         unsafe extern "C" fn call<F: Fn(&str)>(line: *const c_char, closure: *mut c_void) {
-            // SAFETY: `closure` is an F that lives as long as its listener, and is only shared.
+            // SAFETY: `closure` points to an F that lives as long as its listener, and is only read.
             unsafe { hear(line, &*closure.cast::<F>()) }
         }
         Listener { closure: Box::into_raw(Box::new(closure)), function: Some(call::<F>) }
     }
 
-    /// The function and its argument, as the library takes them.
+    /// The C function and its user pointer, or NULL for both.
     pub(crate) fn c_parts(listener: Option<&Listener>) -> (sys::protrain_log_fn, *mut c_void) {
         listener.map_or((None, std::ptr::null_mut()), |listener| (listener.function, listener.closure.cast()))
     }
@@ -50,25 +52,25 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // SAFETY: it came from Box::into_raw, and the library calls it no more.
+        // SAFETY: the closure came from Box::into_raw, and the library no longer calls it.
         drop(unsafe { Box::from_raw(self.closure) });
     }
 }
 
-/// Hands a line to a closure, unless one has panicked in this call before.
+/// Passes a line to a closure, unless a listener has panicked before in the same library call.
 ///
 /// # Safety
-/// `line` is the library's, lent for the time of this call.
+/// `line` must be a text of the library that stays valid during this call.
 unsafe fn hear(line: *const c_char, mut closure: impl FnMut(&str)) {
-    // Where the thread ends and its storage is gone, there is nobody to panic in front of.
+    // try_with() fails if the thread is ending and its thread-local storage is gone. The line is then dropped.
     let _ = PANIC.try_with(|panic| {
         let before = panic.take();
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that `line` is valid.
         panic.set(before.or_else(|| catch_unwind(AssertUnwindSafe(|| closure(unsafe { text(line) }))).err()));
     });
 }
 
-/// Goes on with the panic of a listener, if there was one in the call that has just returned.
+/// Resumes the panic of a listener, if there was one in the library call that has just returned.
 pub(crate) fn resume_panic() {
     if let Some(panic) = PANIC.try_with(Cell::take).ok().flatten() {
         resume_unwind(panic);

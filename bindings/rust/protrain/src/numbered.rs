@@ -1,6 +1,7 @@
 //! Enums whose variants are constants of protrain.h.
 
-/// An enum whose discriminants are the C constants, with one variant more for what a later library may say.
+/// Defines an enum whose discriminants are C constants. One more variant stands for constants of later library
+/// versions.
 macro_rules! numbered {
     (
         $(#[$of_enum:meta])*
@@ -17,7 +18,7 @@ macro_rules! numbered {
                 #[doc = concat!("In C: `", stringify!($constant), "`.")]
                 $variant = sys::$constant as isize,
             )*
-            /// One that came with a later version of the library.
+            /// A number that only a later version of the library knows.
             Unknown = -1,
         }
 

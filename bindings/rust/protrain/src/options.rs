@@ -10,7 +10,7 @@ use crate::error::{c_path, c_text, check, text};
 use crate::log::Listener;
 use crate::{Result, Session};
 
-/// What a [`Session`] will be made from. Each option is checked when it is set; the others have their defaults.
+/// The settings of a [`Session`]. Each option is checked when it is set; the others have their defaults.
 ///
 /// A builder like [`std::fs::OpenOptions`]: calls can be chained, and one object serves any number of sessions.
 ///
@@ -34,9 +34,9 @@ pub struct Options {
     log: Option<Listener>,
 }
 
-// SAFETY: the library ties options to no thread.
+// SAFETY: any thread may use options; the library does not tie them to one.
 unsafe impl Send for Options {}
-// SAFETY: all that a shared reference can do is `open`, which only reads them, and may be called by several threads.
+// SAFETY: a shared reference allows only `open`, which reads the options. Several threads may call it at once.
 unsafe impl Sync for Options {}
 
 impl Options {
@@ -44,20 +44,20 @@ impl Options {
     #[doc(alias = "protrain_options_create")]
     pub fn new() -> Result<Self> {
         let mut raw = null_mut();
-        // SAFETY: the pointer is good for the time of the call.
+        // SAFETY: the pointer is valid during the call.
         unsafe { check(sys::protrain_options_create(&mut raw))? };
         Ok(Options { raw: NonNull::new(raw).expect("options were made"), log: None })
     }
 
-    /// Sets one option, to a number or a text. [`Options::help`] lists the keys; `protrain.h` has those most used:
-    /// `memory`, `learning_rate`, `optimizer`, `threads`, `accumulation`, `frozen` and so on.
+    /// Sets one option to a number or a text. [`Options::help`] lists the keys. `protrain.h` explains the common ones:
+    /// `memory`, `learning_rate`, `optimizer`, `threads`, `accumulation`, `frozen` and others.
     ///
-    /// A list (`dim`, `shapes`, `trainable`, `frozen`, `tie`, `keep_gradients`) gains one item with each call; any other
-    /// option is replaced.
+    /// For a list (`dim`, `shapes`, `trainable`, `frozen`, `tie`, `keep_gradients`), each call adds one item. For any
+    /// other option, a call replaces the value.
     ///
     /// # Errors
-    /// `Arg` for a key that does not exist (the text names the nearest), a value of another type or out of range;
-    /// `Unsupported` for what is known but not available yet.
+    /// `Arg` for a key that does not exist (the text names the nearest key) or a value of the wrong type or out of
+    /// range; `Unsupported` for an option or value that is not available yet.
     #[doc(alias = "protrain_options_set")]
     pub fn set(&mut self, key: &str, value: impl ToString) -> Result<&mut Self> {
         self.set_text(key, &c_text(key, value.to_string())?)
@@ -87,8 +87,8 @@ impl Options {
         Ok(self)
     }
 
-    /// What holds for an option: what was set, or the default; empty where there is neither. The items of a list are
-    /// separated by newlines.
+    /// The value of an option: the one that was set, or the default, or an empty text if there is neither. The items of
+    /// a list are separated by newlines.
     ///
     /// # Errors
     /// `Arg` for a key that does not exist.
@@ -106,12 +106,13 @@ impl Options {
         self.lend(|options, out| unsafe { sys::protrain_options_help(options, out) })
     }
 
-    /// Says whether a model can be trained, without training it: everything it lacks at once, and what was found in it,
-    /// as a JSON object; `protrain.h` lists its members. No weights are read.
+    /// Checks whether a model can be trained, without training it or reading its weights. The answer is a JSON object
+    /// with everything that is missing and everything that was found in the model; `protrain.h` lists its members.
     ///
     /// # Errors
-    /// `Io`, `Path`, `Format`, `Limit`, `Version` or `Graph` for a file that is no model at all; `Arg` for options that
-    /// cannot be. Operators and gradients that are missing are no errors: they are in `problems`.
+    /// `Io`, `Path`, `Format`, `Limit`, `Version` or `Graph` for a file that is no model; `Arg` for options that
+    /// contradict each other or the model. Missing operators and gradients are no errors: the answer lists them in
+    /// `problems`.
     #[doc(alias = "protrain_model_check")]
     pub fn check(&mut self, model: impl AsRef<Path>) -> Result<&str> {
         let model = c_path("model", model.as_ref())?;
@@ -119,12 +120,12 @@ impl Options {
         self.lend(|options, out| unsafe { sys::protrain_model_check(options, model.as_ptr(), out) })
     }
 
-    /// Says how a model would train, without training it: the plan that would be chosen, what a step would take and
-    /// hold, and why, as a JSON object; `protrain.h` lists its members. For the machine that the option `hardware`
-    /// names or describes, or for this one, which is then measured.
+    /// Predicts how a model would train, without training it. The answer is a JSON object with the plan that would be
+    /// chosen, the time and memory of a step, and the reasons; `protrain.h` lists its members. The option `hardware`
+    /// names or describes the machine. Without it, this machine is measured.
     ///
     /// # Errors
-    /// As [`Options::open`], but that a budget that is too small is none: it is in the answer.
+    /// As [`Options::open`], except that a budget that is too small is no error: the answer reports it.
     #[doc(alias = "protrain_model_plan")]
     pub fn plan(&mut self, model: impl AsRef<Path>) -> Result<&str> {
         let model = c_path("model", model.as_ref())?;
@@ -132,11 +133,11 @@ impl Options {
         self.lend(|options, out| unsafe { sys::protrain_model_plan(options, model.as_ptr(), out) })
     }
 
-    /// Measures this machine on what a model needs, again where it was measured before. A file of the answer, a JSON
-    /// object, is what the option `hardware` takes, on any machine.
+    /// Measures this machine on the kernels that a model needs. Earlier measurements are made again. The answer is a
+    /// JSON object; the option `hardware` takes a file with it, on any machine.
     ///
     /// # Errors
-    /// As [`Options::plan`]; `Arg` where the option `hardware` is set.
+    /// As [`Options::plan`]; `Arg` if the option `hardware` is set.
     #[doc(alias = "protrain_model_profile")]
     pub fn profile(&mut self, model: impl AsRef<Path>) -> Result<&str> {
         let model = c_path("model", model.as_ref())?;
@@ -144,15 +145,15 @@ impl Options {
         self.lend(|options, out| unsafe { sys::protrain_model_profile(options, model.as_ptr(), out) })
     }
 
-    /// Listens to how far a long call with these options is: `{"event":"profiling","done":3,"of":41}`, a line for each
-    /// kernel that [`Options::open`], [`Options::plan`] or [`Options::profile`] measures. A panic of the closure goes
-    /// on in that call, when it returns.
+    /// Sets the closure that receives the progress of long calls with these options. It gets one line for each kernel
+    /// that [`Options::open`], [`Options::plan`] or [`Options::profile`] measures, such as
+    /// `{"event":"profiling","done":3,"of":41}`. If the closure panics, that call panics when its work is done.
     #[doc(alias = "protrain_options_set_log")]
     pub fn set_log(&mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Result<&mut Self> {
         self.listen(Some(Listener::shared(log)))
     }
 
-    /// Listens no more.
+    /// Removes the closure that [`Options::set_log`] set.
     #[doc(alias = "protrain_options_set_log")]
     pub fn clear_log(&mut self) -> Result<&mut Self> {
         self.listen(None)
@@ -160,22 +161,22 @@ impl Options {
 
     fn listen(&mut self, log: Option<Listener>) -> Result<&mut Self> {
         let (function, closure) = Listener::c_parts(log.as_ref());
-        // SAFETY: the closure lives until another takes its place, or the options are destroyed.
+        // SAFETY: the closure lives until another one replaces it, or the options are destroyed.
         unsafe { check(sys::protrain_options_set_log(self.raw.as_ptr(), function, closure))? };
         self.log = log;
         Ok(self)
     }
 
-    /// Reads a model and makes it ready to train: builds the gradient graph, chooses a plan, lays out all memory and
-    /// allocates it, reads the weights, starts the threads. Nothing of this is left for a step. The session needs the
-    /// options no more.
+    /// Reads a model and makes it ready to train: builds the gradient graph, chooses a plan, lays out and allocates all
+    /// memory, reads the weights, starts the threads. A step does none of this. The session does not need the options
+    /// afterwards.
     ///
     /// # Errors
     /// `Io`, `Path`, `Format`, `Limit` or `Version` for files; `Graph`, `Shape` or `Type` for graphs that are not
     /// legal, have no loss, or do not fit the bound dimensions; `Unsupported` lists every operator and gradient that is
-    /// missing; `Arg` for options that do not fit the model; `Budget` where no plan fits: the text names the smallest
-    /// budget that works and what else would do. With the option `resume`: `Format`, `Corrupt`, `Version`, `Path` or
-    /// `Mismatch` for the checkpoint.
+    /// missing; `Arg` for options that do not fit the model; `Budget` if no plan fits: the text names the smallest
+    /// budget that works, and other changes that would help. With the option `resume`: `Format`, `Corrupt`, `Version`,
+    /// `Path` or `Mismatch` for the checkpoint.
     #[doc(alias = "protrain_session_create")]
     pub fn open(&self, model: impl AsRef<Path>) -> Result<Session> {
         let model = c_path("model", model.as_ref())?;
@@ -183,8 +184,8 @@ impl Options {
         self.make(|options, session| unsafe { sys::protrain_session_create(options, model.as_ptr(), session) })
     }
 
-    /// [`Options::open`] for a model in memory: the bytes of an ONNX file, which are copied. Its external data lie in
-    /// `directory`, and nothing outside of it is opened; `None` for a model that has none.
+    /// [`Options::open`] for a model in memory: the bytes of an ONNX file, which are copied. External data is read from
+    /// `directory`, and nothing outside of it is opened. `None` is for a model without external data.
     ///
     /// # Errors
     /// As [`Options::open`]; `Path` for external data without a `directory`, or outside of it.
@@ -192,7 +193,7 @@ impl Options {
     pub fn open_bytes(&self, model: &[u8], directory: Option<&Path>) -> Result<Session> {
         let directory = c_path("directory", directory.unwrap_or_else(|| Path::new("")))?;
         let (bytes, len) = (model.as_ptr().cast(), model.len());
-        // SAFETY: pointer and length are those of a slice; the path ends in NUL.
+        // SAFETY: pointer and length come from a slice; the path ends in NUL.
         self.make(|options, session| unsafe {
             sys::protrain_session_create_from_bytes(options, bytes, len, directory.as_ptr(), session)
         })
@@ -203,24 +204,24 @@ impl Options {
         create: impl FnOnce(*const sys::protrain_options, *mut *mut sys::protrain_session) -> *mut sys::protrain_error,
     ) -> Result<Session> {
         let mut raw = null_mut();
-        // SAFETY: the options are only read; the pointers are good for the time of the call.
+        // SAFETY: the options are only read; the pointers are valid during the call.
         unsafe {
             let error = create(self.raw.as_ptr(), &mut raw);
-            // Owned before it is checked: a listener's panic may go on from there.
+            // check() may resume a listener's panic. The session is owned before that, so the panic destroys it.
             let session = NonNull::new(raw).map(Session::from_raw);
             check(error)?;
             Ok(session.expect("a session was made"))
         }
     }
 
-    /// `call` is a function of the library that lends a text until the next call on the options, which the borrow of
-    /// `self` keeps away.
+    /// Calls a function of the library that lends a text until the next call on the options. The text borrows `self`,
+    /// so there can be no next call while the text is in use.
     fn lend(
         &mut self,
         call: impl FnOnce(*mut sys::protrain_options, *mut *const c_char) -> *mut sys::protrain_error,
     ) -> Result<&str> {
         let mut lent = null();
-        // SAFETY: as above.
+        // SAFETY: the pointers are valid during the call, and the text lives as long as it borrows `self`.
         unsafe {
             check(call(self.raw.as_ptr(), &mut lent))?;
             Ok(text(lent))
@@ -230,7 +231,7 @@ impl Options {
 
 impl Drop for Options {
     fn drop(&mut self) {
-        // SAFETY: they were made once, and are destroyed once.
+        // SAFETY: the options were created once, and drop() runs once.
         unsafe { sys::protrain_options_destroy(self.raw.as_ptr()) }
     }
 }

@@ -13,16 +13,16 @@ use crate::log::Listener;
 use crate::Result;
 
 /// A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
-/// [`Options::open`](crate::Options::open) makes one; dropping it gives everything back.
+/// [`Options::open`](crate::Options::open) creates a session; dropping it frees everything.
 ///
-/// A session may move between threads, but is used by one at a time: it is `Send` and not `Sync`.
+/// A session may move between threads, but only one thread at a time may use it: it is `Send` and not `Sync`.
 ///
 /// ```compile_fail
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<protrain::Session>();
 /// ```
 ///
-/// Texts that it returns are lent until the next call, and nothing can be asked of a session that is gone:
+/// A text that a session returns borrows the session until the next call. A dropped session cannot be used:
 ///
 /// ```compile_fail
 /// fn ask(mut session: protrain::Session) -> protrain::Result<()> {
@@ -45,7 +45,7 @@ pub struct Session {
     log: Option<Listener>,
 }
 
-// SAFETY: the library ties a session to no thread, and the listener is Send.
+// SAFETY: any thread may use a session; the library does not tie it to one. The listener is Send.
 unsafe impl Send for Session {}
 
 /// An input of a model.
@@ -77,12 +77,12 @@ type RawError = *mut sys::protrain_error;
 
 /// Training.
 impl Session {
-    /// Copies the values of one input, in row-major order. They are used by every following step and evaluation, until
-    /// set again. All inputs must be set before the first step.
+    /// Copies the values of one input, in row-major order. Every following step and evaluation uses them, until they
+    /// are set again. All inputs must be set before the first step.
     ///
     /// # Errors
-    /// `Arg` for a name that is no input (the text lists the inputs); `Type` for another type of elements than the
-    /// model's; `Shape` for a shape that the session does not serve (the text lists those that it does), or data of
+    /// `Arg` for a name that is no input (the text lists the inputs); `Type` for an element type other than the
+    /// model's; `Shape` for a shape that the session does not accept (the text lists those that it accepts), or data of
     /// another length.
     #[doc(alias = "protrain_session_set_input")]
     pub fn set_input<T: Element>(&mut self, name: &str, shape: &[usize], data: &[T]) -> Result<()> {
@@ -90,30 +90,31 @@ impl Session {
         let dims: Vec<i64> = shape.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect();
         let (data, size) = (data.as_ptr().cast(), size_of_val(data));
         let (session, name, rank) = (self.raw.as_ptr(), c_name.as_ptr(), dims.len());
-        // SAFETY: pointers and lengths are those of slices, and an Element is in memory what its dtype says.
+        // SAFETY: pointers and lengths come from slices, and an Element has the memory layout of its dtype.
         unsafe { check(sys::protrain_session_set_input(session, name, dtype, dims.as_ptr(), rank, data, size)) }
     }
 
     /// Trains on the present inputs: forward, backward, update of every trained parameter. Returns the loss before the
     /// update.
     ///
-    /// With the option `accumulation` = K, K calls make one step: each adds its gradients, the K-th updates, and
-    /// returns the mean of the step's losses.
+    /// With the option `accumulation` = K, K calls make one step. Each call adds its gradients. The K-th call updates
+    /// the parameters and returns the mean of the step's losses.
     ///
     /// # Errors
-    /// `State` if an input was never set; `Shape` if the inputs' shapes fit no one binding that is served; `Arg` if a
-    /// value of an input is out of range; `NonFinite` for a loss or gradient that is NaN or infinite, as the option
-    /// `on_nonfinite` says; `Cancelled`; `Device`; `Io`, `NoSpace` or `Corrupt` where the option `offload_dir` failed.
+    /// `State` if an input was never set; `Shape` if the inputs' shapes do not fit one binding of the dimensions; `Arg`
+    /// if a value of an input is out of range; `NonFinite` for a loss or gradient that is NaN or infinite, as the
+    /// option `on_nonfinite` says; `Cancelled`; `Device`; `Io`, `NoSpace` or `Corrupt` if the disk of `offload_dir`
+    /// failed.
     ///
-    /// A call that failed did not take place and may be repeated, but where the text says that the step begins anew, or
-    /// was taken in part or as a whole. A disk that fails amid updates loses the session:
-    /// [`Error::usable`](crate::Error::usable) is false then.
+    /// A call that failed has changed nothing and may be repeated, unless the text says otherwise: the step may have to
+    /// begin again with its first batch, or may have been taken in part or as a whole. If the disk fails amid updates,
+    /// the session is lost, and [`Error::usable`](crate::Error::usable) is false.
     #[doc(alias = "protrain_step")]
     pub fn step(&mut self) -> Result<f32> {
         self.ask(sys::protrain_step)
     }
 
-    /// Computes the loss on the present inputs and changes nothing. Dropout drops nothing.
+    /// Computes the loss on the present inputs, without dropout, and changes nothing.
     ///
     /// # Errors
     /// As [`Session::step`].
@@ -131,7 +132,7 @@ impl Session {
         self.ask(sys::protrain_session_grad_norm)
     }
 
-    /// How many steps were taken, those before the checkpoint that the session went on from included.
+    /// The number of steps taken, including those before the checkpoint that the session resumed from.
     #[doc(alias = "protrain_session_step_count")]
     pub fn step_count(&mut self) -> Result<u64> {
         self.ask(sys::protrain_session_step_count)
@@ -143,33 +144,33 @@ impl Session {
         self.ask(sys::protrain_session_rank)
     }
 
-    /// How many ranks train together: 1 for a session alone.
+    /// The number of ranks that train together: 1 for a session alone.
     #[doc(alias = "protrain_session_rank_count")]
     pub fn rank_count(&mut self) -> Result<u64> {
         self.ask(sys::protrain_session_rank_count)
     }
 
-    /// Sets the learning rate of all following steps. Costs nothing: call it before each step for a schedule.
+    /// Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
     ///
     /// # Errors
     /// `Arg` for a rate that is negative or not finite.
     #[doc(alias = "protrain_session_set_learning_rate")]
     pub fn set_learning_rate(&mut self, rate: f64) -> Result<()> {
-        // SAFETY: the session is there.
+        // SAFETY: the session has not been destroyed.
         unsafe { check(sys::protrain_session_set_learning_rate(self.raw.as_ptr(), rate)) }
     }
 
-    /// What another thread needs to stop a call that is inside the session. It may outlive the session.
+    /// Returns a handle with which another thread can stop a call on this session. The handle may outlive the session.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
     }
 
-    /// Listens to the session's log: one JSON line when it was created (handed over by this call), one per step
-    /// (`{"event":"step","step":1,"loss":6.2,...}`), one per checkpoint, with its path.
+    /// Sets the closure that receives the session's log: one JSON line about its creation (delivered by this call), one
+    /// per step (`{"event":"step","step":1,"loss":6.2,...}`), and one per checkpoint, with its path.
     ///
-    /// The closure is called on the thread that is inside a call on the session, before that call returns. If it
-    /// panics, it is not called again in that call, and the panic goes on there: out of [`Session::step`], which stands
-    /// then, and of the loop around it.
+    /// The closure runs on the thread of the call that logs, before that call returns. If the closure panics, it gets
+    /// no more lines in that call, and the call panics once its work is done. A step whose line made the closure panic
+    /// is complete.
     ///
     /// ```
     /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
@@ -187,7 +188,7 @@ impl Session {
         self.listen(Some(Listener::exclusive(log)))
     }
 
-    /// Listens no more.
+    /// Removes the closure that [`Session::set_log`] set.
     #[doc(alias = "protrain_session_set_log")]
     pub fn clear_log(&mut self) -> Result<()> {
         self.listen(None)
@@ -195,10 +196,11 @@ impl Session {
 
     fn listen(&mut self, log: Option<Listener>) -> Result<()> {
         let (function, closure) = Listener::c_parts(log.as_ref());
-        // SAFETY: the closure lives until another takes its place, or the session is destroyed.
+        // SAFETY: the closure lives until another one replaces it, or the session is destroyed.
         unsafe {
             let error = sys::protrain_session_set_log(self.raw.as_ptr(), function, closure);
-            // The closure has been called in there, and may have panicked: the session has it all the same.
+            // The call has already passed a line to the closure, which may have panicked. The library keeps the closure
+            // even then, so it is stored before check() resumes the panic.
             if error.is_null() {
                 self.log = log;
             }
@@ -207,7 +209,7 @@ impl Session {
     }
 }
 
-/// Weights in and out.
+/// Inputs, parameters and gradients, exports and checkpoints.
 impl Session {
     /// The model's inputs, in the file's order.
     #[doc(alias("protrain_session_input_count", "protrain_session_input_name"))]
@@ -223,7 +225,7 @@ impl Session {
         (0..count).map(input).collect()
     }
 
-    /// The model's parameters, frozen ones included.
+    /// The model's parameters, including frozen ones.
     #[doc(alias("protrain_session_parameter_count", "protrain_session_parameter_name"))]
     #[doc(alias("protrain_session_parameter_shape", "protrain_session_parameter_elements"))]
     pub fn parameters(&mut self) -> Result<Vec<Parameter>> {
@@ -240,7 +242,8 @@ impl Session {
     /// Reads a parameter, in row-major order of its shape.
     ///
     /// # Errors
-    /// `Arg` for a name that is no parameter; `Shape` where `values` is not as long as the parameter has elements.
+    /// `Arg` for a name that is no parameter; `Shape` if the length of `values` is not the parameter's number of
+    /// elements.
     #[doc(alias = "protrain_session_parameter_read")]
     pub fn read_parameter(&mut self, name: &str, values: &mut [f32]) -> Result<()> {
         let name = c_text("name", name)?;
@@ -249,11 +252,10 @@ impl Session {
         unsafe { check(sys::protrain_session_parameter_read(self.raw.as_ptr(), name.as_ptr(), values, len)) }
     }
 
-    /// Overwrites a parameter. The optimizer's state stays as it is; any value is taken, NaN too.
+    /// Overwrites a parameter. The optimizer's state stays as it is. Any value is accepted, even NaN.
     ///
     /// # Errors
-    /// As [`Session::read_parameter`]; `Io` or `NoSpace` where the option `offload_dir` failed, and the session is
-    /// lost.
+    /// As [`Session::read_parameter`]; `Io` or `NoSpace` if the disk of `offload_dir` failed, which loses the session.
     #[doc(alias = "protrain_session_parameter_write")]
     pub fn write_parameter(&mut self, name: &str, values: &[f32]) -> Result<()> {
         let name = c_text("name", name)?;
@@ -272,31 +274,31 @@ impl Session {
     /// Reads all parameters into one flat buffer.
     ///
     /// # Errors
-    /// `Shape` where `values` is not [`Session::flat_parameters_elements`] long.
+    /// `Shape` if the length of `values` is not [`Session::flat_parameters_elements`].
     #[doc(alias = "protrain_session_flat_parameters_read")]
     pub fn read_flat_parameters(&mut self, values: &mut [f32]) -> Result<()> {
         // SAFETY: pointer and length are those of a slice.
         unsafe { check(sys::protrain_session_flat_parameters_read(self.raw.as_ptr(), values.as_mut_ptr(), values.len())) }
     }
 
-    /// Overwrites all parameters from one flat buffer. The optimizer's state stays as it is; any value is taken, NaN
-    /// too.
+    /// Overwrites all parameters from one flat buffer. The optimizer's state stays as it is. Any value is accepted,
+    /// even NaN.
     ///
     /// # Errors
-    /// As [`Session::read_flat_parameters`]; `Io` or `NoSpace` where the option `offload_dir` failed, and the session is
-    /// lost.
+    /// As [`Session::read_flat_parameters`]; `Io` or `NoSpace` if the disk of `offload_dir` failed, which loses the
+    /// session.
     #[doc(alias = "protrain_session_flat_parameters_write")]
     pub fn write_flat_parameters(&mut self, values: &[f32]) -> Result<()> {
         // SAFETY: pointer and length are those of a slice.
         unsafe { check(sys::protrain_session_flat_parameters_write(self.raw.as_ptr(), values.as_ptr(), values.len())) }
     }
 
-    /// Reads the gradient that a parameter had in the last step. Only those that the option `keep_gradients` names are
-    /// kept.
+    /// Reads the gradient that a parameter had in the last step. Only gradients that the option `keep_gradients` names
+    /// are kept.
     ///
     /// # Errors
-    /// As [`Session::read_parameter`]; `Arg` too for a gradient that is not kept; `State` before the first step,
-    /// between the batches of a step, and after a call that failed since.
+    /// As [`Session::read_parameter`]; also `Arg` for a gradient that is not kept; `State` before the first step,
+    /// between the batches of a step, and after a later call that failed.
     #[doc(alias = "protrain_session_grad_read")]
     pub fn read_grad(&mut self, name: &str, values: &mut [f32]) -> Result<()> {
         let name = c_text("name", name)?;
@@ -305,11 +307,11 @@ impl Session {
         unsafe { check(sys::protrain_session_grad_read(self.raw.as_ptr(), name.as_ptr(), values, len)) }
     }
 
-    /// Writes the model with its present weights: the original file's graph, untouched, with new values in its
-    /// initializers. A file at `path` is replaced only once the new one is complete.
+    /// Writes the model with its present weights: the graph of the original file, unchanged, with new values in its
+    /// initializers. A file at `path` is replaced only when the new one is complete.
     ///
     /// # Errors
-    /// `Io`, `NoSpace` or `Path`; `Limit` for what the format cannot hold in one file.
+    /// `Io`, `NoSpace` or `Path`; `Limit` for a model that is too large for one ONNX file.
     #[doc(alias = "protrain_session_export")]
     pub fn export(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = c_path("path", path.as_ref())?;
@@ -317,17 +319,17 @@ impl Session {
         unsafe { check(sys::protrain_session_export(self.raw.as_ptr(), path.as_ptr())) }
     }
 
-    /// Saves a checkpoint into a folder of its own in `directory`, `step-0000000010` after ten steps: weights, the
-    /// optimizer's state, the step, the seed. A session that is opened with the option `resume` goes on from it bit for
-    /// bit, under any plan; inputs, learning rate and all other options are for the caller to give again.
+    /// Saves a checkpoint: weights, optimizer state, step and seed. It becomes a folder in `directory`, which is named
+    /// `step-0000000010` after ten steps. A session that is opened with the option `resume` continues from it bit for
+    /// bit, under any plan. The caller gives inputs, learning rate and all other options again.
     ///
-    /// What is there when this call returns survives a kill or a power failure at any instant, and so do all earlier
-    /// checkpoints. None is ever removed.
+    /// When this call has returned, the checkpoint survives a kill or a power failure at any instant. So do all earlier
+    /// checkpoints, which are never removed.
     ///
     /// # Errors
     /// `State` between the batches of one step; `Io`, `NoSpace` or `Path`; `Busy` while another session saves into the
-    /// directory; `Unsupported` or `Limit` for names that the format cannot hold. All checkpoints are as they were
-    /// then, and the session goes on.
+    /// directory; `Unsupported` or `Limit` for names that the format cannot hold. After an error, all checkpoints are
+    /// unchanged and the session stays usable.
     #[doc(alias = "protrain_session_save")]
     pub fn save(&mut self, directory: impl AsRef<Path>) -> Result<()> {
         let directory = c_path("directory", directory.as_ref())?;
@@ -336,36 +338,36 @@ impl Session {
     }
 }
 
-/// What was chosen, what is done, what happened.
+/// The plan, the program, the graph and the report.
 impl Session {
-    /// The plan, as JSON: where each chunk of parameters rests, what each block does with its activations. A file of it
-    /// is what the option `plan` takes.
+    /// The plan, as JSON: where each chunk of parameters is stored, and what each block does with its activations. The
+    /// option `plan` takes a file with this text.
     #[doc(alias = "protrain_session_plan")]
     pub fn plan(&mut self) -> Result<&str> {
         self.lend(sys::protrain_session_plan)
     }
 
-    /// The program: every instruction of a step, one a line, with its queue, what it waits for, its bytes and offsets.
+    /// The program: every instruction of a step, one per line, with its queue, its waits, its bytes and offsets.
     #[doc(alias = "protrain_session_program")]
     pub fn program(&mut self) -> Result<&str> {
         self.lend(sys::protrain_session_program)
     }
 
-    /// The training graph: every node of forward and backward, one a line, after all fusion.
+    /// The training graph: every node of forward and backward, one per line, after all fusion.
     #[doc(alias = "protrain_session_graph")]
     pub fn graph(&mut self) -> Result<&str> {
         self.lend(sys::protrain_session_graph)
     }
 
-    /// What a step did with its time and its memory, as a JSON object; `protrain.h` lists its members.
+    /// A report on the time and memory of a step, as a JSON object; `protrain.h` lists its members.
     #[doc(alias = "protrain_session_report")]
     pub fn report(&mut self) -> Result<&str> {
         self.lend(sys::protrain_session_report)
     }
 }
 
-/// Functions of the library by their form. Each is called with this session and pointers that are good for the time of
-/// the call, which is all that these functions ask for.
+/// One method for each signature that the library's query functions have. These functions require only a live session
+/// and pointers that are valid during the call; each method passes both.
 impl Session {
     pub(crate) fn from_raw(raw: NonNull<sys::protrain_session>) -> Self {
         Session { raw, cancel: CancelHandle::new(raw), log: None }
@@ -373,7 +375,7 @@ impl Session {
 
     fn ask<T: Default>(&mut self, call: unsafe extern "C" fn(Raw, *mut T) -> RawError) -> Result<T> {
         let mut answer = T::default();
-        // SAFETY: as above.
+        // SAFETY: the session is alive, and `answer` is valid during the call.
         unsafe { check(call(self.raw.as_ptr(), &mut answer))? };
         Ok(answer)
     }
@@ -384,15 +386,16 @@ impl Session {
         call: unsafe extern "C" fn(Raw, usize, *mut T) -> RawError,
     ) -> Result<T> {
         let mut answer = T::default();
-        // SAFETY: as above.
+        // SAFETY: the session is alive, and `answer` is valid during the call.
         unsafe { check(call(self.raw.as_ptr(), at, &mut answer))? };
         Ok(answer)
     }
 
-    /// The text is lent until the next call on the session, which the borrow of `self` keeps away.
+    /// Calls a function that lends a text until the next call on the session. The text borrows `self`, so there can be
+    /// no next call while the text is in use.
     fn lend(&mut self, call: unsafe extern "C" fn(Raw, *mut *const c_char) -> RawError) -> Result<&str> {
         let mut lent = null();
-        // SAFETY: as above.
+        // SAFETY: the session is alive, and the text lives as long as it borrows `self`.
         unsafe {
             check(call(self.raw.as_ptr(), &mut lent))?;
             Ok(text(lent))
@@ -405,7 +408,7 @@ impl Session {
         call: unsafe extern "C" fn(Raw, usize, *mut *const c_char) -> RawError,
     ) -> Result<String> {
         let mut lent = null();
-        // SAFETY: as above; the text is copied before the next call.
+        // SAFETY: the session is alive, and the text is copied before the next call.
         unsafe {
             check(call(self.raw.as_ptr(), at, &mut lent))?;
             Ok(text(lent).to_owned())
@@ -418,7 +421,7 @@ impl Session {
         call: unsafe extern "C" fn(Raw, usize, *mut i64, usize, *mut usize) -> RawError,
     ) -> Result<Vec<usize>> {
         let mut rank = 0;
-        // SAFETY: as above; dims may be NULL where their length is 0.
+        // SAFETY: the session is alive, and dims may be NULL if its length is 0.
         unsafe { check(call(self.raw.as_ptr(), at, null_mut(), 0, &mut rank))? };
         let mut dims = vec![0; rank];
         // SAFETY: pointer and length are those of a slice.
@@ -430,7 +433,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.cancel.forget();
-        // SAFETY: it was made once, is destroyed once, and no handle knows it any more.
+        // SAFETY: the session was created once, drop() runs once, and no cancel handle refers to it any more.
         unsafe { sys::protrain_session_destroy(self.raw.as_ptr()) }
     }
 }

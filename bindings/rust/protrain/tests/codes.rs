@@ -1,5 +1,6 @@
-//! Every code of the library becomes its own, with what the error says, and every error is destroyed once. Not all can
-//! be provoked, so that a library of this file's own takes the place of the real one: the program's symbols come first.
+//! Every error code of the library becomes a `Code` of its own, with the error's text and subject, and every error is
+//! destroyed once. Tests cannot provoke all codes, so this file defines the C functions itself. The linker takes the
+//! program's symbols before those of libprotrain.
 
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_uint};
@@ -9,7 +10,7 @@ use protrain::{Code, Options};
 
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// An error whose code is the length of the value.
+/// An error with this code. `protrain_options_set` below makes one whose code is the length of the option's value.
 struct Fake(c_uint);
 
 #[no_mangle]

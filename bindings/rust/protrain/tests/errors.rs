@@ -1,4 +1,4 @@
-//! Calls that fail, each with its code, its subject and its text, out of the call itself.
+//! Calls that fail. Each must return its error itself, with the right code, subject and text.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn fails<T: std::fmt::Debug>(result: Result<T, Error>, code: Code, subject: &str
     assert!(error.subject().contains(subject), "{} does not contain {subject}", error.subject());
     assert!(error.usable(), "{error}");
     assert!(error.to_string().contains(error.subject()) && error.to_string().ends_with(error.text()));
-    assert_eq!(format!("{error:?}"), error.text()); // what `main` prints of an error that it returns
+    assert_eq!(format!("{error:?}"), error.text()); // `main` prints a returned error in this form
     error.text().to_owned()
 }
 
@@ -34,7 +34,7 @@ fn options_that_are_wrong() -> Result<(), Error> {
     fails(options.set("mem\0ory", 4), Code::Arg, "key");
     fails(options.open("mo\0del"), Code::Arg, "model");
     fails(options.set_path("resume", OsStr::from_bytes(b"\xff")), Code::Arg, "resume");
-    options.set("learning_rate", 0.5)?; // what failed has changed nothing
+    options.set("learning_rate", 0.5)?; // the failed calls changed nothing
     assert_eq!(options.get("learning_rate")?, "0.5");
     Ok(())
 }
@@ -80,7 +80,7 @@ fn sessions_that_are_asked_the_wrong_thing() -> Result<(), Error> {
     set_batch(&mut session, 0);
     fails(session.step(), Code::NonFinite, "");
     session.write_parameter(&parameter.name, &values)?;
-    session.step()?; // after all that
+    session.step()?; // the session still works after all these errors
     Ok(())
 }
 
@@ -106,7 +106,7 @@ fn checkpoints_that_cannot_be_gone_on_from() -> Result<(), Error> {
     Ok(())
 }
 
-/// The child gets the code; the parent's session is unharmed, though the child drops its copy.
+/// The child's call returns `Forked`. The parent's session still works, although the child drops its copy.
 #[test]
 fn a_forked_process_is_refused() {
     extern "C" {
@@ -116,7 +116,7 @@ fn a_forked_process_is_refused() {
     }
     let mut session = options().open(model()).unwrap();
     set_batch(&mut session, 0);
-    // SAFETY: the child does nothing but ask the session and leave.
+    // SAFETY: the child only calls the session and exits.
     let child = unsafe { fork() };
     if child == 0 {
         let code = session.step().map_err(|error| error.code());

@@ -1,4 +1,5 @@
-//! Sessions come and go, and leave nothing behind. Alone in its program, for what it counts is the process's.
+//! Dropped sessions leave no memory, files or threads behind. The test is alone in its program, because it counts
+//! those of the whole process.
 
 mod common;
 
@@ -14,7 +15,8 @@ fn holdings() -> (i64, usize, usize) {
     (pages, fs::read_dir("/proc/self/fd").unwrap().count(), fs::read_dir("/proc/self/task").unwrap().count())
 }
 
-/// Every tenth takes a step; each has a listener, a handle that outlives it, and an error behind it.
+/// Makes and drops `count` sessions, and returns the holdings afterwards. Each session has a listener, a call that
+/// failed, and a cancel handle that outlives it. Every tenth session takes a step.
 fn sessions(count: usize) -> (i64, usize, usize) {
     for at in 0..count {
         let mut options = Options::new().unwrap();
@@ -39,7 +41,8 @@ fn a_thousand_sessions_leave_nothing() {
     let (pages, files, threads) = sessions(100);
     let (pages_after, files_after, threads_after) = sessions(900);
     assert_eq!((files, threads), (files_after, threads_after));
-    // Nor does one whose options' listener panics: its kernels have to be measured, so that there is something to hear.
+    // A session whose options' listener panics leaves no thread either. The new profile folder has no measurements yet,
+    // so the listener gets lines about them.
     let folder = Folder::new();
     let mut options = Options::new().unwrap();
     options.dim("batch", 2).unwrap().set_path("profile_dir", &folder.0).unwrap().set_log(|_| panic!()).unwrap();

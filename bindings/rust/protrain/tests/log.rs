@@ -1,4 +1,4 @@
-//! Listeners: what they hear, and where their panics go.
+//! Listeners: the lines that they receive, and the calls that their panics come out of.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn a_session_tells_what_happens() {
     assert!(lines[2].contains("step-0000000001"));
 }
 
-/// Options whose kernels nobody has measured yet.
+/// The profile folder is new, so every kernel is measured, and each measurement is logged.
 #[test]
 fn options_tell_how_far_they_are() {
     let folder = Folder::new();
@@ -58,7 +58,7 @@ fn payload(panic: Box<dyn std::any::Any + Send>) -> &'static str {
     panic.downcast_ref::<&'static str>().unwrap()
 }
 
-/// The run ends with the panic; the step in which it happened stands, and so does the session.
+/// The panic ends the loop. The step that logged the line is complete, and the session still works.
 #[test]
 fn a_panic_goes_through_the_step() {
     let mut session = session();
@@ -81,7 +81,7 @@ fn a_panic_goes_through_set_log() {
     session.step().unwrap();
 }
 
-/// After a panic the listener is left alone until the call returns.
+/// After a panic the listener gets no more lines of the same call.
 #[test]
 fn a_panic_goes_through_options() {
     let folder = Folder::new();
@@ -100,7 +100,7 @@ fn a_panic_goes_through_options() {
     assert_eq!(heard.load(Ordering::Relaxed), 1);
 }
 
-/// A listener may use another session, whose listener's panic is its own affair.
+/// A listener may use another session. A panic of that session's listener comes out of the inner call only.
 #[test]
 fn listeners_are_nested() {
     let mut inner = session();
@@ -130,7 +130,7 @@ fn a_listener_stops_the_step_it_hears_of() {
         .unwrap();
     session.step().unwrap();
     assert_eq!(session.step().unwrap_err().code(), Code::Cancelled);
-    assert_eq!(session.step_count().unwrap(), 2); // it had gone too far
+    assert_eq!(session.step_count().unwrap(), 2); // the cancel came too late to undo the step
     session.step().unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Sessions beside each other, sessions that move, calls that are stopped from elsewhere.
+//! Sessions that train in parallel, sessions that move to another thread, and calls that another thread cancels.
 
 mod common;
 
@@ -13,7 +13,7 @@ use protrain::{CancelHandle, Code, Error, Options, Session};
 fn what_may_cross_threads() {
     fn is_send<T: Send>() {}
     fn is_sync<T: Sync>() {}
-    is_send::<Session>(); // that it is not Sync is a doctest of Session
+    is_send::<Session>(); // a doctest of Session shows that it is not Sync
     is_send::<Options>();
     is_sync::<Options>();
     is_send::<CancelHandle>();
@@ -22,7 +22,7 @@ fn what_may_cross_threads() {
     is_sync::<Error>();
 }
 
-/// One after the other in eight threads, from the same options, beside each other.
+/// Eight threads each create a session from the same options, and train it in parallel.
 #[test]
 fn eight_sessions_train_beside_each_other() {
     let options = tight_options();
@@ -85,7 +85,7 @@ fn a_cancelled_step_changes_nothing() {
     assert_eq!(session.eval().unwrap().to_bits(), before.to_bits());
 }
 
-/// Handles outlive the session, and race with its end.
+/// One handle cancels while the session is dropped, another one afterwards.
 #[test]
 fn a_handle_outlives_its_session() {
     let session = options().open(model()).unwrap();

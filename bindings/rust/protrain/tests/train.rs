@@ -1,4 +1,4 @@
-//! A session from its options to the export of what it has learnt.
+//! A session's life, from its options to the export of the trained model.
 
 mod common;
 
@@ -106,7 +106,7 @@ fn all_parameters_are_one_buffer() {
 fn a_model_in_memory_trains_as_its_file() {
     let mut bytes = std::fs::read(model()).unwrap();
     let mut memory = options().open_bytes(&bytes, None).unwrap();
-    bytes.fill(0); // it was copied
+    bytes.fill(0); // the session has its own copy
     let mut file = options().open(model()).unwrap();
     for session in [&mut memory, &mut file] {
         set_batch(session, 0);
@@ -164,7 +164,8 @@ fn texts_of_a_session_are_there() {
     assert!(protrain::version().starts_with("0.1"));
 }
 
-/// Each Rust type goes through as the type that it is: the model takes its own, and names any other.
+/// Each Rust type reaches the library as its own dtype: the model accepts its input's type, and an error names any
+/// other.
 #[test]
 fn every_element_type_has_its_dtype() {
     fn refused<T: Element>(value: T, bytes: usize) {

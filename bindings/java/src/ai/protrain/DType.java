@@ -20,13 +20,13 @@ public enum DType {
   INT32(Native.PROTRAIN_INT32),
   /** Java's {@code long}. */
   INT64(Native.PROTRAIN_INT64),
-  /** 8 bits without a sign. */
+  /** Unsigned, 8 bits. */
   UINT8(Native.PROTRAIN_UINT8),
-  /** 16 bits without a sign. */
+  /** Unsigned, 16 bits. */
   UINT16(Native.PROTRAIN_UINT16),
-  /** 32 bits without a sign. */
+  /** Unsigned, 32 bits. */
   UINT32(Native.PROTRAIN_UINT32),
-  /** 64 bits without a sign. */
+  /** Unsigned, 64 bits. */
   UINT64(Native.PROTRAIN_UINT64),
   /** One byte, 0 or 1. */
   BOOL(Native.PROTRAIN_BOOL);

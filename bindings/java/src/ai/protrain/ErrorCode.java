@@ -2,7 +2,7 @@ package ai.protrain;
 
 import ai.protrain.internal.Native;
 
-/** What went wrong, for programs; the message of the exception says it for people. */
+/** The kind of failure, for programs; the exception's message describes it for people. */
 public enum ErrorCode {
   /** An argument or option is wrong. */
   ARG(Native.PROTRAIN_ERROR_ARG),
@@ -30,7 +30,7 @@ public enum ErrorCode {
   TYPE(Native.PROTRAIN_ERROR_TYPE),
   /** The graph is not legal, or has no loss. */
   GRAPH(Native.PROTRAIN_ERROR_GRAPH),
-  /** Legal, but not something this library does (yet). */
+  /** Legal, but not supported by the library (yet). */
   UNSUPPORTED(Native.PROTRAIN_ERROR_UNSUPPORTED),
   /** A checksum does not match. */
   CORRUPT(Native.PROTRAIN_ERROR_CORRUPT),
@@ -48,11 +48,11 @@ public enum ErrorCode {
   TIMEOUT(Native.PROTRAIN_ERROR_TIMEOUT),
   /** The device or its driver failed. */
   DEVICE(Native.PROTRAIN_ERROR_DEVICE),
-  /** A fault of this library: please report it. */
+  /** A bug of the library; please report it. */
   INTERNAL(Native.PROTRAIN_ERROR_INTERNAL),
   /** {@link Session#cancel} was called. */
   CANCELLED(Native.PROTRAIN_ERROR_CANCELLED),
-  /** A code of a library that is newer than these classes. */
+  /** A code that only a later version of the library knows. */
   UNKNOWN(-1);
 
   private final int number;

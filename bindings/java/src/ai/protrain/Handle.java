@@ -9,11 +9,12 @@ import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
- * A native object, the calls that are inside it, and its listener. It is freed when it is closed, or after it has
- * become unreachable; where calls are inside it then, by the last of them: no memory goes while a step uses it.
+ * Owns a native object and its listener, and counts the calls inside the object. Closing the handle frees the object,
+ * and so does the cleaner when the handle has become unreachable. If calls are still inside, the last of them frees it,
+ * so no step loses the memory that it uses.
  */
 final class Handle implements AutoCloseable {
-  /** A call that answers with text, as UTF-8 in the first place of {@code answer}. */
+  /** A call that stores a text in {@code answer[0]}, as UTF-8. */
   interface Question {
     void ask(long pointer, byte[][] answer);
   }
@@ -29,19 +30,19 @@ final class Handle implements AutoCloseable {
     end = CLEANER.register(this, life);
   }
 
-  /** Calls {@code body} with the native object, and throws then what its listener threw. */
+  /** Calls {@code body} with the native object. If the listener threw during the call, throws that afterwards. */
   void call(LongConsumer body) {
     life.enter(false);
     inside(body);
   }
 
-  /** As {@link #call}, but no other call may be inside; for objects that do not see to this themselves. */
+  /** As {@link #call}, but throws BUSY if another call is inside. Options need this; a session checks it in C. */
   void callAlone(LongConsumer body) {
     life.enter(true);
     inside(body);
   }
 
-  /** As {@link #call}, but does nothing once closed. */
+  /** As {@link #call}, but does nothing after {@link #close}. */
   void callIfOpen(LongConsumer body) {
     if (life.enterIfOpen()) inside(body);
   }
@@ -51,12 +52,12 @@ final class Handle implements AutoCloseable {
       body.accept(life.pointer);
     } finally {
       life.leave();
-      Reference.reachabilityFence(this); // it holds the listener, C does not
+      Reference.reachabilityFence(this); // the listener must live during the call, and C refers to it only weakly
       HeldLog.rethrow();
     }
   }
 
-  /** Changes the listener. {@code set} hands it, or null, to C, which may have a first line for it at once. */
+  /** Changes the listener. {@code set} passes it, or null, to C, which may log a first line during that call. */
   void listen(LogListener listener, Consumer<Log> set) {
     LogListener before = log.listener;
     log.listener = listener;
@@ -73,7 +74,7 @@ final class Handle implements AutoCloseable {
     end.clean();
   }
 
-  /** What outlives the handle, to which it must not refer. */
+  /** The part that the cleaner keeps. It must not refer to the handle, which would then stay reachable. */
   private static final class Life implements Runnable {
     final long pointer;
     private final String name;
@@ -110,7 +111,7 @@ final class Handle implements AutoCloseable {
       free();
     }
 
-    /** Called once, by close or by the cleaner. */
+    /** Frees the object or leaves that to the last call inside. Runs once, from close or from the cleaner. */
     @Override
     public void run() {
       synchronized (this) {

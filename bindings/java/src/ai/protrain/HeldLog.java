@@ -3,9 +3,9 @@ package ai.protrain;
 import ai.protrain.internal.Log;
 
 /**
- * Stands between C and a listener. What the listener throws must not unwind C's stack: it is held, and thrown again
- * when the call into C has returned, which is on the same thread. A line tells of what is done, so there is nothing to
- * cancel.
+ * Passes log lines from C to a listener. An exception of the listener must not unwind C's stack. So it is stored, and
+ * thrown again on the same thread when the call into C has returned. That call is not cancelled, because a line reports
+ * work that is already done.
  */
 final class HeldLog extends Log {
   private static final ThreadLocal<Throwable> THROWN = new ThreadLocal<>();
@@ -23,7 +23,7 @@ final class HeldLog extends Log {
     }
   }
 
-  /** Throws what a listener threw in the call that this thread is about to leave. */
+  /** Throws the exception, if there is one, that a listener threw in the call that this thread is about to leave. */
   static void rethrow() {
     Throwable thrown = THROWN.get();
     if (thrown == null) return;
@@ -31,7 +31,7 @@ final class HeldLog extends Log {
     HeldLog.<RuntimeException>raise(thrown);
   }
 
-  /** A listener in another language may throw what Java would have it declare. */
+  /** Throws any exception, even a checked one: a listener in another JVM language need not declare what it throws. */
   @SuppressWarnings("unchecked")
   private static <T extends Throwable> void raise(Throwable thrown) throws T {
     throw (T) thrown;

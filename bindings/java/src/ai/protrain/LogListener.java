@@ -1,12 +1,12 @@
 package ai.protrain;
 
-/** Hears how long calls get on, and what steps came to. */
+/** Receives log lines: the progress of long calls and the results of steps. */
 @FunctionalInterface
 public interface LogListener {
   /**
-   * Receives one JSON object, such as {@code {"event":"step","step":1,"loss":6.31,...}}, on the thread that is inside
-   * the call. Of the object that writes it only {@link Session#cancel} may be called. What this throws is thrown by
-   * that call in turn, once what the line tells of is done; it gets no further line then.
+   * Receives one JSON object, such as {@code {"event":"step","step":1,"loss":6.31,...}}, on the thread of the call that
+   * logs it. The listener must not use the object that logs, except for {@link Session#cancel}. If the listener throws,
+   * it gets no more lines in that call, and the call throws the same exception when its work is done.
    *
    * @param line the object, without a newline
    */

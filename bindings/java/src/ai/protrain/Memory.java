@@ -10,8 +10,8 @@ import java.nio.IntBuffer;
 import java.nio.LongBuffer;
 
 /**
- * The elements of a buffer from its position to its limit, as C sees them for the time of a call: in place where the
- * buffer is direct and in the machine's byte order, else as a copy. The buffer itself is left as it is.
+ * Gives C access to the elements of a buffer, from its position to its limit, during a call. A direct buffer in the
+ * machine's byte order is used in place; any other buffer is copied. Position and limit do not change.
  */
 final class Memory implements AutoCloseable {
   final long address;
@@ -19,7 +19,7 @@ final class Memory implements AutoCloseable {
   private final Buffer buffer;
   private final boolean copied;
 
-  /** In place, or a copy of a buffer that has an array. */
+  /** Uses a direct buffer in place. Copies a buffer that has an array. */
   private Memory(Buffer buffer, int elementBytes) {
     this.buffer = buffer;
     bytes = (long) buffer.remaining() * elementBytes;
@@ -37,12 +37,12 @@ final class Memory implements AutoCloseable {
     return ((long) buffer.arrayOffset() + buffer.position()) * elementBytes;
   }
 
-  /** Whether the buffer's elements can be had without Java's help. */
+  /** True if the constructor can take the buffer. Other buffers must first be copied into one that has an array. */
   private static boolean plain(Buffer buffer, ByteOrder order) {
     return buffer.hasArray() || buffer.isDirect() && order == ByteOrder.nativeOrder();
   }
 
-  /** Bytes have no order: they are taken as they lie. */
+  /** Takes bytes as they are, whatever the buffer's byte order. */
   static Memory of(ByteBuffer buffer) {
     boolean plain = plain(buffer, ByteOrder.nativeOrder());
     return new Memory(plain ? buffer : ByteBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 1);
@@ -63,7 +63,7 @@ final class Memory implements AutoCloseable {
     return new Memory(plain ? buffer : FloatBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 4);
   }
 
-  /** Hands over what C has written to the memory of {@code of(to)}. */
+  /** Copies what C has written into this memory, which {@code of(to)} made, back to {@code to}. */
   void writeTo(FloatBuffer to) {
     if (!copied) return;
     Native.memory_read(address, buffer.array(), offset(Float.BYTES), bytes);

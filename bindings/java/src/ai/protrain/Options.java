@@ -4,15 +4,16 @@ import ai.protrain.internal.Native;
 import java.nio.file.Path;
 
 /**
- * What a session is to be made of. Each option is checked as it is set; {@link #help} lists them all. One object may
+ * The settings of a session. Each option is checked when it is set; {@link #help} lists all options. One object may
  * serve any number of sessions.
  *
- * <p>One thread at a time uses it, another gets {@link ErrorCode#BUSY}; but several may make sessions from it at once.
+ * <p>Only one thread at a time may use it; a second one gets {@link ErrorCode#BUSY}. But several threads may create
+ * sessions from it at once.
  */
 public final class Options implements AutoCloseable {
   final Handle handle;
 
-  /** Makes options in which everything has its default. */
+  /** Creates options that all have their defaults. */
   public Options() {
     long[] options = {0};
     Native.options_create(options);
@@ -20,11 +21,11 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets an option. The lists (dim, shapes, trainable, frozen, tie, keep_gradients) gain one item with each call; any other
-   * option is replaced.
+   * Sets an option. For a list (dim, shapes, trainable, frozen, tie, keep_gradients), each call adds one item. For any
+   * other option, a call replaces the value.
    *
    * @param key its name, such as "memory"
-   * @param value its value; what {@code toString} makes of it counts
+   * @param value its value, converted by {@code toString}
    * @return these options
    */
   public Options set(String key, Object value) {
@@ -65,9 +66,9 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Lets what does not fit into memory rest on disk.
+   * Lets a session store on disk what does not fit into memory.
    *
-   * @param directory the directory of the file, which has no name and is gone with the session
+   * @param directory the directory for the file, which has no name and disappears with the session
    * @return these options
    */
   public Options offloadDir(Path directory) {
@@ -77,7 +78,7 @@ public final class Options implements AutoCloseable {
   /**
    * Makes a session resume from a checkpoint.
    *
-   * @param checkpoint the folder that {@link Session#save} left, or a directory of them, of which the newest is taken
+   * @param checkpoint a folder that {@link Session#save} wrote, or a directory of such folders: then the newest is used
    * @return these options
    */
   public Options resume(Path checkpoint) {
@@ -88,7 +89,7 @@ public final class Options implements AutoCloseable {
    * Gets the value of an option.
    *
    * @param key its name
-   * @return what was set, or the default; the items of a list are separated by newlines
+   * @return the value that was set, or the default; the items of a list are separated by newlines
    */
   public String get(String key) {
     return ask((options, value) -> Native.options_get(options, key, value));
@@ -104,7 +105,7 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Says whether a model can be trained, without training it.
+   * Checks whether a model can be trained, without training it.
    *
    * @param model an ONNX file
    * @return a JSON object: everything that is missing, and what was found in the model
@@ -114,10 +115,10 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Says how a model would train, without training it.
+   * Predicts how a model would train, without training it.
    *
    * @param model an ONNX file
-   * @return a JSON object: the plan that would be chosen, what a step would take and hold, and why
+   * @return a JSON object: the plan that would be chosen, the time and memory of a step, and the reasons
    */
   public String plan(Path model) {
     return ask((options, json) -> Native.model_plan(options, model.toString(), json));
@@ -127,7 +128,7 @@ public final class Options implements AutoCloseable {
    * Measures this machine for a model. Earlier measurements are made again.
    *
    * @param model an ONNX file
-   * @return a JSON object that describes the machine; a file of it is what the option {@code hardware} takes
+   * @return a JSON object that describes the machine; the option {@code hardware} takes a file with it
    */
   public String profile(Path model) {
     return ask((options, json) -> Native.model_profile(options, model.toString(), json));
@@ -136,7 +137,7 @@ public final class Options implements AutoCloseable {
   /**
    * Sets the listener for the progress of long calls: {@link #plan}, {@link #profile}, and creating a session.
    *
-   * @param listener the listener, called on the thread that is inside the call; or null
+   * @param listener the listener, called on the thread of the long call; or null
    * @return these options
    */
   public Options setLog(LogListener listener) {

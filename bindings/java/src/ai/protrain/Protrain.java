@@ -7,7 +7,7 @@ public final class Protrain {
   private Protrain() {}
 
   /**
-   * The version of the C library that is running.
+   * Gets the version of the running C library.
    *
    * @return such as "0.1.0"
    */

@@ -17,7 +17,7 @@ public final class ProtrainException extends RuntimeException {
     this.usable = usable;
   }
 
-  /** Called from C, with text as it is there. */
+  /** Called from C, with UTF-8 texts. */
   ProtrainException(int code, byte[] text, byte[] subject, boolean usable) {
     this(
         ErrorCode.of(code),
@@ -31,7 +31,7 @@ public final class ProtrainException extends RuntimeException {
   }
 
   /**
-   * What went wrong, for programs.
+   * Gets the kind of failure, for programs.
    *
    * @return the code
    */
@@ -40,16 +40,16 @@ public final class ProtrainException extends RuntimeException {
   }
 
   /**
-   * The node, tensor, file, argument or option that this is about.
+   * Gets the node, tensor, file, argument or option that the error is about.
    *
-   * @return its name, or "" where there is none
+   * @return its name, or "" if there is none
    */
   public String subject() {
     return subject;
   }
 
   /**
-   * Whether the object of the failed call can still be used.
+   * Tells whether the object of the failed call can still be used.
    *
    * @return false if only its {@code close} makes sense
    */

@@ -14,8 +14,8 @@ import java.util.List;
 /**
  * A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
  *
- * <p>One thread at a time uses a session, which may move between threads. A second thread gets {@link ErrorCode#BUSY},
- * and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any time.
+ * <p>A session may move between threads, but only one thread at a time may use it. A second thread gets {@link
+ * ErrorCode#BUSY}, and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any time.
  *
  * <p>Buffers are used from their position to their limit, and keep both. Direct buffers in the machine's byte order are
  * read and written in place. Other buffers and arrays are copied.
@@ -35,7 +35,7 @@ public final class Session implements AutoCloseable {
    *
    * @param name its initializer's name in the file
    * @param shape its shape
-   * @param elements how many elements it has: the product of its shape
+   * @param elements its number of elements: the product of its shape
    */
   public record Parameter(String name, List<Long> shape, long elements) {}
 
@@ -45,7 +45,7 @@ public final class Session implements AutoCloseable {
    * Reads a model and makes it ready to train: chooses a plan for the memory that the options give, and takes that
    * memory.
    *
-   * @param options what it is to be made of; needed only during this call
+   * @param options the session's settings; needed only during this call
    * @param model an ONNX file
    */
   public Session(Options options, Path model) {
@@ -55,9 +55,9 @@ public final class Session implements AutoCloseable {
   /**
    * As {@link #Session(Options, Path)}, from a model in memory, which is copied.
    *
-   * @param options what it is to be made of; needed only during this call
+   * @param options the session's settings; needed only during this call
    * @param model the bytes of an ONNX file
-   * @param directory where its external data lie, and outside of which nothing is opened; null for none
+   * @param directory the directory of its external data, and nothing outside of it is opened; null for none
    */
   public Session(Options options, ByteBuffer model, Path directory) {
     this(
@@ -79,7 +79,7 @@ public final class Session implements AutoCloseable {
     try {
       options.handle.call(pointer -> making.make(pointer, session));
     } catch (Throwable thrown) {
-      Native.session_destroy(session[0]); // made, though its listener threw
+      Native.session_destroy(session[0]); // C made a session, but the listener of the options threw
       throw thrown;
     }
     handle = new Handle("session", session[0], Native::session_destroy);
@@ -88,7 +88,7 @@ public final class Session implements AutoCloseable {
   /**
    * Sets the listener of the session's log: one line about its creation, at once, one per step, and one per checkpoint.
    *
-   * @param listener the listener, called on the thread that is inside the call; or null
+   * @param listener the listener, called on the thread of the call that logs; or null
    */
   public void setLog(LogListener listener) {
     handle.call(session -> handle.listen(listener, log -> Native.session_log(session, log)));
@@ -122,7 +122,7 @@ public final class Session implements AutoCloseable {
    *
    * @param name the input's name
    * @param data the elements in row-major order
-   * @param shape their shape, one of those that the session serves
+   * @param shape their shape, one of those that the session accepts
    */
   public void setInput(String name, LongBuffer data, long... shape) {
     setInput(name, DType.INT64, Memory.of(data), shape);
@@ -279,9 +279,9 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Asks the call that is inside the session, or else the next step or evaluation, to stop. Any thread may call it. The
-   * stopped call throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link
-   * #close}.
+   * Asks the call that is inside the session, or else the next step or evaluation, to stop. That call throws {@link
+   * ErrorCode#CANCELLED}, once, and the session stays usable. Any thread may call this method. It does nothing after
+   * {@link #close}.
    */
   public void cancel() {
     handle.callIfOpen(Native::session_cancel);
@@ -315,7 +315,7 @@ public final class Session implements AutoCloseable {
    * Reads a parameter, in row-major order of its shape.
    *
    * @param name its name
-   * @param values where it goes; as many as it has elements
+   * @param values receives the elements; there must be room for exactly as many as the parameter has
    */
   public void readParameter(String name, FloatBuffer values) {
     read(name, values, Native::session_parameter_read);
@@ -370,7 +370,7 @@ public final class Session implements AutoCloseable {
   /**
    * Reads all parameters into one flat buffer.
    *
-   * @param values where they go; {@link #flatParametersElements} of them
+   * @param values receives the elements; there must be room for exactly {@link #flatParametersElements}
    */
   public void readFlatParameters(FloatBuffer values) {
     if (values.isReadOnly()) throw new ReadOnlyBufferException();
@@ -383,7 +383,7 @@ public final class Session implements AutoCloseable {
   /**
    * Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
    *
-   * @param values {@link #flatParametersElements} of them
+   * @param values the elements, {@link #flatParametersElements} in number
    */
   public void writeFlatParameters(FloatBuffer values) {
     try (Memory memory = Memory.of(values)) {
@@ -395,7 +395,7 @@ public final class Session implements AutoCloseable {
    * Reads the gradient that a parameter had in the last step, if the option keep_gradients names it.
    *
    * @param name the parameter's name
-   * @param values where it goes; as many as the parameter has elements
+   * @param values receives the gradient; there must be room for exactly as many elements as the parameter has
    */
   public void readGrad(String name, FloatBuffer values) {
     read(name, values, Native::session_grad_read);
@@ -425,7 +425,7 @@ public final class Session implements AutoCloseable {
     }
   }
 
-  /** 0 where there is no such parameter: the call that follows says so better. */
+  /** Returns 0 if there is no such parameter. The call that follows then fails with a clear error. */
   private int elementsOf(String name) {
     return parameters().stream()
         .filter(parameter -> parameter.name().equals(name))
@@ -447,7 +447,7 @@ public final class Session implements AutoCloseable {
    * Saves a checkpoint. A session that resumes from it ({@link Options#resume}) continues bit for bit. The checkpoint
    * survives a kill or a power failure at any instant, and so do all earlier ones.
    *
-   * @param directory created if only its last component is missing; the checkpoint becomes a folder in it
+   * @param directory gets a new folder with the checkpoint; created if only its last component is missing
    */
   public void save(Path directory) {
     handle.call(session -> Native.session_save(session, directory.toString()));
@@ -456,7 +456,7 @@ public final class Session implements AutoCloseable {
   /**
    * Gets the plan that was chosen.
    *
-   * @return a JSON object; a file of it is what the option {@code plan} takes
+   * @return a JSON object; the option {@code plan} takes a file with it
    */
   public String plan() {
     return ask(Native::session_plan);
@@ -465,7 +465,7 @@ public final class Session implements AutoCloseable {
   /**
    * Gets the program: every instruction of a step.
    *
-   * @return text, one instruction a line
+   * @return text, one instruction per line
    */
   public String program() {
     return ask(Native::session_program);
@@ -474,14 +474,14 @@ public final class Session implements AutoCloseable {
   /**
    * Gets the training graph: every node of forward and backward.
    *
-   * @return text, one node a line
+   * @return text, one node per line
    */
   public String graph() {
     return ask(Native::session_graph);
   }
 
   /**
-   * Gets what a step did with its time and its memory, and what was predicted.
+   * Gets a report on the time and memory of a step, measured and predicted.
    *
    * @return a JSON object
    */

@@ -23,16 +23,17 @@
  * }
  * }</pre>
  *
- * <p>Every call that fails throws a {@link ai.protrain.ProtrainException} with a code, a sentence and what it is about.
- * Unless a method says otherwise, a call that fails has changed nothing. Answers that are JSON or text are those of the
- * C library; {@code protrain.h} describes them, and is the manual for everything else too.
+ * <p>Every call that fails throws a {@link ai.protrain.ProtrainException} with a code, a sentence, and the name of the
+ * thing that is wrong. Unless a method says otherwise, a call that fails has changed nothing. Answers that are JSON or
+ * text come unchanged from the C library. {@code protrain.h} describes them, and is the manual for everything else too.
  *
- * <p>{@link ai.protrain.Options} and {@link ai.protrain.Session} hold memory outside Java's heap. Close them; what is
- * forgotten is freed some time after it has become unreachable. Every call after {@code close} throws an
+ * <p>{@link ai.protrain.Options} and {@link ai.protrain.Session} hold memory outside Java's heap. Close them. Forgotten
+ * ones are freed some time after they have become unreachable. Every call after {@code close} throws an
  * {@link java.lang.IllegalStateException}, except {@link ai.protrain.Session#cancel}, which then does nothing.
  *
- * <p>The native half, {@code libprotrain_jni.so}, is the file that the system property {@code protrain.library} names.
- * Otherwise it is the one in the jar, copied for a moment to {@code java.io.tmpdir}, or else the one on {@code
- * java.library.path}. It needs {@code libprotrain.so}, which the system's loader finds.
+ * <p>The classes load the native library {@code libprotrain_jni.so} from the file that the system property {@code
+ * protrain.library} names. Without that property, they use the library in the jar, copied for a moment to {@code
+ * java.io.tmpdir}. If the jar has none, they look on {@code java.library.path}. The native library needs {@code
+ * libprotrain.so}, which the system's loader finds.
  */
 package ai.protrain;

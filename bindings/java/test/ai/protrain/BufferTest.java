@@ -14,7 +14,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** Buffers count from position to limit, whatever kind they are; C sees the values that Java sees. */
+/** Buffers of every kind are read and written from position to limit, and C sees the values that Java sees. */
 class BufferTest {
   private Session session;
   private float expected;
@@ -35,7 +35,7 @@ class BufferTest {
     session.close();
   }
 
-  /** The tokens with others around them. */
+  /** Puts the tokens into the buffer with other numbers around them, and sets position and limit to the tokens. */
   private LongBuffer surround(LongBuffer buffer) {
     buffer.put(99).put(98).put(tokens).put(97);
     return buffer.position(2).limit(2 + tokens.length);

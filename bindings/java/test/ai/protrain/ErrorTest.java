@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What C returns as an error is thrown by the call that failed, whole. */
+/** A call that fails throws its C error, with code, text, subject and usability. */
 class ErrorTest {
   @TempDir Path directory;
 
@@ -26,7 +26,7 @@ class ErrorTest {
     return thrown;
   }
 
-  /** With tests/bindings/every_code.c before the library, an option fails with any code. */
+  /** tests/bindings/every_code.c is preloaded before the library, and makes an option fail with any code. */
   @Test
   void everyCode() throws IllegalAccessException {
     int codes = 0;
@@ -42,7 +42,7 @@ class ErrorTest {
         ++codes;
       }
       expect(ErrorCode.UNKNOWN, "subject of 99", () -> options.set("every_code", 99));
-      assertEquals("0", options.get("every_code")); // of these errors live
+      assertEquals("0", options.get("every_code")); // the number of errors that are not destroyed yet
     }
     assertEquals(ErrorCode.values().length - 1, codes);
     assertEquals(13, Arrays.stream(DType.values()).filter(type -> DType.of(type.number) == type).count());

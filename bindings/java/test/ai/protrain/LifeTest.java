@@ -19,7 +19,7 @@ import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** Closing and forgetting, several threads, several sessions. */
+/** Objects that are closed or forgotten, and sessions on several threads. */
 class LifeTest {
   @Test
   void nothingIsUsedAfterClose() {
@@ -63,7 +63,7 @@ class LifeTest {
     for (Executable call : calls) assertThrows(IllegalStateException.class, call);
   }
 
-  /** Trains until it is cancelled. */
+  /** Trains until a step fails. Returns the error's code. */
   private static ErrorCode trainOn(Session session) {
     while (true) {
       try {
@@ -81,7 +81,7 @@ class LifeTest {
         Session session = new Session(options, Models.GPT2)) {
       Models.feed(session, 0);
       CountDownLatch training = new CountDownLatch(2);
-      session.setLog(line -> training.countDown()); // the line of "created", then that of a step
+      session.setLog(line -> training.countDown()); // called for the line "created", then for the first step
       Future<ErrorCode> code = other.submit(() -> trainOn(session));
       training.await();
       session.cancel();
@@ -121,7 +121,7 @@ class LifeTest {
   @Test
   void optionsAreUsedByOneThreadButMayMakeSessionsInSeveral() throws Exception {
     try (Options options = Models.root()) {
-      options.setLog(line -> options.setLog(null)); // while it is used
+      options.setLog(line -> options.setLog(null)); // BUSY, because the options are in use
       assertEquals(
           ErrorCode.BUSY, assertThrows(ProtrainException.class, () -> options.profile(Models.ROOT)).code());
       options.setLog(line -> options.close()); // takes effect when profile returns
@@ -164,7 +164,7 @@ class LifeTest {
     return 4096 * Long.parseLong(Files.readString(Path.of("/proc/self/statm")).split(" ")[1]);
   }
 
-  /** Each second one is closed, the others are dropped; each is known to its own listener. */
+  /** Makes sessions, closes every second one and drops the others. Each session's listener refers to the session. */
   private static void makeSessions(int count) throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(8);
     try (Options options = Models.root()) {
@@ -182,14 +182,14 @@ class LifeTest {
       }
       for (int i = 0; i < count; ++i) {
         made.get(i).get();
-        if (i % 50 == 49) System.gc(); // a session is small in Java's eyes
+        if (i % 50 == 49) System.gc(); // a session takes little of Java's heap, so nothing else triggers a collection
       }
     } finally {
       threads.shutdown();
     }
   }
 
-  /** Waits for the cleaner. A session has at least one thread. */
+  /** Waits until the cleaner has destroyed sessions. Returns the process's threads; each session has at least one. */
   private static long threadsLeft(long wanted) throws IOException, InterruptedException {
     for (int tries = 0; tries < 200 && count("task") > wanted; ++tries) {
       System.gc();
@@ -206,7 +206,7 @@ class LifeTest {
     long files = count("fd");
     long bytes = residentBytes();
     makeSessions(1000);
-    // Java starts some of its own, the last sessions may not have been collected yet.
+    // Java starts some threads itself, and the last sessions may not have been collected yet.
     assertTrue(threadsLeft(threads + 20) <= threads + 20, "threads of sessions are left");
     assertTrue(count("fd") <= files + 20, "files of sessions are left");
     assertTrue(residentBytes() < bytes + (32 << 20), "memory of sessions is left");

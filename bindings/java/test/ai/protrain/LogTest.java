@@ -15,7 +15,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Listeners hear every line; what they throw comes out of the call that wrote it. */
+/** Listeners receive every line. An exception of a listener comes out of the call that logged the line. */
 class LogTest {
   @TempDir Path directory;
 
@@ -61,16 +61,16 @@ class LogTest {
                     line -> {
                       throw mine;
                     })));
-    assertSame(mine, assertThrows(RuntimeException.class, session::step)); // the listener is set
+    assertSame(mine, assertThrows(RuntimeException.class, session::step)); // setLog threw, but has set the listener
     assertSame(mine, assertThrows(RuntimeException.class, () -> session.save(directory)));
     session.setLog(null);
     assertDoesNotThrow(session::step);
-    assertEquals(2, session.stepCount()); // a step's line tells of a step that stands
+    assertEquals(2, session.stepCount()); // a step is complete when its line is logged
   }
 
   @Test
   void whateverItIs() {
-    session.setLog(line -> {}); // it hears what was created
+    session.setLog(line -> {}); // receives the line "created", so the next listener does not
     session.setLog(line -> LogTest.<RuntimeException>raise(new IOException("checked")));
     assertThrows(IOException.class, session::step);
     session.setLog(

@@ -2,7 +2,7 @@ package ai.protrain;
 
 import java.nio.file.Path;
 
-/** What the tests train: a GPT-2 of 1 MB on batches of 2 x 16 tokens, and a model of two 4 x 4 matrices. */
+/** The tests' models: a GPT-2 of 1 MB on batches of 2 x 16 tokens, and a model of two 4 x 4 matrices. */
 final class Models {
   static final Path FIXTURES = Path.of(System.getProperty("fixtures"));
   static final Path GPT2 = FIXTURES.resolve("gpt2-dynamic-opset18.onnx");
@@ -20,7 +20,7 @@ final class Models {
     return new Options().dim("batch", 2).set("threads", 1);
   }
 
-  /** Different tokens for each step. */
+  /** Tokens that differ from step to step. */
   static long[] tokens(int step) {
     long[] tokens = new long[(int) (BATCH * SEQUENCE)];
     for (int i = 0; i < tokens.length; ++i) tokens[i] = (7L * i * i + 3 + 31L * step) % 256;

@@ -20,7 +20,7 @@ import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** From options to a trained model. */
+/** Training from options to an exported model. */
 class TrainingTest {
   private static final int BUDGET = 2_500_000;
 
@@ -59,7 +59,7 @@ class TrainingTest {
 
   @Test
   void goesOnBitForBitFromACheckpoint() {
-    Path run = directory.resolve("run-ü😀"); // beyond 16 bits, where JNI's own strings are not UTF-8
+    Path run = directory.resolve("run-ü😀"); // JNI's own strings encode characters beyond 16 bits differently
     float[] whole = new float[4];
     try (Options options = tight();
         Session session = new Session(options, Models.GPT2)) {
@@ -145,7 +145,7 @@ class TrainingTest {
 
       session.writeParameter(name, before);
       assertArrayEquals(before, session.readParameter(name));
-      assertNotEquals(loss, session.eval()); // the other parameters are trained
+      assertNotEquals(loss, session.eval()); // the other parameters are trained already
       session.writeParameter(name, direct);
       assertArrayEquals(trained, session.readParameter(name));
     }
@@ -183,7 +183,7 @@ class TrainingTest {
     try (Options options = Models.gpt2();
         Session session = new Session(options, Models.GPT2);
         Session memory = new Session(options, bytes, null)) {
-      Arrays.fill(bytes.array(), (byte) 0); // it was copied
+      Arrays.fill(bytes.array(), (byte) 0); // the session has its own copy
       assertEquals(Models.step(session, 0), Models.step(memory, 0));
       ProtrainException thrown =
           assertThrows(ProtrainException.class, () -> new Session(options, bytes, Models.FIXTURES));

@@ -1,4 +1,4 @@
-//! What the tests share: a model, its data, budgets.
+//! Shared by the tests: a model, its data, and options with and without a budget.
 #![allow(dead_code)] // each test uses a part of it
 
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/fixtures").join(name)
 }
 
-/// Options for the model, without a budget. One thread each: the tests themselves run beside each other.
+/// Options for the model, without a budget. Each session has one thread, because tests run in parallel.
 pub fn options() -> Options {
     let mut options = Options::new().unwrap();
     options.dim("batch", SHAPE[0]).unwrap().dim("sequence", SHAPE[1]).unwrap().set("threads", 1).unwrap();
     options
 }
 
-/// Less memory than the model needs resident: the library has to choose a plan with a disk.
+/// Options with a budget below the resident plan's memory, so the library must choose a plan that uses the disk.
 pub fn tight_options() -> Options {
     let mut options = options();
     options.set("memory", "4MiB").unwrap().set_path("offload_dir", std::env::temp_dir()).unwrap();
@@ -42,7 +42,7 @@ pub fn set_batch(session: &mut Session, number: usize) {
     session.set_input("labels", &SHAPE, &tokens).unwrap();
 }
 
-/// Trains on the batches `numbers`; the bits of each step's loss and gradient norm.
+/// Trains on the batches `numbers`. Returns the bits of each step's loss and gradient norm.
 pub fn train(session: &mut Session, numbers: std::ops::Range<usize>) -> Result<Vec<(u32, u64)>> {
     let mut bits = Vec::new();
     for number in numbers {
@@ -52,7 +52,7 @@ pub fn train(session: &mut Session, numbers: std::ops::Range<usize>) -> Result<V
     Ok(bits)
 }
 
-/// The number that follows `"key":` in JSON; of several the first.
+/// The number after the first `"key":` in JSON.
 pub fn number(json: &str, key: &str) -> f64 {
     let key = format!("\"{key}\":");
     let at = json.find(&key).unwrap_or_else(|| panic!("no {key} in {json}")) + key.len();
@@ -60,7 +60,7 @@ pub fn number(json: &str, key: &str) -> f64 {
     json[at..end].trim().parse().unwrap()
 }
 
-/// A folder that goes with the value.
+/// A new temporary folder. Dropping the value removes it.
 pub struct Folder(pub PathBuf);
 
 impl Folder {

@@ -6,7 +6,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 
-/** Finds the native half: the file that protrain.library names, else the jar's, else what java.library.path has. */
+/**
+ * Loads the native library libprotrain_jni.so: the file that the property protrain.library names, or else the jar's
+ * copy, or else the one on java.library.path.
+ */
 final class Loader {
   private Loader() {}
 
@@ -25,7 +28,7 @@ final class Loader {
     }
   }
 
-  /** What is loaded stays so without its file: nothing is left behind. */
+  /** Copies the library out of the jar and loads it. Then deletes the copy, which a loaded library does not need. */
   private static void loadCopy(InputStream library) throws IOException {
     Path copy = Files.createTempFile("libprotrain_jni-", ".so");
     try {

@@ -14,14 +14,14 @@ import java.util.Arrays;
 
 public class Native implements NativeConstants {
 
-  /** Text as C takes it. */
+  /** Converts a text to C's form: UTF-8 that ends in NUL. */
   static byte[] utf8(String text) {
     if (text.indexOf('\0') >= 0) throw new IllegalArgumentException("text with a NUL in it");
     byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
     return Arrays.copyOf(bytes, bytes.length + 1);
   }
 
-  /** Text as C gave it, without its NUL. */
+  /** Converts UTF-8 from C, without its NUL. */
   public static String text(byte[] utf8) {
     return new String(utf8, StandardCharsets.UTF_8);
   }
