@@ -360,9 +360,7 @@ std::string Session::save(const std::string &directory) {
   meet(Call::save, prepare);
   guarded([this] { settle(); });
   const run::Store::Sweep sweep(machine_.store());
-  const std::string path = ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
-    return session::save(draft(), account_.counters(), read, directory);
-  });
+  const std::string path = session::save(machine_, account_.counters(), ranks_, directory);
   if (log_) log_(saved_json(step_count(), path));
   return path;
 }
