@@ -103,7 +103,8 @@
  *   - If a rank fails within a call, dies or is not reached, its session is lost, and the others' with it: they get
  *     PROTRAIN_ERROR_PEER with its reason, or PROTRAIN_ERROR_TIMEOUT after comm_timeout seconds. Destroy the sessions
  *     and go on from a checkpoint, with any number of ranks.
- *   Only rank 0 writes checkpoints and exports; every rank reads the model and the checkpoint that it resumes from.
+ *   Only rank 0 writes exports. Each rank writes its part of a checkpoint if all see the same directory; else rank 0
+ *   writes it. Every rank reads the model and the checkpoint that it resumes from.
  *   docs/ranks.md shows how ranks are started.
  *
  * Arrays
@@ -630,8 +631,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *sessi
  * (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate and all other
  * options again; a batch may have another size.
  *   directory: created if only its last component is missing. The checkpoint becomes a folder in it, for example
- *              step-0000000010 after ten steps, with two .safetensors files and a manifest with checksums. One of the
- *              same step is replaced.
+ *              step-0000000010 after ten steps, with two .safetensors files (of each rank) and a manifest with
+ *              checksums. One of the same step is replaced.
  * Once this call returns, the checkpoint survives a kill or a power failure at any instant, and so do all earlier ones.
  * The library never removes a checkpoint; that is for you to do.
  * Errors: STATE between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session
