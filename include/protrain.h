@@ -90,7 +90,8 @@
  *   creates a session with the same model and options. Under mpirun or srun they find each other by MPI, without any
  *   option; otherwise Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches
  *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
- *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same.
+ *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same (but see the option
+ *   rank_sums).
  *   Creating a session, protrain_step, protrain_eval, protrain_session_save, protrain_session_export, and all that
  *   reads or writes parameters or gradients are collective: every rank must make these calls, in the same order. They
  *   wait for the other ranks. All other calls are a rank's own. Of a collective call that fails:
@@ -285,6 +286,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   ranks, rank, rendezvous   for several ranks that no launcher of MPI starts: their number, which one this is, and
  *                   where they meet. That is a directory that all see, new for each session, or HOST:PORT, where rank 0
  *                   listens
+ *   rank_sums       ordered, the default: losses, norms and weights have the same bits on any number of ranks. local:
+ *                   each rank adds the gradients of its own batches of a step before they are exchanged, once a step.
+ *                   Bits then depend on the number of ranks, and each has sums of all gradients in device_memory
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. The seed is the checkpoint's; the learning rate is not part of it

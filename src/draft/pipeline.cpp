@@ -82,7 +82,8 @@ class Pipeline {
                                      .accumulate = accumulates(),
                                      .scale_loss = settings_.precision == DType::f16,
                                      .rank = settings_.ranks.rank,
-                                     .ranks = ranks()});
+                                     .ranks = ranks(),
+                                     .local_sums = settings_.ranks.local_sums});
     variant->forward.outputs = {variant->loss};
     passes::without_randomness(variant->forward);
     variant->forward.drop_dead_nodes();

@@ -60,6 +60,7 @@ void StepGradients::finish(std::size_t parameter, ValueId gradient) {
       gradient = add(parameter, type(graph_.parameters[parameter]).shape, gradient);
     return measure(parameter, gradient);
   }
+  if (settings_.sums_by_rank()) gradient = add_own(parameter, gradient);
   unexchanged_.emplace_back(parameter, gradient);
   unexchanged_bytes_ += byte_count(type(gradient).dtype, type(gradient).shape);
   if (unexchanged_bytes_ >= kExchangeBytes) exchange_waiting();
@@ -91,10 +92,18 @@ void StepGradients::exchange_waiting() {
 
 // Adds the gradient of a micro-batch, or of every rank's, to the parameter's sum.
 ValueId StepGradients::add(std::size_t parameter, const Shape &shape, ValueId gradient) {
+  if (settings_.sums_by_rank()) return sum_parts(shape, {gradient});  // the parts are weighted
   if (!settings_.accumulate) return sum_parts(shape, {gradient, training_.weight});
   const DType dtype = type(graph_.parameters[parameter]).dtype;
   training_.accumulators[parameter] = emitter_.accumulator({ops::sum_dtype(dtype), shape});
   return emitter_.emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight}, parts());
+}
+
+// Adds the gradient of this rank's micro-batch to this rank's sum, which is of all elements.
+ValueId StepGradients::add_own(std::size_t parameter, ValueId gradient) {
+  const graph::Type &weights = type(graph_.parameters[parameter]);
+  const ValueId sum = emitter_.accumulator({ops::sum_dtype(weights.dtype), weights.shape});
+  return emitter_.emit("Accumulate", {sum, gradient, weight_});
 }
 
 graph::Attributes StepGradients::parts() const {

@@ -10,7 +10,8 @@ namespace protrain::grad {
 // gradient. If the loss is a mean over targets (CrossEntropy), the weight of a micro-batch is the number of its targets
 // that are not ignored. Otherwise it is 1.
 //   With several ranks the graph is that of one rank. The gradients of every rank's micro-batch are exchanged, so that
-// each rank adds those of its shards in the order of micro-batches, as one rank would.
+// each rank adds those of its shards in the order of micro-batches, as one rank would. With local_sums each rank adds
+// the gradients of its own micro-batches first, so bits depend on the number of ranks.
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.

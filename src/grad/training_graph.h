@@ -19,7 +19,9 @@ struct Training {
   std::vector<graph::ValueId> gradients;
   std::vector<graph::ValueId> squared_norms;  // of `gradients`, of all ranks' shards; float64 scalars
   std::vector<graph::ValueId> shard_norms;    // several ranks, one round: squared norms of this rank's shards
-  std::vector<graph::ValueId> accumulators;   // hold the sums between micro-batches; empty without accumulation
+  // Hold the sums between micro-batches. Empty without accumulation, and if each rank has sums of its own: these are
+  // whole, and `gradients` are made of them in the last micro-batch alone.
+  std::vector<graph::ValueId> accumulators;
   // With accumulation: the weight of this micro-batch, a float64 scalar. With several ranks `loss` and `weight` are
   // vectors, with an element for each rank's micro-batch.
   graph::ValueId weight = graph::ValueId::none;
@@ -32,6 +34,11 @@ struct TrainingSettings {
   bool accumulate = false;  // sum gradients over micro-batches that come one after the other
   bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
   int rank = 0, ranks = 1;  // several ranks: each computes a micro-batch at a time
+  // Several ranks that accumulate: each adds the gradients of its own micro-batches, and their sums are exchanged in
+  // the last.
+  bool local_sums = false;
+
+  bool sums_by_rank() const { return local_sums && accumulate && ranks > 1; }
 };
 
 }  // namespace protrain::grad
