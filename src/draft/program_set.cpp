@@ -25,7 +25,8 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
 }
 
 program::LoweringInput evaluation_source(const ShapeVariant &variant, std::size_t binding) {
-  return {.graph = variant.forward, .loss = variant.loss, .updates = false, .binding = binding};
+  return {
+      .graph = variant.forward, .loss = variant.loss, .weight = variant.weight, .updates = false, .binding = binding};
 }
 
 }  // namespace

@@ -3,33 +3,19 @@
 #include <algorithm>
 
 #include "arith/norm_tree.h"
+#include "grad/targets.h"
 #include "ops/op.h"
 
 namespace protrain::grad {
 
 namespace {
 
-using graph::Graph;
-using graph::Node;
-using graph::NodeId;
 using graph::ValueId;
 
 static_assert(graph::kGrain == arith::kNormPiece, "the kernels square gradients grain by grain");
 
 constexpr std::size_t kMostTogether = 32;             // small gradients in one node
 constexpr std::uint64_t kExchangeBytes = 4ull << 20;  // gradients wait for others until they have so many bytes
-
-// The node that makes the loss a mean over targets, or nullptr if none does.
-const Node *mean_over_targets(const Graph &graph, ValueId loss) {
-  const Node *node = nullptr;
-  for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {
-    node = &graph.node(at);
-    if (node->op == "CrossEntropy" || node->op == "LinearCrossEntropy")
-      return node->attributes.text("reduction", "mean") == "mean" ? node : nullptr;
-    if (!ops::is_alias(*node)) return nullptr;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
@@ -46,11 +32,9 @@ void StepGradients::weigh(ValueId loss) {
 
 // Returns the weight of this rank's micro-batch.
 ValueId StepGradients::weight_of(ValueId loss) {
-  const Node *mean = mean_over_targets(graph_, loss);
-  if (mean == nullptr) return emitter_.constant({DType::f64, {}}, 1);
-  graph::Attributes attributes;
-  if (mean->attributes.has("ignore_index")) attributes.set("ignore_index", mean->attributes.integer("ignore_index", 0));
-  return emitter_.emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
+  const std::optional<TargetCount> count = target_count(graph_, loss);
+  return count ? emitter_.emit("CountTargets", {count->labels}, count->attributes)
+               : emitter_.constant({DType::f64, {}}, 1);
 }
 
 void StepGradients::finish(std::size_t parameter, ValueId gradient) {

@@ -100,6 +100,21 @@ void Ranks::meet(Call call, bool cancelled, const std::function<Terms()> &prepar
   if (std::ranges::any_of(all, &Ready::cancelled)) throw Error(Code::cancelled, "", "cancelled before the call began");
 }
 
+float Ranks::mean(const Evaluated &own) {
+  constexpr const char *kText = "the loss is not finite";
+  require(several() || own.finite, Code::nonfinite, "loss", "{}", kText);
+  if (!several()) return own.loss;
+  double sum = 0, weights = 0;
+  bool finite = true;
+  for (const Evaluated &of_rank : comm::gather_values(channel_, own)) {
+    finite = finite && of_rank.finite;
+    if (of_rank.weight > 0) sum += of_rank.weight * static_cast<double>(of_rank.loss);
+    weights += of_rank.weight;
+  }
+  require(finite && weights > 0, Code::nonfinite, "loss", "{}", kText);
+  return static_cast<float>(sum / weights);
+}
+
 // Throws the error of a rank that failed, or Code::peer for the first of them.
 void Ranks::fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own) {
   const std::vector<std::string> texts = comm::gather_texts(channel_, own ? own->text : "");

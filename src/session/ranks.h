@@ -43,6 +43,16 @@ class Ranks {
   // Code::cancelled on all ranks if one was cancelled.
   void meet(Call call, bool cancelled, const std::function<Terms()> &prepare);
 
+  // What an evaluation of a rank's batch gave.
+  struct Evaluated {
+    bool finite = true;
+    float loss = 0;
+    double weight = 1;
+  };
+  // The mean of all ranks' losses by their weights, in the order of ranks; with one rank its loss. Code::nonfinite on
+  // all ranks if one of them is not finite, or all weights are 0.
+  float mean(const Evaluated &own);
+
   // Runs work(pulse) on every rank and returns what it returned on each. If it throws on a rank, that error is thrown
   // there and Code::peer on the others, and the session stays as it was. Work that takes long calls pulse() now and
   // then: it waits for the other ranks, so that none waits beyond its deadline, and it throws if one has failed.
