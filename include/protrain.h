@@ -90,8 +90,8 @@
  *   creates a session with the same model and options. Under mpirun or srun they find each other by MPI, without any
  *   option; otherwise Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches
  *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
- *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same; but see the option
- *   rank_sums. An evaluation has N batches, and all ranks get their mean.
+ *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same; the option
+ *   rank_sums can trade this for less traffic. An evaluation has N batches, and all ranks get their mean.
  *   Creating a session, protrain_step, protrain_eval, protrain_session_save, protrain_session_export, and all that
  *   reads or writes parameters or gradients are collective: every rank must make these calls, in the same order. They
  *   wait for the other ranks. All other calls are a rank's own. Of a collective call that fails:
