@@ -90,7 +90,8 @@
  *   creates a session with the same model and options. Under mpirun or srun they find each other by MPI, without any
  *   option; otherwise Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches
  *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
- *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same.
+ *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same; the option
+ *   rank_sums can trade this for less traffic. An evaluation has N batches, and all ranks get their mean.
  *   Creating a session, protrain_step, protrain_eval, protrain_session_save, protrain_session_export, and all that
  *   reads or writes parameters or gradients are collective: every rank must make these calls, in the same order. They
  *   wait for the other ranks. All other calls are a rank's own. A collective call can fail in these ways:
@@ -103,7 +104,8 @@
  *   - If a rank fails within a call, dies or is not reached, its session is lost, and the others' with it: they get
  *     PROTRAIN_ERROR_PEER with its reason, or PROTRAIN_ERROR_TIMEOUT after comm_timeout seconds. Destroy the sessions
  *     and go on from a checkpoint, with any number of ranks.
- *   Only rank 0 writes checkpoints and exports; every rank reads the model and the checkpoint that it resumes from.
+ *   Only rank 0 writes exports. Each rank writes its part of a checkpoint if all see the same directory; else rank 0
+ *   writes it. Every rank reads the model and the checkpoint that it resumes from.
  *   docs/ranks.md shows how ranks are started.
  *
  * Arrays
@@ -285,6 +287,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   ranks, rank, rendezvous   for several ranks that no launcher of MPI starts: their number, which one this is, and
  *                   where they meet. That is a directory that all see, new for each session, or HOST:PORT, where rank 0
  *                   listens
+ *   rank_sums       ordered, the default: losses, norms and weights have the same bits on any number of ranks. local:
+ *                   each rank adds the gradients of its own batches of a step before they are exchanged, once a step.
+ *                   Bits then depend on the number of ranks, and each has sums of all gradients in device_memory
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
@@ -509,7 +514,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
 PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float *loss);
 
 /* Computes the loss on the present inputs and changes nothing. Dropout drops nothing.
- *   loss: the loss of the present weights; for a model without dropout the next protrain_step would give the same.
+ *   loss: the loss of the present weights; for a model without dropout the next protrain_step would give the same. With
+ *         several ranks it is the mean over their batches, each weighted as in a step: by its targets that count.
  * Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float *loss);
@@ -632,8 +638,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *sessi
  * (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate and all other
  * options again; a batch may have another size.
  *   directory: created if only its last component is missing. The checkpoint becomes a folder in it, for example
- *              step-0000000010 after ten steps, with two .safetensors files and a manifest with checksums. One of the
- *              same step is replaced.
+ *              step-0000000010 after ten steps, with two .safetensors files (of each rank) and a manifest with
+ *              checksums. One of the same step is replaced.
  * Once this call returns, the checkpoint survives a kill or a power failure at any instant, and so do all earlier ones.
  * The library never removes a checkpoint; that is for you to do.
  * Errors: STATE between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session

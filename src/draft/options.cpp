@@ -85,6 +85,9 @@ const OptionRow kOptions[] = {
     {"rank", integer, "0", ">= 0", "the number of this rank, from 0; a launcher of MPI gives it"},
     {"rendezvous", text, "", "DIR|HOST:PORT",
      "where the ranks of Gloo meet: a directory that all share, new for each session, or an address of rank 0"},
+    {"rank_sums", choice, "ordered", "ordered|local",
+     "ordered: accumulated gradients are exchanged after each batch and added in the order of all batches; local: each "
+     "rank adds its own and exchanges once a step, and bits depend on the number of ranks"},
     {"comm_timeout", real, "300", "> 0, <= 86400", "seconds after which a rank no longer waits for another"},
     // Resuming.
     {"resume", text, "", "DIR",

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/loaded_model.h"
+#include "grad/targets.h"
 
 namespace protrain::draft {
 
@@ -82,8 +83,15 @@ class Pipeline {
                                      .accumulate = accumulates(),
                                      .scale_loss = settings_.precision == DType::f16,
                                      .rank = settings_.ranks.rank,
-                                     .ranks = ranks()});
+                                     .ranks = ranks(),
+                                     .local_sums = settings_.ranks.local_sums});
+    if (ranks() > 1) {
+      const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, loaded.loss);
+      variant->loss = weighed.loss;
+      variant->weight = weighed.weight;
+    }
     variant->forward.outputs = {variant->loss};
+    if (variant->weight != ValueId::none) variant->forward.outputs.push_back(variant->weight);
     passes::without_randomness(variant->forward);
     variant->forward.drop_dead_nodes();
     grad::prune_unread_outputs(variant->forward);

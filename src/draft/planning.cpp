@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "ops/op.h"
 
 namespace protrain::draft {
 
@@ -30,7 +31,14 @@ plan::Terms terms_of(const PlanningInputs &inputs) {
                     .ranks = inputs.settings.ranks.count,
                     .optimizer = inputs.optimizer,
                     .capacity = inputs.budget.bytes};
-  for (ValueId gradient : inputs.variant.training.gradients) terms.trained.push_back(gradient != ValueId::none);
+  const grad::Training &training = inputs.variant.training;
+  for (ValueId gradient : training.gradients) terms.trained.push_back(gradient != ValueId::none);
+  if (!training.accumulators.empty()) return terms;
+  for (const graph::Node &node : training.graph.nodes())
+    if (ops::works_in_place(node)) {
+      const graph::Type &type = training.graph.value(node.outputs[0]).type;
+      terms.sums += byte_count(type.dtype, type.shape);
+    }
   return terms;
 }
 

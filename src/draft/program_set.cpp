@@ -8,21 +8,25 @@ namespace {
 
 program::LoweringInput training_source(const ShapeVariant &variant, std::size_t binding, bool updates) {
   const grad::Training &training = variant.training;
-  return {.graph = training.graph,
-          .loss = training.loss,
-          .norm = training.norm,
-          .gradients = training.gradients,
-          .squared_norms = training.squared_norms,
-          .shard_norms = training.shard_norms,
-          .accumulators = training.accumulators,
-          .weight = training.weight,
-          .scale = training.scale,
-          .updates = updates,
-          .binding = binding};
+  program::LoweringInput source{.graph = training.graph,
+                                .loss = training.loss,
+                                .norm = training.norm,
+                                .gradients = training.gradients,
+                                .squared_norms = training.squared_norms,
+                                .shard_norms = training.shard_norms,
+                                .accumulators = training.accumulators,
+                                .weight = training.weight,
+                                .scale = training.scale,
+                                .updates = updates,
+                                .binding = binding};
+  // Sums of each rank become gradients in the last micro-batch alone.
+  if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
+  return source;
 }
 
 program::LoweringInput evaluation_source(const ShapeVariant &variant, std::size_t binding) {
-  return {.graph = variant.forward, .loss = variant.loss, .updates = false, .binding = binding};
+  return {
+      .graph = variant.forward, .loss = variant.loss, .weight = variant.weight, .updates = false, .binding = binding};
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ RankSettings ranks_of(const Options &options) {
                               .rank = static_cast<int>(options.integer("rank")),
                               .count = static_cast<int>(options.integer("ranks")),
                               .rendezvous = options.text("rendezvous"),
-                              .timeout = std::chrono::milliseconds(std::llround(options.real("comm_timeout") * 1000))};
+                              .timeout = std::chrono::milliseconds(std::llround(options.real("comm_timeout") * 1000)),
+                              .local_sums = options.text("rank_sums") == "local"};
   require(ranks.rank < ranks.count, Code::arg, "rank", "rank {} of {} ranks: ranks count from 0", ranks.rank,
           ranks.count);
   return ranks;

@@ -36,6 +36,7 @@ struct RankSettings {
   std::string rendezvous;
   bool reaches_devices = true;  // false: the channel moves bytes of the host's memory only
   std::chrono::milliseconds timeout{300'000};
+  bool local_sums = false;  // a rank adds the gradients of its own micro-batches before they are exchanged
 };
 
 // The members have the order of the option table. Texts and lists that are not set are empty; numbers that are not set

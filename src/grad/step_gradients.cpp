@@ -3,33 +3,19 @@
 #include <algorithm>
 
 #include "arith/norm_tree.h"
+#include "grad/targets.h"
 #include "ops/op.h"
 
 namespace protrain::grad {
 
 namespace {
 
-using graph::Graph;
-using graph::Node;
-using graph::NodeId;
 using graph::ValueId;
 
 static_assert(graph::kGrain == arith::kNormPiece, "the kernels square gradients grain by grain");
 
 constexpr std::size_t kMostTogether = 32;             // small gradients in one node
 constexpr std::uint64_t kExchangeBytes = 4ull << 20;  // gradients wait for others until they have so many bytes
-
-// The node that makes the loss a mean over targets, or nullptr if none does.
-const Node *mean_over_targets(const Graph &graph, ValueId loss) {
-  const Node *node = nullptr;
-  for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {
-    node = &graph.node(at);
-    if (node->op == "CrossEntropy" || node->op == "LinearCrossEntropy")
-      return node->attributes.text("reduction", "mean") == "mean" ? node : nullptr;
-    if (!ops::is_alias(*node)) return nullptr;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
@@ -46,11 +32,9 @@ void StepGradients::weigh(ValueId loss) {
 
 // Returns the weight of this rank's micro-batch.
 ValueId StepGradients::weight_of(ValueId loss) {
-  const Node *mean = mean_over_targets(graph_, loss);
-  if (mean == nullptr) return emitter_.constant({DType::f64, {}}, 1);
-  graph::Attributes attributes;
-  if (mean->attributes.has("ignore_index")) attributes.set("ignore_index", mean->attributes.integer("ignore_index", 0));
-  return emitter_.emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
+  const std::optional<TargetCount> count = target_count(graph_, loss);
+  return count ? emitter_.emit("CountTargets", {count->labels}, count->attributes)
+               : emitter_.constant({DType::f64, {}}, 1);
 }
 
 void StepGradients::finish(std::size_t parameter, ValueId gradient) {
@@ -60,6 +44,7 @@ void StepGradients::finish(std::size_t parameter, ValueId gradient) {
       gradient = add(parameter, type(graph_.parameters[parameter]).shape, gradient);
     return measure(parameter, gradient);
   }
+  if (settings_.sums_by_rank()) gradient = add_own(parameter, gradient);
   unexchanged_.emplace_back(parameter, gradient);
   unexchanged_bytes_ += byte_count(type(gradient).dtype, type(gradient).shape);
   if (unexchanged_bytes_ >= kExchangeBytes) exchange_waiting();
@@ -91,10 +76,18 @@ void StepGradients::exchange_waiting() {
 
 // Adds the gradient of a micro-batch, or of every rank's, to the parameter's sum.
 ValueId StepGradients::add(std::size_t parameter, const Shape &shape, ValueId gradient) {
+  if (settings_.sums_by_rank()) return sum_parts(shape, {gradient});  // the parts are weighted
   if (!settings_.accumulate) return sum_parts(shape, {gradient, training_.weight});
   const DType dtype = type(graph_.parameters[parameter]).dtype;
   training_.accumulators[parameter] = emitter_.accumulator({ops::sum_dtype(dtype), shape});
   return emitter_.emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight}, parts());
+}
+
+// Adds the gradient of this rank's micro-batch to this rank's sum, which is of all elements.
+ValueId StepGradients::add_own(std::size_t parameter, ValueId gradient) {
+  const graph::Type &weights = type(graph_.parameters[parameter]);
+  const ValueId sum = emitter_.accumulator({ops::sum_dtype(weights.dtype), weights.shape});
+  return emitter_.emit("Accumulate", {sum, gradient, weight_});
 }
 
 graph::Attributes StepGradients::parts() const {

@@ -12,7 +12,8 @@ namespace protrain::grad {
 
 // Sums are the same on any number of ranks, bit for bit. Every rank gets the gradients of all ranks' micro-batches for
 // its own shards, and adds them in the order of micro-batches, as one rank does that computes them one after the other.
-// Squares are summed grain by grain, and the grains in a fixed tree.
+// Squares are summed grain by grain, and the grains in a fixed tree. With local_sums a rank adds its own micro-batches
+// first, and what is exchanged are the ranks' sums.
 class StepGradients {
  public:
   StepGradients(Training &training, Emitter &emitter, const TrainingSettings &settings)
@@ -36,6 +37,7 @@ class StepGradients {
   graph::Attributes parts() const;
   graph::ValueId sum_parts(const Shape &shape, const std::vector<graph::ValueId> &parts_and_weight);
   graph::ValueId add(std::size_t parameter, const Shape &shape, graph::ValueId gradient);
+  graph::ValueId add_own(std::size_t parameter, graph::ValueId gradient);
   void measure(std::size_t parameter, graph::ValueId gradient);
   void square(const std::vector<std::size_t> &parameters);
   void square_waiting();

@@ -194,7 +194,8 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   if (settings.ranks > 1 && !settings.accumulate) training.shard_norms.assign(graph.parameters.size(), ValueId::none);
 
   const auto completed_by = parameters_first_read(graph);  // by forward node
-  if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), ValueId::none);
+  if (settings.accumulate && !settings.sums_by_rank())
+    training.accumulators.assign(graph.parameters.size(), ValueId::none);
   Emitter emitter(graph);
   TrainingBuilder builder(training, path, emitter);
   StepGradients gradients(training, emitter, settings);

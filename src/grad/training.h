@@ -13,7 +13,8 @@ namespace protrain::grad {
 // 1.
 //
 // With several ranks, the graph is that of one rank. The ranks exchange the gradients of their micro-batches. Each rank
-// sums those of its shards in the order of micro-batches, as a single rank would.
+// sums those of its shards in the order of micro-batches, as a single rank would. With local_sums each rank first adds
+// the gradients of its own micro-batches, so bits depend on the number of ranks.
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.

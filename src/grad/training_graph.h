@@ -17,9 +17,12 @@ struct Training {
   // accumulation, `gradients` are weighted sums over the micro-batches so far. With several ranks, they cover only this
   // rank's shards.
   std::vector<graph::ValueId> gradients;
-  std::vector<graph::ValueId> squared_norms;  // of the gradients over all ranks' shards; float64 scalars
-  std::vector<graph::ValueId> shard_norms;    // several ranks without accumulation: of this rank's shards
-  std::vector<graph::ValueId> accumulators;   // hold the sums between micro-batches; empty without accumulation
+  std::vector<graph::ValueId> squared_norms;  // of `gradients`, of all ranks' shards; float64 scalars
+  // Several ranks whose gradients are exchanged once a step: squared norms of this rank's shards.
+  std::vector<graph::ValueId> shard_norms;
+  // Hold the sums between micro-batches. Empty without accumulation. Also empty if each rank sums its own
+  // micro-batches: then the sums are whole, and only the last micro-batch makes `gradients` of them.
+  std::vector<graph::ValueId> accumulators;
   // With accumulation or several ranks: the weight of this micro-batch, a float64 scalar. With several ranks, `loss`
   // and `weight` are vectors with one element for each rank's micro-batch.
   graph::ValueId weight = graph::ValueId::none;
@@ -31,7 +34,12 @@ struct TrainingSettings {
   double clip_norm = 0;     // largest global norm; 0: no limit
   bool accumulate = false;  // sum gradients over micro-batches that come one after the other
   bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
-  int rank = 0, ranks = 1;  // each rank computes one micro-batch at a time
+  int rank = 0, ranks = 1;  // several ranks: each computes a micro-batch at a time
+  // Several ranks that accumulate: each adds the gradients of its own micro-batches, and their sums are exchanged in
+  // the last.
+  bool local_sums = false;
+
+  bool sums_by_rank() const { return local_sums && accumulate && ranks > 1; }
 };
 
 }  // namespace protrain::grad

@@ -307,7 +307,7 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
   estimate.bytes[Tier::device] =
-      held_.activations + rest_.whole[persist] +
+      held_.activations + chunking_.terms.sums + rest_.whole[persist] +
       (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
                    : 0);  // eq. 11 with alpha = 1
   // On shared memory these chunks rest in the device's arena.

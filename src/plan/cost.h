@@ -23,7 +23,8 @@ struct Terms {
   int ranks = 1;
   std::vector<bool> trained;  // per parameter
   OptimizerBytes optimizer;
-  Bytes capacity{};  // of each tier; the disk's is 0 if there is none
+  Bytes capacity{};        // of each tier; the disk's is 0 if there is none
+  std::uint64_t sums = 0;  // bytes on the device of sums of gradients that rest with no chunk
 
   // True if chunks may rest on the host, on the disk, or as shards.
   bool can_rest_elsewhere() const { return capacity[Tier::host] > 0 || capacity[Tier::disk] > 0 || ranks > 1; }

@@ -78,13 +78,14 @@ class Lowering {
   // gradients. Work that the step before deferred does not count, because it is done in any case.
   std::size_t first_commit() const {
     const auto &instructions = builder_.program.instructions;
+    const bool accumulates = std::ranges::any_of(graph_.nodes(), ops::works_in_place);
     const auto commits = [&](const Instruction &i) {
       if (i.earlier) return false;
       if (i.kind == Kind::update) return true;
       const bool rests = std::ranges::any_of(i.outputs, [&](const Operand &out) {
         return out.buffer != BufferId::none && builder_.buffer(out.buffer).persistent;
       });
-      return !source_.accumulators.empty() && i.kind != Kind::check && rests;
+      return accumulates && i.kind != Kind::check && rests;
     };
     return static_cast<std::size_t>(std::ranges::find_if(instructions, commits) - instructions.begin());
   }

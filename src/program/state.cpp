@@ -167,7 +167,7 @@ class Layout {
   // accumulators.
   BufferId sum_named(const std::string &name, std::uint64_t bytes) {
     const auto found = sums_.find(name);
-    return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device);
+    return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device, Owner::gradients);
   }
 
   const std::vector<LoweringInput> &sources_;

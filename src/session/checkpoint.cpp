@@ -1,8 +1,10 @@
 #include "session/checkpoint.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "draft/checkpoint_counters.h"
 #include "state/checkpoint.h"
 
@@ -32,6 +34,24 @@ state::Description describe(const draft::Draft &draft) {
   return description;
 }
 
+state::Read reader_of(Parameters &parameters) {
+  return [&](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+    parameters.read_owned(parameter, array, offset, out);
+  };
+}
+
+// Reads what this rank owns, and waits for the other ranks after each round.
+state::Read in_rounds(Parameters &parameters, const Ranks::Pulse &pulse) {
+  constexpr std::uint64_t kRoundBytes = 256 << 20;
+  return [&, read = std::uint64_t{0}](std::size_t parameter, std::size_t array, std::uint64_t offset,
+                                      std::span<std::byte> out) mutable {
+    const std::uint64_t round = read / kRoundBytes;
+    read += out.size();
+    if (read / kRoundBytes != round) pulse();
+    parameters.read_owned(parameter, array, offset, out);
+  };
+}
+
 // Returns the checkpoint's loss scale, or the initial one if the checkpoint has none: only training in float16 saves a
 // loss scale, and this session may have another precision than the one that saved.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
@@ -44,8 +64,9 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
 
 }  // namespace
 
-std::string save(const draft::Draft &draft, const Counters &counters, const state::Read &read,
-                 const std::string &directory) {
+std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory) {
+  const draft::Draft &draft = machine.draft();
+  Parameters &parameters = machine.parameters();
   state::Description description = describe(draft);
   description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
   if (draft.scales_loss()) {
@@ -53,7 +74,28 @@ std::string save(const draft::Draft &draft, const Counters &counters, const stat
     description.counters[kApplied] = counters.loss_scale.applied();
   }
   if (draft.micro_batch > 0) description.counters[kMicroBatch] = draft.micro_batch;
-  return state::save(directory, description, read);
+  if (!ranks.several()) return state::save(directory, description, reader_of(parameters));
+  std::optional<state::Saving> saving;  // of rank 0
+  const std::string folder = ranks.on_all([&](const Ranks::Pulse &) {
+    if (ranks.rank() == 0) saving.emplace(directory, counters.steps);
+    return saving ? base_name(saving->folder()) : std::string();
+  })[0];
+  const std::string path = directory + "/" + folder;
+  const auto all_see =
+      ranks.on_all([&](const Ranks::Pulse &) { return std::string(state::sees(path) ? "yes" : "no"); });
+  const bool together = std::ranges::count(all_see, "yes") == ranks.count() && all_see.size() <= state::kMostParts;
+  if (!together)
+    return ranks.on_rank_0(parameters, [&](const state::Read &read) {
+      return saving->finish(description, {state::save_part(saving->folder(), description, {}, read)});
+    });
+  const auto parts = ranks.on_all([&](const Ranks::Pulse &pulse) {
+    const state::Part part = {.number = static_cast<std::size_t>(ranks.rank()),
+                              .count = static_cast<std::size_t>(ranks.count()),
+                              .elements = parameters.owned()};
+    return state::save_part(path, description, part, in_rounds(parameters, pulse));
+  });
+  return ranks.on_all(
+      [&](const Ranks::Pulse &) { return saving ? saving->finish(description, parts) : std::string(); })[0];
 }
 
 Counters resume(Machine &machine) {

@@ -5,14 +5,15 @@
 #include <string>
 
 #include "session/machine.h"
+#include "session/ranks.h"
 #include "session/step_account.h"
 #include "state/checkpoint.h"
 
 namespace protrain::session {
 
-// Returns the new checkpoint's path. `read` reads parts of the parameters.
-std::string save(const draft::Draft &draft, const Counters &counters, const state::Read &read,
-                 const std::string &directory);
+// Returns the new checkpoint's path, on every rank. Each rank writes the elements that it owns. If not all of them see
+// the directory of rank 0, rank 0 writes everything.
+std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory);
 
 // Fills the machine from the checkpoint that the option `resume` names, if it is set. Code::mismatch if the checkpoint
 // has other parameters, another optimizer, or another seed than the option gives.

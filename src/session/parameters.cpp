@@ -297,6 +297,20 @@ void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, 
   if (channel_.ranks() > 1) complete(p, first, size, out, reader);
 }
 
+std::vector<std::uint64_t> Parameters::owned() const {
+  std::vector<std::uint64_t> elements;
+  for (std::size_t p = 0; p < count(); ++p) {
+    const Elements own = shard(p, channel_.rank());
+    elements.push_back(own.end - own.begin);
+  }
+  return elements;
+}
+
+void Parameters::read_owned(std::size_t p, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+  const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p);
+  read_own(p, array, shard(p, channel_.rank()).begin + offset / size, out);
+}
+
 void Parameters::read_for(int reader, std::size_t p, std::size_t array, std::uint64_t offset,
                           std::span<std::byte> out) {
   const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p);

@@ -35,6 +35,9 @@ class Parameters {
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
+  // The elements of each parameter that this rank owns, and their bytes in an array, from byte `offset` of them on.
+  std::vector<std::uint64_t> owned() const;
+  void read_owned(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   // As read(), but gives the values to rank `reader` alone. `out` has their size on every rank; the others' is scratch.
   void read_for(int reader, std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
 

@@ -111,12 +111,9 @@ void Ranks::meet(Call call, bool cancelled, const std::function<Terms()> &prepar
     return;
   }
   const std::vector<Ready> all = comm::gather_values(channel_, ready);
-  if (std::ranges::any_of(all, &Ready::failed)) {
-    const std::vector<std::string> texts = comm::gather_texts(channel_, own ? own->text : "");
-    if (own) throw std::move(*own);
-    const auto first = static_cast<std::size_t>(std::ranges::find(all, true, &Ready::failed) - all.begin());
-    fail(Code::peer, subject_of(first), "rank {} could not begin its call: {}", first, texts[first]);
-  }
+  std::vector<bool> failed;
+  for (const Ready &one : all) failed.push_back(one.failed);
+  if (std::ranges::find(failed, true) != failed.end()) fail_on_all(failed, "could not begin its call", own);
   for (std::size_t r = 1; r < all.size(); ++r) {
     require(all[r].call == all[0].call, Code::state, subject_of(r),
             "rank {} calls {} while rank 0 calls {}; all ranks must make the same calls in the same order", r,
@@ -125,6 +122,60 @@ void Ranks::meet(Call call, bool cancelled, const std::function<Terms()> &prepar
             "rank {} and rank 0 differ in the step, the learning rate, the shapes of their inputs or the parameter", r);
   }
   if (std::ranges::any_of(all, &Ready::cancelled)) throw Error(Code::cancelled, "", "cancelled before the call began");
+}
+
+float Ranks::mean(const Evaluated &own) {
+  constexpr const char *kText = "the loss is not finite";
+  require(several() || own.finite, Code::nonfinite, "loss", "{}", kText);
+  if (!several()) return own.loss;
+  double sum = 0, weights = 0;
+  bool finite = true;
+  for (const Evaluated &of_rank : comm::gather_values(channel_, own)) {
+    finite = finite && of_rank.finite;
+    if (of_rank.weight > 0) sum += of_rank.weight * static_cast<double>(of_rank.loss);
+    weights += of_rank.weight;
+  }
+  require(finite && weights > 0, Code::nonfinite, "loss", "{}", kText);
+  return static_cast<float>(sum / weights);
+}
+
+// Throws the error of a rank that failed, or Code::peer for the first of them.
+void Ranks::fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own) {
+  const std::vector<std::string> texts = comm::gather_texts(channel_, own ? own->text : "");
+  if (own) throw *own;
+  const auto first = static_cast<std::size_t>(std::ranges::find(failed, true) - failed.begin());
+  fail(Code::peer, subject_of(first), "rank {} {}: {}", first, what, texts[first]);
+}
+
+std::vector<std::string> Ranks::on_all(const std::function<std::string(const Pulse &pulse)> &work) {
+  std::vector<Progress> progress;
+  const auto any = [&](Progress wanted) { return std::ranges::find(progress, wanted) != progress.end(); };
+  const auto tell = [&](Progress mine) { progress = comm::gather_values(channel_, mine); };
+  std::optional<Error> own;
+  std::string result;
+  try {
+    result = work([&] {
+      if (!several()) return;
+      tell(Progress::working);
+      require(!any(Progress::failed), Code::peer, "", "another rank failed");
+    });
+  } catch (const Error &error) {
+    if (error.facts.channel_broken) throw;
+    if (!any(Progress::failed)) own = error;
+  } catch (const std::bad_alloc &) {
+    own = Error(Code::nomem, "", "out of memory");
+  }
+  if (!several()) {
+    if (own) throw *own;
+    return {result};
+  }
+  while (!any(Progress::failed)) {
+    tell(own ? Progress::failed : Progress::done);
+    if (!any(Progress::working) && !any(Progress::failed)) return comm::gather_texts(channel_, result);
+  }
+  std::vector<bool> failed;
+  for (const Progress one : progress) failed.push_back(one == Progress::failed);
+  fail_on_all(failed, "failed", own);
 }
 
 std::string Ranks::on_rank_0(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work) {

@@ -3,8 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "base/error.h"
 #include "comm/channel.h"
 #include "draft/options.h"
 #include "session/parameters.h"
@@ -56,6 +59,22 @@ class Ranks {
   // Code::cancelled on all ranks if one was cancelled.
   void meet(Call call, bool cancelled, const std::function<Terms()> &prepare);
 
+  // What an evaluation of a rank's batch gave.
+  struct Evaluated {
+    bool finite = true;
+    float loss = 0;
+    double weight = 1;
+  };
+  // The mean of all ranks' losses by their weights, in the order of ranks; with one rank its loss. Code::nonfinite on
+  // all ranks if one of them is not finite, or all weights are 0.
+  float mean(const Evaluated &own);
+
+  // Runs work(pulse) on every rank and returns what it returned on each. If it throws on a rank, that error is thrown
+  // there and Code::peer on the others, and the session stays as it was. Work that takes long calls pulse() now and
+  // then: it waits for the other ranks, so that none waits beyond its deadline, and it throws if one has failed.
+  using Pulse = std::function<void()>;
+  std::vector<std::string> on_all(const std::function<std::string(const Pulse &pulse)> &work);
+
   // Runs work(read) on rank 0, which may read any part of the parameters; the other ranks send what they have of them.
   // Returns on every rank what work returns. If it throws, the other ranks throw Code::peer, and the session stays as
   // it was.
@@ -64,7 +83,9 @@ class Ranks {
  private:
   struct Ready;
   struct Request;
+  enum class Progress : std::uint8_t { working, done, failed };
 
+  [[noreturn]] void fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own);
   std::string lead(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work);
   std::string serve(Parameters &parameters);
   void send_request(const Request &request);

@@ -227,9 +227,11 @@ float Session::take_evaluation() {
   const Counters &counters = account_.counters();
   machine_.executors(variant).evaluation->run({.step = counters.steps, .seed = counters.seed},
                                               ranks_.several() ? kNever : cancelled_, false);
-  require(machine_.status().finite(), Code::nonfinite, "loss", "the loss is not finite");
-  float loss = 0;
-  machine_.read_result(program, program.loss, &loss, sizeof loss);
+  Ranks::Evaluated own{.finite = machine_.status().finite()};
+  machine_.read_result(program, program.loss, &own.loss, sizeof own.loss);
+  if (program.weight != program::BufferId::none)
+    machine_.read_result(program, program.weight, &own.weight, sizeof own.weight);
+  const float loss = ranks_.mean(own);
   finish_cancelled();
   return loss;
 }
@@ -363,9 +365,7 @@ std::string Session::save(const std::string &directory) {
   meet(Call::save, prepare);
   guarded([this] { settle(); });
   const run::Store::Sweep sweep(machine_.store());
-  const std::string path = ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
-    return session::save(draft(), account_.counters(), read, directory);
-  });
+  const std::string path = session::save(machine_, account_.counters(), ranks_, directory);
   if (log_) log_(saved_json(step_count(), path));
   return path;
 }

@@ -5,6 +5,9 @@
 //                          optimizer.safetensors   NAME/moment1, NAME/moment2
 //                          manifest.json           counters, sizes, checksums; written last
 //
+// Several ranks write a file of each kind, such as weights-00001-of-00004.safetensors. A part has a run of the elements
+// of each array, as a tensor of one dimension, and the runs follow each other in the order of the files.
+//
 // A folder is filled under another name, synced, and renamed once it is whole. So a kill at any instant leaves the
 // checkpoint of every save() that returned, and all earlier ones.
 #pragma once
@@ -47,6 +50,36 @@ using Write =
 // Code::io, nospc, path; busy if another session is saving into the directory. After an error the earlier
 // checkpoints are unchanged.
 std::string save(const std::string &parent_dir, const Description &description, const Read &read);
+
+// Saves what several ranks have. Rank 0 begins a Saving, every rank calls save_part() with its folder, and rank 0
+// finishes it when all parts are written. The same errors as save().
+class Saving {
+ public:
+  Saving(const std::string &parent_dir, std::uint64_t step);
+  ~Saving();  // removes the folder unless finished; no rank may be writing into it
+
+  const std::string &folder() const;
+  // `parts`: the texts that save_part() returned, in the order of ranks. Code::io if a part is not in the folder.
+  // Returns the checkpoint's path.
+  std::string finish(const Description &description, const std::vector<std::string> &parts);
+
+ private:
+  struct Place;
+  std::unique_ptr<Place> place_;
+};
+
+// A rank's part of a checkpoint.
+struct Part {
+  std::size_t number = 0, count = 1;
+  std::vector<std::uint64_t> elements = {};  // per parameter: how many the part has; not read if it is the only one
+};
+inline constexpr std::size_t kMostParts = 400;  // a checkpoint keeps two files of each open; limits are often 1,024
+
+// Writes a part into the folder of a Saving, and returns what finish() wants. `read` counts from the part's begin.
+std::string save_part(const std::string &folder, const Description &description, const Part &part, const Read &read);
+
+// Whether this machine sees the folder of a Saving.
+bool sees(const std::string &folder) noexcept;
 
 // A checkpoint whose manifest, sizes and headers are sound. Its files stay open, so it does not notice
 // when they are replaced later.

@@ -10,54 +10,13 @@
 #include "state/difference.h"
 #include "state/folders.h"
 #include "state/manifest.h"
-#include "state/pieces.h"
-#include "state/tensor_file.h"
+#include "state/part_file.h"
 
 namespace protrain::state {
-
-// One of a checkpoint's two files of tensors.
-struct DataFile {
-  File file;
-  FileRecord record;
-  std::uint64_t data_begin = 0;
-  std::vector<Tensor> tensors;  // offsets from data_begin
-};
 
 namespace {
 
 using Kind = DirectoryEntry::Kind;
-
-// Reads the header from pieces whose checksums have matched.
-std::string read_header(const File &file, const FileRecord &record, std::span<std::byte> buffer) {
-  std::string text(std::min(kLengthBytes, record.bytes), '\0');
-  scan(file, record, 1, buffer, nullptr);
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  const std::uint64_t length = header_length(text, record.bytes, file.path()), end = kLengthBytes + length;
-  text.clear();
-  scan(file, record, piece_count(end), buffer, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    const std::uint64_t wanted = offset < end ? std::min<std::uint64_t>(bytes.size(), end - offset) : 0;
-    text.append(reinterpret_cast<const char *>(bytes.data()), wanted);
-  });
-  return text.substr(kLengthBytes);
-}
-
-bool contains(const std::vector<DirectoryEntry> &entries, const std::string &name) {
-  return std::ranges::find(entries, name, &DirectoryEntry::name) != entries.end();
-}
-
-DataFile open_data(const std::string &root, const std::string &folder, const char *name, const FileRecord &record) {
-  const std::string path = root + "/" + folder + name;
-  require(contains(list_directory(root + "/" + folder), name), Code::corrupt, path,
-          "is missing; the manifest beside it expects {} bytes", record.bytes);
-  DataFile data{.file = File::open_beneath(root, folder + name), .record = record, .data_begin = 0, .tensors = {}};
-  require(data.file.size() == record.bytes, Code::corrupt, path, "has {} bytes; the manifest beside it expects {}",
-          data.file.size(), record.bytes);
-  std::vector<std::byte> buffer(kBufferBytes);
-  const std::string header = read_header(data.file, record, buffer);
-  data.data_begin = kLengthBytes + header.size();
-  data.tensors = parse_header(header, record.bytes - data.data_begin, path);
-  return data;
-}
 
 Manifest read_manifest(const std::string &root, const std::string &folder) {
   const File file = File::open_beneath(root, folder + kManifestName);
@@ -68,20 +27,21 @@ Manifest read_manifest(const std::string &root, const std::string &folder) {
   return parse_manifest(text, file.path());
 }
 
-// The parameters that the two headers describe.
-std::vector<Parameter> parameters_of(const DataFile &weights, const DataFile &optimizer) {
+// The parameters that the headers describe.
+std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const std::vector<Tensor> &arrays,
+                                     const std::string &file) {
   std::vector<Parameter> parameters;
   std::map<std::string, std::size_t> by_name;
-  for (const Tensor &tensor : weights.tensors) {
+  for (const Tensor &tensor : weights) {
     by_name[tensor.name] = parameters.size();
     parameters.push_back({.name = tensor.name, .shape = tensor.shape, .arrays = {}});
   }
-  for (const Tensor &tensor : optimizer.tensors) {
-    const std::size_t slash = std::min(tensor.name.rfind('/'), tensor.name.size());
-    const auto found = by_name.find(tensor.name.substr(0, slash));
-    require(found != by_name.end() && slash < tensor.name.size() && tensor.shape == parameters[found->second].shape,
-            Code::format, optimizer.file.path(), "{} belongs to no parameter of its shape", printable(tensor.name));
-    parameters[found->second].arrays.push_back(tensor.name.substr(slash + 1));
+  for (const Tensor &tensor : arrays) {
+    const ArrayName name = array_of(tensor.name).value_or(ArrayName{});
+    const auto found = by_name.find(name.parameter);
+    require(!name.array.empty() && found != by_name.end() && tensor.shape == parameters[found->second].shape,
+            Code::format, file, "{} belongs to no parameter of its shape", printable(tensor.name));
+    parameters[found->second].arrays.push_back(name.array);
   }
   return parameters;
 }
@@ -121,25 +81,48 @@ auto naming(const std::string &earlier, const Body &body) {
   }
 }
 
-// The bytes of a tensor in the file, and the array that they belong to.
+// The bytes of a tensor in a file, and the array that they belong to.
 struct TensorRange {
   std::uint64_t begin = 0, end = 0;  // in the file
+  std::uint64_t first = 0;           // byte of the array that is at `begin`
   std::size_t parameter = 0, array = 0;
 };
 
-void pour(const DataFile &data, const std::vector<TensorRange> &ranges, std::span<std::byte> buffer,
+void pour(const PartFile &part, const std::vector<TensorRange> &ranges, std::span<std::byte> buffer,
           const Write &write) {
   auto range = ranges.begin();
-  scan(data.file, data.record, data.record.pieces.size(), buffer, [&](std::uint64_t at, auto bytes) {
+  scan(part.file, part.record, part.record.pieces.size(), buffer, [&](std::uint64_t at, auto bytes) {
     while (!bytes.empty() && range != ranges.end()) {
       const std::uint64_t target = at < range->begin ? range->begin : range->end;
-      const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), target - at));
-      if (at >= range->begin && !part.empty()) write(range->parameter, range->array, at - range->begin, part);
-      at += part.size();
-      bytes = bytes.subspan(part.size());
+      const auto run = bytes.first(std::min<std::uint64_t>(bytes.size(), target - at));
+      if (at >= range->begin && !run.empty())
+        write(range->parameter, range->array, range->first + (at - range->begin), run);
+      at += run.size();
+      bytes = bytes.subspan(run.size());
       if (at == range->end) ++range;
     }
   });
+}
+
+// Where the tensors of each file go; `array_at` says it of a name.
+template <typename ArrayAt>
+std::vector<std::vector<TensorRange>> ranges_of(const std::vector<PartFile> &parts, const ArrayAt &array_at) {
+  std::vector<std::vector<TensorRange>> ranges;
+  std::map<std::string, std::uint64_t> before;  // bytes of an array in earlier parts
+  for (const PartFile &part : parts) {
+    std::vector<TensorRange> &own = ranges.emplace_back();
+    for (const Tensor &tensor : part.tensors) {
+      const auto [parameter, array] = array_at(tensor.name);
+      std::uint64_t &first = before[tensor.name];
+      own.push_back({.begin = part.data_begin + tensor.begin,
+                     .end = part.data_begin + tensor.end,
+                     .first = first,
+                     .parameter = parameter,
+                     .array = array});
+      first += tensor.end - tensor.begin;
+    }
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -147,7 +130,7 @@ void pour(const DataFile &data, const std::vector<TensorRange> &ranges, std::spa
 struct Checkpoint::Contents {
   std::string path, earlier;
   Description description;
-  DataFile weights, optimizer;
+  std::vector<PartFile> weights, optimizer;  // in the order of parts
 };
 
 Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -171,14 +154,22 @@ Checkpoint Checkpoint::open(const std::string &path) {
     require(named_step(whole).value_or(step->second) == step->second, Code::mismatch, whole,
             "holds step {}, but its name says otherwise", step->second);
     auto contents = std::make_unique<Contents>(
-        Contents{.path = whole,
-                 .earlier = earlier,
-                 .description = {},
-                 .weights = open_data(path, folder, kWeightsName, manifest.weights),
-                 .optimizer = open_data(path, folder, kOptimizerName, manifest.optimizer_state)});
+        Contents{.path = whole, .earlier = earlier, .description = {}, .weights = {}, .optimizer = {}});
+    for (std::size_t p = 0, parts = manifest.parts.size(); p < parts; ++p) {
+      contents->weights.push_back(open_part(path, folder, weights_name(p, parts), manifest.parts[p].weights));
+      contents->optimizer.push_back(
+          open_part(path, folder, optimizer_name(p, parts), manifest.parts[p].optimizer_state));
+    }
+    const auto shape_of_weights = [&](const std::string &name) { return manifest.shape_of(name); };
+    const auto shape_of_array = [&](const std::string &name) -> const Shape * {
+      const std::optional<ArrayName> array = array_of(name);
+      return array ? manifest.shape_of(array->parameter) : nullptr;
+    };
     contents->description = {.optimizer = manifest.optimizer,
                              .counters = manifest.counters,
-                             .parameters = parameters_of(contents->weights, contents->optimizer)};
+                             .parameters = parameters_of(whole_tensors(contents->weights, shape_of_weights),
+                                                         whole_tensors(contents->optimizer, shape_of_array),
+                                                         contents->optimizer.front().file.path())};
     return Checkpoint(std::move(contents));
   });
 }
@@ -187,25 +178,22 @@ void Checkpoint::load(const Description &wanted, const Write &write) const {
   const Contents &c = *contents_;
   require_same(c.path, c.description, wanted);
   const ByName here = index_of(wanted.parameters);
-  std::vector<TensorRange> weights, arrays;
-  for (const Tensor &tensor : c.weights.tensors)
-    weights.push_back(
-        {c.weights.data_begin + tensor.begin, c.weights.data_begin + tensor.end, here.at(tensor.name), 0});
-  for (const Tensor &tensor : c.optimizer.tensors) {
-    const std::size_t slash = tensor.name.rfind('/'), parameter = here.at(tensor.name.substr(0, slash));
+  const auto weights =
+      ranges_of(c.weights, [&](const std::string &name) { return std::pair(here.at(name), std::size_t{0}); });
+  const auto arrays = ranges_of(c.optimizer, [&](const std::string &name) {
+    const ArrayName found = array_of(name).value();
+    const std::size_t parameter = here.at(found.parameter);
     const auto &names = wanted.parameters[parameter].arrays;
-    const auto array = std::ranges::find(names, tensor.name.substr(slash + 1)) - names.begin() + 1;
-    arrays.push_back({c.optimizer.data_begin + tensor.begin, c.optimizer.data_begin + tensor.end, parameter,
-                      static_cast<std::size_t>(array)});
-  }
+    return std::pair(parameter, static_cast<std::size_t>(std::ranges::find(names, found.array) - names.begin()) + 1);
+  });
   std::vector<std::byte> buffer(kBufferBytes);
   naming(c.earlier, [&] {
-    for (const DataFile *data : {&c.weights, &c.optimizer})
-      scan(data->file, data->record, data->record.pieces.size(), buffer, nullptr);
+    for (const auto *parts : {&c.weights, &c.optimizer})
+      for (const PartFile &part : *parts) scan(part.file, part.record, part.record.pieces.size(), buffer, nullptr);
   });
   try {
-    pour(c.weights, weights, buffer, write);
-    pour(c.optimizer, arrays, buffer, write);
+    for (std::size_t p = 0; p < c.weights.size(); ++p) pour(c.weights[p], weights[p], buffer, write);
+    for (std::size_t p = 0; p < c.optimizer.size(); ++p) pour(c.optimizer[p], arrays[p], buffer, write);
   } catch (const Error &error) {
     throw Error(error.code, error.subject, error.text, {.state_broken = true});
   }

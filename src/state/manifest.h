@@ -5,22 +5,37 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "base/shape.h"
+#include "state/checkpoint.h"
 #include "state/pieces.h"
 
 namespace protrain::state {
 
 inline constexpr const char *kManifestName = "manifest.json";
-inline constexpr const char *kWeightsName = "weights.safetensors";
-inline constexpr const char *kOptimizerName = "optimizer.safetensors";
 inline constexpr std::uint64_t kManifestLimit = 64 << 20;  // bytes, enough for checkpoints of 25 TB
-inline constexpr std::uint64_t kFormatVersion = 1;
+// Version 1 has one part; version 2 has several, and the parameters' shapes.
+inline constexpr std::uint64_t kFormatVersion = 2;
+
+// The files of a part of a checkpoint. Several ranks write several parts, one rank the only one.
+struct PartRecord {
+  FileRecord weights, optimizer_state;
+  bool operator==(const PartRecord &) const = default;
+};
+
+// "weights.safetensors" of the only part, "weights-00002-of-00004.safetensors" of part 1 of 4.
+std::string weights_name(std::size_t part, std::size_t parts);
+std::string optimizer_name(std::size_t part, std::size_t parts);
 
 struct Manifest {
   std::string optimizer;
   std::map<std::string, std::uint64_t> counters;
-  FileRecord weights, optimizer_state;
+  std::vector<PartRecord> parts;
+  std::map<std::string, Shape> shapes;  // of the parameters, if there are several parts
   bool operator==(const Manifest &) const = default;
+
+  const Shape *shape_of(const std::string &parameter) const;  // nullptr if there is none
 };
 
 std::string manifest_text(const Manifest &manifest);
@@ -28,5 +43,9 @@ std::string manifest_text(const Manifest &manifest);
 // Code::format if it is no manifest at all, corrupt if it was damaged, version if a later library wrote it. Unknown
 // keys are ignored. `file` is for errors.
 Manifest parse_manifest(const std::string &text, const std::string &file);
+
+// A part's record as a text, and back.
+std::string part_text(const PartRecord &part);
+PartRecord parse_part(const std::string &text);
 
 }  // namespace protrain::state

@@ -11,21 +11,17 @@
 
 namespace protrain::state {
 
-namespace {
-
-using Kind = DirectoryEntry::Kind;
-
 // A folder being filled. It is removed with its contents unless release() is called.
-class Temporary {
+class TemporaryFolder {
  public:
-  Temporary(const std::string &parent, std::uint64_t step) {
+  TemporaryFolder(const std::string &parent, std::uint64_t step) {
     unsigned serial = 0;
     do path_ = parent + "/" + temporary_name(step, serial++);
     while (!create_directory(path_));
   }
-  Temporary(const Temporary &) = delete;
-  Temporary &operator=(const Temporary &) = delete;
-  ~Temporary() {
+  TemporaryFolder(const TemporaryFolder &) = delete;
+  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
+  ~TemporaryFolder() {
     if (owned_) remove_directory(path_);
   }
   const std::string &path() const { return path_; }
@@ -35,6 +31,10 @@ class Temporary {
   std::string path_;
   bool owned_ = true;
 };
+
+namespace {
+
+using Kind = DirectoryEntry::Kind;
 
 struct ArrayId {
   std::size_t parameter, array;
@@ -56,34 +56,6 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
     }
   }
   return writer.commit();
-}
-
-void fill(const std::string &folder, const Description &description, const Read &read) {
-  const std::vector<Parameter> &parameters = description.parameters;
-  std::vector<Tensor> weights, arrays;
-  std::vector<ArrayId> of_weights, of_arrays;
-  std::size_t most = 0;
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    append_tensor(weights, parameters[p].name, parameters[p].shape);
-    of_weights.push_back({p, 0});
-    most = std::max(most, parameters[p].arrays.size());
-  }
-  // First one array of all parameters, then the next array: the optimizer state lies in memory in this order.
-  for (std::size_t a = 0; a < most; ++a) {
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      if (a >= parameters[p].arrays.size()) continue;
-      append_tensor(arrays, parameters[p].name + "/" + parameters[p].arrays[a], parameters[p].shape);
-      of_arrays.push_back({p, a + 1});
-    }
-  }
-  std::vector<std::byte> buffer(kBufferBytes);
-  Manifest manifest{.optimizer = description.optimizer,
-                    .counters = description.counters,
-                    .weights = write_tensors(folder + "/" + kWeightsName, weights, of_weights, read, buffer),
-                    .optimizer_state = write_tensors(folder + "/" + kOptimizerName, arrays, of_arrays, read, buffer)};
-  FileWriter file(folder + "/" + kManifestName);
-  file.write(manifest_text(manifest));
-  file.commit();
 }
 
 // Returns whether a checkpoint called `name` exists. If `alone` (the directory is locked), also removes what killed
@@ -117,23 +89,102 @@ std::string put_in_place(const std::string &fresh, const std::string &target, co
   return aside;
 }
 
+void require_seen(const std::string &path, const FileRecord &record, std::size_t part) {
+  const bool seen = identity_of(path).has_value();
+  require(seen && File::open(path).size() == record.bytes, Code::io, path,
+          "rank {} has written {} bytes of it, but rank 0 does not find them; all ranks must see the same folder", part,
+          record.bytes);
+}
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 }  // namespace
 
-std::string save(const std::string &parent_dir, const Description &description, const Read &read) {
-  std::string parent = parent_dir;
-  while (parent.size() > 1 && parent.ends_with('/')) parent.pop_back();
-  const std::uint64_t step = description.counters.at(kStep);
-  const std::string name = folder_name({step, false}), target = parent + "/" + name;
-  create_directory(parent);
-  const DirectoryLock lock(parent);
-  const bool replace = tidy(parent, name, lock.held());
-  Temporary fresh(parent, step);
-  fill(fresh.path(), description, read);
-  const std::string old = put_in_place(fresh.path(), target, parent + "/" + folder_name({step, true}), replace);
-  fresh.release();
-  sync_directory(parent);
+struct Saving::Place {
+  Place(const std::string &directory, std::uint64_t counter)
+      : parent(directory),
+        step(counter),
+        made(create_directory(parent)),
+        lock(parent),
+        replace(tidy(parent, folder_name({step, false}), lock.held())),
+        fresh(parent, step) {}
+
+  std::string parent;
+  std::uint64_t step;
+  bool made;
+  DirectoryLock lock;
+  bool replace;
+  TemporaryFolder fresh;
+};
+
+Saving::Saving(const std::string &parent_dir, std::uint64_t step)
+    : place_(std::make_unique<Place>(without_slashes(parent_dir), step)) {}
+Saving::~Saving() = default;
+
+const std::string &Saving::folder() const { return place_->fresh.path(); }
+
+std::string Saving::finish(const Description &description, const std::vector<std::string> &parts) {
+  Manifest manifest{.optimizer = description.optimizer, .counters = description.counters, .parts = {}, .shapes = {}};
+  for (const std::string &part : parts) manifest.parts.push_back(parse_part(part));
+  for (std::size_t p = 1; p < parts.size(); ++p) {
+    require_seen(folder() + "/" + weights_name(p, parts.size()), manifest.parts[p].weights, p);
+    require_seen(folder() + "/" + optimizer_name(p, parts.size()), manifest.parts[p].optimizer_state, p);
+  }
+  if (parts.size() > 1)
+    for (const Parameter &parameter : description.parameters) manifest.shapes[parameter.name] = parameter.shape;
+  FileWriter file(folder() + "/" + kManifestName);
+  file.write(manifest_text(manifest));
+  file.commit();
+  const auto named = [&](bool aside) { return place_->parent + "/" + folder_name({place_->step, aside}); };
+  const std::string target = named(false), old = put_in_place(folder(), target, named(true), place_->replace);
+  place_->fresh.release();
+  sync_directory(place_->parent);
   remove_directory(old);
   return target;
+}
+
+std::string save_part(const std::string &folder, const Description &description, const Part &part, const Read &read) {
+  const std::vector<Parameter> &parameters = description.parameters;
+  std::vector<Tensor> weights, arrays;
+  std::vector<ArrayId> of_weights, of_arrays;
+  std::size_t most = 0;
+  const auto shape_of = [&](std::size_t p) {
+    return part.count == 1 ? parameters[p].shape : Shape{static_cast<std::int64_t>(part.elements[p])};
+  };
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    append_tensor(weights, parameters[p].name, shape_of(p));
+    of_weights.push_back({p, 0});
+    most = std::max(most, parameters[p].arrays.size());
+  }
+  // First one array of all parameters, then the next array: the optimizer state lies in memory in this order.
+  for (std::size_t a = 0; a < most; ++a) {
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (a >= parameters[p].arrays.size()) continue;
+      append_tensor(arrays, parameters[p].name + "/" + parameters[p].arrays[a], shape_of(p));
+      of_arrays.push_back({p, a + 1});
+    }
+  }
+  std::vector<std::byte> buffer(kBufferBytes);
+  const std::string weights_path = folder + "/" + weights_name(part.number, part.count);
+  const std::string arrays_path = folder + "/" + optimizer_name(part.number, part.count);
+  return part_text({.weights = write_tensors(weights_path, weights, of_weights, read, buffer),
+                    .optimizer_state = write_tensors(arrays_path, arrays, of_arrays, read, buffer)});
+}
+
+bool sees(const std::string &folder) noexcept {
+  try {
+    return identity_of(folder).has_value();
+  } catch (const std::exception &) {
+    return false;
+  }
+}
+
+std::string save(const std::string &parent_dir, const Description &description, const Read &read) {
+  Saving saving(parent_dir, description.counters.at(kStep));
+  return saving.finish(description, {save_part(saving.folder(), description, {}, read)});
 }
 
 }  // namespace protrain::state

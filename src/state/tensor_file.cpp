@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <tuple>
 
 #include "base/error.h"
@@ -15,24 +14,6 @@ namespace {
 
 constexpr const char *kMetadata = "__metadata__";  // texts about the file; no tensor can have this name
 
-// Bytes of float32 elements; nothing on overflow.
-std::optional<std::uint64_t> tensor_bytes(const Shape &shape) {
-  std::uint64_t bytes = sizeof(float);
-  for (std::int64_t dim : shape)
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes)) return std::nullopt;
-  return bytes;
-}
-
-Shape shape_of(const Json &dims, const std::string &file) {
-  Shape shape;
-  for (const Json &dim : items(dims, "a shape in its header", file)) {
-    const std::uint64_t size = whole(dim, "dimension", file);
-    require(size <= std::numeric_limits<std::int64_t>::max(), Code::format, file, "a dimension is {}", size);
-    shape.push_back(static_cast<std::int64_t>(size));
-  }
-  return shape;
-}
-
 Tensor tensor_of(const std::string &name, const Json &about, const std::string &file) {
   const std::string dtype = text_member(about, "dtype", file), shown = printable(name);
   require(dtype == "F32", Code::unsupported, file, "{} is {}; checkpoints hold F32", shown, printable(dtype));
@@ -40,7 +21,7 @@ Tensor tensor_of(const std::string &name, const Json &about, const std::string &
   require(about.members()->size() == 3 && offsets.size() == 2, Code::format, file,
           "{} has more than dtype, shape and two data_offsets", shown);
   Tensor tensor{.name = name,
-                .shape = shape_of(member(about, "shape", file), file),
+                .shape = shape_of(member(about, "shape", file), "a shape in its header", file),
                 .begin = whole(offsets[0], "offset", file),
                 .end = whole(offsets[1], "offset", file)};
   const std::optional<std::uint64_t> bytes = tensor_bytes(tensor.shape);
@@ -51,6 +32,13 @@ Tensor tensor_of(const std::string &name, const Json &about, const std::string &
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> tensor_bytes(const Shape &shape) {
+  std::uint64_t bytes = sizeof(float);
+  for (std::int64_t dim : shape)
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes)) return std::nullopt;
+  return bytes;
+}
 
 void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const Shape &shape) {
   require(name != kMetadata, Code::unsupported, name, "a parameter of this name cannot be saved: rename it");
@@ -84,13 +72,24 @@ std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_byt
   return length;
 }
 
+Shape shape_of(const Json &dims, const char *what, const std::string &file) {
+  Shape shape;
+  for (const Json &dim : items(dims, what, file)) {
+    const std::uint64_t size = whole(dim, "dimension", file);
+    require(size <= std::numeric_limits<std::int64_t>::max(), Code::format, file, "a dimension is {}", size);
+    shape.push_back(static_cast<std::int64_t>(size));
+  }
+  return shape;
+}
+
 std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_bytes, const std::string &file) {
   require(header.starts_with('{'), Code::format, file, "its header does not start with a brace");
   const Json json = parse_strictly(header, file);
   std::vector<Tensor> tensors;
   for (const auto &[name, about] : *json.members())
     if (name != kMetadata) tensors.push_back(tensor_of(name, about, file));
-  std::ranges::sort(tensors, {}, [](const Tensor &t) { return std::tie(t.begin, t.end); });
+  // Tensors without elements stay in the order of the header.
+  std::ranges::stable_sort(tensors, {}, [](const Tensor &t) { return std::tie(t.begin, t.end); });
   std::uint64_t covered = 0;
   for (const Tensor &tensor : tensors) {
     require(tensor.begin == covered, Code::format, file, "{} starts at byte {} of the data, not at {}",

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/shape.h"
 
 namespace protrain::state {
@@ -23,6 +25,9 @@ struct Tensor {
   bool operator==(const Tensor &) const = default;
 };
 
+// Bytes of float32 elements; nothing on overflow.
+std::optional<std::uint64_t> tensor_bytes(const Shape &shape);
+
 // Appends a tensor behind the last one.
 void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const Shape &shape);
 
@@ -31,6 +36,9 @@ std::string header_of(const std::vector<Tensor> &tensors);
 
 // The header's length from the first eight bytes of `file`, checked against the file's size.
 std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes, const std::string &file);
+
+// A shape as a JSON array of dimensions. Code::format if it is none; `what` and `file` are for errors.
+Shape shape_of(const Json &dims, const char *what, const std::string &file);
 
 // The tensors in the order of their data, which they cover without gap or overlap. Code::format; Code::unsupported for
 // types other than F32. `file` is for errors.

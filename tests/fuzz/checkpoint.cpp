@@ -1,6 +1,7 @@
-// Checkpoints with arbitrary contents. The manifest and the JSON headers of both tensor files come from the input. To
-// get past the checksums, the target fills in the manifest's own checksum. In the manifest it also replaces "@w" and
-// "@o" by the sizes of weights and optimizer file, and @W and @O by their checksums.
+// Checkpoints with arbitrary contents, of one part or, if the input has five texts, of two. The manifest and the JSON
+// headers of the tensor files come from the input. To get past the checksums, the target fills in the manifest's own
+// checksum. In the manifest it also replaces "@w" and "@o" by the sizes of weights and optimizer file, and @W and @O by
+// their checksums. "@v", "@p", @V and @P stand for those of the second part.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -25,19 +26,22 @@ const state::Description kWanted = {
     .parameters = {{.name = "weight", .shape = {2, 2}, .arrays = {"moment1", "moment2"}},
                    {.name = "bias", .shape = {1}, .arrays = {}}}};
 
-// The parts of an input, separated by NUL.
-struct Parts {
-  std::string manifest, weights, optimizer;
+// The texts of an input, separated by NUL.
+struct Texts {
+  std::string manifest;
+  std::vector<std::string> weights, optimizer;  // headers, one per part
 };
 
-Parts parts_of(std::string_view input) {
-  std::array<std::string, 3> parts;
-  for (std::string &part : parts) {
+Texts texts_of(std::string_view input) {
+  std::array<std::string, 5> texts;
+  std::size_t count = 0;
+  for (; count < texts.size() && (count < 3 || !input.empty()); ++count) {
     const std::size_t end = std::min(input.find('\0'), input.size());
-    part = input.substr(0, end);
+    texts[count] = input.substr(0, end);
     input.remove_prefix(std::min(end + 1, input.size()));
   }
-  return {parts[0], parts[1], parts[2]};
+  if (count < texts.size()) return {texts[0], {texts[1]}, {texts[2]}};
+  return {texts[0], {texts[1], texts[3]}, {texts[2], texts[4]}};
 }
 
 // A tensor file: the header's length, the header, and the numbers first, first + 1, ...
@@ -59,20 +63,23 @@ void replace_all(std::string &text, const std::string &from, const std::string &
     text.replace(at, from.size(), to);
 }
 
-// The manifest with sizes and checksums filled in, and with its own checksum as the last member.
-std::string sealed(const std::string &manifest, const std::string &weights, const std::string &optimizer) {
+// Fills the size of a file in for "@x" and its checksum for @X.
+void fill_in(std::string &manifest, char letter, const std::string &file) {
+  const char upper = static_cast<char>(letter - 'a' + 'A');
+  replace_all(manifest, std::string("\"@") + letter + '"', std::to_string(file.size()));
+  replace_all(manifest, std::string("@") + upper, digest_of(file));
+}
+
+// The manifest with its own checksum as the last member.
+std::string sealed(const std::string &manifest) {
   std::string body = manifest.substr(0, manifest.rfind('}'));
-  replace_all(body, "\"@w\"", std::to_string(weights.size()));
-  replace_all(body, "\"@o\"", std::to_string(optimizer.size()));
-  replace_all(body, "@W", digest_of(weights));
-  replace_all(body, "@O", digest_of(optimizer));
   body += ",\n \"checksum\": \"";
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Loads the checkpoint. Checks that each array arrives whole and in order, and that the numbers of an array are
-// consecutive, as tensor_file() writes them.
-void load(const state::Checkpoint &checkpoint) {
+// Loads the checkpoint. Checks that each array arrives whole and in order. tensor_file() writes consecutive numbers;
+// the runs of two parts follow each other, with a gap between them.
+void load(const state::Checkpoint &checkpoint, std::size_t parts) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {
     std::string &to = arrays[{parameter, array}];
@@ -85,7 +92,12 @@ void load(const state::Checkpoint &checkpoint) {
     fuzz::expect(bytes.size() == elements * sizeof(float), "an array of another size");
     std::vector<float> values(elements);
     std::memcpy(values.data(), bytes.data(), bytes.size());
-    for (std::size_t i = 1; i < elements; ++i) fuzz::expect(values[i] == values[i - 1] + 1, "an array out of place");
+    std::size_t gaps = 0;
+    for (std::size_t i = 1; i < elements; ++i) {
+      fuzz::expect(values[i] > values[i - 1], "an array out of order");
+      gaps += values[i] != values[i - 1] + 1 ? 1 : 0;
+    }
+    fuzz::expect(gaps < parts, "an array out of place");
     fuzz::expect((values[0] >= 100) == (key.second > 0), "weights and moments are exchanged");
   }
 }
@@ -96,16 +108,30 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   static const test::Scratch scratch;
   static const std::string folder = scratch / "step-0000000010";
   static const bool made = std::filesystem::create_directory(folder);
-  const Parts parts = parts_of(fuzz::text_of(data, size));
-  const std::string weights = tensor_file(parts.weights, 5, 1), optimizer = tensor_file(parts.optimizer, 8, 100);
+  Texts texts = texts_of(fuzz::text_of(data, size));
+  const std::size_t parts = texts.weights.size();
   fuzz::expect(made, "no folder");
-  scratch.put("step-0000000010/weights.safetensors", weights);
-  scratch.put("step-0000000010/optimizer.safetensors", optimizer);
-  scratch.put("step-0000000010/manifest.json", sealed(parts.manifest, weights, optimizer));
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::size_t weights_before = 0, moments_before = 0;
+  for (std::size_t n = 0; n < parts; ++n) {
+    // Of 5 and 8 elements in all, the first of two parts has 3 and 4.
+    const std::size_t weights = n + 1 == parts ? 5 - weights_before : 3,
+                      moments = n + 1 == parts ? 8 - moments_before : 4;
+    const std::string of_weights = tensor_file(texts.weights[n], weights, static_cast<float>(1 + weights_before));
+    const std::string of_moments = tensor_file(texts.optimizer[n], moments, static_cast<float>(100 + moments_before));
+    scratch.put("step-0000000010/" + state::weights_name(n, parts), of_weights);
+    scratch.put("step-0000000010/" + state::optimizer_name(n, parts), of_moments);
+    fill_in(texts.manifest, n == 0 ? 'w' : 'v', of_weights);
+    fill_in(texts.manifest, n == 0 ? 'o' : 'p', of_moments);
+    weights_before += weights;
+    moments_before += moments;
+  }
+  scratch.put("step-0000000010/manifest.json", sealed(texts.manifest));
   fuzz::answer([&] {
     const auto checkpoint = state::Checkpoint::open(scratch.path());
     fuzz::expect(checkpoint.description().counters.at(state::kStep) == 10, "another step than the folder's");
-    load(checkpoint);
+    load(checkpoint, parts);
     fuzz::expect(checkpoint.description().optimizer == kWanted.optimizer, "another optimizer");
   });
   return 0;

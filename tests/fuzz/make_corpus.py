@@ -189,6 +189,28 @@ def write_checkpoints():
         "metadata": (manifest(), small.replace("{", '{"__metadata__": {"format": "pt"}, ', 1), moments),
         "other-shape": (manifest(), header([("weight", [4]), ("bias", [1])]), moments),
     }
+
+    def manifest_of_two(shapes, **changes):
+        files = {f"{kind}-0000{part}-of-00002.safetensors": {"bytes": "@" + letter, "pieces": ["@" + letter.upper()]}
+                 for part, letters in ((1, "wo"), (2, "vp")) for kind, letter in zip(("weights", "optimizer"), letters)}
+        return json.dumps({"format": "protrain checkpoint", "version": 2, "optimizer": "adamw",
+                           "counters": {"step": 10, "skipped": 0, "seed": 7}, "piece_bytes": 16 << 20, "parts": 2,
+                           "shapes": shapes, "files": files, **changes}, indent=1)
+
+    # Four parameters' elements and one bias, of which the first part has three; of eight moments it has four.
+    shapes = {"weight": [2, 2], "bias": [1]}
+    first, second = header([("weight", [2]), ("bias", [1])]), header([("weight", [2]), ("bias", [0])])
+    halves = header([("weight/moment1", [2]), ("weight/moment2", [2])])
+    uneven = header([("weight/moment1", [4]), ("weight/moment2", [0])])
+    rest = header([("weight/moment1", [0]), ("weight/moment2", [4])])
+    inputs |= {
+        "two-parts": (manifest_of_two(shapes), first, halves, second, halves),
+        "two-uneven": (manifest_of_two(shapes), first, uneven, second, rest),
+        "two-shape": (manifest_of_two({"weight": [4], "bias": [1]}), first, halves, second, halves),
+        "two-too-few": (manifest_of_two({"weight": [3, 2], "bias": [1]}), first, halves, second, halves),
+        "two-names": (manifest_of_two(shapes), first, halves, header([("weight", [2])]), halves),
+        "two-of-three": (manifest_of_two(shapes, parts=3), first, halves, second, halves),
+    }
     for name, parts in inputs.items():
         put("checkpoint", name, "\0".join(parts).encode())
 

@@ -2,6 +2,7 @@
 // run that never stopped.
 #include <gtest/gtest.h>
 
+#include "base/files.h"
 #include "ranked_training.h"
 
 namespace protrain::test::ranked_checkpoint_test {
@@ -54,6 +55,43 @@ TEST_P(RankedCheckpoint, GoesOnWithAnyNumberOfRanksWithTheBitsOfARunThatNeverSto
   const Trace whole = train_share(*session, *channel, {.ranks = 1, .accumulation = kMicroBatches, .steps = step});
   EXPECT_EQ(stopped.losses, whole.losses);
   EXPECT_TRUE(stopped == whole);
+}
+
+// Returns the files of the checkpoint that three ranks save after a step, and the steps and parameters with which one
+// rank goes on from it. Rank 1 gives `own_directory`.
+std::vector<std::string> files_saved(const std::string &directory, const std::string &own_directory) {
+  const std::string model = "gpt2-dynamic-opset18";
+  Trace trained, resumed;
+  const auto errors = ThreadGroup(3).run([&](std::shared_ptr<comm::Channel> channel) {
+    const auto session = session_of(base_options(model), model, channel);
+    Trace own = train_share(*session, *channel, {.ranks = 3, .steps = 1});
+    EXPECT_EQ(session->save(channel->rank() == 1 ? own_directory : directory), directory + "/step-0000000001");
+    if (channel->rank() == 0) trained = std::move(own);
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+  Pairs pairs = base_options(model);
+  pairs.emplace_back("resume", directory);
+  const auto channel = std::shared_ptr(comm::open({}));
+  EXPECT_EQ(train_share(*session_of(pairs, model, channel), *channel, {.steps = 0}).parameters, trained.parameters);
+  std::vector<std::string> files;
+  for (const DirectoryEntry &entry : list_directory(directory + "/step-0000000001")) files.push_back(entry.name);
+  return files;
+}
+
+TEST(RankedCheckpoints, HaveAPartOfEachRank) {
+  const Scratch scratch;
+  EXPECT_EQ(files_saved(scratch.path(), scratch.path()),
+            (std::vector<std::string>{"manifest.json", "optimizer-00001-of-00003.safetensors",
+                                      "optimizer-00002-of-00003.safetensors", "optimizer-00003-of-00003.safetensors",
+                                      "weights-00001-of-00003.safetensors", "weights-00002-of-00003.safetensors",
+                                      "weights-00003-of-00003.safetensors"}));
+}
+
+TEST(RankedCheckpoints, AreOfRankZeroAloneIfTheOthersDoNotSeeItsDirectory) {
+  const Scratch scratch;
+  EXPECT_EQ(files_saved(scratch.path(), scratch.path() + "/not-here"),
+            (std::vector<std::string>{"manifest.json", "optimizer.safetensors", "weights.safetensors"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, RankedCheckpoint, testing::Values("fp32", "bf16", "fp16"));

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "ranked_training.h"
+#include "state/checkpoint.h"
+#include "state/folders.h"
 
 namespace protrain::test::ranked_failure_test {
 namespace {
@@ -171,6 +174,51 @@ TEST_F(RankedFailure, OfASaveLosesNothing) {
     session.save(scratch.path() + "/checkpoints");
   });
   EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/checkpoints"));
+}
+
+// The folder that rank 0 makes for the checkpoint of step 1 when it trains in `directory`, made by hand in another one.
+std::string make_stale_folder(const std::string &directory) {
+  const std::string folder = directory + "/" + state::temporary_name(1, 0);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+// A rank whose part cannot be written. Its folder has something in the way.
+TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
+  check = [](int rank, const Outcome &outcome) {
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::path : Code::peer) << outcome.text;
+    if (rank != kOdd) EXPECT_EQ(outcome.subject, "rank 1");
+  };
+  const Scratch scratch;
+  const std::string saved = scratch.path() + "/saved", other = scratch.path() + "/other";
+  std::filesystem::create_directories(make_stale_folder(other) + "/weights-00002-of-00003.safetensors");
+  run([&](session::Session &session, int rank) {
+    session.save(saved);
+    step(session, rank);
+    note(rank, [&] { session.save(rank == kOdd ? other : saved); });
+    step(session, rank);
+  });
+  const std::vector<DirectoryEntry> left = list_directory(saved);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].name, "step-0000000000");
+  EXPECT_EQ(state::Checkpoint::open(saved).description().counters.at(state::kStep), 0u);
+}
+
+// A part that rank 0 does not find, because a folder of the same name was there on another machine.
+TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
+  check = [](int rank, const Outcome &outcome) {
+    EXPECT_EQ(outcome.code, rank == 0 ? Code::io : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("rank 1 has written"), std::string::npos) << outcome.text;
+  };
+  const Scratch scratch;
+  const std::string saved = scratch.path() + "/saved", other = scratch.path() + "/other";
+  make_stale_folder(other);
+  run([&](session::Session &session, int rank) {
+    step(session, rank);
+    note(rank, [&] { session.save(rank == kOdd ? other : saved); });
+    step(session, rank);
+  });
+  EXPECT_TRUE(list_directory(saved).empty());
 }
 
 TEST_F(RankedFailure, OfARankThatCannotBeMadeReachesTheOthers) {

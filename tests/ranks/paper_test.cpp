@@ -15,27 +15,30 @@ using program::Program;
 
 // A model's training graph on one rank, and its lowering under a plan.
 struct RankOnPaper {
-  RankOnPaper(const std::string &model, int rank, int ranks) {
+  RankOnPaper(const std::string &model, int rank, int ranks, bool local_sums = false) {
     const Pairs pairs = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
     draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(pairs)), fixture(model + ".onnx"));
-    training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
-                           {.clip_norm = 1, .accumulate = true, .rank = rank, .ranks = ranks});
+    training =
+        grad::build(std::move(loaded.prepared.graph), loaded.loss,
+                    {.clip_norm = 1, .accumulate = true, .rank = rank, .ranks = ranks, .local_sums = local_sums});
   }
 
   // `exchanges`: the memory that a Channel reaches.
   Program lowered(const plan::Plan &plan, bool updates, Tier exchanges) const {
-    const program::LoweringInput source = {.graph = training.graph,
-                                           .loss = training.loss,
-                                           .norm = training.norm,
-                                           .gradients = training.gradients,
-                                           .squared_norms = training.squared_norms,
-                                           .shard_norms = training.shard_norms,
-                                           .accumulators = training.accumulators,
-                                           .weight = training.weight,
-                                           .scale = training.scale,
-                                           .updates = updates};
+    program::LoweringInput source = {.graph = training.graph,
+                                     .loss = training.loss,
+                                     .norm = training.norm,
+                                     .gradients = training.gradients,
+                                     .squared_norms = training.squared_norms,
+                                     .shard_norms = training.shard_norms,
+                                     .accumulators = training.accumulators,
+                                     .weight = training.weight,
+                                     .scale = training.scale,
+                                     .updates = updates};
+    const program::LoweringInput last = source;
+    if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
     const program::State state =
-        program::lay_out_state({source}, plan,
+        program::lay_out_state({last}, plan,
                                {.shards = training.shards,
                                 .exchanges = exchanges,
                                 .optimizer = program::optimizer_arrays(DType::f32, 2),
@@ -83,7 +86,8 @@ TEST_P(RanksOnPaper, SendWhatTheOthersExpect) {
   Draw draw(21);
   for (const int ranks : {2, 3, 8, 64}) {
     std::vector<RankOnPaper> group;
-    for (int rank = 0; rank < ranks; ++rank) group.emplace_back(GetParam(), rank, ranks);
+    const bool local_sums = ranks == 3;
+    for (int rank = 0; rank < ranks; ++rank) group.emplace_back(GetParam(), rank, ranks, local_sums);
     for (int i = 0; i < (ranks == 64 ? 2 : 6); ++i) {
       plan::Plan plan = draw.plan(group[0].training.graph, plan::OptimizerOrder::barrier);
       plan.ranks = ranks;
@@ -101,6 +105,28 @@ TEST_P(RanksOnPaper, SendWhatTheOthersExpect) {
       }
     }
   }
+}
+
+// The bytes of gradients that a rank exchanges in a step of `accumulation` micro-batches.
+std::uint64_t exchanged(const RankOnPaper &rank, const plan::Plan &plan, std::uint64_t accumulation) {
+  const auto bytes_of = [&](bool updates) {
+    std::uint64_t bytes = 0;
+    for (const Instruction *exchange : exchanges_of(rank.lowered(plan, updates, Tier::device)))
+      if (exchange->kind == program::Kind::all_to_all) bytes += exchange->bytes;
+    return bytes;
+  };
+  return bytes_of(true) + (accumulation - 1) * bytes_of(false);
+}
+
+TEST_P(RanksOnPaper, WithSumsOfTheirOwnExchangeGradientsOnceAStep) {
+  constexpr int kRanks = 3, kAccumulation = 5;
+  const RankOnPaper ordered(GetParam(), 1, kRanks), local(GetParam(), 1, kRanks, true);
+  plan::Plan plan = Draw(8).plan(ordered.training.graph, plan::OptimizerOrder::barrier);
+  plan.ranks = kRanks;
+  for (plan::Chunk &chunk : plan.chunks) chunk.sharded = chunk.tier != Tier::device;
+  const std::uint64_t of_local = exchanged(local, plan, kAccumulation);
+  EXPECT_GT(of_local, 0u);
+  EXPECT_EQ(exchanged(ordered, plan, kAccumulation), kAccumulation * of_local);
 }
 
 // Parameters of many grains are divided evenly, and every element has one owner.

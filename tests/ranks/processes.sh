@@ -30,10 +30,11 @@ esac
 cat >rank.sh <<'RANK'
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${GLOO_RANK-0}}}
 [ "$rank" != 1 ] || set -- "$@" $RANK_1_ADDS
+[ "$rank" != 1 ] || [ -z "$RANK_1_BLOCKS" ] || { trap '' XFSZ && ulimit -f "$RANK_1_BLOCKS"; }
 echo $$ >pid.$rank
 exec env --default-signal=INT "$@" >out.$rank 2>err.$rank
 RANK
-export RANK_1_ADDS=
+export RANK_1_ADDS= RANK_1_BLOCKS=
 
 # start RANKS ARGS...: trains as so many ranks and keeps the job's status: of mpirun, or the first of Gloo's that is not 0.
 start() {
@@ -110,6 +111,19 @@ RANK_1_ADDS=
 start 3 --steps 1000000 $arrays --metrics /dev/full
 fails 'a full disk'
 grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
+
+# Rank 1 alone has no space for its part of the second checkpoint. The first stays, and nothing is left of the other.
+start 3 --steps 1 --accumulation 4 $arrays --save short
+succeeds 'a checkpoint'
+[ -s short/step-0000000001/optimizer-00003-of-00003.safetensors ] || wrong 'a checkpoint: no part of rank 2'
+RANK_1_BLOCKS=8
+start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
+fails 'no space on rank 1'
+grep -q 'File too large' err.1 || wrong 'no space on rank 1: not said'
+[ "$(ls -A short)" = step-0000000001 ] || wrong 'no space on rank 1: something is left'
+RANK_1_BLOCKS=
+start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
+succeeds 'the save after it'
 
 # until_killed RANK SIGNAL: starts 3 ranks and sends the signal to one of them after some steps.
 until_killed() {

@@ -115,7 +115,8 @@ TEST_F(DamagedCheckpoint, WhatIsNoCheckpointIsSaidToBeNone) {
 }
 
 TEST_F(DamagedCheckpoint, AManifestThatSaysSomethingImpossibleIsRefused) {
-  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 2").code, Code::version);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 3").code, Code::version);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 2").code, Code::format);
   EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 0").code, Code::format);
   EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": -1").code, Code::format);
   EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 1, \"version\": 1").code, Code::format);

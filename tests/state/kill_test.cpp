@@ -21,21 +21,22 @@ Description medium(std::uint64_t step) {
 }
 
 // Saves one step after the other, each twice so that replacing is covered too. Writes each saved step to `out`.
-[[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, int out) {
+[[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, std::size_t parts, int out) {
   for (;; ++step)
     for (int again = 0; again < 2; ++again) {
-      save(directory, medium(step), reader(step));
+      save_in_parts(directory, medium(step), parts);
       if (write(out, &step, sizeof step) != sizeof step) _exit(1);
     }
 }
 
 // Starts a process that saves from step `first` on, and kills it after `microseconds`. Returns the last step that the
 // process reported, or `first` - 1.
-std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, std::uint32_t microseconds) {
+std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, std::size_t parts,
+                            std::uint32_t microseconds) {
   int ends[2];
   if (pipe(ends) != 0) return 0;
   const pid_t child = fork();
-  if (child == 0) save_until_killed(directory, first, ends[1]);
+  if (child == 0) save_until_killed(directory, first, parts, ends[1]);
   close(ends[1]);
   usleep(microseconds);
   kill(child, SIGKILL);
@@ -48,15 +49,17 @@ std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, s
   return last;
 }
 
-TEST_F(SavedCheckpoint, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
+class Killed : public SavedCheckpoint, public testing::WithParamInterface<std::size_t> {};
+
+TEST_P(Killed, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   std::mt19937 random(7);
   const auto start = std::chrono::steady_clock::now();
-  save(directory_, medium(1), reader(1));
+  save_in_parts(directory_, medium(1), GetParam());
   const auto lasts = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
   std::uniform_int_distribution<std::uint32_t> instant(0, 4 * static_cast<std::uint32_t>(lasts.count()));
   std::uint64_t present = 1;
   for (int i = 0; i < kKills; ++i) {
-    const std::uint64_t reported = save_and_kill(directory_, present + 1, instant(random));
+    const std::uint64_t reported = save_and_kill(directory_, present + 1, GetParam(), instant(random));
     const std::uint64_t found = load_all(directory_, medium(0));
     ASSERT_GE(found, reported) << "kill " << i;
     ASSERT_LE(found, reported + 1) << "kill " << i;
@@ -67,6 +70,8 @@ TEST_F(SavedCheckpoint, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   for (const auto &entry : fs::directory_iterator(directory_))
     EXPECT_EQ(entry.path().filename().string().rfind("step-", 0), 0u) << "was left behind: " << entry.path();
 }
+
+INSTANTIATE_TEST_SUITE_P(Parts, Killed, testing::Values(1, 3));
 
 }  // namespace
 }  // namespace protrain::state::kill_test

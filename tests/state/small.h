@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "errors.h"
 #include "state/checkpoint.h"
@@ -35,6 +36,41 @@ inline Read reader(std::uint64_t step) {
   return [step](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = byte_of(step, parameter, array, offset + i);
   };
+}
+
+// Part `number` of `count`. The elements are cut unevenly, and small parameters have none in some parts.
+inline Part part_of(const Description &description, std::size_t number, std::size_t count) {
+  Part part{.number = number, .count = count, .elements = {}};
+  for (const Parameter &parameter : description.parameters) {
+    const auto all = static_cast<std::uint64_t>(element_count(parameter.shape));
+    part.elements.push_back(all * (number + 1) / count - all * number / count);
+  }
+  return part;
+}
+
+// Reads the bytes of a part.
+inline Read reader(std::uint64_t step, const Description &description, const Part &part) {
+  std::vector<std::uint64_t> first(description.parameters.size());
+  for (std::size_t n = 0; n < part.number; ++n)
+    for (std::size_t p = 0; p < first.size(); ++p) first[p] += part_of(description, n, part.count).elements[p];
+  return [step, first](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+    reader(step)(parameter, array, first[parameter] * sizeof(float) + offset, out);
+  };
+}
+
+// Saves in `count` parts, each written by a thread of its own.
+inline std::string save_in_parts(const std::string &directory, const Description &description, std::size_t count) {
+  const std::uint64_t step = description.counters.at(kStep);
+  Saving saving(directory, step);
+  std::vector<std::string> texts(count);
+  std::vector<std::thread> threads;
+  for (std::size_t n = 0; n < count; ++n)
+    threads.emplace_back([&, n] {
+      const Part part = part_of(description, n, count);
+      texts[n] = save_part(saving.folder(), description, part, reader(step, description, part));
+    });
+  for (std::thread &thread : threads) thread.join();
+  return saving.finish(description, texts);
 }
 
 // Receives loaded bytes: counts them, and fails if one is not that of `step`.

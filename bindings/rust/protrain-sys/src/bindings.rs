@@ -269,6 +269,9 @@ extern "C" {
     ///   ranks, rank, rendezvous   for several ranks that no launcher of MPI starts: their number, which one this is, and
     ///                   where they meet. That is a directory that all see, new for each session, or HOST:PORT, where rank 0
     ///                   listens
+    ///   rank_sums       ordered, the default: losses, norms and weights have the same bits on any number of ranks. local:
+    ///                   each rank adds the gradients of its own batches of a step before they are exchanged, once a step.
+    ///                   Bits then depend on the number of ranks, and each has sums of all gradients in device_memory
     ///   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
     ///   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
     ///                   the newest is taken. A checkpoint holds the seed, but not the learning rate
@@ -603,7 +606,8 @@ extern "C" {
     /// Computes the loss on the present inputs and changes nothing. Dropout drops nothing.
     ///
     /// ```text
-    ///   loss: the loss of the present weights; for a model without dropout the next protrain_step would give the same.
+    ///   loss: the loss of the present weights; for a model without dropout the next protrain_step would give the same. With
+    ///         several ranks it is the mean over their batches, each weighted as in a step: by its targets that count.
     /// Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step.
     /// Since: 0.1
     /// ```
@@ -827,8 +831,8 @@ extern "C" {
     ///
     /// ```text
     ///   directory: created if only its last component is missing. The checkpoint becomes a folder in it, for example
-    ///              step-0000000010 after ten steps, with two .safetensors files and a manifest with checksums. One of the
-    ///              same step is replaced.
+    ///              step-0000000010 after ten steps, with two .safetensors files (of each rank) and a manifest with
+    ///              checksums. One of the same step is replaced.
     /// Once this call returns, the checkpoint survives a kill or a power failure at any instant, and so do all earlier ones.
     /// The library never removes a checkpoint; that is for you to do.
     /// Errors: STATE between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session

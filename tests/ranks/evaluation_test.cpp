@@ -1,0 +1,76 @@
+// An evaluation by several ranks gives all of them the mean over their batches: the loss of the step that would take
+// the same batches.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "errors.h"
+#include "ranked_training.h"
+
+namespace protrain::test::ranked_evaluation_test {
+namespace {
+
+constexpr int kRanks = 3;
+
+// Sets the batch `number`, of which the first `ignored` labels do not count.
+void feed_ignoring(session::Session &session, int number, std::size_t ignored) {
+  feed(session, number);
+  std::vector<std::int64_t> labels(std::size_t{kBatch} * kSequence);
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = i < ignored ? -100 : static_cast<std::int64_t>(i % 7);
+  session.set_input("labels", DType::i64, {kBatch, kSequence}, labels.data());
+}
+
+class RankedEvaluation : public testing::TestWithParam<std::string> {
+ protected:
+  // The loss of each rank's evaluation; `ignored`: labels of each rank's batch that do not count.
+  std::vector<float> evaluated(const std::vector<std::size_t> &ignored) const {
+    std::vector<float> losses(kRanks);
+    const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
+      const auto session = session_of(base_options(GetParam()), GetParam(), channel);
+      feed_ignoring(*session, channel->rank(), ignored[static_cast<std::size_t>(channel->rank())]);
+      losses[static_cast<std::size_t>(channel->rank())] = session->evaluate();
+    });
+    for (const std::exception_ptr &error : errors)
+      if (error) std::rethrow_exception(error);
+    return losses;
+  }
+  // The loss of a step of one rank over the same batches.
+  float of_a_step(const std::vector<std::size_t> &ignored) const {
+    Pairs pairs = base_options(GetParam());
+    pairs.emplace_back("accumulation", std::to_string(kRanks));
+    const auto session = session_of(pairs, GetParam(), std::shared_ptr(comm::open({})));
+    float loss = 0;
+    for (int i = 0; i < kRanks; ++i) {
+      feed_ignoring(*session, i, ignored[static_cast<std::size_t>(i)]);
+      loss = session->step().loss;
+    }
+    return loss;
+  }
+};
+
+TEST_P(RankedEvaluation, IsTheLossOfAStepOverTheSameBatchesBitForBit) {
+  constexpr std::size_t kAll = std::size_t{kBatch} * kSequence;
+  for (const std::vector<std::size_t> &ignored : {std::vector<std::size_t>{0, 0, 0}, {5, kAll - 1, 9}, {0, kAll, 2}}) {
+    const float expected = of_a_step(ignored);
+    for (const float loss : evaluated(ignored))
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), std::bit_cast<std::uint32_t>(expected)) << loss << expected;
+  }
+}
+
+TEST_P(RankedEvaluation, OfNoTargetsAtAllIsNotFiniteOnEveryRank) {
+  constexpr std::size_t kAll = std::size_t{kBatch} * kSequence;
+  const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
+    const auto session = session_of(base_options(GetParam()), GetParam(), channel);
+    feed_ignoring(*session, 0, kAll);
+    EXPECT_EQ(error_of([&] { session->evaluate(); }).code, Code::nonfinite);
+    feed(*session, channel->rank());
+    session->evaluate();
+  });
+  for (const std::exception_ptr &error : errors) EXPECT_FALSE(error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RankedEvaluation, testing::Values("gpt2-dynamic-opset18"), model_name);
+
+}  // namespace
+}  // namespace protrain::test::ranked_evaluation_test
