@@ -80,4 +80,5 @@ esac
 [ "$transport" != gloo-port ] || {
   expect strangers 3 0
   expect refused 1 0
+  expect unconnected 1 0
 }
