@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "comm/address.h"
 #include "comm/agree.h"
+#include "comm/launch.h"
 #include "stranger.h"
 
 namespace protrain::comm {
@@ -309,6 +310,8 @@ int main(int argc, char **argv) {
     request.rank = std::stoi(arguments[2]);
     request.ranks = std::stoi(arguments[3]);
     request.rendezvous = arguments[4];
+  } else if (const std::optional<comm::Launched> launched = comm::launched()) {
+    request.rank = launched->rank;
   }
   std::string text = "as expected";
   int rank = -1;
