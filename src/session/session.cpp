@@ -104,7 +104,7 @@ void Session::set_input(const std::string &name, DType dtype, const Shape &shape
   inputs_.require_taken(i, dtype, shape);
   const program::BufferId buffer = draft().programs.state.of_value[0].at(draft().first().forward.inputs[i]);
   machine_.write_input(buffer, data, byte_count(dtype, shape));
-  inputs_.note(i, shape);
+  inputs_.note(i, shape, data);
 }
 
 StepResult Session::step() {

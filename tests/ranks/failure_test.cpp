@@ -31,6 +31,7 @@ class RankedFailure : public testing::Test {
            std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
     const auto errors = ThreadGroup(kRanks, timeout).run([&](std::shared_ptr<comm::Channel> channel) {
       const auto session = session_of(base_options(kModel), kModel, channel);
+      channels[static_cast<std::size_t>(channel->rank())] = channel.get();
       work(*session, channel->rank());
     });
     for (const std::exception_ptr &error : errors)
@@ -50,6 +51,7 @@ class RankedFailure : public testing::Test {
     session.step();
   }
 
+  std::vector<comm::Channel *> channels = std::vector<comm::Channel *>(kRanks);  // of ranks whose work goes on
   std::function<void(int rank, const Outcome &outcome)> check = [](int, const Outcome &) {};
 
  private:
@@ -121,18 +123,79 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   });
 }
 
-// A label beyond the vocabulary is found in the middle of a step, when the other ranks wait for gradients.
-TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
+// The values are judged before the step begins, because inside it the other ranks wait.
+TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::arg : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("label 1048576 of row 61 is outside 0..511"), std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome.text.find("instruction"), std::string::npos) << outcome.text;
   };
+  std::vector<Trace> traces(kRanks);
+  const Group group{.ranks = kRanks, .steps = 2};
   run([&](session::Session &session, int rank) {
-    feed(session, rank);
-    const std::vector<std::int64_t> beyond(std::size_t{kBatch} * kSequence, 1 << 20);
-    if (rank == kOdd) session.set_input("labels", DType::i64, {kBatch, kSequence}, beyond.data());
+    const auto set_last = [&](const std::string &input, std::int64_t value) {
+      std::vector<std::int64_t> values(std::size_t{kBatch} * kSequence, 1);
+      values.back() = value;
+      feed(session, rank);
+      if (rank == kOdd) session.set_input(input, DType::i64, {kBatch, kSequence}, values.data());
+    };
+    const Code refusal = rank == kOdd ? Code::arg : Code::peer;
+    set_last("input_ids", -513);
+    EXPECT_EQ(outcome_of([&] { session.evaluate(); }).code, refusal);
+    EXPECT_EQ(outcome_of([&] { session.step(); }).code, refusal);
+    set_last("labels", 1 << 20);
     note(rank, [&] { session.step(); });
-    EXPECT_EQ(outcome_of([&] { session.step(); }).code, Code::state);
+    traces[static_cast<std::size_t>(rank)] = train_share(session, *channels[static_cast<std::size_t>(rank)], group);
   });
+  EXPECT_EQ(traces, train_ranks(group, base_options(kModel), kModel));
+}
+
+// Labels are shifted by one, so no node reads the first of a sequence. An index may count from the end.
+TEST_F(RankedFailure, IsNotDueToAValueThatNobodyReads) {
+  run([&](session::Session &session, int rank) {
+    std::vector<std::int64_t> labels(std::size_t{kBatch} * kSequence, 1), tokens = labels;
+    labels[0] = 1 << 20;
+    tokens[5] = -512;
+    session.set_input("labels", DType::i64, {kBatch, kSequence}, labels.data());
+    session.set_input("input_ids", DType::i64, {kBatch, kSequence}, tokens.data());
+    note(rank, [&] { session.step(); });
+    EXPECT_EQ(session.step_count(), 1u);
+  });
+}
+
+// Fails in an exchange of its own choice.
+class FailingChannel final : public comm::Channel {
+ public:
+  explicit FailingChannel(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
+  int rank() const override { return channel_->rank(); }
+  int ranks() const override { return channel_->ranks(); }
+  void exchange(std::span<const comm::Send> sends, std::span<const comm::Receive> receives) override {
+    if (left_ >= 0 && left_-- == 0) throw Error(Code::nospc, "offload.bin", "the disk is full");
+    channel_->exchange(sends, receives);
+  }
+  void abort(const std::string &reason) noexcept override { channel_->abort(reason); }
+  void fail_after(int exchanges) { left_ = exchanges; }
+
+ private:
+  const std::shared_ptr<comm::Channel> channel_;
+  int left_ = -1;
+};
+
+// The first exchange of a step is the agreement to begin it.
+TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
+  const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+    const auto failing = std::make_shared<FailingChannel>(channel);
+    const auto session = session_of(base_options(kModel), kModel, failing);
+    const int rank = channel->rank();
+    step(*session, rank);
+    if (rank == kOdd) failing->fail_after(2);
+    const Outcome outcome = outcome_of([&] { step(*session, rank); });
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::nospc : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("the disk is full"), std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome_of([&] { session->step(); }).code, Code::state);
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 TEST_F(RankedFailure, OfARankThatLeavesReachesTheOthers) {
