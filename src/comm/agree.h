@@ -33,6 +33,9 @@ std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0);
 // count as machines.
 std::vector<int> ranks_of_this_machine(Channel &channel);
 
+// Breaks the channel and tells the other ranks why, as far as there is memory to say it.
+void abort_for(Channel &channel, const std::exception &why) noexcept;
+
 // Returns when every rank has called it.
 inline void barrier(Channel &channel) { gather_bytes(channel, {}); }
 

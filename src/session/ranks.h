@@ -49,6 +49,7 @@ class Ranks {
   struct Ready;
   struct Request;
 
+  void agree(Call call, bool cancelled, const std::function<Terms()> &prepare);
   std::string lead(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work);
   std::string serve(Parameters &parameters);
   void send_request(const Request &request);

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "comm/agree.h"
 #include "session/aftermath.h"
 #include "session/checkpoint.h"
 #include "session/export.h"
@@ -22,6 +23,8 @@ constexpr std::atomic<bool> kNever{false};
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
+
+constexpr const char *kNoMemory = "out of memory";  // short enough to need none
 
 // True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
 // percent or two of the step. The first run is cold and the second is the first replay; a few later runs are enough for
@@ -54,7 +57,7 @@ std::unique_ptr<Session> Session::create(const draft::Options &options, const on
   try {
     return std::make_unique<Session>(settings, model, channel, std::move(log), progress);
   } catch (const std::exception &error) {
-    channel->abort(error.what());
+    comm::abort_for(*channel, error);
     throw;
   }
 }
@@ -89,12 +92,17 @@ auto Session::guarded(Call call) -> decltype(call()) {
     if (lost_) machine_.channel().abort(error.text);
     if (lost_) append(error, kLost);
     throw;
+  } catch (const std::bad_alloc &) {
+    cancelled_.store(false, std::memory_order_relaxed);
+    if (!ranks_.several()) throw;
+    // It is unknown what the other ranks have done meanwhile.
+    lost_ = true;
+    machine_.channel().abort(kNoMemory);
+    throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
   } catch (...) {
     cancelled_.store(false, std::memory_order_relaxed);
-    judge_exception();
-    // It is unknown what the other ranks have done meanwhile.
-    lost_ = lost_ || ranks_.several();
-    if (lost_) machine_.channel().abort("out of memory, or an unknown exception");
+    lost_ = true;
+    machine_.channel().abort("unknown failure");
     throw;
   }
 }

@@ -170,16 +170,61 @@ class FailingChannel final : public comm::Channel {
   int rank() const override { return channel_->rank(); }
   int ranks() const override { return channel_->ranks(); }
   void exchange(std::span<const comm::Send> sends, std::span<const comm::Receive> receives) override {
-    if (left_ >= 0 && left_-- == 0) throw Error(Code::nospc, "offload.bin", "the disk is full");
+    if (left_ >= 0 && left_-- == 0) {
+      if (no_memory_) throw std::bad_alloc();
+      throw Error(Code::nospc, "offload.bin", "the disk is full");
+    }
     channel_->exchange(sends, receives);
   }
   void abort(const std::string &reason) noexcept override { channel_->abort(reason); }
-  void fail_after(int exchanges) { left_ = exchanges; }
+  void fail_after(int exchanges, bool no_memory = false) {
+    left_ = exchanges;
+    no_memory_ = no_memory;
+  }
 
  private:
   const std::shared_ptr<comm::Channel> channel_;
   int left_ = -1;
+  bool no_memory_ = false;
 };
+
+// Whatever call a rank is in when it lacks memory, the others learn of it at once.
+TEST_F(RankedFailure, OfARankWithoutMemoryReachesTheOthers) {
+  const Scratch scratch;
+  struct Act {
+    std::vector<int> exchanges;  // in which memory is short
+    std::function<void(session::Session &, int)> call;
+  };
+  const Act acts[] = {
+      {{0, 1, 3}, step},
+      {{0}, [](session::Session &session, int) { session.evaluate(); }},
+      {{0, 1, 2}, [&](session::Session &session, int) { session.save(scratch.path() + "/checkpoints"); }},
+      {{0, 1, 2}, [&](session::Session &session, int) { session.export_model(scratch.path() + "/out.onnx"); }},
+  };
+  for (const Act &act : acts)
+    for (const int exchanges : act.exchanges) {
+      const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+        const auto failing = std::make_shared<FailingChannel>(channel);
+        const auto session = session_of(base_options(kModel), kModel, failing);
+        const int rank = channel->rank();
+        step(*session, rank);
+        if (rank == kOdd) failing->fail_after(exchanges, true);
+        const Outcome outcome = outcome_of([&] {
+          try {
+            act.call(*session, rank);
+          } catch (...) {
+            session->judge_exception();  // as every call of the library does
+            throw;
+          }
+        });
+        EXPECT_EQ(outcome.code, rank == kOdd ? Code::nomem : Code::peer) << outcome.text;
+        EXPECT_NE(outcome.text.find("out of memory"), std::string::npos) << outcome.text;
+        EXPECT_EQ(outcome_of([&] { step(*session, rank); }).code, Code::state);
+      });
+      for (const std::exception_ptr &error : errors)
+        if (error) std::rethrow_exception(error);
+    }
+}
 
 // The first exchange of a step is the agreement to begin it.
 TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {

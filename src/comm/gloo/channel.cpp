@@ -100,11 +100,13 @@ void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive>
       at = rank;
       buffer->waitSend(deadline.left());
     }
-  } catch (const std::bad_alloc &) {
-    break_with({Code::nomem, "comm", "out of memory in an exchange between ranks"});
-    throw;
   } catch (const std::exception &error) {
-    break_with(error_of(at, error));
+    const bool no_memory = dynamic_cast<const std::bad_alloc *>(&error) != nullptr;
+    try {
+      break_with(no_memory ? Error(Code::nomem, "", "out of memory") : error_of(at, error));
+    } catch (const std::bad_alloc &) {  // short texts need no memory
+      break_with({Code::nomem, "", "out of memory"});
+    }
     const std::lock_guard lock(mutex_);
     throw *broken_;
   }
@@ -151,7 +153,11 @@ void GlooChannel::break_with(const Error &error) {
 
 void GlooChannel::abort(const std::string &reason) noexcept {
   try {
-    break_with({Code::state, "comm", reason});
+    try {
+      break_with({Code::state, "comm", reason});
+    } catch (const std::bad_alloc &) {  // short texts need no memory
+      break_with({Code::state, "comm", "out of memory"});
+    }
   } catch (const std::exception &) {  // the others then find out by their deadline
   }
 }

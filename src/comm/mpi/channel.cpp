@@ -19,9 +19,18 @@ void rest(int polls) {
   if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
 }
 
+// Memory for the reason of an abort. It is never given back, because nobody waits until the other ranks have read it.
+std::string &new_reason() {
+  static std::deque<std::string> reasons;
+  const std::lock_guard lock(mpi_mutex);
+  std::string &reason = reasons.emplace_back();
+  reason.reserve(kMostReason);
+  return reason;
+}
+
 }  // namespace
 
-MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout) {
+MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout), reason_(new_reason()) {
   const Clock::time_point deadline = Clock::now() + timeout_;  // of the whole meeting
   {
     const std::lock_guard lock(mpi_mutex);
@@ -74,6 +83,10 @@ void MpiChannel::exchange(std::span<const Send> sends, std::span<const Receive> 
   } catch (const Error &error) {
     const std::lock_guard lock(mpi_mutex);
     break_with(error);
+    throw *broken_;
+  } catch (const std::bad_alloc &) {
+    const std::lock_guard lock(mpi_mutex);
+    break_with({Code::nomem, "", "out of memory"});
     throw *broken_;
   }
 }
@@ -140,12 +153,12 @@ void MpiChannel::break_with(Error error) {
   broken_->facts.channel_broken = true;
   any_broken = true;
   for (Message &message : messages_) {
+    if (message.request == MPI_REQUEST_NULL) continue;  // it could not be begun
     if (message.receives) MPI_Cancel(&message.request);
     MPI_Request_free(&message.request);
   }
   messages_.clear();
-  static std::deque<std::string> reasons;  // nobody waits until the other ranks have read them
-  const std::string &reason = reasons.emplace_back(broken_->text, 0, kMostReason);
+  const std::string &reason = reason_.assign(broken_->text, 0, kMostReason);
   for (int r = 0; r < ranks_; ++r) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (r == rank_) continue;
@@ -158,8 +171,13 @@ void MpiChannel::abort(const std::string &reason) noexcept {
   try {
     const std::lock_guard lock(mpi_mutex);
     int over = 0;
-    if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0) break_with({Code::state, "comm", reason});
-  } catch (const std::bad_alloc &) {  // the others then find out by their deadline
+    if (MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
+    try {
+      break_with({Code::state, "comm", reason});
+    } catch (const std::bad_alloc &) {  // a short text needs no memory
+      break_with({Code::state, "comm", "out of memory"});
+    }
+  } catch (const std::exception &) {  // the others then find out by their deadline
   }
 }
 

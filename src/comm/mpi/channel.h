@@ -48,6 +48,7 @@ class MpiChannel final : public Channel {
   int rank_ = 0, ranks_ = 1;
   std::chrono::milliseconds timeout_;
   std::vector<Message> messages_;
+  std::string &reason_;          // of an abort; sent without being awaited
   std::optional<Error> broken_;  // the channel's first error
 };
 
