@@ -343,7 +343,7 @@ void Session::read_grad(const std::string &name, float *out, std::size_t count) 
     return p;
   };
   meet(Call::read_grad, prepare);
-  machine_.parameters().read_grad(p, std::span(out, count));
+  guarded([&] { machine_.parameters().read_grad(p, std::span(out, count)); });
   if (factor == 1) return;
   for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
 }

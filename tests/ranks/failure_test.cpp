@@ -1,5 +1,7 @@
 // A failure of one rank is an error on all, and none waits for ever. What fails before a call begins changes nothing.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "ranked_training.h"
@@ -224,6 +226,42 @@ TEST_F(RankedFailure, OfARankWithoutMemoryReachesTheOthers) {
       for (const std::exception_ptr &error : errors)
         if (error) std::rethrow_exception(error);
     }
+}
+
+// Makes reads of the file without a name in `directory` fail.
+void break_file_in(const std::string &directory) {
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    if (std::filesystem::read_symlink(entry.path(), error).string().starts_with(directory + "/")) {
+      const int writable = open("/dev/null", O_WRONLY | O_CLOEXEC);
+      dup2(writable, std::stoi(entry.path().filename()));
+      close(writable);
+      return;
+    }
+  }
+  FAIL() << "no file is open in " << directory;
+}
+
+// Rank 0 asks the others for their parts of the checkpoint.
+TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
+  const Scratch scratch;
+  const std::string plan = scratch.file(
+      "plan.json", R"({"n_persist": 3, "n_host": 4, "n_swap": 1, "n_checkpoint": 1, "chunk_bytes": 65536})");
+  const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+    const int rank = channel->rank();
+    const std::string directory = fmt::format("{}/{}", scratch.path(), rank);
+    std::filesystem::create_directory(directory);
+    Pairs pairs = base_options(kModel);
+    pairs.insert(pairs.end(), {{"plan", plan}, {"offload_dir", directory}});
+    const auto session = session_of(pairs, kModel, channel);
+    step(*session, rank);
+    if (rank == kOdd) break_file_in(directory);
+    const Outcome outcome = outcome_of([&] { session->save(scratch.path() + "/checkpoints"); });
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::io : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("cannot read"), std::string::npos) << outcome.text;
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 // The first exchange of a step is the agreement to begin it.
