@@ -95,8 +95,9 @@
  *   Creating a session, protrain_step, protrain_eval, protrain_session_save, protrain_session_export, and all that
  *   reads or writes parameters or gradients are collective: every rank must make these calls, in the same order. They
  *   wait for the other ranks. All other calls are a rank's own. A collective call can fail in these ways:
- *   - A rank that cannot begin its call (a shape, a name) gets its error, the other ranks get PROTRAIN_ERROR_PEER, and
- *     nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the other ranks still wait.
+ *   - A rank that cannot begin its call (a shape, a name, a token beyond the vocabulary) gets its error, the others get
+ *     PROTRAIN_ERROR_PEER, and nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the
+ *     other ranks still wait.
  *   - Ranks that make different calls get PROTRAIN_ERROR_STATE. Ranks whose step, learning rate, shapes or parameter
  *     differ get PROTRAIN_ERROR_MISMATCH. Nothing has changed.
  *   - After a cancel on one rank its next step or evaluation gives PROTRAIN_ERROR_CANCELLED on all. One that has begun

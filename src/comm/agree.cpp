@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <new>
 
 #include "base/cgroup.h"
 
@@ -66,6 +67,14 @@ std::string name_of_machine() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return std::string(host.data()) + ' ' + cgroup::text_of("/proc/sys/kernel/random/boot_id");
+}
+
+void abort_for(Channel &channel, const std::exception &why) noexcept {
+  try {
+    channel.abort(dynamic_cast<const std::bad_alloc *>(&why) != nullptr ? "out of memory" : why.what());
+  } catch (const std::bad_alloc &) {  // a long text needs memory, and a short one none
+    channel.abort("out of memory");
+  }
 }
 
 std::vector<int> ranks_of_this_machine(Channel &channel) {

@@ -35,6 +35,9 @@ std::string name_of_machine();
 // The ranks that run on the same machine as this one, itself included, ascending.
 std::vector<int> ranks_of_this_machine(Channel &channel);
 
+// Breaks the channel and tells the other ranks why, as far as there is memory to say it.
+void abort_for(Channel &channel, const std::exception &why) noexcept;
+
 // Returns when every rank has called it.
 inline void barrier(Channel &channel) { gather_bytes(channel, {}); }
 

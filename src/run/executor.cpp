@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/agree.h"
 
 namespace protrain::run {
 
@@ -163,7 +164,7 @@ void Executor::work(const Issue &issue, bool alone) {
     else
       device_.launch(issue.queue, *issue.kernel, launch);
   } catch (const std::exception &error) {
-    channel_.abort(error.what());
+    comm::abort_for(channel_, error);
     throw;
   }
 }
@@ -329,7 +330,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
     }
   } catch (Error &error) {
     if (error.code != Code::arg) error.facts.device_gone = true, gone = std::current_exception();
-    channel_.abort(error.what());
+    comm::abort_for(channel_, error);
     workers_.fail(issues_.size() - 1, std::current_exception());
   } catch (...) {  // workers must end the run all the same
     channel_.abort("a step failed");

@@ -6,6 +6,13 @@
 
 namespace protrain::session {
 
+Inputs::Inputs(const draft::Draft &draft) : draft_(draft), shapes_(count()) {
+  if (draft.settings.ranks.count == 1) return;  // a kernel's refusal changes nothing, and nobody waits
+  for (const auto &variant : draft.variants)
+    checked_.push_back({IndexChecks(variant->training.graph, variant->forward.inputs), {}});
+  for (Checked &checked : checked_) checked.faults.resize(count());
+}
+
 std::size_t Inputs::find(const std::string &name) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < count(); ++i) {
@@ -31,7 +38,22 @@ void Inputs::require_taken(std::size_t i, DType dtype, const Shape &shape) const
   fail(Code::shape, name(i), "input {} has shape {}, not {}", name(i), fmt::join(shapes, " or "), to_text(shape));
 }
 
+void Inputs::note(std::size_t i, const Shape &shape, const void *data) {
+  shapes_[i] = shape;
+  for (std::size_t v = 0; v < checked_.size(); ++v)
+    if (shape_in(v, i) == shape) checked_[v].faults[i] = checked_[v].checks.fault_in(i, data);
+}
+
 std::size_t Inputs::variant() const {
+  const std::size_t variant = matching_variant();
+  if (checked_.empty()) return variant;
+  const auto &[checks, faults] = checked_[variant];
+  for (const std::optional<IndexChecks::Fault> &fault : faults)
+    if (fault) checks.refuse(*fault);
+  return variant;
+}
+
+std::size_t Inputs::matching_variant() const {
   for (std::size_t i = 0; i < count(); ++i)
     require(shapes_[i].has_value(), Code::state, name(i),
             "input {} was never set; call protrain_session_set_input first", name(i));

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "draft/draft.h"
+#include "session/index_checks.h"
 
 namespace protrain::session {
 
 class Inputs {
  public:
   // `draft` must outlive it.
-  explicit Inputs(const draft::Draft &draft) : draft_(draft), shapes_(count()) {}
+  explicit Inputs(const draft::Draft &draft);
 
   std::size_t count() const { return forward().inputs.size(); }  // in the file's order
   const graph::Value &value(std::size_t i) const { return forward().value(forward().inputs.at(i)); }
@@ -22,18 +23,26 @@ class Inputs {
 
   // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
-  // Records that the input was set.
-  void note(std::size_t i, const Shape &shape) { shapes_[i] = shape; }
+  // Records that the input was set and, with several ranks, whether a step can use the values.
+  void note(std::size_t i, const Shape &shape, const void *data);
 
-  // The variant that matches the shapes of all inputs. Code::state if an input was never set.
+  // The variant that matches the shapes of all inputs. Code::state if an input was never set, Code::arg if one holds an
+  // index or a label that is out of range and there are several ranks.
   std::size_t variant() const;
 
  private:
   const graph::Graph &forward() const { return draft_.first().forward; }
   const Shape &shape_in(std::size_t variant, std::size_t input) const;
+  std::size_t matching_variant() const;
+
+  struct Checked {
+    IndexChecks checks;
+    std::vector<std::optional<IndexChecks::Fault>> faults;  // per input
+  };
 
   const draft::Draft &draft_;
   std::vector<std::optional<Shape>> shapes_;  // of inputs that were set
+  std::vector<Checked> checked_;              // per variant; empty with one rank
 };
 
 }  // namespace protrain::session

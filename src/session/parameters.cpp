@@ -7,6 +7,7 @@
 #include "arith/planes.h"
 #include "base/error.h"
 #include "base/threads.h"
+#include "comm/agree.h"
 
 namespace protrain::session {
 
@@ -286,14 +287,21 @@ void Parameters::complete(std::size_t p, std::uint64_t first, std::uint64_t size
   channel_.exchange(sends, receives);
 }
 
-// Reads this rank's shard of the elements that `out` holds, with read_shard(first, out), and completes them.
+// Reads this rank's shard of the elements that `out` holds, with read_shard(first, out), and completes them. The other
+// ranks wait for the shard, so they are told if it cannot be read.
 template <typename Read>
 void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, std::span<std::byte> out, int reader,
                         Read &&read_shard) {
   const Elements own = shard(p, channel_.rank());
   const std::uint64_t end = first + out.size() / size;
   const std::uint64_t from = std::clamp(own.begin, first, end), to = std::clamp(own.end, from, end);
-  if (from < to) read_shard(from, out.subspan((from - first) * size, (to - from) * size));
+  try {
+    if (from < to) read_shard(from, out.subspan((from - first) * size, (to - from) * size));
+  } catch (Error &error) {
+    error.facts.channel_broken |= channel_.ranks() > 1;
+    comm::abort_for(channel_, error);
+    throw;
+  }
   if (channel_.ranks() > 1) complete(p, first, size, out, reader);
 }
 

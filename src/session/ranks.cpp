@@ -1,6 +1,7 @@
 #include "session/ranks.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -46,6 +47,18 @@ comm::ChannelRequest request_of(const draft::RankSettings &settings) {
   return request;
 }
 
+// Runs a part of a call in which the other ranks wait for this one. If memory runs out, they are told.
+template <typename Work>
+auto together(comm::Channel &channel, Work work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc &) {
+    if (channel.ranks() == 1) throw;
+    channel.abort("out of memory");
+    throw Error(Code::nomem, "", "out of memory", {.channel_broken = true});
+  }
+}
+
 }  // namespace
 
 Channels open_channels(const draft::Options &options, draft::Settings &settings) {
@@ -57,7 +70,7 @@ Channels open_channels(const draft::Options &options, draft::Settings &settings)
     std::map<std::string, std::string> texts;
     for (const draft::OptionRow &row : draft::option_table())
       if (const std::string key(row.key); !is_own(key)) texts[key] = options.get(key);
-    draft::require_same(*hosts, texts);
+    together(*hosts, [&] { draft::require_same(*hosts, texts); });
   }
   return Channels::over(hosts);
 }
@@ -98,6 +111,10 @@ struct Ranks::Request {
 };
 
 void Ranks::meet(Call call, bool cancelled, const std::function<Terms()> &prepare) {
+  together(channel_, [&] { agree(call, cancelled, prepare); });
+}
+
+void Ranks::agree(Call call, bool cancelled, const std::function<Terms()> &prepare) {
   Ready ready{.call = call, .cancelled = cancelled, .failed = false, .terms = {}};
   std::optional<Error> own;
   try {
@@ -179,7 +196,7 @@ std::vector<std::string> Ranks::on_all(const std::function<std::string(const Pul
 }
 
 std::string Ranks::on_rank_0(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work) {
-  return rank() == 0 ? lead(parameters, work) : serve(parameters);
+  return together(channel_, [&] { return rank() == 0 ? lead(parameters, work) : serve(parameters); });
 }
 
 std::string Ranks::lead(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work) {

@@ -85,6 +85,7 @@ class Ranks {
   struct Request;
   enum class Progress : std::uint8_t { working, done, failed };
 
+  void agree(Call call, bool cancelled, const std::function<Terms()> &prepare);
   [[noreturn]] void fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own);
   std::string lead(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work);
   std::string serve(Parameters &parameters);

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "comm/agree.h"
 #include "session/aftermath.h"
 #include "session/checkpoint.h"
 #include "session/export.h"
@@ -22,6 +23,8 @@ constexpr std::atomic<bool> kNever{false};
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
+
+constexpr const char *kNoMemory = "out of memory";  // short enough to need none
 
 // True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
 // percent or two of the step. The first run is cold and the second is the first replay; a few later runs are enough for
@@ -57,7 +60,7 @@ std::unique_ptr<Session> Session::create(const draft::Options &options, const on
     add_step_channel(channels, device->info(), settings);
     return std::make_unique<Session>(settings, model, std::move(device), channels, std::move(log), progress);
   } catch (const std::exception &error) {
-    channels.steps->abort(error.what());
+    comm::abort_for(*channels.steps, error);
     throw;
   }
 }
@@ -92,12 +95,17 @@ auto Session::guarded(Call call) -> decltype(call()) {
     if (lost_) machine_.channels().steps->abort(error.text);
     if (lost_) append(error, kLost);
     throw;
+  } catch (const std::bad_alloc &) {
+    cancelled_.store(false, std::memory_order_relaxed);
+    if (!ranks_.several()) throw;
+    // It is unknown what the other ranks have done meanwhile.
+    lost_ = true;
+    machine_.channels().steps->abort(kNoMemory);
+    throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
   } catch (...) {
     cancelled_.store(false, std::memory_order_relaxed);
-    judge_exception();
-    // It is unknown what the other ranks have done meanwhile.
-    lost_ = lost_ || ranks_.several();
-    if (lost_) machine_.channels().steps->abort("out of memory, or an unknown exception");
+    lost_ = true;
+    machine_.channels().steps->abort("unknown failure");
     throw;
   }
 }
@@ -107,7 +115,7 @@ void Session::set_input(const std::string &name, DType dtype, const Shape &shape
   inputs_.require_taken(i, dtype, shape);
   const program::BufferId buffer = draft().programs.state.of_value[0].at(draft().first().forward.inputs[i]);
   machine_.write_input(buffer, data, byte_count(dtype, shape));
-  inputs_.note(i, shape);
+  inputs_.note(i, shape, data);
 }
 
 StepResult Session::step() {
@@ -340,7 +348,7 @@ void Session::read_grad(const std::string &name, float *out, std::size_t count) 
     return p;
   };
   meet(Call::read_grad, prepare);
-  machine_.parameters().read_grad(p, std::span(out, count));
+  guarded([&] { machine_.parameters().read_grad(p, std::span(out, count)); });
   if (factor == 1) return;
   for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
 }

@@ -1,5 +1,7 @@
 // A failure of one rank is an error on all, and none waits for ever. What fails before a call begins changes nothing.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -34,6 +36,7 @@ class RankedFailure : public testing::Test {
            std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
     const auto errors = ThreadGroup(kRanks, timeout).run([&](std::shared_ptr<comm::Channel> channel) {
       const auto session = session_of(base_options(kModel), kModel, channel);
+      channels[static_cast<std::size_t>(channel->rank())] = channel.get();
       work(*session, channel->rank());
     });
     for (const std::exception_ptr &error : errors)
@@ -53,6 +56,7 @@ class RankedFailure : public testing::Test {
     session.step();
   }
 
+  std::vector<comm::Channel *> channels = std::vector<comm::Channel *>(kRanks);  // of ranks whose work goes on
   std::function<void(int rank, const Outcome &outcome)> check = [](int, const Outcome &) {};
 
  private:
@@ -124,18 +128,160 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   });
 }
 
-// A label beyond the vocabulary is found in the middle of a step, when the other ranks wait for gradients.
-TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
+// The values are judged before the step begins, because inside it the other ranks wait.
+TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::arg : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("label 1048576 of row 61 is outside 0..511"), std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome.text.find("instruction"), std::string::npos) << outcome.text;
   };
+  std::vector<Trace> traces(kRanks);
+  const Group group{.ranks = kRanks, .steps = 2};
   run([&](session::Session &session, int rank) {
-    feed(session, rank);
-    const std::vector<std::int64_t> beyond(std::size_t{kBatch} * kSequence, 1 << 20);
-    if (rank == kOdd) session.set_input("labels", DType::i64, {kBatch, kSequence}, beyond.data());
+    const auto set_last = [&](const std::string &input, std::int64_t value) {
+      std::vector<std::int64_t> values(std::size_t{kBatch} * kSequence, 1);
+      values.back() = value;
+      feed(session, rank);
+      if (rank == kOdd) session.set_input(input, DType::i64, {kBatch, kSequence}, values.data());
+    };
+    const Code refusal = rank == kOdd ? Code::arg : Code::peer;
+    set_last("input_ids", -513);
+    EXPECT_EQ(outcome_of([&] { session.evaluate(); }).code, refusal);
+    EXPECT_EQ(outcome_of([&] { session.step(); }).code, refusal);
+    set_last("labels", 1 << 20);
     note(rank, [&] { session.step(); });
-    EXPECT_EQ(outcome_of([&] { session.step(); }).code, Code::state);
+    traces[static_cast<std::size_t>(rank)] = train_share(session, *channels[static_cast<std::size_t>(rank)], group);
   });
+  EXPECT_EQ(traces, train_ranks(group, base_options(kModel), kModel));
+}
+
+// Labels are shifted by one, so no node reads the first of a sequence. An index may count from the end.
+TEST_F(RankedFailure, IsNotDueToAValueThatNobodyReads) {
+  run([&](session::Session &session, int rank) {
+    std::vector<std::int64_t> labels(std::size_t{kBatch} * kSequence, 1), tokens = labels;
+    labels[0] = 1 << 20;
+    tokens[5] = -512;
+    session.set_input("labels", DType::i64, {kBatch, kSequence}, labels.data());
+    session.set_input("input_ids", DType::i64, {kBatch, kSequence}, tokens.data());
+    note(rank, [&] { session.step(); });
+    EXPECT_EQ(session.step_count(), 1u);
+  });
+}
+
+// Fails in an exchange of its own choice.
+class FailingChannel final : public comm::Channel {
+ public:
+  explicit FailingChannel(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
+  int rank() const override { return channel_->rank(); }
+  int ranks() const override { return channel_->ranks(); }
+  void exchange(std::span<const comm::Send> sends, std::span<const comm::Receive> receives) override {
+    if (left_ >= 0 && left_-- == 0) {
+      if (no_memory_) throw std::bad_alloc();
+      throw Error(Code::nospc, "offload.bin", "the disk is full");
+    }
+    channel_->exchange(sends, receives);
+  }
+  void abort(const std::string &reason) noexcept override { channel_->abort(reason); }
+  void fail_after(int exchanges, bool no_memory = false) {
+    left_ = exchanges;
+    no_memory_ = no_memory;
+  }
+
+ private:
+  const std::shared_ptr<comm::Channel> channel_;
+  int left_ = -1;
+  bool no_memory_ = false;
+};
+
+// Whatever call a rank is in when it lacks memory, the others learn of it at once.
+TEST_F(RankedFailure, OfARankWithoutMemoryReachesTheOthers) {
+  const Scratch scratch;
+  struct Act {
+    std::vector<int> exchanges;  // in which memory is short
+    std::function<void(session::Session &, int)> call;
+  };
+  const Act acts[] = {
+      {{0, 1, 3}, step},
+      {{0}, [](session::Session &session, int) { session.evaluate(); }},
+      {{0, 1, 2}, [&](session::Session &session, int) { session.save(scratch.path() + "/checkpoints"); }},
+      {{0, 1, 2}, [&](session::Session &session, int) { session.export_model(scratch.path() + "/out.onnx"); }},
+  };
+  for (const Act &act : acts)
+    for (const int exchanges : act.exchanges) {
+      const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+        const auto failing = std::make_shared<FailingChannel>(channel);
+        const auto session = session_of(base_options(kModel), kModel, failing);
+        const int rank = channel->rank();
+        step(*session, rank);
+        if (rank == kOdd) failing->fail_after(exchanges, true);
+        const Outcome outcome = outcome_of([&] {
+          try {
+            act.call(*session, rank);
+          } catch (...) {
+            session->judge_exception();  // as every call of the library does
+            throw;
+          }
+        });
+        EXPECT_EQ(outcome.code, rank == kOdd ? Code::nomem : Code::peer) << outcome.text;
+        EXPECT_NE(outcome.text.find("out of memory"), std::string::npos) << outcome.text;
+        EXPECT_EQ(outcome_of([&] { step(*session, rank); }).code, Code::state);
+      });
+      for (const std::exception_ptr &error : errors)
+        if (error) std::rethrow_exception(error);
+    }
+}
+
+// Makes reads of the file without a name in `directory` fail.
+void break_file_in(const std::string &directory) {
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    if (std::filesystem::read_symlink(entry.path(), error).string().starts_with(directory + "/")) {
+      const int writable = open("/dev/null", O_WRONLY | O_CLOEXEC);
+      dup2(writable, std::stoi(entry.path().filename()));
+      close(writable);
+      return;
+    }
+  }
+  FAIL() << "no file is open in " << directory;
+}
+
+// Rank 0 asks the others for their parts of the checkpoint.
+TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
+  const Scratch scratch;
+  const std::string plan = scratch.file(
+      "plan.json", R"({"n_persist": 3, "n_host": 4, "n_swap": 1, "n_checkpoint": 1, "chunk_bytes": 65536})");
+  const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+    const int rank = channel->rank();
+    const std::string directory = fmt::format("{}/{}", scratch.path(), rank);
+    std::filesystem::create_directory(directory);
+    Pairs pairs = base_options(kModel);
+    pairs.insert(pairs.end(), {{"plan", plan}, {"offload_dir", directory}});
+    const auto session = session_of(pairs, kModel, channel);
+    step(*session, rank);
+    if (rank == kOdd) break_file_in(directory);
+    const Outcome outcome = outcome_of([&] { session->save(scratch.path() + "/checkpoints"); });
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::io : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("cannot read"), std::string::npos) << outcome.text;
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+// The first exchange of a step is the agreement to begin it.
+TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
+  const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+    const auto failing = std::make_shared<FailingChannel>(channel);
+    const auto session = session_of(base_options(kModel), kModel, failing);
+    const int rank = channel->rank();
+    step(*session, rank);
+    if (rank == kOdd) failing->fail_after(2);
+    const Outcome outcome = outcome_of([&] { step(*session, rank); });
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::nospc : Code::peer) << outcome.text;
+    EXPECT_NE(outcome.text.find("the disk is full"), std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome_of([&] { session->step(); }).code, Code::state);
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 TEST_F(RankedFailure, OfARankThatLeavesReachesTheOthers) {

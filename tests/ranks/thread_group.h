@@ -46,7 +46,12 @@ class ThreadGroup {
     int rank() const override { return rank_; }
     int ranks() const override { return group_.ranks_; }
     void exchange(std::span<const comm::Send> sends, std::span<const comm::Receive> receives) override {
-      group_.exchange(rank_, sends, receives);
+      try {
+        group_.exchange(rank_, sends, receives);
+      } catch (const Error &error) {
+        abort(error.text);
+        throw;
+      }
     }
     void abort(const std::string &reason) noexcept override { group_.leave(rank_, reason); }
     void throw_if_failed() override { group_.throw_if_failed(rank_); }

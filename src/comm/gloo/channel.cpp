@@ -1,19 +1,13 @@
 #include "comm/gloo/channel.h"
 
 #include <gloo/common/error.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-#include <netdb.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <map>
 
 #include "base/signals.h"
+#include "comm/gloo/mesh.h"
 #include "comm/gloo/store.h"
 
 namespace protrain::comm::gloo {
@@ -26,27 +20,6 @@ constexpr std::size_t kMostReason = 1000;              // bytes of the reason of
 constexpr std::chrono::milliseconds kReasonWait(200);  // it may arrive after the end of the rank's connection
 constexpr int kPartsBits = 20;  // of a slot: the number of a part; above them the number of the exchange
 
-bool resolves(const std::string &host) {
-  addrinfo *found = nullptr;
-  const bool known = getaddrinfo(host.c_str(), nullptr, nullptr, &found) == 0;
-  if (found != nullptr) freeaddrinfo(found);
-  return known;
-}
-
-// The network interface that GLOO_SOCKET_IFNAME names, as for PyTorch. Otherwise the address of this host's name, or of
-// the machine itself if the name has none.
-::gloo::transport::tcp::attr own_address() {
-  ::gloo::transport::tcp::attr address;
-  if (const char *name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0) {
-    address.iface = name;
-    return address;
-  }
-  std::array<char, 256> host{};
-  const bool named = gethostname(host.data(), host.size() - 1) == 0;
-  address.hostname = named && resolves(host.data()) ? host.data() : "127.0.0.1";
-  return address;
-}
-
 std::string key_of_reason(int rank) { return fmt::format("protrain-failed-{}", rank); }
 
 Error peer_failed(int rank, const std::string &reason) {
@@ -58,8 +31,8 @@ bool timed_out(const std::exception &error) {
          std::string_view(error.what()).find("timeout") != std::string_view::npos;
 }
 
-std::unique_ptr<::gloo::rendezvous::Store> store_of(const ChannelRequest &request) {
-  if (request.rendezvous.find('/') == std::string::npos) return std::make_unique<TcpStore>(request);
+std::unique_ptr<::gloo::rendezvous::Store> store_of(const ChannelRequest &request, const Deadline &deadline) {
+  if (request.rendezvous.find('/') == std::string::npos) return std::make_unique<TcpStore>(request, deadline);
   return std::make_unique<::gloo::rendezvous::FileStore>(request.rendezvous);
 }
 
@@ -76,14 +49,13 @@ class Slots {
 
 }  // namespace
 
-GlooChannel::GlooChannel(const ChannelRequest &request)
-    : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(store_of(request)) {
+GlooChannel::GlooChannel(const ChannelRequest &request) : GlooChannel(request, Deadline(request.timeout)) {}
+
+GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline)
+    : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(store_of(request, deadline)) {
   const NoSigpipe guard;  // for Gloo's thread too
   try {
-    auto device = ::gloo::transport::tcp::CreateDevice(own_address());
-    context_ = std::make_shared<::gloo::rendezvous::Context>(rank_, ranks_);
-    context_->setTimeout(timeout_);
-    context_->connectFullMesh(*store_, device);
+    context_ = std::make_shared<Mesh>(request, *store_, deadline);
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
     // Whoever waits for rank 0 learns at once that it has given up, and why.
@@ -132,11 +104,13 @@ void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive>
       at = rank;
       buffer->waitSend(deadline.left());
     }
-  } catch (const std::bad_alloc &) {
-    break_with({Code::nomem, "comm", "out of memory in an exchange between ranks"});
-    throw;
   } catch (const std::exception &error) {
-    break_with(error_of(at, error));
+    const bool no_memory = dynamic_cast<const std::bad_alloc *>(&error) != nullptr;
+    try {
+      break_with(no_memory ? Error(Code::nomem, "", "out of memory") : error_of(at, error));
+    } catch (const std::bad_alloc &) {  // short texts need no memory
+      break_with({Code::nomem, "", "out of memory"});
+    }
     const std::lock_guard lock(mutex_);
     throw *broken_;
   }
@@ -199,7 +173,11 @@ void GlooChannel::throw_if_failed() {
 
 void GlooChannel::abort(const std::string &reason) noexcept {
   try {
-    break_with({Code::state, "comm", reason});
+    try {
+      break_with({Code::state, "comm", reason});
+    } catch (const std::bad_alloc &) {  // short texts need no memory
+      break_with({Code::state, "comm", "out of memory"});
+    }
   } catch (const std::exception &) {  // the others then find out by their deadline
   }
 }

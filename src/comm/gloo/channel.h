@@ -11,14 +11,16 @@
 #include "comm/channel.h"
 
 namespace gloo::rendezvous {
-class Context;
 class Store;
-}  // namespace gloo::rendezvous
+}
 namespace gloo::transport {
 class UnboundBuffer;
 }
 
 namespace protrain::comm::gloo {
+
+class Deadline;
+class Mesh;
 
 // Gloo notices by itself when a connection breaks or a deadline passes, and then ends every wait of this rank. It does
 // not say why another rank left, so the reason of an abort lies in the store.
@@ -36,6 +38,9 @@ class GlooChannel final : public Channel {
   void throw_if_failed() override;
 
  private:
+  // The deadline is that of the whole meeting.
+  GlooChannel(const ChannelRequest &request, const Deadline &deadline);
+
   // The reason that this rank left in the store, or leaves there within `wait`; nothing: it left none.
   std::optional<std::string> reason_of(int rank, std::chrono::milliseconds wait);
   void leave_reason(std::string_view reason);
@@ -46,7 +51,7 @@ class GlooChannel final : public Channel {
   const int rank_, ranks_;
   const std::chrono::milliseconds timeout_;
   const std::unique_ptr<::gloo::rendezvous::Store> store_;  // it lives as long as the context and the channel
-  std::shared_ptr<::gloo::rendezvous::Context> context_;
+  std::shared_ptr<Mesh> context_;
   std::uint64_t exchanges_ = 0;
   std::mutex mutex_;             // guards broken_
   std::optional<Error> broken_;  // the channel's first error

@@ -198,10 +198,10 @@ class Relay {
   std::thread thread_;
 };
 
-TcpStore::TcpStore(const ChannelRequest &request) : timeout_(request.timeout) {
+TcpStore::TcpStore(const ChannelRequest &request, const Deadline &deadline) : timeout_(request.timeout) {
   const Address address = address_of(request.rendezvous).value();
   if (request.rank != 0) {
-    reach_relay(address, request);
+    reach_relay(address, request, deadline);
     return;
   }
   std::array<int, 2> ends{};
@@ -219,8 +219,7 @@ TcpStore::TcpStore(const ChannelRequest &request) : timeout_(request.timeout) {
 
 TcpStore::~TcpStore() = default;
 
-void TcpStore::reach_relay(const Address &address, const ChannelRequest &request) {
-  const Deadline deadline(timeout_);
+void TcpStore::reach_relay(const Address &address, const ChannelRequest &request, const Deadline &deadline) {
   const Addresses addresses = addresses_of(address.host, address.port);
   for (std::string why;; std::this_thread::sleep_for(kPause)) {
     for (const addrinfo *to = addresses.get(); to != nullptr; to = to->ai_next) try {

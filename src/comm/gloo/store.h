@@ -48,7 +48,7 @@ class TcpStore final : public ::gloo::rendezvous::Store {
  public:
   // Returns when the relay has let this rank in. Code::arg if rank 0 cannot listen there or the host is unknown,
   // Code::timeout if rank 0 is not to be reached.
-  explicit TcpStore(const ChannelRequest &request);
+  TcpStore(const ChannelRequest &request, const Deadline &deadline);
   ~TcpStore() override;
 
   // Returns when the relay has sent the value to the ranks that are there, or after a second.
@@ -58,7 +58,7 @@ class TcpStore final : public ::gloo::rendezvous::Store {
   void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &timeout) override;
 
  private:
-  void reach_relay(const Address &address, const ChannelRequest &request);
+  void reach_relay(const Address &address, const ChannelRequest &request, const Deadline &deadline);
   void connect(const addrinfo &to);
   void send(const std::string &bytes);
   // False: the deadline has passed, and nobody has set the key.

@@ -1,82 +1,49 @@
 #include "comm/mpi/channel.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
-#include <mutex>
 #include <thread>
+
+#include "comm/mpi/start.h"
 
 namespace protrain::comm::mpi {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kDataTag = 1, kAbortTag = 2;
 constexpr std::uint64_t kMostBytes = 1 << 30;  // of one message, because MPI counts with int
 constexpr std::size_t kMostReason = 1000;      // bytes of the reason of an abort
-
-std::mutex mpi_mutex;
-bool any_broken = false;
-
-void check(int code, const char *what) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  fail(Code::peer, "comm", "{}: {}", what, text);
-}
-
-// A process that started MPI must end it, or mpirun takes its exit for a crash. After a failure MPI cannot be ended: it
-// would wait for messages that never come.
-void finish_mpi() {
-  const std::lock_guard lock(mpi_mutex);
-  int over = 0;
-  if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0 && !any_broken) MPI_Finalize();
-}
-
-void start_mpi() {
-  int begun = 0, over = 0, level = 0;
-  check(MPI_Initialized(&begun), "MPI_Initialized");
-  check(MPI_Finalized(&over), "MPI_Finalized");
-  require(over == 0, Code::state, "comm", "the host program has called MPI_Finalize, so there is no MPI any more");
-  if (begun == 0) {
-    // Open MPI loads components that look for its functions among the global symbols.
-    Dl_info info;
-    if (dladdr(reinterpret_cast<const void *>(&MPI_Init_thread), &info) != 0)
-      dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
-    std::atexit(finish_mpi);
-  } else {
-    check(MPI_Query_thread(&level), "MPI_Query_thread");
-  }
-  require(level >= MPI_THREAD_SERIALIZED, Code::unsupported, "comm",
-          "MPI was started for one thread; the host program must ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
-}
 
 // Between two polls. Most exchanges take microseconds; after that, the cores belong to whoever computes.
 void rest(int polls) {
   if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
 }
 
+// Memory for the reason of an abort. It is never given back, because nobody waits until the other ranks have read it.
+std::string &new_reason() {
+  static std::deque<std::string> reasons;
+  const std::lock_guard lock(mpi_mutex);
+  std::string &reason = reasons.emplace_back();
+  reason.reserve(kMostReason);
+  return reason;
+}
+
 }  // namespace
 
-MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout) {
+MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout), reason_(new_reason()) {
+  const Clock::time_point deadline = Clock::now() + timeout_;  // of the whole meeting
   {
     const std::lock_guard lock(mpi_mutex);
-    start_mpi();
+    start_mpi(deadline);
     check(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "MPI_Comm_size");
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   }
-  data_ = communicator_of_all();
-  control_ = communicator_of_all();
+  data_ = communicator_of_all(deadline);
+  control_ = communicator_of_all(deadline);
 }
 
 // Every rank must come, so this is where the ranks meet.
-MPI_Comm MpiChannel::communicator_of_all() const {
-  const Clock::time_point deadline = Clock::now() + timeout_;
+MPI_Comm MpiChannel::communicator_of_all(std::chrono::steady_clock::time_point deadline) const {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   for (int polls = 0;; ++polls) {
@@ -116,6 +83,10 @@ void MpiChannel::exchange(std::span<const Send> sends, std::span<const Receive> 
   } catch (const Error &error) {
     const std::lock_guard lock(mpi_mutex);
     break_with(error);
+    throw *broken_;
+  } catch (const std::bad_alloc &) {
+    const std::lock_guard lock(mpi_mutex);
+    break_with({Code::nomem, "", "out of memory"});
     throw *broken_;
   }
 }
@@ -193,12 +164,12 @@ void MpiChannel::break_with(Error error) {
   broken_->facts.channel_broken = true;
   any_broken = true;
   for (Message &message : messages_) {
+    if (message.request == MPI_REQUEST_NULL) continue;  // it could not be begun
     if (message.receives) MPI_Cancel(&message.request);
     MPI_Request_free(&message.request);
   }
   messages_.clear();
-  static std::deque<std::string> reasons;  // nobody waits until the other ranks have read them
-  const std::string &reason = reasons.emplace_back(broken_->text, 0, kMostReason);
+  const std::string &reason = reason_.assign(broken_->text, 0, kMostReason);
   for (int r = 0; r < ranks_; ++r) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (r == rank_) continue;
@@ -211,8 +182,13 @@ void MpiChannel::abort(const std::string &reason) noexcept {
   try {
     const std::lock_guard lock(mpi_mutex);
     int over = 0;
-    if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0) break_with({Code::state, "comm", reason});
-  } catch (const std::bad_alloc &) {  // the others then find out by their deadline
+    if (MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
+    try {
+      break_with({Code::state, "comm", reason});
+    } catch (const std::bad_alloc &) {  // a short text needs no memory
+      break_with({Code::state, "comm", "out of memory"});
+    }
+  } catch (const std::exception &) {  // the others then find out by their deadline
   }
 }
 

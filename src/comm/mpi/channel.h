@@ -43,12 +43,13 @@ class MpiChannel final : public Channel {
   void break_with(Error error);
 
   void wait();
-  MPI_Comm communicator_of_all() const;
+  MPI_Comm communicator_of_all(std::chrono::steady_clock::time_point deadline) const;
 
   MPI_Comm data_ = MPI_COMM_NULL, control_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   std::chrono::milliseconds timeout_;
   std::vector<Message> messages_;
+  std::string &reason_;          // of an abort; sent without being awaited
   std::optional<Error> broken_;  // the channel's first error
 };
 

@@ -5,11 +5,17 @@
 // Prints "rank N: SCENARIO as expected" if so, or what was otherwise. In a SCENARIO-by-0 it is rank 0 that fails.
 //   comm_ranks port
 // Prints the number of a port on which nobody listens.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -18,6 +24,7 @@
 #include "base/error.h"
 #include "comm/address.h"
 #include "comm/agree.h"
+#include "comm/launch.h"
 #include "stranger.h"
 
 namespace protrain::comm {
@@ -238,6 +245,56 @@ void be_refused(ChannelRequest request, int port) {
   expect_refusal(request, Code::arg, "not known");
 }
 
+// The value of the next record.
+std::string value_from(const Stranger &stranger) {
+  std::uint32_t sizes[2] = {};
+  const std::string head = stranger.take(sizeof sizes);
+  if (head.size() == sizeof sizes) std::memcpy(sizes, head.data(), sizeof sizes);
+  stranger.take(sizes[0]);
+  return stranger.take(sizes[1]);
+}
+
+// An address of this machine that is not a loopback address, or "".
+std::string address_of_network() {
+  ifaddrs *all = nullptr;
+  std::string found;
+  if (getifaddrs(&all) != 0) return found;
+  for (const ifaddrs *one = all; one != nullptr && found.empty(); one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET || (one->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
+    char text[NI_MAXHOST] = "";
+    if (getnameinfo(one->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+      found = text;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+// Rank 1 says where it is to be reached, and never comes. Rank 0 gives up in time all the same. Of two ranks, the one
+// with the higher address connects to the other; Gloo waits five times its timeout.
+void wait_for_one_that_never_connects(ChannelRequest request, int port) {
+  request.ranks = 2;
+  request.timeout = kTimeout;
+  setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  const std::string network = address_of_network();
+  if (!network.empty()) request.rendezvous = fmt::format("{}:{}", network, port);
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<Error> error;
+  std::jthread rank_0([&] { error = error_of([&] { open(request); }); });
+  const Stranger rank_1(port);
+  rank_1.say(record("protrain " PROTRAIN_COMM_BUILD_ID, "1 of 2"));
+  value_from(rank_1);
+  std::string address = value_from(rank_1);
+  const std::string own = {127, 0, 0, 1}, higher = {127, 127, 127, 127};
+  expect(address.find(own) != std::string::npos, "rank 0 does not say its address");
+  rank_1.say(record("1", address.replace(address.find(own), own.size(), higher)));
+  rank_0.join();
+  expect(std::chrono::steady_clock::now() - start < 2 * kTimeout + 3s, "it took too long");
+  expect(error->code == Code::timeout && error->text.find("rank 1 did not connect") != std::string::npos, error->text);
+  const bool advises = error->text.find("GLOO_SOCKET_IFNAME") != std::string::npos;
+  expect(advises == !network.empty(), "the advice is: " + error->text);
+}
+
 }  // namespace
 }  // namespace protrain::comm
 
@@ -260,6 +317,8 @@ int main(int argc, char **argv) {
     request.rank = std::stoi(arguments[2]);
     request.ranks = std::stoi(arguments[3]);
     request.rendezvous = arguments[4];
+  } else if (const std::optional<comm::Launched> launched = comm::launched()) {
+    request.rank = launched->rank;
   }
   std::string text = "as expected";
   int rank = -1;
@@ -270,6 +329,8 @@ int main(int argc, char **argv) {
       comm::meet_in_vain(request);
     } else if (scenario == "refused") {
       comm::be_refused(request, port());
+    } else if (scenario == "unconnected") {
+      comm::wait_for_one_that_never_connects(request, port());
     } else {
       std::vector<comm::Stranger> strangers;
       if (scenario == "strangers" && rank == comm::failing) strangers = comm::bring_strangers(port());

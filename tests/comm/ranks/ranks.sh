@@ -73,7 +73,9 @@ for ranks in 2 3; do
   expect late $ranks 0
   expect cancelled $ranks 0
 done
-# A launcher of MPI sees by itself that a rank does not come, and ends the job of one that is killed.
+expect absent 3 0
+expect absent-by-0 3 0
+# A launcher of MPI ends the job of a rank that is killed.
 case $transport in
   nccl)
     expect killed 3 1
@@ -82,8 +84,6 @@ case $transport in
     expect quits 3 1
     ;;
   gloo*)
-    expect absent 3 0
-    expect absent-by-0 3 0
     expect killed 4 1
     expect killed-by-0 3 1
     expect abort-by-0 3 0
@@ -94,4 +94,5 @@ esac
 [ "$transport" != gloo-port ] || {
   expect strangers 3 0
   expect refused 1 0
+  expect unconnected 1 0
 }

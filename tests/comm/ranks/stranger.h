@@ -91,6 +91,12 @@ class Stranger {
     char byte = 0;
     return is_ready() && recv(socket_, &byte, 1, MSG_DONTWAIT) > 0;
   }
+  // The next bytes that the other end sends. Fewer if it closes the connection, or sends nothing for ten seconds.
+  std::string take(std::size_t bytes) const {
+    std::string taken;
+    for (char byte = 0; taken.size() < bytes && is_ready() && recv(socket_, &byte, 1, 0) == 1;) taken += byte;
+    return taken;
+  }
   // The other end has closed the connection, or does so within ten seconds, and has sent nothing more.
   bool is_closed() const {
     char byte = 0;

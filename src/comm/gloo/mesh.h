@@ -1,0 +1,29 @@
+// Mesh: Gloo's connections of this rank to every other.
+#pragma once
+
+#include <gloo/context.h>
+
+#include <string>
+
+#include "comm/channel.h"
+#include "comm/gloo/deadline.h"
+
+namespace gloo::rendezvous {
+class Store;
+}
+
+namespace protrain::comm::gloo {
+
+// Gloo can make the connections itself, but then waits up to five times its timeout for each rank. Here one deadline
+// holds for all of them.
+class Mesh final : public ::gloo::Context {
+ public:
+  // Returns when this rank and every other are connected. They find each other's addresses in the store. Throws what
+  // Gloo or the store throws, and Code::timeout if the deadline passes first.
+  Mesh(const ChannelRequest &request, ::gloo::rendezvous::Store &store, const Deadline &deadline);
+
+ private:
+  void connect_all(const ChannelRequest &request, ::gloo::rendezvous::Store &store, const Deadline &deadline);
+};
+
+}  // namespace protrain::comm::gloo

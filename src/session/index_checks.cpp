@@ -1,0 +1,163 @@
+#include "session/index_checks.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ops/op.h"
+
+namespace protrain::session {
+
+namespace {
+
+using graph::Array;
+using graph::Graph;
+using graph::Node;
+using graph::Type;
+using graph::ValueId;
+
+constexpr std::int64_t kMostElements = 1 << 24;  // of an operand that is followed
+// A traced element is its input's number, counted from 1, times this, plus its place in the input. Elements that come
+// from constants are smaller.
+constexpr std::int64_t kInput = std::int64_t{1} << 40;
+
+bool is_index(DType dtype) { return dtype == DType::i64 || dtype == DType::i32; }
+
+// True for nodes that copy elements from some place to another, and for the cast that keeps every value.
+bool only_moves(const Graph &graph, const Node &node) {
+  if (node.op == "Cast")
+    return is_index(graph.value(node.inputs[0]).type.dtype) && graph.value(node.outputs[0]).type.dtype == DType::i64;
+  return ops::is_alias(node) || one_of(node.op, {"Slice", "Transpose", "Expand", "Concat", "Split", "Pad"});
+}
+
+// The operand that holds a node's indices or labels.
+struct Operand {
+  std::size_t at;
+  bool labels;
+  std::int64_t extent;
+};
+
+std::optional<Operand> operand_of(const Graph &graph, const Node &node) {
+  const auto shape = [&](std::size_t i) -> const Shape & { return graph.value(node.inputs[i]).type.shape; };
+  if (one_of(node.op, {"Gather", "GatherElements"})) {
+    const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape(0).size(), node.name);
+    return Operand{1, false, shape(0)[axis]};
+  }
+  if (node.op == "CrossEntropy") return Operand{1, true, shape(0)[1]};
+  if (one_of(node.op, {"LinearCrossEntropy", "LinearCrossEntropyGrad"}))
+    return Operand{2, true, shape(1)[node.attributes.integer("trans_w", 1) != 0 ? 0 : 1]};
+  return std::nullopt;
+}
+
+}  // namespace
+
+// The inputs' elements that values of the graph hold.
+class IndexChecks::Trace {
+ public:
+  Trace(const Graph &graph, const std::vector<ValueId> &inputs) : graph_(graph) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Type &type = graph.value(inputs[i]).type;
+      if (!is_index(type.dtype) || element_count(type.shape) > kMostElements) continue;
+      std::vector<std::int64_t> places(static_cast<std::size_t>(element_count(type.shape)));
+      for (std::size_t e = 0; e < places.size(); ++e)
+        places[e] = static_cast<std::int64_t>(i + 1) * kInput + static_cast<std::int64_t>(e);
+      elements_[inputs[i]] = Array::from_integers({DType::i64, type.shape}, places);
+    }
+  }
+
+  // The reference arithmetic of a node that only moves elements moves their places likewise.
+  void pass(const Node &node) {
+    if (node.inputs.empty() || !elements_.contains(node.inputs[0]) || !only_moves(graph_, node)) return;
+    std::vector<Array> constants(node.inputs.size());
+    std::vector<const Array *> in;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      const bool constant = id != ValueId::none && graph_.value(id).origin == graph::Origin::constant;
+      if (constant && is_index(graph_.value(id).type.dtype))
+        constants[i] =
+            Array::from_integers({DType::i64, graph_.value(id).type.shape}, graph_.value(id).array.integers());
+      if (id == ValueId::none)
+        in.push_back(nullptr);
+      else if (constants[i].dtype() == DType::i64)
+        in.push_back(&constants[i]);
+      else if (elements_.contains(id))
+        in.push_back(&elements_.at(id));
+      else
+        return;
+    }
+    std::vector<Type> out;
+    for (const ValueId id : node.outputs) {
+      if (id == ValueId::none || element_count(graph_.value(id).type.shape) > kMostElements) return;
+      out.push_back({DType::i64, graph_.value(id).type.shape});
+    }
+    if (node.op == "Cast") {
+      elements_[node.outputs[0]] = *in[0];
+      return;
+    }
+    const std::vector<Array> moved = ops::find(node.op)->evaluate(node, in, out);
+    for (std::size_t i = 0; i < moved.size(); ++i) elements_[node.outputs[i]] = moved[i];
+  }
+
+  // The elements that a value holds; nothing if they were not followed.
+  std::vector<std::int64_t> elements_of(ValueId id) const {
+    const auto found = elements_.find(id);
+    return found == elements_.end() ? std::vector<std::int64_t>() : found->second.integers();
+  }
+
+ private:
+  const Graph &graph_;
+  std::map<ValueId, Array> elements_;
+};
+
+IndexChecks::IndexChecks(const Graph &graph, std::vector<ValueId> inputs) : graph_(graph), inputs_(std::move(inputs)) {
+  Trace trace(graph, inputs_);
+  for (const Node &node : graph.nodes()) {
+    trace.pass(node);
+    const std::optional<Operand> operand = operand_of(graph, node);
+    if (!operand) continue;
+    const bool ignores = operand->labels && node.attributes.has("ignore_index");
+    const std::vector<std::int64_t> elements = trace.elements_of(node.inputs.at(operand->at));
+    for (std::size_t input = 0; input < inputs_.size(); ++input) {
+      Check check{.input = input,
+                  .subject = node.name.empty() ? node.op : node.name,
+                  .labels = operand->labels,
+                  .lowest = operand->labels ? 0 : -operand->extent,
+                  .beyond = operand->extent,
+                  .ignored = {},
+                  .elements = {},
+                  .rows = {}};
+      if (ignores) check.ignored = node.attributes.integer("ignore_index", 0);
+      for (std::size_t row = 0; row < elements.size(); ++row) {
+        if (elements[row] / kInput != static_cast<std::int64_t>(input + 1)) continue;
+        check.elements.push_back(static_cast<std::uint32_t>(elements[row] % kInput));
+        check.rows.push_back(static_cast<std::uint32_t>(row));
+      }
+      if (!check.elements.empty()) checks_.push_back(std::move(check));
+    }
+  }
+}
+
+std::optional<IndexChecks::Fault> IndexChecks::fault_in(std::size_t input, const void *data) const {
+  const DType dtype = graph_.value(inputs_[input]).type.dtype;
+  for (std::size_t c = 0; c < checks_.size(); ++c) {
+    const Check &check = checks_[c];
+    if (check.input != input) continue;
+    for (std::size_t i = 0; i < check.elements.size(); ++i) {
+      const std::size_t at = check.elements[i] * size_of(dtype);
+      const std::int64_t value = graph::load_integer(dtype, static_cast<const std::byte *>(data) + at);
+      if ((value < check.lowest || value >= check.beyond) && value != check.ignored)
+        return Fault{c, value, check.rows[i]};
+    }
+  }
+  return std::nullopt;
+}
+
+void IndexChecks::refuse(const Fault &fault) const {
+  const Check &check = checks_[fault.check];
+  if (check.labels)
+    fail(Code::arg, check.subject, "label {} of row {} is outside 0..{}", fault.value, fault.row, check.beyond - 1);
+  fail(Code::arg, check.subject, "index {} is outside 0..{}", fault.value, check.beyond - 1);
+}
+
+}  // namespace protrain::session

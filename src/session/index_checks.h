@@ -1,0 +1,47 @@
+// IndexChecks: finds values of inputs that a step could not use, such as a token beyond the vocabulary, before the step
+// begins. Kernels find the same, but in the middle of a step, when other ranks already wait for this one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::session {
+
+class IndexChecks {
+ public:
+  // Follows `inputs` of a training graph to the nodes that read them as indices or labels, through nodes that only
+  // move elements. Indices that are computed in other ways are left to the kernels.
+  IndexChecks(const graph::Graph &graph, std::vector<graph::ValueId> inputs);
+
+  // A value that a node refuses.
+  struct Fault {
+    std::size_t check;
+    std::int64_t value, row;
+  };
+  // The first fault among the values of an input, counted from 0. `data` has the input's type. Allocates nothing.
+  std::optional<Fault> fault_in(std::size_t input, const void *data) const;
+  // Throws the error that the node's kernel would throw.
+  [[noreturn]] void refuse(const Fault &fault) const;
+
+ private:
+  // Elements of an input that one node reads. The node takes `lowest` ... `beyond` - 1, and `ignored`.
+  struct Check {
+    std::size_t input;
+    std::string subject;
+    bool labels;
+    std::int64_t lowest, beyond;
+    std::optional<std::int64_t> ignored;
+    std::vector<std::uint32_t> elements, rows;  // of the input, and of the node's operand
+  };
+  class Trace;
+
+  const graph::Graph &graph_;
+  const std::vector<graph::ValueId> inputs_;
+  std::vector<Check> checks_;
+};
+
+}  // namespace protrain::session

@@ -1,0 +1,96 @@
+#include "session/index_checks.h"
+
+#include <gtest/gtest.h>
+
+#include "errors.h"
+#include "ops/op.h"
+
+namespace protrain::session::index_checks_test {
+namespace {
+
+using graph::Array;
+using graph::Graph;
+using graph::Node;
+using graph::Type;
+using graph::ValueId;
+using test::error_of;
+
+// A graph under construction, whose inputs are indices.
+class Model {
+ public:
+  ValueId input(const std::string &name, const Type &type) {
+    graph.inputs.push_back(graph.add_value({.name = name, .type = type, .origin = graph::Origin::input}));
+    return graph.inputs.back();
+  }
+  ValueId constant(const std::vector<std::int64_t> &values) { return graph.add_constant("c", Array::integers(values)); }
+  ValueId floats(const Shape &shape) { return graph.add_constant("x", Array::filled({DType::f32, shape}, 1)); }
+  ValueId add(const std::string &op, const std::vector<ValueId> &inputs, const graph::Attributes &attributes = {}) {
+    Node node{.op = op, .name = op, .attributes = attributes, .inputs = inputs};
+    const std::vector<Type> types = ops::infer(graph, node);
+    const graph::NodeId id = graph.add_node(node, std::vector<std::string>(types.size(), "y"));
+    for (std::size_t i = 0; i < types.size(); ++i) graph.value(graph.node(id).outputs[i]).type = types[i];
+    return graph.node(id).outputs[0];
+  }
+
+  // The error for these values of the only input, or "".
+  std::string refusal(const std::vector<std::int64_t> &values) const {
+    const IndexChecks checks(graph, graph.inputs);
+    const auto fault = checks.fault_in(0, values.data());
+    return fault ? error_of([&] { checks.refuse(*fault); }).text : "";
+  }
+
+  Graph graph;
+};
+
+TEST(IndexChecks, FollowLabelsThroughPaddingAndShifts) {
+  Model model;
+  const ValueId labels = model.input("labels", {DType::i64, {2, 3}});
+  const ValueId padded = model.add(
+      "Pad", {labels}, {{"pads", std::vector<std::int64_t>{0, 0, 0, 1}}, {"value", std::vector<std::int64_t>{-100}}});
+  const ValueId shifted = model.add("Slice", {padded},
+                                    {{"starts", std::vector<std::int64_t>{1}},
+                                     {"ends", std::vector<std::int64_t>{4}},
+                                     {"axes", std::vector<std::int64_t>{1}}});
+  const ValueId flat = model.add("Reshape", {shifted}, {{"shape", std::vector<std::int64_t>{6}}});
+  model.add("CrossEntropy", {model.floats({6, 8}), flat}, {{"ignore_index", std::int64_t{-100}}});
+  EXPECT_EQ(model.refusal({0, 7, 0, 0, -100, 0}), "");
+  EXPECT_EQ(model.refusal({99, 0, 0, 0, 0, 0}), "") << "nobody reads the first label of a sequence";
+  EXPECT_EQ(model.refusal({0, 0, 8, 0, 0, 0}), "label 8 of row 1 is outside 0..7");
+  EXPECT_EQ(model.refusal({0, 0, 0, 0, -1, 0}), "label -1 of row 3 is outside 0..7");
+}
+
+TEST(IndexChecks, FollowIndicesThroughTransposesAndConcatenations) {
+  Model model;
+  const ValueId tokens = model.input("tokens", {DType::i64, {2, 2}});
+  const ValueId turned = model.add("Transpose", {tokens}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+  const ValueId row = model.add("Reshape", {turned}, {{"shape", std::vector<std::int64_t>{4}}});
+  const ValueId joined = model.add("Concat", {row, model.constant({4})}, {{"axis", std::int64_t{0}}});
+  model.add("Gather", {model.floats({3, 5}), joined}, {{"axis", std::int64_t{1}}});
+  EXPECT_EQ(model.refusal({0, 4, -5, 1}), "");
+  EXPECT_EQ(model.refusal({0, 5, 0, 0}), "index 5 is outside 0..4");
+  EXPECT_EQ(model.refusal({0, 0, -6, 0}), "index -6 is outside 0..4");
+}
+
+TEST(IndexChecks, LeaveComputedIndicesToTheKernels) {
+  Model model;
+  const ValueId tokens = model.input("tokens", {DType::i64, {2}});
+  const ValueId sum = model.add("Add", {tokens, model.constant({1, 1})});
+  model.add("Gather", {model.floats({3}), sum}, {{"axis", std::int64_t{0}}});
+  EXPECT_EQ(model.refusal({7, 7}), "");
+}
+
+TEST(IndexChecks, ReadNarrowIndicesAtAnyAddress) {
+  Model model;
+  const ValueId tokens = model.input("tokens", {DType::i32, {2}});
+  model.add("Gather", {model.floats({3}), model.add("Cast", {tokens}, {{"to", std::string("int64")}})},
+            {{"axis", std::int64_t{0}}});
+  const IndexChecks checks(model.graph, model.graph.inputs);
+  alignas(4) char bytes[9] = {};
+  bytes[5] = 3;  // element 1 of the values that begin at byte 1
+  EXPECT_EQ(checks.fault_in(0, bytes + 1)->value, 3);
+  bytes[5] = 2;
+  EXPECT_FALSE(checks.fault_in(0, bytes + 1));
+}
+
+}  // namespace
+}  // namespace protrain::session::index_checks_test
