@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/loaded_model.h"
+#include "draft/other_ranks.h"
 
 namespace protrain::draft {
 
@@ -36,6 +37,13 @@ std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const
   }
   return kept;
 }
+
+// A model with its shapes, before it is differentiated.
+struct Undifferentiated {
+  graph::Graph graph;
+  ValueId loss;
+  Batch batch;
+};
 
 // Fills the draft in the order of run(). It is a class because every function reads what earlier ones put into the
 // draft. After run() nothing in the draft changes.
@@ -73,24 +81,31 @@ class Pipeline {
   }
 
   void differentiate(LoadedModel loaded) {
+    if (plans_for_others()) undifferentiated_.push_back({loaded.prepared.graph, loaded.loss, loaded.batch});
+    draft_.variants.push_back(
+        variant_of({std::move(loaded.prepared.graph), loaded.loss, loaded.batch}, settings_.ranks.rank));
+  }
+
+  std::unique_ptr<ShapeVariant> variant_of(Undifferentiated of, int rank) const {
     auto variant = std::make_unique<ShapeVariant>();
-    variant->batch = loaded.batch;
-    variant->loss = loaded.loss;
-    variant->forward = loaded.prepared.graph;
-    variant->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
+    variant->batch = of.batch;
+    variant->loss = of.loss;
+    variant->forward = of.graph;
+    variant->training = grad::build(std::move(of.graph), of.loss,
                                     {.clip_norm = settings_.clip_norm,
                                      .accumulate = accumulates(),
                                      .scale_loss = settings_.precision == DType::f16,
-                                     .rank = settings_.ranks.rank,
+                                     .rank = rank,
                                      .ranks = ranks()});
     variant->forward.outputs = {variant->loss};
     passes::without_randomness(variant->forward);
     variant->forward.drop_dead_nodes();
     grad::prune_unread_outputs(variant->forward);
-    draft_.variants.push_back(std::move(variant));
+    return variant;
   }
 
   int ranks() const { return settings_.ranks.count; }
+  bool plans_for_others() const { return ranks() > 1 && settings_.ranks.rank == 0 && settings_.plan.empty(); }
   bool accumulates() const { return draft_.accumulation > 1; }
 
   void require_same_parameters(const ShapeVariant &variant) const {
@@ -123,8 +138,11 @@ class Pipeline {
                                            .accumulates = accumulates(),
                                            .kept = draft_.kept};
     const PlanLowering lowering(draft_.variants, machine_, request);
+    OtherRanks others(request, machine_);
+    if (plans_for_others() && !getenv("NOOTHERS")) add_others(others);
     PlanningInputs inputs{.settings = settings_,
                           .lowering = lowering,
+                          .others = others,
                           .variant = draft_.first(),
                           .profile = draft_.profile,
                           .budget = draft_.budget,
@@ -139,6 +157,14 @@ class Pipeline {
     for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
       const plan::Durations durations(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
       draft_.predictions.push_back(predict(draft_.programs.variants[v], durations));
+    }
+  }
+
+  void add_others(OtherRanks &others) const {
+    for (int rank = 1; rank < ranks(); ++rank) {
+      std::vector<std::unique_ptr<ShapeVariant>> variants;
+      for (const Undifferentiated &one : undifferentiated_) variants.push_back(variant_of(one, rank));
+      others.add(std::move(variants));
     }
   }
 
@@ -163,6 +189,7 @@ class Pipeline {
   TargetMachine &machine_;
   const IfNothingFits if_nothing_fits_;
   Draft draft_;
+  std::vector<Undifferentiated> undifferentiated_;  // per variant, if this rank plans for others
 };
 
 }  // namespace
