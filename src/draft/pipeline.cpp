@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/loaded_model.h"
+#include "draft/other_ranks.h"
 #include "grad/targets.h"
 
 namespace protrain::draft {
@@ -37,6 +38,13 @@ std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const
   }
   return kept;
 }
+
+// A model with its shapes, before it is differentiated.
+struct Undifferentiated {
+  graph::Graph graph;
+  ValueId loss;
+  Batch batch;
+};
 
 // Pipeline fills the draft in the order of run(). It is a class because every function reads what earlier ones put into
 // the draft. After run() nothing in the draft changes.
@@ -74,19 +82,25 @@ class Pipeline {
   }
 
   void differentiate(LoadedModel loaded) {
+    if (plans_for_others()) undifferentiated_.push_back({loaded.prepared.graph, loaded.loss, loaded.batch});
+    draft_.variants.push_back(
+        variant_of({std::move(loaded.prepared.graph), loaded.loss, loaded.batch}, settings_.ranks.rank));
+  }
+
+  std::unique_ptr<ShapeVariant> variant_of(Undifferentiated of, int rank) const {
     auto variant = std::make_unique<ShapeVariant>();
-    variant->batch = loaded.batch;
-    variant->loss = loaded.loss;
-    variant->forward = loaded.prepared.graph;
-    variant->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
+    variant->batch = of.batch;
+    variant->loss = of.loss;
+    variant->forward = of.graph;
+    variant->training = grad::build(std::move(of.graph), of.loss,
                                     {.clip_norm = settings_.clip_norm,
                                      .accumulate = accumulates(),
                                      .scale_loss = settings_.precision == DType::f16,
-                                     .rank = settings_.ranks.rank,
+                                     .rank = rank,
                                      .ranks = ranks(),
                                      .local_sums = settings_.ranks.local_sums});
     if (ranks() > 1) {
-      const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, loaded.loss);
+      const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, of.loss);
       variant->loss = weighed.loss;
       variant->weight = weighed.weight;
     }
@@ -95,10 +109,11 @@ class Pipeline {
     passes::without_randomness(variant->forward);
     variant->forward.drop_dead_nodes();
     grad::prune_unread_outputs(variant->forward);
-    draft_.variants.push_back(std::move(variant));
+    return variant;
   }
 
   int ranks() const { return settings_.ranks.count; }
+  bool plans_for_others() const { return ranks() > 1 && settings_.ranks.rank == 0 && settings_.plan.empty(); }
   bool accumulates() const { return draft_.accumulation > 1; }
 
   void require_same_parameters(const ShapeVariant &variant) const {
@@ -131,8 +146,11 @@ class Pipeline {
                                            .accumulates = accumulates(),
                                            .kept = draft_.kept};
     const PlanLowering lowering(draft_.variants, machine_, request);
+    OtherRanks others(request, machine_);
+    if (plans_for_others()) add_others(others);
     PlanningInputs inputs{.settings = settings_,
                           .lowering = lowering,
+                          .others = others,
                           .variant = draft_.first(),
                           .profile = draft_.profile,
                           .budget = draft_.budget,
@@ -147,6 +165,14 @@ class Pipeline {
     for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
       const plan::Durations durations(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
       draft_.predictions.push_back(predict(draft_.programs.variants[v], durations));
+    }
+  }
+
+  void add_others(OtherRanks &others) const {
+    for (int rank = 1; rank < ranks(); ++rank) {
+      std::vector<std::unique_ptr<ShapeVariant>> variants;
+      for (const Undifferentiated &one : undifferentiated_) variants.push_back(variant_of(one, rank));
+      others.add(std::move(variants));
     }
   }
 
@@ -171,6 +197,7 @@ class Pipeline {
   TargetMachine &machine_;
   const IfNothingFits if_nothing_fits_;
   Draft draft_;
+  std::vector<Undifferentiated> undifferentiated_;  // per variant, if this rank plans for others
 };
 
 }  // namespace

@@ -106,9 +106,13 @@ Json figures_json(const std::string &model, const Draft &draft) {
   for (const auto &[key, value] : *integers.members()) json.append(key, value);
   json["step_seconds"] = seconds;
   json["tokens_per_second"] = draft.tokens() / seconds;
-  json["device_peak_bytes"] = draft.programs.bytes[Tier::device];
-  json["host_peak_bytes"] = draft.programs.bytes[Tier::host];
-  json["disk_bytes"] = draft.programs.bytes[Tier::disk];
+  // Another rank may need more than this one.
+  plan::Bytes needed = draft.programs.bytes;
+  if (found.best)
+    for (const Tier t : kTiers) needed[t] = std::max(needed[t], found.best->cost.bytes[t]);
+  json["device_peak_bytes"] = needed[Tier::device];
+  json["host_peak_bytes"] = needed[Tier::host];
+  json["disk_bytes"] = needed[Tier::disk];
   json["search_seconds"] = draft.decision.search_seconds;
   json["budget"] = {{draft.budget.shared_memory ? "memory" : "device_memory", draft.budget.bytes[Tier::device]},
                     {"host_memory", draft.budget.bytes[Tier::host]},

@@ -15,6 +15,8 @@ namespace {
 
 using graph::ValueId;
 
+constexpr int kSearches = 8;  // for a plan that fits every rank
+
 plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
   try {
     return plan::from_json(read_text(file), graph, base);
@@ -80,6 +82,60 @@ plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
   return smallest;
 }
 
+// RanksSearch searches for a plan that fits every rank. The searches lay out this rank's Programs alone, because the
+// others' take as long each, and they differ by some grains. Only what was found is laid out for all ranks.
+class RanksSearch {
+ public:
+  RanksSearch(const PlanningInputs &inputs, const plan::Durations &durations)
+      : inputs_(inputs), durations_(durations), graph_(inputs.variant.training.graph) {}
+
+  // If another rank needs more than there is, searches again and takes all plans to need so much more.
+  plan::SearchResult best(const plan::Terms &terms) const {
+    plan::SearchResult found;
+    plan::Bytes more{};
+    for (int i = 0; i < kSearches; ++i) {
+      found = plan::search(graph_, durations_, terms, [&](const plan::Plan &plan) { return cost(plan, more); });
+      if (!found.best) break;
+      plan::Bytes all = found.best->cost.bytes;
+      for (const Tier t : kTiers) all[t] -= more[t];
+      raise(all, found.best->choice);
+      if (plan::fits(all, terms.capacity)) {
+        found.best->cost.bytes = all;
+        break;
+      }
+      for (const Tier t : kTiers) more[t] += all[t] - std::min(all[t], found.best->cost.bytes[t]);
+      found.best.reset();
+    }
+    return found;
+  }
+
+  plan::Smallest smallest(const plan::Terms &terms) const {
+    plan::Smallest found =
+        plan::smallest(graph_, durations_, terms, [this](const plan::Plan &plan) { return cost(plan, {}); });
+    raise(found.point.cost.bytes, found.point.choice);
+    found.lacks = plan::first_lacking(found.point.cost.bytes, terms.capacity);
+    return found;
+  }
+
+ private:
+  plan::PlanCost cost(const plan::Plan &plan, const plan::Bytes &more) const {
+    const ProgramSet programs = inputs_.lowering.lower_training(plan);
+    plan::PlanCost cost{.bytes = programs.bytes,
+                        .seconds = predict(programs.variants[0], durations_).seconds(inputs_.accumulation),
+                        .instructions = programs.variants[0].step.instructions.size()};
+    for (const Tier t : kTiers) cost.bytes[t] += more[t];
+    return cost;
+  }
+
+  void raise(plan::Bytes &bytes, const plan::Choice &choice) const {
+    inputs_.others.raise(bytes, plan::expand(graph_, choice));
+  }
+
+  const PlanningInputs &inputs_;
+  const plan::Durations &durations_;
+  const graph::Graph &graph_;
+};
+
 }  // namespace
 
 double Prediction::seconds(std::uint64_t accumulation) const {
@@ -98,22 +154,17 @@ Decision choose_plan(const PlanningInputs &inputs) {
   const graph::Graph &graph = inputs.variant.training.graph;
   const plan::Durations durations(inputs.profile, graph, inputs.optimizer);
   const plan::Terms terms = terms_of(inputs);
-  const plan::LayOut lay_out = [&](const plan::Plan &plan) {
-    const ProgramSet programs = inputs.lowering.lower_training(plan);
-    return plan::PlanCost{.bytes = programs.bytes,
-                          .seconds = predict(programs.variants[0], durations).seconds(inputs.accumulation),
-                          .instructions = programs.variants[0].step.instructions.size()};
-  };
-  Decision decision{.found = plan::search(graph, durations, terms, lay_out)};
+  const RanksSearch search(inputs, durations);
+  Decision decision{.found = search.best(terms)};
   if (!decision.found.best) {
-    decision.smallest = plan::smallest(graph, durations, terms, lay_out);
+    decision.smallest = search.smallest(terms);
     if (!decision.smallest->lacks) decision.found.best = decision.smallest->point;
   }
   decision.plan =
       plan::expand(graph, decision.found.best ? decision.found.best->choice : decision.smallest->point.choice);
   decision.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (decision.found.best || inputs.if_nothing_fits == IfNothingFits::stop) return decision;
-  const auto find = [&](const plan::Terms &other) { return plan::smallest(graph, durations, other, lay_out); };
+  const auto find = [&](const plan::Terms &other) { return search.smallest(other); };
   decision.smallest = verified(*decision.smallest, terms, find);
   decision.plan = plan::expand(graph, decision.smallest->point.choice);
   if (plan::Terms disk = terms; terms.capacity[Tier::disk] == 0) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "draft/budget.h"
+#include "draft/other_ranks.h"
 #include "draft/program_set.h"
 #include "program/simulate.h"
 
@@ -27,6 +28,7 @@ enum class IfNothingFits : std::uint8_t { find_budgets, stop };
 struct PlanningInputs {
   const Settings &settings;
   const PlanLowering &lowering;
+  const OtherRanks &others;
   const ShapeVariant &variant;  // the first variant; the plan is chosen for its costs
   const profile::Profile &profile;
   Budget budget;

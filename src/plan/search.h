@@ -35,5 +35,7 @@ struct Smallest {
   std::optional<Tier> lacks;
 };
 Smallest smallest(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
+// The first tier in which `bytes` do not fit.
+std::optional<Tier> first_lacking(const Bytes &bytes, const Bytes &capacity);
 
 }  // namespace protrain::plan

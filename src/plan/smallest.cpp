@@ -37,10 +37,8 @@ class Fallback {
       candidates_.erase(pick);
       relieve_host(trials_.add(candidate));
     }
-    Smallest smallest{.point = {least().candidate.choice, least().cost}};
-    for (const Tier t : {Tier::disk, Tier::host, Tier::device})
-      if (smallest.point.cost.bytes[t] > terms_.capacity[t]) smallest.lacks = t;
-    return smallest;
+    return {.point = {least().candidate.choice, least().cost},
+            .lacks = first_lacking(least().cost.bytes, terms_.capacity)};
   }
 
  private:
@@ -159,6 +157,12 @@ class Fallback {
 };
 
 }  // namespace
+
+std::optional<Tier> first_lacking(const Bytes &bytes, const Bytes &capacity) {
+  for (const Tier t : kTiers)
+    if (bytes[t] > capacity[t]) return t;
+  return std::nullopt;
+}
 
 Smallest smallest(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out) {
   return Fallback(graph, durations, terms, lay_out).run();

@@ -28,6 +28,32 @@ struct Held {
   std::uint64_t weights = 0, optimizer = 0, gradients = 0;
 };
 
+// The budget that a refusal says would be enough.
+std::uint64_t quoted_in(const Error &error) {
+  const std::size_t at = error.text.find("memory=");
+  return at == std::string::npos
+             ? 0
+             : parse_bytes(error.text.substr(at + 7, error.text.find_first_of(" ,;.", at) - at - 7)).value_or(0);
+}
+
+// The bytes that each rank of a session needs under the plan that rank 0 chooses for this much memory. Throws the error
+// of the first rank that has one.
+std::vector<std::uint64_t> needed_by(int ranks, std::uint64_t memory, const Pairs &more) {
+  std::vector<std::uint64_t> needed(static_cast<std::size_t>(ranks));
+  const auto errors = ThreadGroup(ranks).run([&](std::shared_ptr<comm::Channel> channel) {
+    Pairs pairs = with(more);
+    pairs.emplace_back("memory", std::to_string(memory));
+    draft::Settings settings = draft::settings_of(options_with(pairs));
+    settings.ranks.rank = channel->rank();
+    settings.ranks.count = channel->ranks();
+    const session::Machine machine(settings, fixture(kModel + ".onnx"), channel, nullptr);
+    needed[static_cast<std::size_t>(channel->rank())] = machine.draft().programs.bytes[Tier::device];
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+  return needed;
+}
+
 // What each rank of a session holds that shards everything.
 std::vector<Held> held_by(int ranks) {
   const Scratch scratch;
@@ -62,16 +88,35 @@ TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
   }
 }
 
+// Shards are whole grains, so a rank may own some more than rank 0, which chooses the plan. The budgets are those that
+// just fit rank 0.
+TEST(RankedMemory, IsEnoughOnEveryRankForThePlanThatRankZeroChooses) {
+  constexpr int kRanks = 3;
+  int chosen = 0;
+  for (const Pairs &more : {Pairs{}, Pairs{{"accumulation", "2"}}, Pairs{{"precision", "bf16"}, {"clip_norm", "1"}}})
+    for (std::uint64_t memory = 6 << 20; memory > 0;) {
+      try {
+        const std::vector<std::uint64_t> needed = needed_by(kRanks, memory, more);
+        for (const std::uint64_t bytes : needed) EXPECT_LE(bytes, memory);
+        memory = needed[0] < memory ? needed[0] : memory - memory / 16;
+        ++chosen;
+      } catch (const Error &error) {
+        EXPECT_EQ(error.code, Code::budget) << error.text;
+        ASSERT_NE(error.text.find("no plan fits"), std::string::npos) << error.text;
+        EXPECT_NO_THROW(needed_by(kRanks, quoted_in(error), more)) << error.text;
+        memory = 0;
+      }
+    }
+  EXPECT_GT(chosen, 8);
+}
+
 // The smallest budget that one rank can train with, from the refusal of a smaller one.
 std::uint64_t smallest_for_one() {
   try {
     train_ranks({.ranks = 1, .accumulation = 4}, with({{"memory", "64KiB"}}), kModel);
   } catch (const Error &error) {
     EXPECT_EQ(error.code, Code::budget) << error.text;
-    const std::size_t at = error.text.find("memory=");
-    return at == std::string::npos
-               ? 0
-               : parse_bytes(error.text.substr(at + 7, error.text.find_first_of(" ,;.", at) - at - 7)).value_or(0);
+    return quoted_in(error);
   }
   return 0;
 }
