@@ -182,6 +182,7 @@ class FailingChannel final : public comm::Channel {
     channel_->exchange(sends, receives);
   }
   void abort(const std::string &reason) noexcept override { channel_->abort(reason); }
+  void throw_if_failed() override { channel_->throw_if_failed(); }
   void fail_after(int exchanges, bool no_memory = false) {
     left_ = exchanges;
     no_memory_ = no_memory;

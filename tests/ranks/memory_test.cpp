@@ -46,7 +46,8 @@ std::vector<std::uint64_t> needed_by(int ranks, std::uint64_t memory, const Pair
     draft::Settings settings = draft::settings_of(options_with(pairs));
     settings.ranks.rank = channel->rank();
     settings.ranks.count = channel->ranks();
-    const session::Machine machine(settings, fixture(kModel + ".onnx"), channel, nullptr);
+    const session::Machine machine(settings, fixture(kModel + ".onnx"), draft::open_device(settings),
+                                   session::Channels::over(channel), nullptr);
     needed[static_cast<std::size_t>(channel->rank())] = machine.draft().programs.bytes[Tier::device];
   });
   for (const std::exception_ptr &error : errors)
