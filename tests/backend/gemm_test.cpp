@@ -182,7 +182,7 @@ TEST(Gemm, BitsDependNeitherOnTheRunNorOnTheAddress) {
     }
 }
 
-TEST(Gemm, AlphaOfOneChangesNoBit) {
+TEST(Gemm, AlphaOfTwoDoublesEveryElement) {
   const GemmShape shape{.m = 64, .n = 64, .k = 64};
   GemmShape scaled = shape;
   scaled.alpha = 2;

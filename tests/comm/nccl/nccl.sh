@@ -19,10 +19,11 @@ wrong() {
 }
 
 # train PLUGINS ARGS...
+model=gpt2-dynamic-opset18
 train() {
   plugins=$1
   shift
-  LD_LIBRARY_PATH="$work/$plugins" timeout 200 "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" \
+  LD_LIBRARY_PATH="$work/$plugins" timeout 200 "$command" train "$fixtures/$model.onnx" \
     --input "input_ids=$fixtures/input_ids.npy" --input "labels=$fixtures/labels.npy" --dim batch=2 --dim sequence=32 \
     --steps 3 --threads 1 "$@"
 }
@@ -55,7 +56,7 @@ expect_same() {
   ranks with "$count" --accumulation "$accumulation" --device cuda --comm nccl "$@" || wrong "$count ranks fail with: $*"
   [ "$(bits "$work/one")" = "$(bits "$work/got")" ] && [ "$(wc -l <"$work/got")" -eq 3 ] ||
     wrong "$count ranks differ from one with: $*"
-  echo "$count ranks are as one with: $*"
+  echo "$model: $count ranks are as one with: $*"
 }
 
 expect_same 2 1 --device-memory 64MiB
@@ -83,10 +84,16 @@ while [ "$plan" -lt "${PROTRAIN_PLANS:-3}" ]; do
   precision=fp32
   [ "$drawn" -eq 0 ] || precision=bf16
   draw 2
-  expect_same $((2 + drawn)) 1 --plan "$work/plan.json" --offload-dir "$work" --precision $precision --clip-norm 0.7
+  model=gpt2-dynamic-opset18
+  [ "$drawn" -eq 0 ] || model=dropout-gpt
+  draw 3
+  accumulation=$((1 + drawn / 2))
+  draw 3
+  expect_same $((2 + drawn)) $accumulation --plan "$work/plan.json" --offload-dir "$work" --precision $precision --clip-norm 0.7
   plan=$((plan + 1))
 done
 
+model=gpt2-dynamic-opset18
 # Gloo carries the exchanges where one rank has no plugin for NCCL, and rank 0 says why.
 ranks without 2 --device cuda || wrong 'without a plugin'
 grep -q 'NCCL cannot be used: rank 0 cannot use NCCL: the plugin for NCCL cannot be loaded' "$work/log.0" ||
