@@ -208,7 +208,8 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   sink.finish();
 }
 
-// Returns the tensor's bytes inside the message. Returns nullptr if the message holds the values as wider integers.
+// Returns the tensor's bytes inside the message. Returns nullptr if the message holds the values in one of its integer
+// fields, from which they are converted one by one.
 const void *inline_bytes(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   if (proto.has_raw_data()) return proto.raw_data().data();

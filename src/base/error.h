@@ -40,8 +40,8 @@ enum class Code : int {
   cancelled = 24,    // protrain_session_cancel was called
 };
 
-// Facts about the state from which training would go on. The code that throws states them. Only session/aftermath.h
-// decides what they mean for a session.
+// What a failed call did to the training state, to the device and to the channel. The code that throws the error sets
+// these fields. Only session/aftermath.h decides what they mean for a session.
 struct Facts {
   bool sums_touched = false;   // part of a batch is in a step's sums of gradients
   bool state_touched = false;  // some parameters took the step, others did not

@@ -1,4 +1,4 @@
-// The choice of a plan: from a file, or the best one that the search finds inside the budgets.
+// Decides the plan: reads it from a file, or takes the best one that the search finds within the budgets.
 #pragma once
 
 #include <optional>

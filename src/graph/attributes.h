@@ -18,7 +18,8 @@ class Attribute
     : public Variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, Array> {
  public:
   using Variant::Variant;
-  // The special members are compiled once, because they are large and every node needs them.
+  // attributes.cpp defines the special members. They are large and would otherwise be compiled into every file that
+  // uses nodes.
   Attribute(const Attribute &);
   Attribute(Attribute &&) noexcept;
   Attribute &operator=(const Attribute &);

@@ -15,7 +15,7 @@ enum class NodeId : std::int32_t { none = -1 };
 inline std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
 inline std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
 
-// The origin of a value.
+// Where a value comes from, and so who sets its elements.
 enum class Origin : std::uint8_t {
   node,         // computed by a node
   input,        // set by the user before each step

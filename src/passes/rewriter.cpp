@@ -44,7 +44,8 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Infers the types of a node's outputs. Drops outputs that only the file operator has, which no node may read.
+// Infers the types of a node's outputs. Drops outputs that the core operator lacks. If one of them is read, the node is
+// unsupported.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);

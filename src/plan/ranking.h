@@ -24,7 +24,8 @@ class Ranking {
   // Adds the choices around this one that rank() left out.
   void add_neighbours(const Choice &around);
 
-  // Choices that seem to fit: at most the same number of each kind (keep_best), the fastest of a kind first.
+  // The choices that fit by their estimates. A kind is a value of n_swap and a place of the optimizer. Only the fastest
+  // choices of each kind are kept, fastest first, and equally many of every kind.
   const std::vector<Candidate> &shortlist() const { return shortlist_; }
   std::size_t ranked() const { return ranked_; }                                 // choices so far
   std::size_t fewest_chunks() const { return chunkings_.back().chunks.size(); }  // with the largest chunk_bytes

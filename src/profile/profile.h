@@ -54,8 +54,8 @@ struct Profile {
   bool operator==(const Profile &) const = default;
 };
 
-// shares[a][b]: the share of its speed that queue `a` keeps while queue `b` works too. Copies in both directions share
-// the bus, copies and the host's optimizer share host memory, disk and compute share the cores.
+// shares[a][b]: the fraction of its speed that queue `a` keeps while queue `b` works too. Two queues slow each other if
+// they use the same bus, the host's memory or the host's cores; shares.cpp has the cases.
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 

@@ -35,7 +35,7 @@ class Machine {
   MemoryOutsideArena memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
-  // Reads a result of the Program from the Program's buffer `id`: of its elements, `bytes` each, number `at`.
+  // Copies element number `at` of the Program's buffer `id` to `out`. An element has `bytes` bytes.
   void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes,
                    std::size_t at = 0);
   program::StatusWord status();

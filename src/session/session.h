@@ -1,6 +1,7 @@
 // Session: trains a model as its draft decided, alone or as one rank of several. The constructor compiles kernels and
-// fills memory; a step runs one of the draft's Programs. This class checks calls, keeps the order of micro-batches and
-// steps, and alone notes whether an error has lost the session. Machine owns the memory, StepAccount the counters.
+// fills memory; a step runs one of the draft's Programs. This class checks calls and makes sure that micro-batches and
+// steps come in order. It also records when an error loses the session: then the session can only be destroyed. Machine
+// owns the memory, StepAccount the counters.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Steps that move elements, reduce them, or read and write by index.
+// Steps of the Composer that move elements, reduce them, or read and write by index.
 #include <algorithm>
 #include <numeric>
 

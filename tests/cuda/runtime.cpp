@@ -85,7 +85,8 @@ void require_one_registration(const void *at, std::uint64_t bytes) {
           "a copy could not be issued: it leaves memory that is pinned");
 }
 
-// Runs the first item of the stream, unless it waits for an event. Returns whether it ran.
+// Runs the first item of the stream, unless it waits for an event that has not passed yet. Returns whether
+// it ran.
 bool step(Stream stream) {
   if (stream->items.empty()) return false;
   CUstream_st::Item &item = stream->items.front();

@@ -61,7 +61,7 @@ for file in wide.bin llmc32.bin; do
   cmp -s raw.bin.bits $file.bits || wrong "the width changes the losses"
 done
 
-# An array of one step serves every step.
+# A file that holds the batch of a single step is used again for every step.
 { head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(1,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 512; } >one.npy
 run train "$model" --steps 3 --input input_ids="$fixtures/input_ids.npy" --input labels=one.npy
 leaves_with 0

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A Python with onnxruntime: $PROTRAIN_PYTHON, or else python3.
+// The Python to try: $PROTRAIN_PYTHON, or else python3.
 std::string python() {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   return chosen != nullptr ? chosen : "python3";

@@ -114,7 +114,8 @@ struct Term {
   bool negated = false;
 };
 
-// Splits the condition `id` at And, Or and Not, and adds the parts to `terms`.
+// Adds terms to `terms` that together hide what the condition `id` hides. An And, or a negated Or, is split: every part
+// must allow a key. A Not only turns `negated` over.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);

@@ -232,8 +232,8 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// Makes readers of an Identity of an initializer read the initializer. PyTorch's older exporter stores one of several
-// equal initializers, and the others are Identities of it.
+// Nodes that read the output of an Identity node of an initializer then read the initializer itself. PyTorch's older
+// exporter stores only one of several equal initializers and writes the others as Identity nodes of it.
 void read_past_identities(Graph &graph) {
   std::map<ValueId, ValueId> stored;  // the initializer, by the output of an Identity of it
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
