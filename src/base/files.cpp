@@ -94,7 +94,7 @@ bool on_disk(int descriptor) {
          kKernelText.end();
 }
 
-// O_NONBLOCK, because a FIFO may have replaced the file after it was checked, and opening a FIFO must not block.
+// O_NONBLOCK is set because a FIFO may have replaced the file after it was checked, and opening a FIFO must not block.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
 FileIdentity identity(const struct stat &found) {
@@ -200,8 +200,8 @@ constexpr std::string_view kUnfinished = ".partial";
 
 std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
 
-// Locks a new temporary file. Returns false if another writer has locked or removed the file first, because an unlocked
-// temporary file looks abandoned. If the file system has no locks, only the removal counts.
+// Locks a new temporary file. Until it is locked it looks abandoned, so another writer may have locked or removed it
+// first; then the result is false. On a file system without locks only a removal is noticed.
 bool claim(int descriptor) {
   struct stat found {};
   if (sys_lock(descriptor) != 0 && errno == EWOULDBLOCK) return false;

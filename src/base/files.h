@@ -24,7 +24,8 @@ struct FileIdentity {
 // An open regular file, or bytes in memory, read-only.
 class File {
  public:
-  // Follows links. Code::io where the system refuses (directories too), Code::path where it is not a regular file.
+  // Follows links. Code::io if the system refuses or `path` is a directory, Code::path if it is a pipe, device or
+  // socket.
   static File open(const std::string &path);
   // Opens `relative` under `root`. Follows no link below `root`, so a change made meanwhile cannot lead outside.
   // Code::path for links and anything but a regular file, Code::io where the system refuses.

@@ -24,7 +24,8 @@ class Json {
   using Object = std::vector<Member>;  // in the order of the text
 
   Json() = default;  // null
-  // Copy, move and destructor are compiled once, because they are large and every value needs them.
+  // json.cpp defines copy, move and destructor. They are large and would otherwise be compiled into every file that
+  // uses values.
   Json(const Json &);
   Json(Json &&) noexcept;
   Json &operator=(const Json &);

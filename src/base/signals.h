@@ -1,4 +1,4 @@
-// Keeps signals away from the library's threads. They belong to the threads of the host program.
+// Keeps signals away from the library's threads. Signals are for the threads of the host program.
 #pragma once
 
 #include <pthread.h>

@@ -15,8 +15,8 @@ class Member {
  public:
   Member(int index_, int size_, Team *team) : index(index_), size(size_), team_(team) {}
 
-  // Waits until every member of the run has called it. If another member's work threw, it throws too, so that the run
-  // ends; do not catch this exception.
+  // Returns once every member of the run has called barrier(). If another member's work threw, barrier() throws too, so
+  // that the run ends; do not catch this exception.
   void barrier();
 
   const int index;  // 0 .. size - 1
