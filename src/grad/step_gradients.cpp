@@ -15,16 +15,16 @@ using graph::ValueId;
 static_assert(graph::kGrain == arith::kNormPiece, "the kernels square gradients grain by grain");
 
 constexpr std::size_t kMostTogether = 32;             // small gradients in one node
-constexpr std::uint64_t kExchangeBytes = 4ull << 20;  // gradients wait for others until they have so many bytes
+constexpr std::uint64_t kExchangeBytes = 4ull << 20;  // gradients wait until together they have so many bytes
 
 }  // namespace
 
-// Emits the weight that this micro-batch has in the gradients of the whole batch. Must be called before finish().
+// Emits the weight of this micro-batch in the gradients of the whole step. Must be called before finish().
 void StepGradients::weigh(ValueId loss) {
   emitter_.begin("weight");
   weight_ = weight_of(loss);
   training_.weight = shared() ? of_all_ranks(weight_) : weight_;
-  // Updates may then follow each gradient at once.
+  // Otherwise the factor of the gradients is known now, and Updates can follow each gradient at once.
   if (settings_.accumulate || settings_.scale_loss || settings_.clip_norm > 0) return;
   factor_ = join_weights();
   scale_by(ValueId::none);
@@ -74,7 +74,8 @@ void StepGradients::exchange_waiting() {
   }
 }
 
-// Adds the gradient of a micro-batch, or of every rank's, to the parameter's sum.
+// Emits the sum of `gradient` over micro-batches. With several ranks `gradient` has one part from each rank, and all
+// parts are added.
 ValueId StepGradients::add(std::size_t parameter, const Shape &shape, ValueId gradient) {
   if (settings_.sums_by_rank()) return sum_parts(shape, {gradient});  // the parts are weighted
   if (!settings_.accumulate) return sum_parts(shape, {gradient, training_.weight});
@@ -83,7 +84,7 @@ ValueId StepGradients::add(std::size_t parameter, const Shape &shape, ValueId gr
   return emitter_.emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight}, parts());
 }
 
-// Adds the gradient of this rank's micro-batch to this rank's sum, which is of all elements.
+// Adds the gradient of this rank's micro-batch to this rank's sum, which covers the whole parameter.
 ValueId StepGradients::add_own(std::size_t parameter, ValueId gradient) {
   const graph::Type &weights = type(graph_.parameters[parameter]);
   const ValueId sum = emitter_.accumulator({ops::sum_dtype(weights.dtype), weights.shape});
@@ -100,7 +101,7 @@ ValueId StepGradients::sum_parts(const Shape &shape, const std::vector<ValueId> 
   return emitter_.emit("SumParts", parts_and_weight, attributes);
 }
 
-// Emits the squared norm of a parameter's gradient, or has it wait for those of other small gradients.
+// Emits the squared norm of a parameter's gradient. A small gradient waits first, so that one node squares several.
 void StepGradients::measure(std::size_t parameter, ValueId gradient) {
   training_.gradients[parameter] = gradient;
   if (!ops::goes_with_others(type(gradient))) return square({parameter});
@@ -115,7 +116,8 @@ void StepGradients::square_waiting() {
   square(std::exchange(waiting_, {}));
 }
 
-// With several ranks: emits the squared norms of the grains of this rank's shards. join_squares() joins them.
+// Emits the squared norms of gradients. With several ranks they are vectors with one element for each grain of this
+// rank's shards, and join_squares() joins them.
 void StepGradients::square(const std::vector<std::size_t> &parameters) {
   std::vector<ValueId> gradients;
   for (std::size_t p : parameters) gradients.push_back(training_.gradients.at(p));
@@ -166,8 +168,8 @@ ValueId StepGradients::join_weights() {
   return emitter_.emit("Accumulate", weighted, parts());
 }
 
-// Emits the factor that Updates apply to gradients, if they need one. `norm`: of all gradients; none if they are not
-// clipped.
+// Emits the factor that Updates apply to gradients, unless it would always be 1. `norm` is the norm of all gradients,
+// or none if gradients are not clipped.
 void StepGradients::scale_by(ValueId norm) {
   if (settings_.clip_norm == 0 && factor_ == ValueId::none) return;
   std::vector<ValueId> scaled = {norm};

@@ -10,10 +10,10 @@
 
 namespace protrain::grad {
 
-// Sums are the same on any number of ranks, bit for bit. Every rank gets the gradients of all ranks' micro-batches for
-// its own shards, and adds them in the order of micro-batches, as one rank does that computes them one after the other.
-// Squares are summed grain by grain, and the grains in a fixed tree. With local_sums a rank adds its own micro-batches
-// first, and what is exchanged are the ranks' sums.
+// Without local_sums the sums have the same bits on any number of ranks. Each rank receives, for its own shards, the
+// gradients of all ranks' micro-batches. It adds them in the order of micro-batches, as a single rank would. Squares
+// are summed grain by grain, and the grains in a fixed tree. With local_sums each rank first adds the gradients of its
+// own micro-batches, and the ranks exchange these sums.
 class StepGradients {
  public:
   StepGradients(Training &training, Emitter &emitter, const TrainingSettings &settings)

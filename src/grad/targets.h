@@ -1,6 +1,6 @@
-// Targets: how much a batch counts in a mean over several. If its loss is a mean over targets (CrossEntropy), it counts
-// by the number of its targets that are not ignored, otherwise by 1. The mean over batches is then that of one large
-// batch.
+// Targets: the weight of a batch in a mean over several batches. If the batch's loss is a mean over targets
+// (CrossEntropy), the weight is the number of its targets that are not ignored, otherwise 1. The mean over batches is
+// then that of one large batch.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,16 @@
 
 namespace protrain::grad {
 
-// The input and the attributes of the CountTargets that gives a batch's weight.
+// The input and the attributes of the CountTargets node that computes a batch's weight.
 struct TargetCount {
   graph::ValueId labels;
   graph::Attributes attributes;
 };
-// Nothing if the loss is no mean over targets.
+// Returns nothing if the loss is no mean over targets.
 std::optional<TargetCount> target_count(const graph::Graph &graph, graph::ValueId loss);
 
-// The loss of a batch, 0 if none of its targets counts, and its weight, a float64 scalar. `weight` is none if it is 1.
+// `loss` is the loss of a batch, or 0 if all of the batch's targets are ignored. `weight` is the batch's weight, a
+// float64 scalar, or none if every batch has weight 1.
 struct WeighedLoss {
   graph::ValueId loss, weight;
 };

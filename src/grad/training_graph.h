@@ -18,10 +18,10 @@ struct Training {
   // rank's shards.
   std::vector<graph::ValueId> gradients;
   std::vector<graph::ValueId> squared_norms;  // of `gradients`, of all ranks' shards; float64 scalars
-  // Several ranks whose gradients are exchanged once a step: squared norms of this rank's shards.
+  // With several ranks and without accumulation: the squared norms of this rank's shards. Otherwise empty.
   std::vector<graph::ValueId> shard_norms;
-  // Hold the sums between micro-batches. Empty without accumulation. Also empty if each rank sums its own
-  // micro-batches: then the sums are whole, and only the last micro-batch makes `gradients` of them.
+  // Hold the sums between micro-batches. Empty without accumulation. Also empty with local_sums: then each rank keeps
+  // sums of whole parameters, and only the last micro-batch makes `gradients` of them.
   std::vector<graph::ValueId> accumulators;
   // With accumulation or several ranks: the weight of this micro-batch, a float64 scalar. With several ranks, `loss`
   // and `weight` are vectors with one element for each rank's micro-batch.
@@ -35,8 +35,8 @@ struct TrainingSettings {
   bool accumulate = false;  // sum gradients over micro-batches that come one after the other
   bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
   int rank = 0, ranks = 1;  // several ranks: each computes a micro-batch at a time
-  // Several ranks that accumulate: each adds the gradients of its own micro-batches, and their sums are exchanged in
-  // the last.
+  // Used with several ranks and accumulation only: each rank adds the gradients of its own micro-batches, and the ranks
+  // exchange these sums in the last micro-batch.
   bool local_sums = false;
 
   bool sums_by_rank() const { return local_sums && accumulate && ranks > 1; }
