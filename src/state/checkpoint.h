@@ -5,11 +5,12 @@
 //                          optimizer.safetensors   NAME/moment1, NAME/moment2
 //                          manifest.json           counters, sizes, checksums; written last
 //
-// Several ranks write a file of each kind, such as weights-00001-of-00004.safetensors. A part has a run of the elements
-// of each array, as a tensor of one dimension, and the runs follow each other in the order of the files.
+// With several ranks, each rank writes a part: one file of each kind, such as weights-00001-of-00004.safetensors. A
+// part holds a contiguous range of the elements of every array, as a tensor of one dimension. The ranges of all parts,
+// in order, join into the whole array.
 //
-// A folder is filled under another name, synced, and renamed once it is whole. So a kill at any instant leaves the
-// checkpoint of every save() that returned, and all earlier ones.
+// A folder is filled under another name, synced, and renamed once it is complete. So a process that is killed at any
+// moment leaves every checkpoint whose save() returned.
 #pragma once
 
 #include <cstdint>
@@ -45,14 +46,13 @@ using Read =
 using Write =
     std::function<void(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte>)>;
 
-// Writes a checkpoint into `parent_dir`, creates that directory if only its last component is missing, and returns
-// the checkpoint's path. A checkpoint of the same step is replaced; at every instant one of the two exists.
-// Code::io, nospc, path; busy if another session is saving into the directory. After an error the earlier
-// checkpoints are unchanged.
+// Writes a checkpoint into `parent_dir` and returns its path. The directory is created if only its last component is
+// missing. A checkpoint of the same step is replaced; at every moment one of the two exists. Code::io, nospc, path;
+// busy if another session is saving into the directory. After an error the earlier checkpoints are unchanged.
 std::string save(const std::string &parent_dir, const Description &description, const Read &read);
 
-// Saves what several ranks have. Rank 0 begins a Saving, every rank calls save_part() with its folder, and rank 0
-// finishes it when all parts are written. The same errors as save().
+// Saves a checkpoint of several ranks. Rank 0 makes a Saving. Every rank then calls save_part() with the Saving's
+// folder, and rank 0 calls finish() when all parts are written. The errors are those of save().
 class Saving {
  public:
   Saving(const std::string &parent_dir, std::uint64_t step);
@@ -75,10 +75,11 @@ struct Part {
 };
 inline constexpr std::size_t kMostParts = 400;  // a checkpoint keeps two files of each open; limits are often 1,024
 
-// Writes a part into the folder of a Saving, and returns what finish() wants. `read` counts from the part's begin.
+// Writes a part into the folder of a Saving, and returns the text that finish() needs. The offsets that `read` gets
+// count from the begin of the part.
 std::string save_part(const std::string &folder, const Description &description, const Part &part, const Read &read);
 
-// Whether this machine sees the folder of a Saving.
+// Returns whether this process can see the folder of a Saving.
 bool sees(const std::string &folder) noexcept;
 
 // A checkpoint whose manifest, sizes and headers are sound. Its files stay open, so it does not notice

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kShown = 5;
 
-// The first differences, and how many more there are.
+// Returns the first kShown differences as text, and the number of the others.
 std::string first_of(const std::vector<std::string> &differences) {
   const std::size_t shown = std::min(differences.size(), kShown);
   std::string text = fmt::format("{}", fmt::join(differences.begin(), differences.begin() + shown, "; "));

@@ -13,7 +13,8 @@ using ByName = std::map<std::string, std::size_t>;
 
 ByName index_of(const std::vector<Parameter> &parameters);
 
-// Code::mismatch with the first differences; `path` is the checkpoint's, for the error.
+// Code::mismatch with the first differences if the checkpoint is not of the wanted model and optimizer. `path` names
+// the checkpoint in the error.
 void require_same(const std::string &path, const Description &saved, const Description &wanted);
 
 }  // namespace protrain::state

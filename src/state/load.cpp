@@ -1,5 +1,5 @@
 // Loading: nothing in a file is used before its checksum has matched, and no tensor is given to the caller before all
-// checksums have.
+// checksums have matched.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -27,7 +27,7 @@ Manifest read_manifest(const std::string &root, const std::string &folder) {
   return parse_manifest(text, file.path());
 }
 
-// The parameters that the headers describe.
+// Returns the parameters that the headers describe.
 std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const std::vector<Tensor> &arrays,
                                      const std::string &file) {
   std::vector<Parameter> parameters;
@@ -46,7 +46,7 @@ std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const s
   return parameters;
 }
 
-// Returns the names of folders with a manifest, and of links that are called like checkpoints; the newest first.
+// Returns the names of folders with a manifest, and of links that are named like checkpoints; the newest first.
 std::vector<std::string> candidates(const std::string &parent, const std::vector<DirectoryEntry> &entries) {
   std::vector<std::pair<Folder, DirectoryEntry>> found;
   for (const DirectoryEntry &entry : entries)
@@ -62,7 +62,7 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// Returns the step in a folder's name; nothing if save() gives no such names, as for a copy with another name.
+// Returns the step in a folder's name. Returns nothing if save() gives no such names, for instance for a renamed copy.
 std::optional<std::uint64_t> named_step(std::string_view path) {
   path = path.substr(0, path.find_last_not_of('/') + 1);
   const auto folder = parse_folder(path.substr(path.rfind('/') + 1));
@@ -104,7 +104,7 @@ void pour(const PartFile &part, const std::vector<TensorRange> &ranges, std::spa
   });
 }
 
-// Where the tensors of each file go; `array_at` says it of a name.
+// Returns for each file the ranges of its tensors. array_at(name) returns the parameter and the array of a tensor.
 template <typename ArrayAt>
 std::vector<std::vector<TensorRange>> ranges_of(const std::vector<PartFile> &parts, const ArrayAt &array_at) {
   std::vector<std::vector<TensorRange>> ranges;

@@ -1,5 +1,5 @@
-// The text ends in a line with the checksum of everything before the checksum's digits. Later versions must keep that
-// line: without it this version takes a manifest for damaged.
+// The last line of a manifest holds the checksum of all text before the checksum's digits. Later versions must keep
+// this line, because this version reports a manifest without it as damaged.
 #include "state/manifest.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ FileRecord record_of(const Json &files, const std::string &name, const std::stri
   return record;
 }
 
-// The number of parts of a manifest of this version.
+// Returns the number of parts: 1 in version 1, otherwise as the manifest says.
 std::uint64_t part_count(const Json &json, std::uint64_t version, const std::string &file) {
   if (version == 1) return 1;
   const std::uint64_t parts = whole_member(json, "parts", file);

@@ -1,5 +1,5 @@
-// manifest.json: what a checkpoint belongs to, and the sizes and checksums of its files. It is written last and holds a
-// checksum of itself, so a folder with a sound manifest is a whole checkpoint.
+// manifest.json: the optimizer and the counters of a checkpoint, and the sizes and checksums of its files. It is
+// written last and holds a checksum of itself, so a folder with a sound manifest is a whole checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ inline constexpr std::uint64_t kManifestLimit = 64 << 20;  // bytes, enough for 
 // Version 1 has one part; version 2 has several, and the parameters' shapes.
 inline constexpr std::uint64_t kFormatVersion = 2;
 
-// The files of a part of a checkpoint. Several ranks write several parts, one rank the only one.
+// The files of one part of a checkpoint. A checkpoint has one part from each rank, or a single part.
 struct PartRecord {
   FileRecord weights, optimizer_state;
   bool operator==(const PartRecord &) const = default;
 };
 
-// "weights.safetensors" of the only part, "weights-00002-of-00004.safetensors" of part 1 of 4.
+// Return the name of a file: "weights.safetensors" for a single part, "weights-00002-of-00004.safetensors" for part 1
+// of 4.
 std::string weights_name(std::size_t part, std::size_t parts);
 std::string optimizer_name(std::size_t part, std::size_t parts);
 
@@ -40,11 +41,11 @@ struct Manifest {
 
 std::string manifest_text(const Manifest &manifest);
 
-// Code::format if it is no manifest at all, corrupt if it was damaged, version if a later library wrote it. Unknown
-// keys are ignored. `file` is for errors.
+// Parses a manifest. Code::format if the text is no manifest at all, corrupt if it was damaged, version if a later
+// library wrote it. Unknown keys are ignored. `file` is for errors.
 Manifest parse_manifest(const std::string &text, const std::string &file);
 
-// A part's record as a text, and back.
+// Turn a part's record into a text, and back.
 std::string part_text(const PartRecord &part);
 PartRecord parse_part(const std::string &text);
 

@@ -1,6 +1,6 @@
-// The files of tensors of a checkpoint. A file of a checkpoint's only part holds whole tensors. If there are several
-// parts, each file holds a run of every tensor's elements, as a tensor of one dimension; the runs of parts 0, 1, ...
-// follow each other.
+// The tensor files of a checkpoint. If the checkpoint has a single part, its files hold whole tensors. If it has
+// several parts, each file holds a contiguous range of the elements of every tensor, as a tensor of one dimension. The
+// ranges of parts 0, 1, ... join into the whole tensor.
 #pragma once
 
 #include <functional>
@@ -28,14 +28,14 @@ bool contains(const std::vector<DirectoryEntry> &entries, const std::string &nam
 PartFile open_part(const std::string &root, const std::string &folder, const std::string &name,
                    const FileRecord &record);
 
-// A tensor of an optimizer file is called PARAMETER/ARRAY; nothing for other names.
+// The two halves of a tensor's name in an optimizer file, PARAMETER/ARRAY. array_of() returns nothing for other names.
 struct ArrayName {
   std::string parameter, array;
 };
 std::optional<ArrayName> array_of(const std::string &tensor);
 
-// The whole tensors of which the files hold runs. `shape_of` gives a name's shape, or nullptr if there is none.
-// Code::format if the files do not have the same names, or a tensor not as many elements as its shape.
+// Returns the whole tensors that the parts join into. `shape_of` gives a name's shape, or nullptr if there is none.
+// Code::format if the parts name different tensors, or if a tensor's elements do not add up to its shape.
 std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts,
                                   const std::function<const Shape *(const std::string &name)> &shape_of);
 

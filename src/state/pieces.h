@@ -47,8 +47,8 @@ class PieceWriter {
 // Receives bytes front to back, with their offset in the file.
 using Take = std::function<void(std::uint64_t offset, std::span<const std::byte> bytes)>;
 
-// Reads the pieces before number `end` through `buffer`. Code::corrupt names the first that does not match its
-// checksum. `take` sees bytes before their piece has been checked.
+// Reads pieces 0 to `end` - 1 through `buffer`. Code::corrupt names the first piece that does not match its checksum.
+// `take` sees bytes before their piece has been checked.
 void scan(const File &file, const FileRecord &record, std::uint64_t end, std::span<std::byte> buffer, const Take &take);
 
 inline std::uint64_t piece_count(std::uint64_t bytes) { return bytes / kPieceBytes + (bytes % kPieceBytes != 0); }

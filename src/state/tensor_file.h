@@ -25,23 +25,23 @@ struct Tensor {
   bool operator==(const Tensor &) const = default;
 };
 
-// Bytes of float32 elements; nothing on overflow.
+// Returns the bytes of a float32 tensor, or nothing on overflow.
 std::optional<std::uint64_t> tensor_bytes(const Shape &shape);
 
 // Appends a tensor behind the last one.
 void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const Shape &shape);
 
-// Length and header, padded with spaces so that the data starts aligned.
+// Returns the header's length and the header, padded with spaces so that the data starts aligned.
 std::string header_of(const std::vector<Tensor> &tensors);
 
-// The header's length from the first eight bytes of `file`, checked against the file's size.
+// Reads the header's length from the first eight bytes of `file`, and checks it against the file's size.
 std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes, const std::string &file);
 
-// A shape as a JSON array of dimensions. Code::format if it is none; `what` and `file` are for errors.
+// Reads a shape from a JSON array of dimensions. Code::format if `dims` is none; `what` and `file` are for errors.
 Shape shape_of(const Json &dims, const char *what, const std::string &file);
 
-// The tensors in the order of their data, which they cover without gap or overlap. Code::format; Code::unsupported for
-// types other than F32. `file` is for errors.
+// Parses a header and returns the tensors in the order of their data. Code::format if the tensors leave gaps in the
+// data or overlap; Code::unsupported for types other than F32. `file` is for errors.
 std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_bytes, const std::string &file);
 
 }  // namespace protrain::state
