@@ -11,7 +11,7 @@ namespace protrain::comm {
 
 namespace {
 
-// Rank 0 sends `bytes` to all others, and they receive theirs.
+// Copies rank 0's `bytes` into the `bytes` of all other ranks.
 void broadcast(Channel &channel, std::span<std::byte> bytes) {
   std::vector<Send> sends;
   std::vector<Receive> receives;
@@ -62,7 +62,7 @@ std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0) 
   return text;
 }
 
-// A host's name may be given twice; the kernel draws the id anew when it starts.
+// Two machines may have the same host name. So the boot id is added, which the kernel draws at random when it starts.
 std::string name_of_machine() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);

@@ -1,4 +1,4 @@
-// What ranks agree on: small values, which every rank learns of every other.
+// Exchanges of small values, by which ranks agree: every rank learns the values of all ranks.
 #pragma once
 
 #include <cstring>
@@ -9,10 +9,10 @@
 
 namespace protrain::comm {
 
-// Every rank's bytes, in the order of ranks. All ranks give the same number.
+// Returns every rank's bytes, in the order of ranks. `mine` must have the same size on all ranks.
 std::vector<std::vector<std::byte>> gather_bytes(Channel &channel, std::span<const std::byte> mine);
 
-// Every rank's value, in the order of ranks.
+// Returns every rank's value, in the order of ranks.
 template <typename T>
 requires std::is_trivially_copyable_v<T> std::vector<T> gather_values(Channel &channel, const T &mine) {
   std::vector<T> values;
@@ -23,19 +23,19 @@ requires std::is_trivially_copyable_v<T> std::vector<T> gather_values(Channel &c
   return values;
 }
 
-// Every rank's text, in the order of ranks. Texts may differ in length.
+// Returns every rank's text, in the order of ranks. Texts may differ in length.
 std::vector<std::string> gather_texts(Channel &channel, const std::string &mine);
 
-// Rank 0's text, on every rank. What the others give is not used.
+// Returns rank 0's text, on every rank. The texts that other ranks pass are not used.
 std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0);
 
-// The name of this machine, which no other has. Containers with names of their own count as machines.
+// Returns a name that no other machine has. A container with a host name of its own counts as a machine.
 std::string name_of_machine();
 
-// The ranks that run on the same machine as this one, itself included, ascending.
+// Returns the ranks that run on the same machine as this one, itself included, ascending.
 std::vector<int> ranks_of_this_machine(Channel &channel);
 
-// Breaks the channel and tells the other ranks why, as far as there is memory to say it.
+// Aborts the channel and tells the other ranks why. If memory is too short for the text, they are told "out of memory".
 void abort_for(Channel &channel, const std::exception &why) noexcept;
 
 // Returns when every rank has called it.

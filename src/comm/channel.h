@@ -25,8 +25,8 @@ struct Receive {
   std::uint64_t bytes;
 };
 
-// One thread at a time may use a channel; abort() alone may be called beside it. After the first error the channel is
-// broken: every further call fails with that error, and only a new channel brings the ranks together again.
+// Only one thread at a time may use a channel, but any thread may call abort() at any time. After the first error the
+// channel is broken: every further call fails with that error, and only a new channel brings the ranks together again.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -34,11 +34,12 @@ class Channel {
   virtual int rank() const = 0;  // 0 ... ranks() - 1
   virtual int ranks() const = 0;
 
-  // Sends and receives, and returns when what was sent may change and what was asked for has arrived. Every rank calls
-  // exchange() the same number of times, in the same order. What one rank sends to another in a call, the other must
-  // ask for in its call: the same numbers of bytes, in the same order. No part may name this rank.
-  // Code::peer if another rank failed or left, Code::timeout if one did not answer in time, and the subject names the
-  // rank: "rank 3".
+  // Carries out all sends and receives. Returns when the sent memory may be changed again and all messages to this rank
+  // have arrived. Every rank must call exchange() the same number of times. Each Send needs a matching Receive in the
+  // same call of the other rank: between two ranks, messages have the same sizes in the same order. No Send or Receive
+  // may name this rank itself.
+  // Code::peer if another rank failed or left, Code::timeout if one did not answer in time. The error's subject names
+  // the rank: "rank 3".
   virtual void exchange(std::span<const Send> sends, std::span<const Receive> receives) = 0;
 
   // Breaks the channel and tells the other ranks why, so that they do not wait for this one. Their calls fail with
@@ -52,8 +53,8 @@ class Channel {
 
 enum class Transport : std::uint8_t { single, mpi, gloo };
 
-// A rendezvous with a '/' is a folder. HOST:PORT is where rank 0 listens until all ranks have come; PORT is free on its
-// machine, and HOST is its name or address as the other ranks know it.
+// A rendezvous that contains a '/' is a folder. Any other is HOST:PORT, where rank 0 listens until all ranks have met.
+// PORT must be free on rank 0's machine, and HOST is the name or address by which the other ranks reach this machine.
 struct ChannelRequest {
   Transport transport = Transport::single;
   int rank = 0, ranks = 1;              // for Gloo; MPI's launcher says them itself
@@ -61,20 +62,20 @@ struct ChannelRequest {
   std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
 };
 
-// Returns when all ranks have met. Code::arg if the request cannot be meant so, Code::unsupported or Code::version if
-// the transport's plugin cannot be used, Code::timeout if not all ranks came in time, Code::peer if one gave up
-// earlier.
+// Opens a channel and returns when all ranks have met. Code::arg if the request makes no sense, Code::unsupported or
+// Code::version if the transport's plugin cannot be used, Code::timeout if not all ranks came in time, Code::peer if a
+// rank gave up earlier.
 std::unique_ptr<Channel> open(const ChannelRequest &request);
 
-// A rank's part in a channel between GPUs.
+// A rank's request for a channel between GPUs.
 struct GpuRequest {
   Channel &hosts;                       // between the same ranks; it must outlive the new channel
   std::string cuda_pci_bus_id;          // of the rank's GPU; "": the rank has none that NCCL reaches
   std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
 };
 
-// Opens a channel whose messages lie in the memory of GPUs: NCCL's. Every rank must call it. abort() of this channel
-// also aborts `hosts`, and a failure that `hosts` knows of ends an exchange of this channel.
+// Opens a channel of NCCL, whose messages lie in the memory of GPUs. Every rank must call it. abort() of this channel
+// also aborts `hosts`, and a failure of `hosts` also ends an exchange of this channel.
 // Code::unsupported, on every rank, if a rank cannot use NCCL or if two ranks share a GPU; `hosts` then stays usable.
 std::unique_ptr<Channel> open_between_gpus(const GpuRequest &request);
 

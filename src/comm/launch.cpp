@@ -10,7 +10,7 @@ namespace protrain::comm {
 
 namespace {
 
-// A launcher and its variables.
+// A launcher and the environment variables that it sets.
 struct Launcher {
   const char *mark;  // is set if this launcher started the process
   const char *rank, *ranks;
@@ -18,8 +18,9 @@ struct Launcher {
   MpiKind mpi;
 };
 
-// The first whose mark is set is the one, because mpirun also runs inside a step of srun. Slurm sets SLURM_STEP_ID for
-// the processes of srun, but not for a batch script, which is one process whatever SLURM_NTASKS says.
+// The first launcher whose mark is set started this process. The order matters, because mpirun also runs inside a step
+// of srun. Slurm sets SLURM_STEP_ID for the processes of srun, but not for a batch script, which is one process
+// whatever SLURM_NTASKS says.
 constexpr Launcher kLaunchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Transport::mpi, MpiKind::openmpi},
     {"PMIX_RANK", "SLURM_PROCID", "SLURM_NTASKS", Transport::mpi, MpiKind::openmpi},

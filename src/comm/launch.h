@@ -1,4 +1,4 @@
-// The launcher of this process (mpirun, mpiexec or srun), and what its variables say.
+// The launcher of this process (mpirun, mpiexec or srun), and its environment variables.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,19 @@ struct Launched {
   bool operator==(const Launched &) const = default;
 };
 
-// Returns what a launcher says of this process, or nothing if none started it together with others. A group of one
-// process counts as not launched. Reads variables only, and loads no MPI.
+// Returns the transport, rank and number of ranks that a launcher gave this process. Returns nothing if no launcher
+// started it, or if it is the only process. Reads environment variables only, and loads no MPI.
 //   Open MPI's mpirun, and srun --mpi=pmix      mpi
 //   MPICH's mpiexec, and srun --mpi=pmi2        mpi
 //   srun without a plugin for MPI               gloo
-// In the last case MPI would find each process alone, and open() refuses it. Gloo can join the processes by these
-// numbers, once the user says where they meet.
+// In the last case each process would be alone under MPI, so open() refuses MPI. Gloo can join the processes by these
+// numbers, once the user gives a rendezvous.
 std::optional<Launched> launched();
 
 enum class MpiKind : std::uint8_t { openmpi, mpich };
 
-// The MPI whose launcher started this process; Open MPI if none did. A process must use the MPI of its launcher.
+// Returns the MPI whose launcher started this process, or Open MPI if none did. A process must use the MPI of its
+// launcher.
 MpiKind mpi_of_launcher();
 
 }  // namespace protrain::comm

@@ -1,5 +1,4 @@
-// The function that a transport's plugin exports beside its build id (base/plugin.h), under a C name: one of the two
-// below.
+// A transport's plugin exports one of the two functions below, under its C name, beside its build id (base/plugin.h).
 #pragma once
 
 #include "base/error.h"
@@ -11,11 +10,11 @@ namespace protrain::comm {
 // Opens a channel; the caller owns it. Returns nullptr and sets `error` on failure. It does not throw.
 using OpenChannel = Channel *(const ChannelRequest &request, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open_channel";
-// The same for a channel between GPUs.
+// Does the same for a channel between GPUs.
 using OpenGpuChannel = Channel *(const GpuRequest &request, Error &error);
 inline constexpr const char *kOpenGpuSymbol = "protrain_plugin_open_gpu_channel";
 
-// The body of such a function, for a plugin's own channel.
+// The body of such a function. Own is the plugin's class of channels.
 template <typename Own, typename Request>
 Channel *open_or_say(const Request &request, Error &error) {
   try {

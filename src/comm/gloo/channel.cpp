@@ -18,7 +18,7 @@ using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
 constexpr std::size_t kMostReason = 1000;              // bytes of the reason of an abort
 constexpr std::chrono::milliseconds kReasonWait(200);  // it may arrive after the end of the rank's connection
-constexpr int kPartsBits = 20;  // of a slot: the number of a part; above them the number of the exchange
+constexpr int kPartsBits = 20;                         // low bits of a slot: the message; the others: the exchange
 
 std::string key_of_reason(int rank) { return fmt::format("protrain-failed-{}", rank); }
 
@@ -36,7 +36,8 @@ std::unique_ptr<::gloo::rendezvous::Store> store_of(const ChannelRequest &reques
   return std::make_unique<::gloo::rendezvous::FileStore>(request.rendezvous);
 }
 
-// Numbers the parts that go to, or come from, each rank in one exchange.
+// Gives the messages of one exchange their slots in Gloo. Both ends number the messages between them in order, so a
+// send and its receive have the same slot.
 class Slots {
  public:
   explicit Slots(std::uint64_t exchange) : first_(exchange << kPartsBits) {}
@@ -58,7 +59,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
     context_ = std::make_shared<Mesh>(request, *store_, deadline);
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
-    // Whoever waits for rank 0 learns at once that it has given up, and why.
+    // If rank 0 gave up first, its reason says more than Gloo's error.
     const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
     const Error own(late ? Code::timeout : Code::peer, "rendezvous",
                     fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous,
@@ -154,7 +155,8 @@ void GlooChannel::break_with(const Error &error) {
   context_->closeConnections();
 }
 
-// A glance into the store for each rank: Gloo's own connections say nothing unless something is sent.
+// Looks in the store whether another rank has left a reason. Gloo's own connections show a failure only when something
+// is sent.
 void GlooChannel::throw_if_failed() {
   {
     const std::lock_guard lock(mutex_);

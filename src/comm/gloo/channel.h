@@ -1,5 +1,5 @@
-// A channel over Gloo, for processes that start themselves. The ranks find each other in a folder that all share
-// or where rank 0 listens, and then speak TCP.
+// A channel over Gloo, for processes that start themselves. The ranks find each other through a shared folder or
+// through the address of rank 0. Then they talk over TCP.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ namespace protrain::comm::gloo {
 class Deadline;
 class Mesh;
 
-// Gloo notices by itself when a connection breaks or a deadline passes, and then ends every wait of this rank. It does
-// not say why another rank left, so the reason of an abort lies in the store.
+// Gloo ends every wait of this rank when a connection breaks or a deadline passes. It cannot say why another rank left,
+// so a rank that aborts puts its reason into the store.
 class GlooChannel final : public Channel {
  public:
   explicit GlooChannel(const ChannelRequest &request);
@@ -38,13 +38,15 @@ class GlooChannel final : public Channel {
   void throw_if_failed() override;
 
  private:
-  // The deadline is that of the whole meeting.
+  // `deadline` is for the whole meeting.
   GlooChannel(const ChannelRequest &request, const Deadline &deadline);
 
-  // The reason that this rank left in the store, or leaves there within `wait`; nothing: it left none.
+  // Returns the reason that `rank` has put into the store, or puts there within `wait`. Returns nothing if there is
+  // none.
   std::optional<std::string> reason_of(int rank, std::chrono::milliseconds wait);
   void leave_reason(std::string_view reason);
-  // Code::timeout or Code::peer, by what Gloo says of this rank.
+  // Returns the error for an exchange with `rank` in which Gloo threw `found`: Code::timeout if `found` is a timeout
+  // and the rank left no reason, else Code::peer.
   Error error_of(int rank, const std::exception &found);
   void break_with(const Error &error);
 

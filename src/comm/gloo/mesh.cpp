@@ -47,8 +47,8 @@ bool is_loopback(const sockaddr &address) {
   return of_4.sin_family == AF_INET && ntohl(of_4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-// The network interface that GLOO_SOCKET_IFNAME names, as for PyTorch. Otherwise the address of this host's name, or of
-// the machine itself if the name has none.
+// Returns the network interface that GLOO_SOCKET_IFNAME names; PyTorch reads the same variable. If it is not set,
+// returns this host's name, or 127.0.0.1 if the name has no address.
 ::gloo::transport::tcp::attr own_address() {
   ::gloo::transport::tcp::attr address;
   if (const char *name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0) {
@@ -61,8 +61,8 @@ bool is_loopback(const sockaddr &address) {
   return address;
 }
 
-// Advice for ranks that meet at an address of a network, when one of two that cannot connect has only a loopback
-// address; otherwise nothing.
+// Returns advice for two ranks that cannot connect because one of them has only a loopback address. Returns "" in other
+// cases, and if the ranks meet at a loopback address.
 std::string advice(const ChannelRequest &request, int other, const std::vector<char> &own,
                    const std::vector<char> &theirs) {
   const auto of_machine_only = [](const std::vector<char> &bytes) {
@@ -81,8 +81,8 @@ std::string advice(const ChannelRequest &request, int other, const std::vector<c
       own_only ? request.rank : other);
 }
 
-// Closes all connections when the deadline passes, which ends Gloo's wait for them. It closes those again that were
-// opened at that moment.
+// Closes all connections when the deadline passes, which ends Gloo's wait for them. It closes them again every kAgain,
+// because a connection may have been opened meanwhile.
 class Watch {
  public:
   Watch(::gloo::transport::Context &context, const Deadline &deadline) {
@@ -120,7 +120,7 @@ Mesh::Mesh(const ChannelRequest &request, Store &store, const Deadline &deadline
   device_ = ::gloo::transport::tcp::CreateDevice(own_address());
   transportContext_ = device_->createContext(rank, size);
   transportContext_->setTimeout(request.timeout);
-  // Every other rank has a listener of its own here. Their addresses follow one another.
+  // This rank has a listener for each other rank. The addresses of the listeners are stored one after the other.
   std::vector<char> addresses;
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;

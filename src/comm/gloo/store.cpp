@@ -33,7 +33,8 @@ const std::string kGreeting = "protrain " PROTRAIN_COMM_BUILD_ID;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
-// What travels: two numbers of bytes, a key and a value. The first record of a rank is its greeting.
+// The unit in which ranks and relay talk: the sizes of the key and the value, then both. A rank's first record is its
+// greeting.
 struct Record {
   std::string key, value;
 };
@@ -46,7 +47,8 @@ std::string encoded(const Record &record) {
 
 std::string greeting_of(int rank, int ranks) { return encoded({kGreeting, fmt::format("{} of {}", rank, ranks)}); }
 
-// Takes the first record off, if all of it is there. Code::format if it cannot be one.
+// Removes the first record from `bytes` and returns it. Returns nothing if it is not complete yet. Code::format if the
+// bytes cannot be a record.
 std::optional<Record> take_record(std::string &bytes) {
   std::array<std::uint32_t, 2> sizes{};
   if (bytes.size() < sizeof sizes) return std::nullopt;
@@ -59,7 +61,7 @@ std::optional<Record> take_record(std::string &bytes) {
   return record;
 }
 
-// Appends what has arrived. False: the other end has closed the connection.
+// Appends the bytes that have arrived. Returns false if the other end has closed the connection.
 bool receive_some(const Socket &socket, std::string &bytes) {
   std::array<char, 1 << 14> part;
   const ssize_t count = recv(socket.get(), part.data(), part.size(), MSG_DONTWAIT);
@@ -96,9 +98,10 @@ Socket listener_of(const std::string &port, const std::string &rendezvous) {
 
 }  // namespace
 
-// Rank 0's thread. It never waits for one connection: it polls them all, reads what is there and sends what fits. It
-// writes every record into a log and sends the whole log to every rank, so one that comes late lacks nothing. Whoever
-// has not greeted is a stranger: it is sent nothing, and closed as soon as it sends anything else or all ranks are in.
+// The relay: a thread of rank 0. It polls all connections and never waits for a single one. It appends every record to
+// a log and sends the whole log to every rank, so a rank that connects late misses nothing. A connection that has not
+// greeted is a stranger. It is sent nothing. It is closed if it sends anything but a greeting, and when all ranks have
+// greeted.
 class Relay {
  public:
   Relay(Socket listener, Socket rank_0, int ranks) : listener_(std::move(listener)), ranks_(ranks) {
@@ -136,7 +139,8 @@ class Relay {
     for (std::size_t i = 0; i < peers_.size(); ++i)
       if (polled[i + 1].revents != 0) peers_[i].gone = !listen_to(peers_[i]);
     std::erase_if(peers_, [](const Peer &peer) { return peer.gone; });
-    // Rank 0 comes last. When it sees its own record, the others have been sent theirs, and the process may end.
+    // The other ranks are served before rank 0. So when rank 0 receives its own record, the others have been sent it,
+    // and rank 0's process may end.
     for (Peer &peer : std::views::reverse(peers_))
       if (is_behind(peer)) send_some(peer);
     if (polled[0].revents != 0) admit();
@@ -148,14 +152,14 @@ class Relay {
 
   bool is_behind(const Peer &peer) const { return peer.rank >= 0 && peer.sent < log_.size(); }
 
-  // Sends what there is room for. If the connection has ended, listen_to() will find out.
+  // Sends as much of the log as the connection takes. If the connection has ended, listen_to() will find out.
   void send_some(Peer &peer) {
     const std::string_view rest = std::string_view(log_).substr(peer.sent);
     const ssize_t count = ::send(peer.socket.get(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count > 0) peer.sent += static_cast<std::size_t>(count);
   }
 
-  // False: the peer has gone, or must.
+  // Reads what the peer has sent. Returns false if the peer has gone or must be dropped.
   bool listen_to(Peer &peer) try {
     const std::size_t before = peer.unread.size();
     const bool open = receive_some(peer.socket, peer.unread);
@@ -172,7 +176,7 @@ class Relay {
     return false;
   }
 
-  // A rank greets with its number, which no other may have.
+  // Returns whether the greeting is that of a rank, with a number that no other peer has.
   bool greeted(Peer &peer, const std::string &greeting) {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (greeting != greeting_of(rank, ranks_)) continue;

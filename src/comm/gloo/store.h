@@ -40,18 +40,18 @@ class Socket {
 
 class Relay;
 
-// Every rank, rank 0 too, has one connection to a relay, which lives in the process of rank 0. The relay passes on
-// whatever a rank sets, to all ranks, so that every rank holds all values: the reason of an abort arrives without being
-// asked for, even if rank 0 is gone before anyone looks. A rank that loses its connection gets errors here, and Gloo's
-// own connections tell it which rank left.
+// Every rank, rank 0 too, has one connection to a relay, which lives in the process of rank 0. The relay passes each
+// value that a rank sets on to all ranks, so every rank holds all values. The reason of an abort therefore reaches the
+// other ranks without a request, even if rank 0 ends right afterwards. A rank that loses its connection to the relay
+// gets errors here. Gloo's own connections tell it which rank left.
 class TcpStore final : public ::gloo::rendezvous::Store {
  public:
   // Returns when the relay has let this rank in. Code::arg if rank 0 cannot listen there or the host is unknown,
-  // Code::timeout if rank 0 is not to be reached.
+  // Code::timeout if rank 0 cannot be reached in time.
   TcpStore(const ChannelRequest &request, const Deadline &deadline);
   ~TcpStore() override;
 
-  // Returns when the relay has sent the value to the ranks that are there, or after a second.
+  // Returns when the relay has sent the value to the connected ranks, or after a second.
   void set(const std::string &key, const std::vector<char> &value) override;
   std::vector<char> get(const std::string &key) override;
   void wait(const std::vector<std::string> &keys) override { wait(keys, timeout_); }
@@ -61,7 +61,7 @@ class TcpStore final : public ::gloo::rendezvous::Store {
   void reach_relay(const Address &address, const ChannelRequest &request, const Deadline &deadline);
   void connect(const addrinfo &to);
   void send(const std::string &bytes);
-  // False: the deadline has passed, and nobody has set the key.
+  // Waits until the key is set. Returns false if the deadline passes first.
   bool await(const std::string &key, const Deadline &deadline);
 
   const std::chrono::milliseconds timeout_;

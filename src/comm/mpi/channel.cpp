@@ -14,12 +14,14 @@ constexpr int kDataTag = 1, kAbortTag = 2;
 constexpr std::uint64_t kMostBytes = 1 << 30;  // of one message, because MPI counts with int
 constexpr std::size_t kMostReason = 1000;      // bytes of the reason of an abort
 
-// Between two polls. Most exchanges take microseconds; after that, the cores belong to whoever computes.
+// Pauses between two polls. The first polls follow each other at once, because most exchanges take microseconds. Later
+// polls leave the core to whoever computes.
 void rest(int polls) {
   if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
 }
 
-// Memory for the reason of an abort. It is never given back, because nobody waits until the other ranks have read it.
+// Returns memory for the reason of an abort. It is never freed, because nobody waits until the other ranks have read
+// it.
 std::string &new_reason() {
   static std::deque<std::string> reasons;
   const std::lock_guard lock(mpi_mutex);
@@ -42,7 +44,7 @@ MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout
   control_ = communicator_of_all(deadline);
 }
 
-// Every rank must come, so this is where the ranks meet.
+// Duplicates MPI_COMM_WORLD. Every rank must take part, so the ranks meet here.
 MPI_Comm MpiChannel::communicator_of_all(std::chrono::steady_clock::time_point deadline) const {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -67,7 +69,7 @@ MPI_Comm MpiChannel::communicator_of_all(std::chrono::steady_clock::time_point d
 MpiChannel::~MpiChannel() {
   const std::lock_guard lock(mpi_mutex);
   int over = 0;
-  // Ranks free a communicator together, so one that is broken stays.
+  // Only all ranks together can free a communicator, so a broken channel leaves its own unfreed.
   if (broken_ || MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
   for (MPI_Comm *own : {&data_, &control_}) MPI_Comm_free(own);
 }
@@ -157,7 +159,8 @@ void MpiChannel::require_no_abort() {
   fail(Code::peer, fmt::format("rank {}", status.MPI_SOURCE), "rank {} failed: {}", status.MPI_SOURCE, reason);
 }
 
-// Other ranks may still be reading what this one sent, but nothing may write into its memory any more.
+// Gives up all messages and tells the other ranks why. Receives are cancelled, because nothing may write into this
+// rank's memory any more. Sends stay under way, because other ranks may still be reading them.
 void MpiChannel::break_with(Error error) {
   if (broken_) return;
   broken_ = std::move(error);

@@ -12,8 +12,9 @@
 
 namespace protrain::comm::mpi {
 
-// MPI's own calls do not wait: every exchange is begun and then polled, so that a deadline and another rank's abort()
-// end it. All calls of the process take turns, so a host program that started MPI with MPI_THREAD_SERIALIZED will do.
+// No call of MPI waits here: every exchange is begun and then polled, so that a deadline or another rank's abort() can
+// end it. A mutex serializes all calls of MPI in the process, so a host program may start MPI with
+// MPI_THREAD_SERIALIZED.
 class MpiChannel final : public Channel {
  public:
   // Starts MPI unless the host program did.
@@ -36,7 +37,7 @@ class MpiChannel final : public Channel {
     bool receives;
   };
 
-  // All of these are called with MPI's turn taken.
+  // The caller of the next four holds mpi_mutex.
   void begin(std::span<const Send> sends, std::span<const Receive> receives);
   void remove_messages_that_are_over();
   void require_no_abort();

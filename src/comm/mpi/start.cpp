@@ -30,8 +30,8 @@ void finish_mpi() {
   if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0 && !any_broken) MPI_Finalize();
 }
 
-// MPI_Init_thread waits for every rank of the job and knows no deadline. So a thread calls it, which stays in it for
-// good if a rank never comes.
+// MPI_Init_thread waits for every rank of the job and knows no deadline. So a thread of its own calls it. If a rank
+// never comes, this thread never returns.
 int initialize(Clock::time_point deadline) {
   static bool abandoned = false;
   require(!abandoned, Code::state, "comm", "MPI is still waiting for a rank that did not come; end this process");

@@ -10,14 +10,14 @@ namespace protrain::comm::mpi {
 
 using Clock = std::chrono::steady_clock;
 
-inline std::mutex mpi_mutex;     // MPI's turn
+inline std::mutex mpi_mutex;     // serializes the calls of MPI
 inline bool any_broken = false;  // a message or a start of MPI is still under way, so MPI cannot be ended
 
-// Code::peer with MPI's text unless the call succeeded.
+// Throws Code::peer with MPI's text unless the call succeeded.
 void check(int code, const char *what);
 
 // Starts MPI unless the host program did, and ends it at the process's exit. Code::timeout if the other ranks of the
-// job have not come by the deadline. Takes place with MPI's turn taken.
+// job have not come by the deadline. The caller holds mpi_mutex.
 void start_mpi(Clock::time_point deadline);
 
 }  // namespace protrain::comm::mpi

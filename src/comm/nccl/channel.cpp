@@ -21,7 +21,8 @@ void check(cudaError_t code, const char *what) {
   require(code == cudaSuccess, Code::device, "comm", "{}: {}", what, cudaGetErrorString(code));
 }
 
-// Calls of a non-blocking communicator may return before they are done.
+// Throws if the call failed. ncclInProgress is no failure: calls of a non-blocking communicator may return before they
+// are done.
 void check(ncclResult_t code, const char *what) {
   if (code == ncclSuccess || code == ncclInProgress) return;
   const char *last = ncclGetLastError(nullptr);
@@ -29,12 +30,13 @@ void check(ncclResult_t code, const char *what) {
        last != nullptr && *last != 0 ? "; " : "", last != nullptr ? last : "");
 }
 
-// Between two polls. A short exchange takes microseconds; after that, the core belongs to whoever computes.
+// Pauses between two polls. The first polls follow each other at once, because short exchanges take microseconds. Later
+// polls leave the core to whoever computes.
 void rest(int polls) {
   if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
 }
 
-// Rank 0 draws the id by which the ranks find each other.
+// Returns the id by which the ranks find each other. Rank 0 draws it.
 ncclUniqueId common_id(Channel &hosts) {
   ncclUniqueId id{};
   std::string text;

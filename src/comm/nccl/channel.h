@@ -32,7 +32,7 @@ class NcclChannel final : public Channel {
  private:
   void meet();
   void begin(std::span<const Send> sends, std::span<const Receive> receives);
-  // Returns once NCCL has issued what it was asked for. Code::peer if NCCL found that a rank is gone.
+  // Returns whether NCCL has issued everything that it was asked for. Code::peer if NCCL found that a rank is gone.
   bool is_issued();
   // Polls until done() is true, until the deadline, or until another rank has aborted.
   template <typename Done>
