@@ -20,8 +20,8 @@ inline Aftermath aftermath_of(const Facts &facts) {
   return facts.state_touched || facts.sums_touched ? Aftermath::half_applied : Aftermath::unchanged;
 }
 
-// The aftermath of the exception being handled. std::bad_alloc leaves everything unchanged. After any other foreign
-// exception the state is unknown, so the session is lost.
+// Returns the aftermath of the exception being handled. std::bad_alloc leaves everything unchanged. After any other
+// foreign exception the state is unknown, so the session is lost.
 inline Aftermath aftermath_of_exception() noexcept {
   try {
     throw;

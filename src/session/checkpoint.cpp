@@ -40,7 +40,7 @@ state::Read reader_of(Parameters &parameters) {
   };
 }
 
-// Reads what this rank owns, and waits for the other ranks after each round.
+// Reads what this rank owns. After every kRoundBytes it calls pulse(), which waits for the other ranks.
 state::Read in_rounds(Parameters &parameters, const Ranks::Pulse &pulse) {
   constexpr std::uint64_t kRoundBytes = 256 << 20;
   return [&, read = std::uint64_t{0}](std::size_t parameter, std::size_t array, std::uint64_t offset,

@@ -18,13 +18,13 @@ using graph::Type;
 using graph::ValueId;
 
 constexpr std::int64_t kMostElements = 1 << 24;  // of an operand that is followed
-// A traced element is its input's number, counted from 1, times this, plus its place in the input. Elements that come
-// from constants are smaller.
+// Trace gives each element of the inputs a code: kInput times the number of the input, counted from 1, plus the
+// element's place in the input. Elements that come from constants are smaller than kInput.
 constexpr std::int64_t kInput = std::int64_t{1} << 40;
 
 bool is_index(DType dtype) { return dtype == DType::i64 || dtype == DType::i32; }
 
-// True for nodes that copy elements from some place to another, and for the cast that keeps every value.
+// True for nodes that only copy elements to other places, and for casts to int64, which keep every index.
 bool only_moves(const Graph &graph, const Node &node) {
   if (node.op == "Cast")
     return is_index(graph.value(node.inputs[0]).type.dtype) && graph.value(node.outputs[0]).type.dtype == DType::i64;
@@ -52,7 +52,7 @@ std::optional<Operand> operand_of(const Graph &graph, const Node &node) {
 
 }  // namespace
 
-// The inputs' elements that values of the graph hold.
+// Knows which input elements the values of the graph hold.
 class IndexChecks::Trace {
  public:
   Trace(const Graph &graph, const std::vector<ValueId> &inputs) : graph_(graph) {
@@ -66,7 +66,7 @@ class IndexChecks::Trace {
     }
   }
 
-  // The reference arithmetic of a node that only moves elements moves their places likewise.
+  // Follows elements through a node that only moves them: its reference arithmetic moves their codes in the same way.
   void pass(const Node &node) {
     if (node.inputs.empty() || !elements_.contains(node.inputs[0]) || !only_moves(graph_, node)) return;
     std::vector<Array> constants(node.inputs.size());
@@ -99,7 +99,7 @@ class IndexChecks::Trace {
     for (std::size_t i = 0; i < moved.size(); ++i) elements_[node.outputs[i]] = moved[i];
   }
 
-  // The elements that a value holds; nothing if they were not followed.
+  // Returns the codes of the elements that a value holds, or nothing if they were not followed.
   std::vector<std::int64_t> elements_of(ValueId id) const {
     const auto found = elements_.find(id);
     return found == elements_.end() ? std::vector<std::int64_t>() : found->second.integers();

@@ -22,13 +22,14 @@ class IndexChecks {
     std::size_t check;
     std::int64_t value, row;
   };
-  // The first fault among the values of an input, counted from 0. `data` has the input's type. Allocates nothing.
+  // Returns the first fault among the values of input number `input`, counted from 0. `data` has the input's type.
+  // Allocates nothing.
   std::optional<Fault> fault_in(std::size_t input, const void *data) const;
   // Throws the error that the node's kernel would throw.
   [[noreturn]] void refuse(const Fault &fault) const;
 
  private:
-  // Elements of an input that one node reads. The node takes `lowest` ... `beyond` - 1, and `ignored`.
+  // The elements of an input that one node reads. The node accepts values from `lowest` to `beyond` - 1, and `ignored`.
   struct Check {
     std::size_t input;
     std::string subject;

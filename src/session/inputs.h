@@ -26,8 +26,8 @@ class Inputs {
   // Records that the input was set and, with several ranks, whether a step can use the values.
   void note(std::size_t i, const Shape &shape, const void *data);
 
-  // The variant that matches the shapes of all inputs. Code::state if an input was never set, Code::arg if one holds an
-  // index or a label that is out of range and there are several ranks.
+  // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set. With several
+  // ranks, Code::arg if an input holds an index or a label that is out of range.
   std::size_t variant() const;
 
  private:

@@ -24,7 +24,7 @@ class LossScale {
   std::uint64_t value() const { return value_; }
   std::uint64_t applied() const { return applied_; }
 
-  // Gradients overflowed. Returns false if the scale cannot get smaller.
+  // Halves the scale, because gradients overflowed. Returns false if it cannot get smaller.
   bool shrink() {
     if (value_ == kLeast) return false;
     value_ /= 2;

@@ -10,9 +10,8 @@ namespace protrain::session {
 namespace {
 
 // Returns the queues that have a worker. The disk queue has one, so that only the users of a disk read wait for it. The
-// queue between ranks has one, because an exchange waits for other ranks. If
-// device and host share their cores, all other queues run on the team, in the Program's order. Tests can ask for a
-// worker per queue all the same.
+// queue between ranks has one, because an exchange waits for other ranks. If device and host share their cores, all
+// other queues run on the team, in the Program's order. Tests can still ask for a worker per queue.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
   PerQueue<bool> own{};
   // An asynchronous device runs its own queues, but not the host's.

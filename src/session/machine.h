@@ -1,5 +1,5 @@
-// Machine: all that it takes to run a draft: the device, its kernels, the memory of all tiers with the state in it, the
-// workers, and an executor for each Program.
+// Machine: everything that runs a draft. It has the device, the kernels, the memory of all tiers with the state in it,
+// the workers, and an executor for each Program.
 #pragma once
 
 #include <atomic>

@@ -135,7 +135,7 @@ void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threa
 }
 
 // Fills a chunk that the host cannot write to directly. Regions on the disk must be written before they are read, so
-// zeros are written too.
+// zeros are written to those that the file does not fill.
 void Parameters::fill_through_memory(std::size_t c) {
   const program::State::Chunk &chunk = state().chunks[c];
   const program::Buffer &weights = buffer(chunk.weights), *low = low_plane(c);
@@ -222,8 +222,8 @@ std::uint64_t Parameters::element_bytes(std::size_t p) const {
   return is_split(p) ? sizeof(float) : size_of(value(p).type.dtype);
 }
 
-// Goes part by part through `bytes` bytes of a split parameter's float32 masters: calls act(buffer, at, count) for the
-// `count` elements from number `at` on.
+// Goes part by part through `bytes` bytes of a split parameter's float32 masters. Calls act(buffer, at, count) for the
+// elements from `at` to `at` + `count` - 1.
 template <typename Act>
 void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
@@ -248,7 +248,8 @@ void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first,
   });
 }
 
-// Weights that a rank has whole are written whole, the lower plane of their masters only in this rank's shard.
+// Writes all weights that this rank keeps, which may be the whole parameter. Writes the lower plane of the masters for
+// this rank's shard only.
 void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<const std::byte> in) {
   const Elements own = shard(p, channel_.rank());
   if (array > 0)
@@ -287,8 +288,8 @@ void Parameters::complete(std::size_t p, std::uint64_t first, std::uint64_t size
   channel_.exchange(sends, receives);
 }
 
-// Reads this rank's shard of the elements that `out` holds, with read_shard(first, out), and completes them. The other
-// ranks wait for the shard, so they are told if it cannot be read.
+// Fills `out` with elements of a parameter. read_shard(first, part) reads those in this rank's shard, and complete()
+// exchanges the others. The other ranks wait for this rank's shard, so they are told if it cannot be read.
 template <typename Read>
 void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, std::span<std::byte> out, int reader,
                         Read &&read_shard) {

@@ -35,10 +35,12 @@ class Parameters {
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
-  // The elements of each parameter that this rank owns, and their bytes in an array, from byte `offset` of them on.
+  // owned() returns how many elements of each parameter this rank owns. read_owned() reads these elements of an array.
+  // Its `offset` is in bytes and counts from the first element that this rank owns.
   std::vector<std::uint64_t> owned() const;
   void read_owned(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
-  // As read(), but gives the values to rank `reader` alone. `out` has their size on every rank; the others' is scratch.
+  // Like read(), but only rank `reader` gets the values. The other ranks pass an `out` of the same size as scratch
+  // memory.
   void read_for(int reader, std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
 
  private:
@@ -66,8 +68,8 @@ class Parameters {
   // Reads or writes elements that this rank has, from element `first` on.
   void read_own(std::size_t parameter, std::size_t array, std::uint64_t first, std::span<std::byte> out);
   void write_own(std::size_t parameter, std::size_t array, std::uint64_t first, std::span<const std::byte> in);
-  // Completes `out`, which holds the elements from `first` on and has this rank's shard of them: on every rank, or if
-  // `reader` is not negative on that rank.
+  // Fills in those parts of `out` that other ranks own. `out` begins at element `first` and already holds this rank's
+  // shard. Only rank `reader` gets the parts, or every rank if `reader` is negative.
   void complete(std::size_t parameter, std::uint64_t first, std::uint64_t element_bytes, std::span<std::byte> out,
                 int reader);
   template <typename Read>

@@ -47,7 +47,8 @@ comm::ChannelRequest request_of(const draft::RankSettings &settings) {
   return request;
 }
 
-// Runs a part of a call in which the other ranks wait for this one. If memory runs out, they are told.
+// Runs a part of a call in which the other ranks wait for this one. If this rank runs out of memory, the others are
+// told.
 template <typename Work>
 auto together(comm::Channel &channel, Work work) -> decltype(work()) {
   try {
@@ -104,7 +105,7 @@ struct Ranks::Ready {
   Terms terms;
 };
 
-// What rank 0 asks of the others: their parts of an array, or to end.
+// A request of rank 0 to the other ranks: to send their parts of an array, or to end.
 struct Ranks::Request {
   enum class Kind : std::uint64_t { read, done, failed } kind;
   std::uint64_t parameter, array, offset, bytes;
@@ -156,7 +157,7 @@ float Ranks::mean(const Evaluated &own) {
   return static_cast<float>(sum / weights);
 }
 
-// Throws the error of a rank that failed, or Code::peer for the first of them.
+// Throws this rank's own error. If there is none, throws Code::peer with the error of the first rank that failed.
 void Ranks::fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own) {
   const std::vector<std::string> texts = comm::gather_texts(channel_, own ? own->text : "");
   if (own) throw *own;

@@ -18,7 +18,7 @@ namespace protrain::session {
 // The calls that all ranks must make together.
 enum class Call : std::uint8_t { step, evaluate, read, write, read_grad, save, export_model };
 
-// The channels between the ranks of a session. They are one, unless NCCL carries the exchanges of a step.
+// The channels between the ranks of a session. Both are the same channel, unless NCCL carries the exchanges of a step.
 struct Channels {
   std::shared_ptr<comm::Channel> hosts;  // moves bytes of the hosts' memory
   std::shared_ptr<comm::Channel> steps;  // for the exchanges of a step; abort() of it also aborts `hosts`
@@ -31,7 +31,7 @@ struct Channels {
 // `settings` to the channel's.
 Channels open_channels(const draft::Options &options, draft::Settings &settings);
 
-// The device of this rank: "cuda" gives each rank of a machine a GPU of its own. Every rank must call it.
+// Returns the device of this rank. "cuda" gives each rank of a machine a GPU of its own. Every rank must call it.
 std::string device_of_rank(comm::Channel &hosts, const std::string &device);
 
 // Opens NCCL's channel if the ranks compute on GPUs that it reaches, and notes in `settings` that messages may lie in
@@ -46,7 +46,7 @@ class Ranks {
   int count() const { return channel_.ranks(); }
   bool several() const { return count() > 1; }
 
-  // The numbers that all ranks must have the same when they make a call.
+  // The numbers that must be the same on all ranks that make a call.
   struct Terms {
     std::uint64_t step = 0, micro_batch = 0;
     std::uint64_t subject = 0;  // the parameter, or the shape variant of the inputs
@@ -59,25 +59,25 @@ class Ranks {
   // Code::cancelled on all ranks if one was cancelled.
   void meet(Call call, bool cancelled, const std::function<Terms()> &prepare);
 
-  // What an evaluation of a rank's batch gave.
+  // The result of evaluating this rank's batch.
   struct Evaluated {
     bool finite = true;
     float loss = 0;
     double weight = 1;
   };
-  // The mean of all ranks' losses by their weights, in the order of ranks; with one rank its loss. Code::nonfinite on
-  // all ranks if one of them is not finite, or all weights are 0.
+  // Returns the weighted mean of all ranks' losses, summed in the order of ranks. With one rank it is this rank's loss.
+  // Code::nonfinite on all ranks if a loss is not finite, or all weights are 0.
   float mean(const Evaluated &own);
 
-  // Runs work(pulse) on every rank and returns what it returned on each. If it throws on a rank, that error is thrown
+  // Runs work(pulse) on every rank and returns the results of all ranks. If it throws on a rank, that error is thrown
   // there and Code::peer on the others, and the session stays as it was. Work that takes long calls pulse() now and
-  // then: it waits for the other ranks, so that none waits beyond its deadline, and it throws if one has failed.
+  // then. pulse() waits for the other ranks, so that none waits beyond its deadline, and throws if a rank has failed.
   using Pulse = std::function<void()>;
   std::vector<std::string> on_all(const std::function<std::string(const Pulse &pulse)> &work);
 
-  // Runs work(read) on rank 0, which may read any part of the parameters; the other ranks send what they have of them.
-  // Returns on every rank what work returns. If it throws, the other ranks throw Code::peer, and the session stays as
-  // it was.
+  // Runs work(read) on rank 0 and returns its result on every rank. With `read`, rank 0 may read any part of the
+  // parameters; the other ranks send what they have of it. If work throws, the other ranks throw Code::peer, and the
+  // session stays as it was.
   std::string on_rank_0(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work);
 
  private:

@@ -59,8 +59,8 @@ std::vector<std::string> some_of(const std::vector<std::string> &names) {
   return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, names.size()))};
 }
 
-// Initializers whose role is uncertain, names declared as parameters that are no initializers (`unmatched`), and what
-// to do about both.
+// Describes the initializers whose role is uncertain, the declared parameter names that no initializer has
+// (`unmatched`), and what to do about both.
 Json doubtful_json(const draft::Draft &draft) {
   if (draft.doubts.empty() && draft.unmatched.empty()) return Json::object();
   return {{"count", draft.doubts.size()},

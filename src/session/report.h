@@ -11,7 +11,7 @@
 
 namespace protrain::session {
 
-// Figures that the plan's bytes do not tell, for a device with its own memory; otherwise all 0.
+// Figures of memory that a plan does not contain. They are for a device with its own memory; otherwise all are 0.
 struct MemoryOutsideArena {
   std::uint64_t device_free_before = 0, device_free = 0;  // when the device was opened, and now
   std::uint64_t pinned = 0, unpinned = 0;                 // of the host's memory

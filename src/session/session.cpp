@@ -1,5 +1,5 @@
-// Session's calls. step() picks the Program that fits the inputs, runs it, reads a few numbers, and decides what a
-// number that is not finite means.
+// The calls of a Session. step() picks the Program that fits the inputs, runs it, reads a few numbers, and decides what
+// to do about a number that is not finite.
 #include "session/session.h"
 
 #include <bit>
@@ -17,7 +17,8 @@ namespace protrain::session {
 
 namespace {
 
-// Ranks agree on a cancel before a call. Within it none may stop, because the others wait for what it owes them.
+// With several ranks a call cannot be cancelled once it runs, because the other ranks wait for this rank's exchanges.
+// The ranks agree on a cancel before a call.
 constexpr std::atomic<bool> kNever{false};
 
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
@@ -38,7 +39,8 @@ StepAccount::Terms terms_of(const draft::Draft &draft) {
           .skips = draft.settings.on_nonfinite == draft::NonfinitePolicy::skip};
 }
 
-// Adds to an error's text. If memory is short the text stays as it is; the C door then says the rest.
+// Adds to an error's text. If memory is short the text stays as it is, and the C door returns a fixed text that says
+// the same.
 void append(Error &error, const char *text) {
   try {
     error.text += text;
@@ -251,7 +253,8 @@ void Session::settle() {
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// Reports a cancel that came too late: the step is complete. With several ranks the next one is cancelled, on all.
+// Reports a cancel that came too late: the step is complete. With several ranks it stays pending, and the next call is
+// cancelled on all ranks.
 void Session::finish_cancelled() {
   if (ranks_.several()) return;
   if (cancelled_.exchange(false, std::memory_order_relaxed))

@@ -23,7 +23,7 @@ namespace protrain::session {
 
 class Session {
  public:
-  // `progress` gets lines about how far the measuring of the machine is.
+  // `progress` gets lines that say how far the measuring of the machine has come.
   static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
   Session(const draft::Settings &settings, const onnx_import::ModelSource &source,

@@ -1,6 +1,6 @@
-// StepAccount: counts a session's steps. A step may have several micro-batches: their losses are averaged by weight, a
-// number that is not finite in one of them counts for the whole step, and after an error the step begins anew. The
-// scalars that the next micro-batch gets depend on this account and the optimizer's settings alone. An account holds
+// StepAccount: counts a session's steps. If a step has several micro-batches, their losses are averaged by weight. A
+// number that is not finite in one of them counts for the whole step. After an error the step begins anew. The scalars
+// of the next micro-batch depend only on this account, the optimizer's settings and the learning rate. An account holds
 // plain numbers: no device, no names.
 #pragma once
 
@@ -27,7 +27,7 @@ struct StepResult {
   double grad_norm = 0;  // global L2 norm over trained parameters, before clipping
 };
 
-// The numbers that the Programs of all ranks leave, each of which computed a micro-batch.
+// The results of a round, in which the Program of each rank computed a micro-batch.
 struct RoundNumbers {
   struct Batch {
     float loss = 0;
@@ -53,8 +53,8 @@ class StepAccount {
   std::uint64_t micro_batch() const { return micro_batch_; }  // the next one of the step, of rank 0
   bool accumulates() const { return terms_.accumulation > 1; }
 
-  // Questions about the next micro-batch, or with several ranks about the next one of each: whether it is the step's
-  // last, the scale of its loss, and its initial status word. The word is not 0 after a micro-batch that was not
+  // These are about the next micro-batch; with several ranks about the next one of each. They say whether it is the
+  // step's last, the scale of its loss, and its initial status word. The word is not 0 after a micro-batch that was not
   // finite, so that no Update runs.
   bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
@@ -63,9 +63,9 @@ class StepAccount {
 
   // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
-  // Accounts for finished micro-batches, one of each rank, in their order. If a number is not finite, and neither the
-  // loss scale shrinks nor such steps are skipped, returns nothing and the step begins anew. No parameter has changed
-  // then (except in the overlap order).
+  // Accounts for finished micro-batches, one of each rank, in the order of ranks. If a number is not finite, the loss
+  // scale shrinks or the step is skipped, where the terms allow it. Otherwise the step begins anew and nothing is
+  // returned. No parameter has changed then (except in the overlap order).
   std::optional<StepResult> add(const RoundNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();
@@ -77,7 +77,8 @@ class StepAccount {
 
   // The norm of the last complete step; Code::state before the first.
   double grad_norm() const;
-  // The factor to apply to the gradients of the last complete step. Code::state if there are none, or not any more.
+  // Returns the factor to apply to the gradients of the last complete step. Code::state if there are no such gradients,
+  // or not any more.
   double gradient_factor(const std::string &parameter) const;
   // Seconds of the last step, or of its micro-batches so far.
   double seconds() const { return seconds_; }
