@@ -7,8 +7,9 @@
 
 namespace protrain::draft {
 
-// Reports operators, missing kernels and gradients with node names, parameters and constants with the reason, blocks,
-// inputs, the batch and symbolic dims. Dims that options do not bind are inferred or assumed, and the answer says so.
+// Reports the model's operators, blocks, inputs, batch and symbolic dims. Reports each parameter and constant with the
+// reason for this verdict, and missing kernels and gradients with the names of their nodes. Dims that options do not
+// bind are inferred or assumed, and the answer says so.
 std::string check_model(const Options &options, const std::string &model_path);
 
 }  // namespace protrain::draft

@@ -238,8 +238,8 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// Returns the smallest size of the group with which the size `at` is at least `size` at node `until`. Bisection works,
-// because a size at a node grows with the dims that it depends on.
+// Returns the smallest size of the group's dims with which `at` has at least the size `size` at node number `until`.
+// Bisection works, because a size at a node grows with the dims that it depends on.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -274,8 +274,8 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// The last resort, if no size that the misfit's inputs show makes it work. Doubles a group's size until the node works;
-// if it never does, halves the size.
+// The last resort, if none of the sizes in the misfit's inputs makes the node work. Doubles a group's size until the
+// node works; if it never does, halves the size.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

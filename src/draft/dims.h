@@ -17,7 +17,7 @@ struct DimSize {
   std::string reason;  // of an inference: "Conv at /conv1, whose conv1.weight is float32[64, 3, 7, 7]"
 };
 
-// All symbolic dims of the model by name, including those `given`.
+// Returns all symbolic dims of the model by name, including those `given`.
 std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const onnx_import::DimBindings &given);
 
 }  // namespace protrain::draft

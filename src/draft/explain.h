@@ -1,4 +1,5 @@
-// Explain: a plan in sentences: what was chosen, where a step's time goes, what limits it, what would make it faster.
+// Explain: describes a plan in sentences. They say what was chosen, where a step's time goes, what limits it, and what
+// would make it faster.
 #pragma once
 
 #include <string>

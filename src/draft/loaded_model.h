@@ -1,4 +1,4 @@
-// The way from a path to a graph that can be differentiated, used by drafts and by check.
+// Loads a model's file and prepares a graph that can be differentiated, for drafts and for check.
 #pragma once
 
 #include <memory>

@@ -43,8 +43,8 @@ std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Mode
   return any;
 }
 
-// The samples per micro-batch in the checkpoint that is resumed. 0 if nothing is resumed, or if the options of the
-// session that saved it gave the samples.
+// Returns the samples per micro-batch of the checkpoint that is resumed. Returns 0 if nothing is resumed, or if options
+// gave the number to the session that saved the checkpoint.
 std::int64_t samples_of_checkpoint(const std::string &path) {
   if (path.empty()) return 0;
   const state::Checkpoint checkpoint = open_checkpoint(path);

@@ -1,5 +1,5 @@
-// OtherRanks: what a plan needs on the ranks other than this one, which plans for all. Shards are whole grains, so
-// those of another rank may be somewhat larger.
+// OtherRanks: the memory that a plan needs on the other ranks. This rank chooses the plan for all ranks. Shards are
+// whole grains, so another rank's shards may be somewhat larger than this rank's.
 #pragma once
 
 #include <deque>
@@ -12,13 +12,13 @@ namespace protrain::draft {
 
 class OtherRanks {
  public:
-  // `request`: this rank's. `machine` must outlive it.
+  // `request` is this rank's. `machine` must outlive it.
   OtherRanks(program::StateRequest request, TargetMachine &machine) : request_(std::move(request)), machine_(machine) {}
 
-  // Adds a rank by its graphs.
+  // Adds a rank that has these graphs.
   void add(std::vector<std::unique_ptr<ShapeVariant>> variants);
 
-  // Raises `bytes`, of each tier, to what the rank needs that needs the most.
+  // Raises the bytes of each tier to the most that any added rank needs for the plan.
   void raise(plan::Bytes &bytes, const plan::Plan &plan) const;
 
  private:

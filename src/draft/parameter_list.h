@@ -8,7 +8,7 @@
 
 namespace protrain::draft {
 
-// The model's declarations, with their list replaced by the one in the file `parameters_from` unless that is "".
+// Returns the model's declarations. Unless `parameters_from` is "", the list in that file replaces the declared list.
 // Code::io, path, format, limit.
 graph::FileDeclarations declarations_of(const std::string &parameters_from, const onnx_import::Model &model);
 

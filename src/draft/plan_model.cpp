@@ -46,7 +46,7 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
   return json;
 }
 
-// True if the draft's plan is to be followed: the search found it to fit, or it comes from a file.
+// True if the draft's plan can be followed: the search found that it fits, or it comes from a file.
 bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || draft.decision.found.best.has_value(); }
 
 // Plans again with 1.5 and 0.75 times the device's budget. For a machine that is only described, also plans with twice

@@ -67,8 +67,9 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// Checks the figures of a refusal. The budgets decide which points are laid out, so with these figures as budgets the
-// smallest plan may be another one, which does not fit. If so, that plan's figures are taken and checked.
+// Checks that a plan fits if the figures of a refusal become the budgets. Budgets decide which choices are laid out, so
+// with new budgets another plan may be the smallest, and it may need more. If so, takes that plan's figures and checks
+// them.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;
@@ -82,14 +83,16 @@ plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
   return smallest;
 }
 
-// RanksSearch searches for a plan that fits every rank. The searches lay out this rank's Programs alone, because the
-// others' take as long each, and they differ by some grains. Only what was found is laid out for all ranks.
+// RanksSearch searches for a plan that fits every rank. A search lays out only this rank's Programs. To lay out those
+// of another rank would take as long, and they differ by a few grains only. The plan that was found is then laid out
+// for all ranks.
 class RanksSearch {
  public:
   RanksSearch(const PlanningInputs &inputs, const plan::Durations &durations)
       : inputs_(inputs), durations_(durations), graph_(inputs.variant.training.graph) {}
 
-  // If another rank needs more than there is, searches again and takes all plans to need so much more.
+  // If the plan that was found does not fit another rank, searches again, and adds the bytes that this rank needs more
+  // to the cost of every plan.
   plan::SearchResult best(const plan::Terms &terms) const {
     plan::SearchResult found;
     plan::Bytes more{};

@@ -24,7 +24,7 @@ struct Decision {
 // whether a plan fits, and needs none of that.
 enum class IfNothingFits : std::uint8_t { find_budgets, stop };
 
-// The inputs of the choice.
+// The inputs of choose_plan().
 struct PlanningInputs {
   const Settings &settings;
   const PlanLowering &lowering;

@@ -19,7 +19,7 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .scale = training.scale,
                                 .updates = updates,
                                 .binding = binding};
-  // Sums of each rank become gradients in the last micro-batch alone.
+  // If each rank has sums of its own, only the last micro-batch makes gradients of them.
   if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
   return source;
 }

@@ -10,7 +10,7 @@ namespace protrain::draft {
 
 namespace {
 
-// What a rank has to give to its session.
+// The memory that a rank can give to its session.
 struct Memory {
   std::uint64_t device, host, disk;
 };
@@ -34,10 +34,11 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   const std::string text = of_rank_0([&] { return profile::to_json(machine_.profile(graphs, optimizer)); });
   profile::Profile profile = profile::from_json(text);
   machine_.adopt(profile);
-  // The first exchanges take memory of the device, so they come before the question how much is left.
+  // The first exchanges take memory of the device. So the free memory is read after them.
   measure::measure_link(link_, profile);
   if (link_.device != nullptr) profile.device_memory = std::min(profile.device_memory, link_.device->free_bytes());
-  // Ranks of one machine share the host's memory, and on a CPU the device's, which is the same.
+  // Ranks of one machine share the host's memory. On a CPU the device's memory is the same memory, so they share it
+  // too.
   const auto sharers = static_cast<std::uint64_t>(comm::ranks_of_this_machine(channel_).size());
   const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
                       .host = profile.host_memory / sharers,

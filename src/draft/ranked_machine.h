@@ -24,8 +24,8 @@ class RankedMachine final : public TargetMachine {
   bool alone_ = false;  // inside make(): the other ranks wait for its result and take no part
 };
 
-// Throws Code::mismatch, on every rank, if the ranks' texts differ. `texts`: what each rank is to have the same, such
-// as an option, by name.
+// Throws Code::mismatch, on every rank, if the ranks' texts differ. `texts` holds by name what must be the same on all
+// ranks, such as options.
 void require_same(comm::Channel &channel, const std::map<std::string, std::string> &texts);
 
 }  // namespace protrain::draft

@@ -27,7 +27,7 @@ bool fits(const Settings &settings, const onnx_import::ModelSource &source, Targ
   }
 }
 
-// The largest of a dimension's half, quarter, eighth, ... with which some plan fits.
+// Halves the dimension until some plan fits, at most kHalvings times. Returns nothing if none fits.
 std::optional<Binding> smaller(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                                Binding binding) {
   Settings changed = settings;

@@ -8,7 +8,8 @@ namespace protrain::draft {
 
 struct ShapeVariant {
   graph::Graph forward;  // without randomness, for evaluation
-  // Of an evaluation. `weight`: of the loss in the mean over several ranks; none: it is 1, or there is one rank.
+  // The results of an evaluation. `weight` is the weight of the loss in the mean over several ranks, or none if it is
+  // always 1 or there is one rank.
   graph::ValueId loss = graph::ValueId::none, weight = graph::ValueId::none;
   grad::Training training;
   Batch batch;

@@ -13,7 +13,8 @@ namespace protrain::draft {
 
 namespace {
 
-// Code::unsupported if TF32 is asked for where it has no meaning on any device.
+// Throws Code::unsupported if TF32 is asked for in another precision than float32, or for a machine that is only
+// described.
 void require_tf32(const Settings &settings) {
   if (!settings.tf32) return;
   require(settings.precision == DType::f32, Code::unsupported, "tf32",

@@ -15,9 +15,9 @@
 
 namespace protrain::draft {
 
-// The device that the settings name. Code::unsupported if it cannot compute in their precision.
+// Opens the device that the settings name. Code::unsupported if it cannot compute in their precision.
 std::unique_ptr<backend::Device> open_device(const Settings &settings);
-// Code::unsupported where the device does not compute in that precision.
+// Throws Code::unsupported if the device does not compute in this precision.
 void require_precision(const backend::DeviceInfo &device, DType precision);
 
 class TargetMachine {
@@ -26,7 +26,7 @@ class TargetMachine {
   // Returns capacities and rates, and kernel times if they can be measured.
   virtual profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                                    const backend::Optimizer &optimizer) = 0;
-  // Code::unsupported lists every operator that the machine has no kernel for.
+  // Returns the scratch that the kernels of the graph need. Code::unsupported lists every operator without a kernel.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
   // Uses the algorithms of a profile that another rank measured.
   virtual void adopt(const profile::Profile &) {}
@@ -95,7 +95,7 @@ class NamedMachine {
   std::unique_ptr<TargetMachine> machine_;
 };
 
-// The machine of the option `hardware`: a known name, or a JSON file.
+// Returns the machine of the option `hardware`: a known name, or a JSON file.
 profile::Profile described_machine(const std::string &hardware);
 
 }  // namespace protrain::draft
