@@ -22,7 +22,7 @@ struct Part {
 
 template <typename T, typename S, int kCount>
 struct Loop {
-  // Adds element i of all parts from number `first` on to `total`.
+  // Returns `total` plus element i of each part from number `first` on, times the part's weight.
   PROTRAIN_INLINE static S added(const Part<T, S> *parts, int first, std::int64_t i, S total) {
     for (int k = first; k < kCount; ++k)
       if constexpr (std::is_same_v<S, float>)

@@ -1,4 +1,4 @@
-// Operators on one element, and their gradients dx = dy * slope(x).
+// Elementwise operators of one operand, and their gradients dx = dy * slope(x).
 #include "arith/unary.h"
 
 #include <algorithm>

@@ -65,10 +65,10 @@ struct NarrowTile {
   }
 };
 
-// The shared memory of a block: two stages of two tiles each, and the rows that the block itself owns. Of these rows it
-// moves the first kKept to registers; the other kLoaded stay in shared memory, behind the stages. Until the move, the
-// kept rows lie where the second stage's tiles will be. If they need more room, they take both stages (kFirstWaits),
-// and the first tiles are copied only after the move.
+// The shared memory of a block: two stages of two tiles each, and the rows that the block itself owns. The block moves
+// the first kKept of its rows to registers. Its other kLoaded rows stay in shared memory, behind the stages. Until the
+// move, the kept rows lie where the second stage's tiles will be. If they need more room, they take both stages
+// (kFirstWaits), and the first tiles are copied only after the move.
 template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;

@@ -60,7 +60,7 @@ __device__ double tree_sum(const double *leaves, std::int64_t count) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0);
 }
 
-// Joins every `run` leaves into one number. Each block joins one run.
+// Joins each group of `run` consecutive leaves into one number. Each block joins one group.
 __global__ void join_kernel(const double *leaves, std::int64_t count, std::int64_t run, double *to) {
   const std::int64_t first = blockIdx.x * run, rest = count - first;
   const double sum = tree_sum(leaves + first, rest < run ? rest : run);
@@ -79,7 +79,8 @@ std::int64_t join_room(std::int64_t count, std::int64_t run) {
   return room;
 }
 
-// Joins every `run` of the `count` leaves into one number. `run` is a power of two. The last run may have fewer leaves.
+// Joins each group of `run` consecutive leaves into one number. `run` is a power of two. The last group may have fewer
+// leaves.
 void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int64_t run, double *scratch, double *to) {
   for (; run > kJoined; run /= kJoined) {
     const std::int64_t joined = divided_up(count, kJoined);

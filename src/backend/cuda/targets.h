@@ -58,8 +58,8 @@ __device__ void for_packs_of_row(std::int64_t count, Body body) {
   if (kWidth > 1 && rest < count) body(rest, Width<1>{});
 }
 
-// Returns log(sum(exp(x))) of `count` logits, which are read once. Each thread sums exp(x - largest) over its share in
-// double, where `largest` is the thread's largest logit so far.
+// Returns log(sum(exp(x))) of `count` logits, which are read once. Each thread sums exp(x - largest) over its share,
+// where `largest` is the thread's largest logit so far. A pack is summed in float32, and the packs' sums in double.
 template <int kWidth, typename T>
 __device__ double log_sum_exp(const T *x, std::int64_t count) {
   float largest = std::numeric_limits<float>::lowest();  // a share may hold nothing but -inf
