@@ -14,9 +14,9 @@
 namespace protrain::cgroup {
 
 namespace {
-// Calls visit(folder) for this process's group in the hierarchy of `controller` ("" means v2) and for every group above
-// it. Inside a container most of these folders may be missing, because they exist only on the host. The root of the
-// mount then stands for all of them.
+// Calls visit(folder) for this process's control group and for every group above it. `controller` names a hierarchy of
+// v1; "" means v2. Inside a container most of these folders may be missing, because they exist only on the host. The
+// root of the mount is then the container's own group.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
   for (const std::string &line :

@@ -40,7 +40,7 @@ enum class Code : int {
   cancelled = 24,    // protrain_session_cancel was called
 };
 
-// What a failed call did to the training state, to the device and to the channel. The code that throws the error sets
+// The effects of a failed call on the training state, the device and the channel. The code that throws the error sets
 // these fields. Only session/aftermath.h decides what they mean for a session.
 struct Facts {
   bool sums_touched = false;   // part of a batch is in a step's sums of gradients

@@ -24,11 +24,11 @@ struct FileIdentity {
 // An open regular file, or bytes in memory, read-only.
 class File {
  public:
-  // Follows links. Code::io if the system refuses or `path` is a directory, Code::path if it is a pipe, device or
-  // socket.
+  // Opens a file, and follows links. Code::io if the system refuses or `path` is a directory, Code::path if it is a
+  // pipe, device or socket.
   static File open(const std::string &path);
-  // Opens `relative` under `root`. Follows no link below `root`, so a change made meanwhile cannot lead outside.
-  // Code::path for links and anything but a regular file, Code::io where the system refuses.
+  // Opens `relative` under `root`. Follows no link below `root`, so a link that appears meanwhile cannot lead outside
+  // `root`. Code::path for links and anything but a regular file, Code::io where the system refuses.
   static File open_beneath(const std::string &root, const std::string &relative);
   // Makes a File of bytes in memory. `name` stands for a path in errors.
   static File in_memory(std::string name, std::shared_ptr<const std::vector<std::byte>> bytes);

@@ -45,7 +45,8 @@ class Json {
 
   // Returns the member `key`, and adds it if it is missing. If this value is null, it becomes an object first.
   Json &operator[](std::string_view key);
-  // Both add a value and return it. If this value is null, it becomes an object or an array first.
+  // Both add a value to this object or array, and return it. If this value is null, it becomes an object or an array
+  // first.
   Json &append(std::string key, Json value);  // the key must be new
   Json &push_back(Json item);
 

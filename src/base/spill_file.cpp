@@ -62,7 +62,7 @@ struct SpillFile::Ring {
     if (made) io_uring_queue_exit(&ring);
   }
 
-  // Moves up to kDepth parts at once, and sets `moved` to the bytes that were moved of each part. Returns false if the
+  // Moves up to kDepth parts at once, and sets moved[i] to the number of bytes moved of part i. Returns false if the
   // ring did not accept all parts; the ring cannot be used again then. On return all accepted requests are finished.
   bool move(int descriptor, std::uint64_t offset, std::span<std::byte> memory, bool writes,
             std::array<std::uint64_t, kDepth> &moved) {
