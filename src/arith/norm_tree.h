@@ -10,7 +10,7 @@
 namespace protrain::arith {
 
 // The number of elements in the smallest piece of a tensor whose squared norm can be computed alone. Larger pieces have
-// 2^k times as many. On every device a leaf covers a number of elements that divides this one.
+// 2^k times as many. On every device a leaf covers a number of elements that divides kNormPiece.
 inline constexpr std::int64_t kNormPiece = 16 << 10;
 
 inline bool is_norm_piece(std::int64_t elements) {
