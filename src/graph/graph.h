@@ -15,7 +15,7 @@ enum class NodeId : std::int32_t { none = -1 };
 inline std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
 inline std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
 
-// Where a value comes from, and so who sets its elements.
+// Says where a value comes from, and so who sets its elements.
 enum class Origin : std::uint8_t {
   node,         // computed by a node
   input,        // set by the user before each step
@@ -74,7 +74,7 @@ class Graph {
 
   // Returns for each value the nodes that read it, in execution order. The graph's outputs do not count as readers.
   std::vector<std::vector<NodeId>> consumers() const;
-  // Makes every reader of `from` read `to`, the graph's outputs included.
+  // Makes every node and every output of the graph that uses `from` use `to`.
   void replace_uses(ValueId from, ValueId to);
   // Replaces the node list (by a subset, a new order, or with new nodes in between) and sets producers again.
   void set_nodes(std::vector<Node> nodes);
@@ -96,8 +96,8 @@ class Graph {
   std::map<std::string, int> suffixes_;  // by name: the last suffix given to it
 };
 
-// Code::internal unless ids are in range, each value is produced once and before it is read, and all
-// reachable values are typed.
+// Throws Code::internal unless ids are in range, each value is produced once and before it is read, and all reachable
+// values are typed.
 void verify(const Graph &graph);
 
 }  // namespace protrain::graph
