@@ -24,7 +24,7 @@ void StepGradients::weigh(ValueId loss) {
   emitter_.begin("weight");
   weight_ = weight_of(loss);
   training_.weight = shared() ? of_all_ranks(weight_) : weight_;
-  // Otherwise the factor of the gradients is known now, and Updates can follow each gradient at once.
+  // With none of these settings the factor of the gradients is known now, so Updates can follow each gradient at once.
   if (settings_.accumulate || settings_.scale_loss || settings_.clip_norm > 0) return;
   factor_ = join_weights();
   scale_by(ValueId::none);

@@ -55,7 +55,7 @@ class StepGradients {
   graph::ValueId weight_ = graph::ValueId::none;                     // of this rank's micro-batch
   graph::ValueId factor_ = graph::ValueId::none;                     // by which gradients are too large
   std::vector<std::size_t> waiting_;                                 // parameters whose gradients have no norm yet
-  std::vector<std::pair<std::size_t, graph::ValueId>> unexchanged_;  // parameters whose gradients wait, and these
+  std::vector<std::pair<std::size_t, graph::ValueId>> unexchanged_;  // parameters and their gradients that wait
   std::uint64_t unexchanged_bytes_ = 0;
 };
 

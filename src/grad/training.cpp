@@ -141,8 +141,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
  private:
   using ops::GradientBuilder::emit;
 
-  // True if the node that computes `gradient` can add the earlier contributions to `input` itself. The gradient node of
-  // a normalization can: it takes their sum, the gradient of the residual, as its last operand.
+  // True if the node that computes `gradient` can add the earlier contributions to `input` itself. Only the gradient
+  // node of a normalization can: it adds its last operand to dx.
   bool is_added(ValueId input, ValueId gradient) const {
     const bool normalizes =
         emitter_.current().op == "LayerNormalization" || emitter_.current().op == "RMSNormalization";

@@ -8,7 +8,8 @@
 namespace protrain::grad {
 
 struct Training {
-  // Forward values keep their ids. Outputs: loss, gradients, norm and, where present, weight and scale.
+  // Forward values keep their ids. The outputs are the loss, the gradients, the norm and, where present, shard_norms,
+  // weight and scale.
   graph::Graph graph;
   graph::ValueId loss;   // float scalar
   graph::ValueId norm;   // float64 scalar: global L2 norm of the gradients before clipping
@@ -17,7 +18,7 @@ struct Training {
   // accumulation, `gradients` are weighted sums over the micro-batches so far. With several ranks, they cover only this
   // rank's shards.
   std::vector<graph::ValueId> gradients;
-  std::vector<graph::ValueId> squared_norms;  // of `gradients`, of all ranks' shards; float64 scalars
+  std::vector<graph::ValueId> squared_norms;  // of whole gradients, on any number of ranks; float64 scalars
   // With several ranks and without accumulation: the squared norms of this rank's shards. Otherwise empty.
   std::vector<graph::ValueId> shard_norms;
   // Hold the sums between micro-batches. Empty without accumulation. Also empty with local_sums: then each rank keeps
