@@ -12,12 +12,12 @@ namespace protrain::state {
 
 Json parse_strictly(std::string_view text, const std::string &file);
 
-// Each returns a member of an object, of the type in the function's name.
+// Each returns the member `key` of an object. text_member() and whole_member() also check its type.
 const Json &member(const Json &object, const char *key, const std::string &file);
 const std::string &text_member(const Json &object, const char *key, const std::string &file);
 std::uint64_t whole_member(const Json &object, const char *key, const std::string &file);
 
-// Each returns an item's own value.
+// Both return the value of `item` if it is of the right type. `what` names the item in errors.
 const Json::Array &items(const Json &item, const char *what, const std::string &file);
 std::uint64_t whole(const Json &item, const char *what, const std::string &file);
 
