@@ -57,7 +57,7 @@ enum class Transport : std::uint8_t { single, mpi, gloo };
 // PORT must be free on rank 0's machine, and HOST is the name or address by which the other ranks reach this machine.
 struct ChannelRequest {
   Transport transport = Transport::single;
-  int rank = 0, ranks = 1;              // for Gloo; MPI's launcher says them itself
+  int rank = 0, ranks = 1;              // for Gloo; under MPI the launcher gives them
   std::string rendezvous;               // for Gloo: HOST:PORT, or a folder that all ranks share, new for each group
   std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
 };

@@ -15,7 +15,8 @@ struct Launched {
 };
 
 // Returns the transport, rank and number of ranks that a launcher gave this process. Returns nothing if no launcher
-// started it, or if it is the only process. Reads environment variables only, and loads no MPI.
+// started it, or if it is the only process. Reads environment variables only, and loads no MPI. The transport depends
+// on the launcher:
 //   Open MPI's mpirun, and srun --mpi=pmix      mpi
 //   MPICH's mpiexec, and srun --mpi=pmi2        mpi
 //   srun without a plugin for MPI               gloo

@@ -176,7 +176,8 @@ class Relay {
     return false;
   }
 
-  // Returns whether the greeting is that of a rank, with a number that no other peer has.
+  // Gives a peer the number in its greeting. Returns false if this is no greeting of a rank, or if another peer has the
+  // number.
   bool greeted(Peer &peer, const std::string &greeting) {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (greeting != greeting_of(rank, ranks_)) continue;

@@ -37,7 +37,7 @@ class MpiChannel final : public Channel {
     bool receives;
   };
 
-  // The caller of the next four holds mpi_mutex.
+  // The caller of the next four functions holds mpi_mutex.
   void begin(std::span<const Send> sends, std::span<const Receive> receives);
   void remove_messages_that_are_over();
   void require_no_abort();
