@@ -103,9 +103,9 @@ MemoryOutsideArena Machine::memory() const {
           .unpinned = own ? store_->unpinned_bytes() : 0};
 }
 
-// A GPU loads a kernel, and what a library needs for it, into memory outside the arena at its first launch. Warming up
-// makes create fail if that memory is missing, not a later step. The state is not filled yet, so the status is set to
-// one that keeps updates from changing anything.
+// At a kernel's first launch, a GPU loads the kernel, and what a library needs for it, into memory outside the arena.
+// Warming up makes create fail if that memory is missing, not a later step. The state is not filled yet, so the status
+// is set to one that keeps updates from changing anything.
 void Machine::warm_up() {
   set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;

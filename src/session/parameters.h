@@ -30,8 +30,8 @@ class Parameters {
   void fill(int threads, bool reachable);
 
   // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole elements from byte `offset`
-  // on. With several ranks, all must make the same call: read() gives every rank all values, and write() takes from
-  // each what it keeps.
+  // on. With several ranks, all must make the same call: read() gives every rank all values, and in write() each rank
+  // stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);

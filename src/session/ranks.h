@@ -70,8 +70,8 @@ class Ranks {
   float mean(const Evaluated &own);
 
   // Runs work(pulse) on every rank and returns the results of all ranks. If it throws on a rank, that error is thrown
-  // there and Code::peer on the others, and the session stays as it was. Work that takes long calls pulse() now and
-  // then. pulse() waits for the other ranks, so that none waits beyond its deadline, and throws if a rank has failed.
+  // there and Code::peer on the others, and the session stays as it was. Long work must call pulse() now and then.
+  // pulse() waits for the other ranks, so that none waits beyond its deadline, and throws if a rank has failed.
   using Pulse = std::function<void()>;
   std::vector<std::string> on_all(const std::function<std::string(const Pulse &pulse)> &work);
 
