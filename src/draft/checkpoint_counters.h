@@ -16,7 +16,7 @@ inline constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_lo
 state::Checkpoint open_checkpoint(const std::string &path);
 
 std::optional<std::uint64_t> find_counter(const state::Checkpoint &checkpoint, const char *name);
-// Code::format if there is none.
+// Code::format if the checkpoint has no such counter.
 std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name);
 
 }  // namespace protrain::draft

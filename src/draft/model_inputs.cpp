@@ -16,7 +16,7 @@ bool has(const std::vector<ModelInput> &inputs, const std::string &name) {
   return std::ranges::find(inputs, name, &ModelInput::name) != inputs.end();
 }
 
-// The output that the loss is computed from; nullptr if the file does not say.
+// Returns the output that the loss is computed from, or nullptr if the file declares no such output.
 const onnx_import::Output *output_of(const onnx_import::Model &model, const passes::Loss &loss) {
   const auto fits = [&](const onnx_import::Output &output) {
     if (!loss.output.empty()) return output.name == loss.output;

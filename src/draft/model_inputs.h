@@ -17,10 +17,10 @@ struct ModelInput : onnx_import::Input {
   bool has_dims = true;  // false: the file does not tell how many dims there are
 };
 
-// The file's inputs, plus the labels of `loss`, with the dims that the file tells.
+// Returns the file's inputs, plus the labels of `loss`, with the dims that the file gives.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss);
 
-// The file's inputs, plus the prepared graph's other inputs, whose dims are numbers.
+// Returns the file's inputs, plus the prepared graph's other inputs, whose dims are numbers.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const graph::Graph &prepared);
 
 }  // namespace protrain::draft

@@ -16,8 +16,9 @@ struct OptionRow {
   std::string_view key;
   OptionType type;
   std::string_view fallback;  // as text; "" = not set
-  std::string_view range;  // numbers: conditions that all hold (">= 0, < 1"); choices: globs ("cpu|cuda:*"); otherwise
-                           // the form of a value ("NAME=N")
+  // Numbers: conditions that all hold (">= 0, < 1"). Choices: globs ("cpu|cuda:*"). Others: the form of a value
+  // ("NAME=N").
+  std::string_view range;
   std::string_view sentence;
   std::string_view refused = "";  // known values that are refused by name until the library supports them; "*": all
 };
@@ -26,8 +27,9 @@ std::span<const OptionRow> option_table();
 
 class Options {
  public:
-  // Checks key, type and range immediately. Code::arg (an unknown key names the nearest one), Code::unsupported for
-  // values that the table refuses. A list key accumulates, any other is replaced.
+  // Checks key, type and range immediately. Code::arg if a check fails (the error for an unknown key names the nearest
+  // key), Code::unsupported for values that the table refuses. A value is added to a list key, and replaces that of any
+  // other key.
   void set(const std::string &key, const std::string &value);
   void clear(const std::string &key);  // as if it had never been set
   std::string get(

@@ -24,7 +24,7 @@ std::string read_at(const File &file, std::uint64_t offset, std::uint64_t count)
   return text;
 }
 
-// True if the file starts with a header's length and a brace, which a list of names, one per line, cannot.
+// True if the file starts with a header's length and a brace. A list of names, one per line, cannot start like this.
 bool is_safetensors(const File &file) {
   return file.size() > state::kLengthBytes && read_at(file, state::kLengthBytes, 1) == "{" &&
          read_at(file, state::kLengthBytes - 1, 1) == std::string(1, '\0');

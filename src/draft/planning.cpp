@@ -67,9 +67,9 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// Checks that a plan fits if the figures of a refusal become the budgets. Budgets decide which choices are laid out, so
-// with new budgets another plan may be the smallest, and it may need more. If so, takes that plan's figures and checks
-// them.
+// A refusal quotes the bytes of the smallest plan as budgets that would work. This function checks them by another
+// search with these budgets. Budgets decide which choices are laid out, so that search may find a plan that needs more.
+// Then its bytes are quoted, and checked in the same way.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;
@@ -91,8 +91,8 @@ class RanksSearch {
   RanksSearch(const PlanningInputs &inputs, const plan::Durations &durations)
       : inputs_(inputs), durations_(durations), graph_(inputs.variant.training.graph) {}
 
-  // If the plan that was found does not fit another rank, searches again, and adds the bytes that this rank needs more
-  // to the cost of every plan.
+  // If the plan that was found does not fit another rank, searches again. The cost of every plan then includes the
+  // bytes that the other rank needs beyond this rank.
   plan::SearchResult best(const plan::Terms &terms) const {
     plan::SearchResult found;
     plan::Bytes more{};

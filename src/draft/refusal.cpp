@@ -52,7 +52,7 @@ Change more_memory(const Draft &draft) {
   return more;
 }
 
-// A disk of with[Tier::disk] bytes, and the memory that is missing besides.
+// The change that adds a disk of with[Tier::disk] bytes, and the memory that is still missing then.
 Change with_disk(const plan::Bytes &with, const Draft &draft) {
   const std::string disk = fmt::format("{} ({})", with[Tier::disk], bytes_text(with[Tier::disk]));
   Change change =

@@ -9,7 +9,8 @@
 
 namespace protrain::draft {
 
-// Options that make a plan fit when changed together: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
+// Options that make a plan fit if all of them are set, with their values, such as "memory" and "1234", or "dim" and
+// "batch=2".
 struct Change {
   std::vector<std::pair<std::string, std::string>> options;
   std::string text;  // for people: "batch=2 instead of 8"

@@ -22,7 +22,7 @@ enum class NonfinitePolicy : std::uint8_t {
   rollback,  // an error, and everything is as before the step
 };
 
-// The option trial, for tests.
+// The option `trial`, for tests.
 struct TestModes {
   bool workers = false;  // one worker per queue
   bool delays = false;   // sleeps before instructions
