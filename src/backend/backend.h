@@ -186,9 +186,9 @@ class Device {
 // many as the process may use. With `tf32`, products of float32 round their factors to 10 bits of mantissa.
 // Code::unsupported if no backend has such a device, or if the device has no TF32.
 std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32 = false);
-// Returns the name of the device that belongs to process number `process`, from 0, of this machine. "cuda" gives each
-// process a GPU of its own, cuda:0, cuda:1 and so on, as far as there are enough; then it begins again with the first.
-// Any other name stands for itself. Code::device if there is no GPU, Code::unsupported if the plugin cannot be loaded.
+// Returns the name of the device for process number `process`, from 0, of this machine. "cuda" stands for cuda:0,
+// cuda:1 and so on, one for each process. If there are more processes than GPUs, the numbers begin again with 0. Any
+// other name is returned as it is. Code::device if there is no GPU, Code::unsupported if the plugin cannot be loaded.
 std::string device_of_process(const std::string &device, int process);
 // Returns a glob that matches the names of all devices: "cpu|cuda|cuda:*".
 std::string_view device_names();

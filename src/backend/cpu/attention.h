@@ -71,8 +71,8 @@ struct ScoreTile {
 // wanted.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
-// Both return float32 results in the output's type. For float32 these are the results themselves, else a rounded copy
-// in `room`.
+// Both return `results` in the output's type. If this is float32, they return `results` itself, else a rounded copy in
+// `room`.
 inline const float *stored(const float *results, std::int64_t, float *) { return results; }
 template <typename T>
 const T *stored(const float *results, std::int64_t count, T *room) {

@@ -138,9 +138,8 @@ struct AttentionGradOperands {
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return a function that computes on tensor cores, or nullptr if tensor cores cannot be used. They cannot if heads
-// are too deep for registers or (the gradient's) for the device's shared memory, if rows are not whole units of 16
-// bytes, or if counts exceed 32 bits.
+// Both return a function that computes on tensor cores. They return nullptr if heads are too deep for registers or, in
+// the gradient, for the device's shared memory, if rows are not whole units of 16 bytes, or if counts exceed 32 bits.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

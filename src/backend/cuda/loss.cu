@@ -33,7 +33,7 @@ struct Factor {
   }
 };
 
-// dx = factor * (softmax - 1 at the label)
+// dx = factor * (softmax(x) - onehot(label)), or 0 if the label is ignored
 template <typename T>
 __global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, Factor upstream, T *dx) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];

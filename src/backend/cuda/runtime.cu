@@ -18,7 +18,7 @@ void check(cudaError_t status, const char *doing) {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-// Code::device if no driver is installed.
+// Returns the driver's version. Code::device if no driver is installed.
 int driver_version() {
   int driver = 0;
   require(cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0, Code::device, "device",
