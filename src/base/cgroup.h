@@ -12,7 +12,7 @@ namespace protrain::cgroup {
 
 inline constexpr std::uint64_t kUnlimited = UINT64_MAX;
 
-// Returns the bytes that are still free below the tightest memory limit (v1 or v2). File cache that can be dropped
+// Returns how many bytes are still free below the tightest memory limit (v1 or v2). File cache that can be dropped
 // counts as free.
 std::uint64_t free_memory(const std::string &root = "");
 // Returns the tightest processor quota, in processors, rounded up; 0 means no quota.

@@ -52,8 +52,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Returns the bytes of the UTF-8 character at the front of `text`; 0 if it is invalid. Overlong forms and surrogates
-// are invalid.
+// Returns how many bytes the UTF-8 character at the front of `text` has, or 0 if it is invalid. Overlong forms and
+// surrogates are invalid.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
