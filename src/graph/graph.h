@@ -74,7 +74,7 @@ class Graph {
 
   // Returns for each value the nodes that read it, in execution order. The graph's outputs do not count as readers.
   std::vector<std::vector<NodeId>> consumers() const;
-  // Makes every node and every output of the graph that uses `from` use `to`.
+  // Replaces the value `from` by `to` in the inputs of all nodes and among the graph's outputs.
   void replace_uses(ValueId from, ValueId to);
   // Replaces the node list (by a subset, a new order, or with new nodes in between) and sets producers again.
   void set_nodes(std::vector<Node> nodes);
