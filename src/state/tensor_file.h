@@ -25,7 +25,7 @@ struct Tensor {
   bool operator==(const Tensor &) const = default;
 };
 
-// Returns the bytes of a float32 tensor, or nothing on overflow.
+// Returns the number of bytes in a float32 tensor, or nothing on overflow.
 std::optional<std::uint64_t> tensor_bytes(const Shape &shape);
 
 // Appends a tensor behind the last one.
