@@ -38,7 +38,7 @@ class GlooChannel final : public Channel {
   void throw_if_failed() override;
 
  private:
-  // `deadline` is for the whole meeting.
+  // All ranks must have met before `deadline`.
   GlooChannel(const ChannelRequest &request, const Deadline &deadline);
 
   // Returns the reason that `rank` has put into the store, or puts there within `wait`. Returns nothing if there is
