@@ -14,12 +14,12 @@ namespace protrain::draft {
 
 namespace {
 
-// "1 chunk", "3 chunks".
+// Returns a text such as "1 chunk" or "3 chunks".
 std::string counted(std::uint64_t count, const char *what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// "3.42 s", "12.3 ms".
+// Returns a text such as "3.42 s" or "12.3 ms".
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1e3);
 }

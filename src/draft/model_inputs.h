@@ -10,7 +10,7 @@
 
 namespace protrain::draft {
 
-// A dimension that depends on others in a way that the file does not say.
+// A dimension whose size depends on other dimensions in a way that the file does not say.
 inline const onnx_import::Dim kUnknownDim = std::string();
 
 struct ModelInput : onnx_import::Input {

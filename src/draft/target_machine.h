@@ -37,7 +37,7 @@ class TargetMachine {
 // The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.
 class LocalMachine final : public TargetMachine {
  public:
-  // All arguments must outlive it. `anew` ignores earlier measurements.
+  // All arguments must outlive it. With `anew`, earlier measurements are ignored.
   LocalMachine(backend::Device &device, run::Kernels &kernels, const Settings &settings, const Log &log,
                bool anew = false);
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
