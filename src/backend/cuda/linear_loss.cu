@@ -185,7 +185,7 @@ class LinearCrossEntropy : public CudaKernel {
   static E *at(const Launch &launch, std::uint64_t offset) {
     return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
   }
-  // Returns the bytes of scratch that the sums for the bias's gradient take, enough for any slice.
+  // Returns how many bytes of scratch the sums for the bias's gradient take, enough for any slice.
   std::uint64_t column_bytes() const {
     std::uint64_t bytes = 0;
     for (const Slice &slice : slices_)
