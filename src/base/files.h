@@ -24,8 +24,8 @@ struct FileIdentity {
 // An open regular file, or bytes in memory, read-only.
 class File {
  public:
-  // Opens a file, and follows links. Code::io if the system refuses or `path` is a directory, Code::path if it is a
-  // pipe, device or socket.
+  // Opens a file, and follows links. Code::io if the system refuses or `path` is a directory, Code::path if it is
+  // anything else than a regular file on disk.
   static File open(const std::string &path);
   // Opens `relative` under `root`. Follows no link below `root`, so a link that appears meanwhile cannot lead outside
   // `root`. Code::path for links and anything but a regular file, Code::io where the system refuses.

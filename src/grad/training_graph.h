@@ -21,7 +21,7 @@ struct Training {
   std::vector<graph::ValueId> squared_norms;  // of whole gradients, on any number of ranks; float64 scalars
   // With several ranks and without accumulation: the squared norms of this rank's shards. Otherwise empty.
   std::vector<graph::ValueId> shard_norms;
-  // Hold the sums between micro-batches. Empty without accumulation. Also empty with local_sums: then each rank keeps
+  // Hold the sums between micro-batches. Empty without accumulation. Also empty if sums_by_rank(): then each rank keeps
   // sums of whole parameters, and only the last micro-batch makes `gradients` of them.
   std::vector<graph::ValueId> accumulators;
   // With accumulation or several ranks: the weight of this micro-batch, a float64 scalar. With several ranks, `loss`
