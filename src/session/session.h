@@ -33,7 +33,7 @@ class Session {
 
   void set_log(draft::Log log) { log_ = std::move(log); }  // nullptr: no lines are made
 
-  // Code::state if an earlier error lost the session.
+  // Throws Code::state if an earlier error lost the session.
   void require_usable() const;
   // Records whether the exception being handled, thrown by a call, lost the session.
   void judge_exception() noexcept;

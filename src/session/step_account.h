@@ -72,7 +72,7 @@ class StepAccount {
   // Counts a step that failed after some parameters took it.
   void count_half_applied() { ++counters_.steps; }
 
-  // Code::state within a step; `how` says what to do.
+  // Throws Code::state in the middle of a step. `how` ends the error's text and says what to do.
   void require_complete(const char *subject, const char *how) const;
 
   // The norm of the last complete step; Code::state before the first.

@@ -40,8 +40,8 @@ class Socket {
 
 class Relay;
 
-// Every rank, rank 0 too, has one connection to a relay, which lives in the process of rank 0. The relay passes each
-// value that a rank sets on to all ranks, so every rank holds all values. The reason of an abort therefore reaches the
+// Every rank, rank 0 too, has one connection to a relay, which lives in the process of rank 0. When a rank sets a
+// value, the relay sends it to all ranks, so every rank holds all values. The reason of an abort therefore reaches the
 // other ranks without a request, even if rank 0 ends right afterwards. A rank that loses its connection to the relay
 // gets errors here. Gloo's own connections tell it which rank left.
 class TcpStore final : public ::gloo::rendezvous::Store {
