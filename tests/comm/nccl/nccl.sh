@@ -27,7 +27,8 @@ train() {
     --input "input_ids=$fixtures/input_ids.npy" --input "labels=$fixtures/labels.npy" --dim batch=2 --dim sequence=32 \
     --steps 3 --threads 1 "$@"
 }
-# ranks PLUGINS COUNT ARGS...: rank 0's metrics are in got, what each says in log.RANK; status 0 if all succeed.
+# ranks PLUGINS COUNT ARGS...: trains as COUNT ranks. Rank 0's metrics go to `got`, each rank's output goes to log.RANK.
+# The status is 0 if all succeed.
 ranks() {
   folder=$1 count=$2
   shift 2
@@ -46,7 +47,8 @@ ranks() {
 }
 bits() { sed 's/.*"loss_bits"/"loss_bits"/' "$1"; }
 
-# expect_same COUNT ACCUMULATION ARGS...
+# expect_same COUNT ACCUMULATION ARGS...: COUNT ranks must give the metrics of one rank with COUNT * ACCUMULATION
+# micro-batches.
 expect_same() {
   count=$1 accumulation=$2
   shift 2
@@ -94,7 +96,8 @@ while [ "$plan" -lt "${PROTRAIN_PLANS:-3}" ]; do
 done
 
 model=gpt2-dynamic-opset18
-# Gloo carries the exchanges where one rank has no plugin for NCCL, and rank 0 says why.
+# If a rank has no plugin for NCCL, Gloo carries the exchanges and rank 0 says why. With --comm nccl, ranks that cannot
+# use NCCL fail instead.
 ranks without 2 --device cuda || wrong 'without a plugin'
 grep -q 'NCCL cannot be used: rank 0 cannot use NCCL: the plugin for NCCL cannot be loaded' "$work/log.0" ||
   wrong 'without a plugin: not said'
