@@ -82,7 +82,8 @@ TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
   for (const int ranks : {2, 4}) {
     const auto share = [&](std::uint64_t bytes) { return static_cast<double>(bytes) / ranks; };
     for (const Held &held : held_by(ranks)) {
-      // The factor is for rounding: shards are whole grains, and every parameter begins at a multiple of 64 bytes.
+      // The factor 1.3 allows for rounding: shards are whole grains, and every parameter begins at a multiple of 64
+      // bytes.
       EXPECT_LT(static_cast<double>(held.weights), 1.3 * share(alone.weights)) << ranks;
       EXPECT_LT(static_cast<double>(held.optimizer), 1.3 * share(alone.optimizer)) << ranks;
       EXPECT_LT(static_cast<double>(held.gradients), 1.3 * share(alone.gradients)) << ranks;

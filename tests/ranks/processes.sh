@@ -96,7 +96,7 @@ for ranks in 3 1 2 4; do
   same_as whole "$ranks ranks after 4"
 done
 
-# The ranks share out the windows of a token file in the same way.
+# Ranks also divide the windows of a token file among them.
 iconv -f ISO-8859-1 -t UTF-16LE "$fixtures/gpt2.json" >tokens.bin
 windows='--tokens tokens.bin --batch 1 --sequence 16'
 "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 2 --accumulation 12 $windows \

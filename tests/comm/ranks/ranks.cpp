@@ -44,7 +44,7 @@ void expect(bool holds, const std::string &text) {
   if (!holds) throw Unexpected{text};
 }
 
-// Byte number `at` of a message: part `part` of those that rank `from` sends to rank `to` in a round.
+// Byte number `at` of message number `part` that rank `from` sends to rank `to` in this round.
 std::byte byte_of(int from, int to, std::size_t round, std::size_t part, std::size_t at) {
   return static_cast<std::byte>(from * 31 + to * 17 + static_cast<int>(round * 7 + part * 5 + at % 251));
 }
