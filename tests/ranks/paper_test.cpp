@@ -59,7 +59,7 @@ std::vector<const Instruction *> exchanges_of(const Program &program) {
   return found;
 }
 
-// The sizes of the messages with a rank, in their order.
+// The sizes of the messages to or from this rank, in order.
 std::vector<std::uint64_t> sizes_with(int rank, const std::vector<Message> &messages) {
   std::vector<std::uint64_t> sizes;
   for (const Message &message : messages)
