@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ranks on emulated GPUs exchange over the stand-in for NCCL. They must give the metrics of one rank that takes all their
-# micro-batches: with everything on the device, with chunks on the host and on a disk, in fp32 and bf16, with clipping
-# and accumulation, and under random plans. If ranks cannot use NCCL, they must say so.
+# Ranks on emulated GPUs exchange over the stand-in for NCCL. They must give the metrics of one rank that takes all
+# their micro-batches: with everything on the device, with chunks on the host and on a disk, in fp32 and bf16, with
+# clipping and accumulation, and under random plans. If ranks cannot use NCCL, they must say so.
 # usage: nccl.sh COMMAND EMULATED_DIR STANDIN GLOO_PLUGIN FIXTURES    $PROTRAIN_PLANS: how many random plans (3)
 set -eu
 command=$1 emulated=$2 standin=$3 gloo=$4 fixtures=$5
