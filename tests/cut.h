@@ -21,7 +21,8 @@ inline std::string read_file(const std::string &path) {
   return out.str();
 }
 
-// Calls `visit(number, whole, content)` for each field of a message. `content` is empty unless the field has a length.
+// Calls `visit(number, whole, content)` for each field of a message. `whole` has all bytes of the field. `content` has
+// those after tag and length; it is empty for a field without a length.
 inline void each_field(const std::string &message,
                        const std::function<void(int, const std::string &, const std::string &)> &visit) {
   std::size_t at = 0;

@@ -46,7 +46,7 @@ SLICE(const float *values, size_t values_len, float32)
 SLICE(const void *data, size_t data_len, byte)
 SLICE(const void *bytes, size_t bytes_len, byte)
 
-// Numbers. Go's int has the width of C's size_t. SWIG would make a Go int of int32_t.
+// Go's int has the width of C's size_t. Without these lines SWIG would map int32_t to Go's int too.
 %typemap(gotype) size_t "int"
 %typemap(gotype) size_t * "*int"
 %typemap(gotype) int32_t "int32"

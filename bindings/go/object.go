@@ -9,8 +9,8 @@ import (
 	"protrain/internal/lib"
 )
 
-// object owns the C object of Options or a Session, and has the finalizer. Outside of a call it refers to nothing of
-// the caller's. Otherwise a log function that refers to its own session would keep both alive for ever.
+// object owns the C object of Options or a Session, and has the finalizer. It refers to the caller's log function only
+// during a call. Otherwise a log function that refers to its own session would keep both alive for ever.
 type object struct {
 	calls    sync.RWMutex // held during each call
 	handle   uintptr      // C's pointer; 0 once closed
@@ -88,7 +88,7 @@ func (o *object) text(log func(json.RawMessage), function func(handle uintptr, t
 	return text, err
 }
 
-// connect makes C send events to the object's listener if log is not nil, and to nobody if it is.
+// connect makes C send events to the object's listener, or to nobody if log is nil.
 func (o *object) connect(log func(json.RawMessage), set func(handle uintptr, log lib.Log) *lib.Failure) error {
 	return o.call(log, func(handle uintptr) *lib.Failure {
 		if log == nil {

@@ -43,7 +43,7 @@ TEST(Planes, TheUpperOneIsTheNearestBfloat16) {
   const auto upper = [](std::uint32_t bits) { return arith::split<arith::bf16>(from_bits(bits)).high.bits; };
   EXPECT_EQ(upper(0x3F808000u), 0x3F81u);  // a tie, away from zero
   EXPECT_EQ(upper(0xBF808000u), 0xBF81u);
-  EXPECT_EQ(upper(0x7F7FFFFFu), 0x7F80u);  // the largest float32 is nearer to infinity
+  EXPECT_EQ(upper(0x7F7FFFFFu), 0x7F80u);  // the largest float32 is rounded up to infinity
 }
 
 TEST(Planes, OfFloat16AreTheNearestAndTheMasterItself) {

@@ -1,4 +1,4 @@
-// Files: which may be opened, complete reads, and writes that replace a file completely or not at all.
+// Files: which ones may be opened, reads of all bytes, and writes that replace a file as a whole or not at all.
 #include "base/files.h"
 
 #include <gtest/gtest.h>

@@ -85,7 +85,7 @@ TEST(Team, SideBySideTeamsDoNotDisturbEachOther) {
   EXPECT_EQ(total, 3 * 200 * 5 * 3);
 }
 
-// The number of this process's threads whose name begins with `name`, and the number of those that sleep.
+// A group of this process's threads: how many there are, and how many of them sleep.
 struct Threads {
   int all = 0, asleep = 0;
 };

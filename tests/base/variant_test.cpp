@@ -8,7 +8,7 @@
 namespace protrain::variant_test {
 namespace {
 
-// Throws when it is copied. It may be moved.
+// A type that throws when it is copied, but can be moved.
 struct Fragile {
   Fragile() = default;
   Fragile(const Fragile &) { throw 1; }

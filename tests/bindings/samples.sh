@@ -77,7 +77,7 @@ for language in $languages; do
   done
 done
 
-# Go's service with several ranks gives the model of one, also after one of them was killed.
+# Go's service must give the same model with several ranks as with one, even after one of the ranks was killed.
 case " $languages " in
   *' go '*) ;;
   *) exit 0 ;;

@@ -1,4 +1,5 @@
-// Channels without other ranks: one rank alone, and what a request may say. Ranks that talk: ranks.sh.
+// Channels that need no other process: a rank alone, the checks of a ChannelRequest, and helpers of agree.h. ranks.sh
+// tests ranks that exchange bytes.
 #include "comm/channel.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +73,7 @@ TEST(Address, IsAHostAndAPort) {
   EXPECT_EQ(parts("[fe80::1]:65535"), "fe80::1 65535");
 }
 
-// A channel of rank 0 to two others, which send what they are sent, except that rank 1 changes texts.
+// Rank 0's channel to two others. Both send back the bytes that they get, but rank 1 changes a bit of every text.
 class EchoChannel final : public Channel {
  public:
   int rank() const override { return 0; }

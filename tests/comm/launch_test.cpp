@@ -1,4 +1,4 @@
-// What the variables of launchers say of this process.
+// A launcher of ranks sets environment variables. The library reads from them which rank this process is.
 #include "comm/launch.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The launchers' variables are these alone while the object lives.
+// Sets the launchers' variables that are given and unsets the others, while an object of this class exists.
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string> &set) {
@@ -78,7 +78,7 @@ TEST(Launched, BySrunWithAPluginForMpi) {
 TEST(Launched, BySrunWithoutAPluginForMpi) {
   const std::map<std::string, std::string> step{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}};
   EXPECT_EQ(launched_with(step), (Launched{Transport::gloo, 5, 8}));
-  // MPI would find one rank; the refusal comes before any MPI is loaded.
+  // MPI would take this process for its only rank. So open() must refuse it, before it loads an MPI.
   const Variables variables(step);
   const Error error = test::error_of([] { open({.transport = Transport::mpi, .timeout = 1s}); });
   EXPECT_EQ(error.code, Code::unsupported);

@@ -245,7 +245,7 @@ void Composer::rotary() {
            {{"interleaved", dice_.below(2)}, {"rotary_embedding_dim", 2 * half}}));
 }
 
-// Layers that differ only in their weights, which the search for blocks finds.
+// Layers that differ only in their weights, so that the search for blocks finds them.
 void Composer::layers() {
   ValueId x = of_rank(static_cast<std::size_t>(dice_.between(2, 3)));
   const std::int64_t width = shape(x).back(), inner = dim();

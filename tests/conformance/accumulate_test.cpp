@@ -39,7 +39,7 @@ class SumInPlace {
     at_ = arena_.put(bytes_of(sum));
   }
 
-  // Adds x. An empty `weight` is absent.
+  // Adds x to the sum. An empty `weight` stands for an absent operand.
   void add(const Attributes &attributes, const Array &x, const Array &weight, std::uint64_t micro_batch) {
     const OneNode one{"Accumulate", attributes, {sum_, x, weight}};
     const graph::Node node = node_of(one);
@@ -81,7 +81,7 @@ struct PartsCase {
     if (weights.empty()) return {};
     return Array::scalar(DType::f64, weights[weights.size() > 1 ? static_cast<std::size_t>(part) : 0]);
   }
-  // The weights in the form in which a node that adds all parts takes them.
+  // The weights as one operand, for a node that adds all parts.
   Array all_weights() const {
     return weights.size() > 1 ? Array::from_doubles({DType::f64, {parts}}, weights) : weight_of(0);
   }

@@ -75,7 +75,7 @@ extern "C" __attribute__((visibility("default"))) void protrain_emulated_access(
   protrain::emulation::change_work(begins != 0 ? 1 : -1);
 }
 
-// For the same: whether the bytes lie in one allocation of device memory.
+// Tells the stand-in for NCCL whether the bytes lie in one allocation of device memory.
 extern "C" __attribute__((visibility("default"))) int protrain_emulated_holds(const void *begin, std::uint64_t bytes) {
   return protrain::emulation::holds(begin, bytes) ? 1 : 0;
 }

@@ -70,8 +70,8 @@ void wait_for_copies();
 // race.
 void run_backwards(bool backwards);
 
-// Loads a kernel at its first launch, which takes memory of the device, as with a driver that loads lazily. Throws if
-// no memory is left, or if the stream is captured and the kernel is not loaded.
+// Loads a kernel if this is its first launch. Loading takes device memory, as with a driver that loads lazily. Throws
+// if no memory is left, or if the stream is captured and the kernel is not loaded.
 void load(CUstream_st *stream, const void *kernel);
 // Sets the size of the device's memory. Loaded kernels stay loaded.
 inline constexpr std::uint64_t kDeviceMemory = std::uint64_t{8} << 30;

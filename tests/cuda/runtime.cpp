@@ -38,14 +38,14 @@ struct CUstream_st {
 struct CUgraphExec_st {
   struct Part {
     CUstream_st *own;
-    std::size_t kept = 0, met = 0;  // calls captured from the stream; how many of them `first` has waited for
+    std::size_t kept = 0, met = 0;  // calls captured from the stream; calls that `first` has waited for
   };
   struct Link {
     CUevent_st *own;
     CUstream_st *of;   // the caller's stream in which the event was last recorded
     std::size_t kept;  // calls captured from that stream by then
   };
-  CUstream_st *first;
+  CUstream_st *first;                   // the stream in which the capture began
   std::map<CUstream_st *, Part> parts;  // by the caller's streams
   std::map<CUevent_st *, Link> links;   // by the caller's events
   std::vector<std::function<void()>> calls;

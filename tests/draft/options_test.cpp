@@ -20,7 +20,7 @@ Error refusal(const std::string &key, const std::string &value) {
   return {Code::ok, "", "taken"};
 }
 
-// A value in a row's range. Rows that are not available yet have one too.
+// A valid value for a row, even if the row's option is not available yet.
 std::string sample(const OptionRow &row) {
   if (row.key == "dim" || row.key == "shapes") return "batch=2";
   if (row.key == "trial") return "poison";

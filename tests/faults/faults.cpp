@@ -62,7 +62,7 @@ void show_stack() {
   --unarmed;
 }
 
-// True if this call is to fail.
+// Counts a call. Returns true if it must fail.
 __attribute__((noinline)) bool fails(Kind kind) {
   if (!armed.load(std::memory_order_relaxed) || kind != present.kind || unarmed > 0) return false;
   const std::uint64_t call = calls.fetch_add(1, std::memory_order_relaxed);
@@ -75,8 +75,8 @@ __attribute__((noinline)) bool fails(Kind kind) {
   return now;
 }
 
-// The allocated blocks of memory, in a hash table with open addressing: `slots` holds their addresses. An
-// AllocationRecord holds the call stack that allocated the block.
+// `slots` is a hash table with open addressing. It holds the addresses of all allocated blocks of memory. An
+// AllocationRecord is the call stack that allocated a block.
 struct AllocationRecord {
   void *stack[kDepth];
   int depth = 0;
@@ -203,15 +203,15 @@ bool memory_fails() {
   return true;
 }
 
-// An address range. It tells which library makes a call, because two libraries do not survive a failed allocation, and
-// some of their calls must always succeed. oneDNN 2.6 does not check the results of posix_memalign and mmap before it
-// writes there. libgomp ends the process if malloc fails. protrain checks beforehand that there is enough memory for
-// both (src/backend/cpu/gemm.cpp and device.cpp).
+// The addresses of a library. A call comes from the library if its return address is one of them. Some calls of oneDNN
+// and libgomp must always succeed: oneDNN 2.6 writes to the result of posix_memalign or mmap without a check, and
+// libgomp ends the process if malloc fails. protrain checks beforehand that there is enough memory for both
+// (src/backend/cpu/gemm.cpp and device.cpp).
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
 
-// The addresses that a shared library was loaded to.
+// Returns the addresses of the loaded library whose file name contains `name`.
 Range range_of(const char *name) {
   struct Search {
     std::string_view name;

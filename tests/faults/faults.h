@@ -16,14 +16,14 @@ struct Fault {
   bool from_then_on = false;             // and all later ones
 };
 
-// If `all`, no allocation of oneDNN fails. Otherwise only those succeed always whose results oneDNN does not check.
-// `all` is needed while oneDNN prepares products: if `new` throws there, oneDNN leaks the parts that are finished.
+// Spares allocations of oneDNN from faults: all of them, or only those whose results oneDNN does not check. `all` is
+// needed while oneDNN prepares products, because if `new` throws there, oneDNN leaks the parts that are finished.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
 
 // Starts counting calls at 0, and makes the call fail that `fault` names. `sites` is NULL, or has space for kMostCalls
-// hashes: arm() stores the hash of each call's stack there.
+// hashes. Each counted call stores the hash of its call stack there.
 void arm(const Fault &fault, std::uint64_t *sites = nullptr);
 void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()

@@ -256,8 +256,8 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   }
 }
 
-// Limits the address space, like `ulimit -v`, to `more` MiB above the present use. The run must fail with an error or
-// succeed.
+// Limits the address space, like `ulimit -v`, to `more` MiB above the present use. The run must succeed or
+// fail with an error, but not crash.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const SharedMemory<Outcome> shared(1);

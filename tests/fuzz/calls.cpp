@@ -349,7 +349,7 @@ class Calls {
     succeeds(protrain_session_parameter_shape(session(), i, dims.data(), dims.size(), or_null(&rank)));
     succeeds(protrain_session_parameter_elements(session(), i, or_null(&elements)));
   }
-  // Memory for numbers, whose size may or may not be that of a parameter.
+  // An array of numbers. It may have the size of a parameter or a wrong one.
   std::vector<float> room() {
     constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);

@@ -1,7 +1,7 @@
-// Checkpoints with arbitrary contents, of one part or, if the input has five texts, of two. The manifest and the JSON
-// headers of the tensor files come from the input. To get past the checksums, the target fills in the manifest's own
-// checksum. In the manifest it also replaces "@w" and "@o" by the sizes of weights and optimizer file, and @W and @O by
-// their checksums. "@v", "@p", @V and @P stand for those of the second part.
+// Checkpoints with arbitrary contents. An input consists of three texts, the manifest and the JSON headers of the two
+// tensor files, or of five texts if the checkpoint has two parts. To get past the checksums, the target adds the
+// manifest's own checksum. In the manifest it also replaces "@w" and "@o" by the sizes of the weights file and the
+// optimizer file, and @W and @O by their checksums. "@v", "@p", @V and @P stand for those of the second part.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -63,7 +63,7 @@ void replace_all(std::string &text, const std::string &from, const std::string &
     text.replace(at, from.size(), to);
 }
 
-// Fills the size of a file in for "@x" and its checksum for @X.
+// Replaces "@x" by the size of a file and @X by its checksum, where x is `letter`.
 void fill_in(std::string &manifest, char letter, const std::string &file) {
   const char upper = static_cast<char>(letter - 'a' + 'A');
   replace_all(manifest, std::string("\"@") + letter + '"', std::to_string(file.size()));
@@ -77,8 +77,9 @@ std::string sealed(const std::string &manifest) {
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Loads the checkpoint. Checks that each array arrives whole and in order. tensor_file() writes consecutive numbers;
-// the runs of two parts follow each other, with a gap between them.
+// Loads the checkpoint. Checks that each array arrives whole and in order. The numbers of an array increase, because
+// tensor_file() writes consecutive numbers and the second part has larger ones than the first. A gap may lie between
+// the numbers of the two parts.
 void load(const state::Checkpoint &checkpoint, std::size_t parts) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {
@@ -115,7 +116,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   std::filesystem::create_directory(folder);
   std::size_t weights_before = 0, moments_before = 0;
   for (std::size_t n = 0; n < parts; ++n) {
-    // Of 5 and 8 elements in all, the first of two parts has 3 and 4.
+    // There are 5 weights and 8 moments. If there are two parts, the first has 3 weights and 4 moments.
     const std::size_t weights = n + 1 == parts ? 5 - weights_before : 3,
                       moments = n + 1 == parts ? 8 - moments_before : 4;
     const std::string of_weights = tensor_file(texts.weights[n], weights, static_cast<float>(1 + weights_before));

@@ -92,8 +92,8 @@ class Mutation {
   const Json *any_in(const Json &value) {
     std::vector<const Json *> all;
     list(value, all);
-    // Half of the draws choose among the first four values. These are near the root, where most of the keys are that a
-    // reader checks.
+    // Half of the draws choose among the first four values. These are near the root, and a reader checks mostly keys
+    // near the root.
     return all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 4))];
   }
 

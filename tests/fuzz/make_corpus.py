@@ -197,7 +197,8 @@ def write_checkpoints():
                            "counters": {"step": 10, "skipped": 0, "seed": 7}, "piece_bytes": 16 << 20, "parts": 2,
                            "shapes": shapes, "files": files, **changes}, indent=1)
 
-    # Four parameters' elements and one bias, of which the first part has three; of eight moments it has four.
+    # There are five weights (four elements of `weight`, one of `bias`), of which the first part has three. It has four
+    # of the eight moments.
     shapes = {"weight": [2, 2], "bias": [1]}
     first, second = header([("weight", [2]), ("bias", [1])]), header([("weight", [2]), ("bias", [0])])
     halves = header([("weight/moment1", [2]), ("weight/moment2", [2])])

@@ -1,4 +1,4 @@
-// Fuzzes .npy files. An accepted file must be readable slice by slice, and the last slice must be the end of the file.
+// Fuzzes .npy files. An accepted file must be readable slice by slice, and the last slice must end with the file.
 #include "npy.h"
 
 #include <algorithm>

@@ -84,7 +84,8 @@ TEST_F(Hostile, LongChainsCostLittle) {
   expect_cheap("chain", wire.bytes());
 }
 
-// The largest number of parts that a file may have, and the size of that file's skeleton.
+// The largest number of parts with which the library accepts a file, and the size of that file's skeleton
+// (onnx_import/skeleton.h).
 struct Most {
   std::size_t parts = 1;
   std::size_t skeleton_bytes = 0;

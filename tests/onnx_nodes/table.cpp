@@ -78,8 +78,8 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// The text of the column "gradient". If no case has checked the gradient, the registry tells whether there is one,
-// which tests/ops checks.
+// The text of the column "gradient". If no case has checked the gradient, the text says whether the operator has a
+// gradient rule. tests/ops checks those rules.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;

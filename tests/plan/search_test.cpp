@@ -69,7 +69,7 @@ class Case {
     if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
     return laid_;
   }
-  // The least device memory that any plan of the space needs, if host and disk can hold the rest of it.
+  // The least device memory of all plans in the space that fit on the host and on the disk.
   std::uint64_t least() { return least_of(laid()); }
   // The same for plans with slack 0.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }

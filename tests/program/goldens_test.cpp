@@ -77,7 +77,7 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
-// If one node computes the norms of both gradients, one check follows, and one update on each side (device, host).
+// If one node computes the norms of both gradients, one check follows. Then each side (device, host) runs one update.
 TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
   TwoBlocks model;
   model.norm_at_once();

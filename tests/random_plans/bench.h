@@ -25,7 +25,7 @@ class Bench {
   run::Store &store() { return machine_.store(); }
 
   // Loads `program` instead of the session's own, and resets the state. If `workers`, every queue except compute has a
-  // worker thread. On an asynchronous device, always the queues host and disk have workers, and no others.
+  // worker thread. On an asynchronous device, `workers` has no effect: only the queues host and disk have workers.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;

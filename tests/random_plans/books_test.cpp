@@ -131,9 +131,9 @@ std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std
   return count;
 }
 
-// After each instruction, exactly the bytes of the buffers in use may differ from the pattern, and all of them except
-// scratch must. The ledger overwrites unused memory with the pattern. The step's results keep their bits, so no
-// instruction reads memory that is not accounted for.
+// After each instruction, only bytes of buffers in use may differ from the pattern. All of these bytes except
+// scratch must differ from one of the two patterns. The ledger overwrites unused memory with the pattern. If the step's
+// results still have the right bits, no instruction reads memory that is not accounted for.
 TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   const Trace expected = unlimited(GetParam(), 1);
   for (int audited = 0; audited < kAuditedPlans;) {

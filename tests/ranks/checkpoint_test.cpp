@@ -1,5 +1,5 @@
-// Checkpoints do not depend on the number of ranks: what four ranks saved, three or one go on from, with the bits of a
-// run that never stopped.
+// Checkpoints do not depend on the number of ranks. Three ranks, or one, resume from a checkpoint that four ranks
+// saved, and have the bits of a run that never stopped.
 #include <gtest/gtest.h>
 
 #include "base/files.h"
@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMicroBatches = 12, kStepsOfEach = 2;
 
-// Trains on from `resume` (or from the beginning if it is empty) and saves. Returns what rank 0 trained.
+// Trains from the newest checkpoint in `resume`, or from the beginning if `resume` is empty, and saves. Returns rank
+// 0's results.
 Trace go_on(int ranks, const std::string &model, Pairs pairs, int first_step, const std::string &resume,
             const std::string &directory) {
   pairs.emplace_back("accumulation", std::to_string(kMicroBatches / ranks));
@@ -57,8 +58,8 @@ TEST_P(RankedCheckpoint, GoesOnWithAnyNumberOfRanksWithTheBitsOfARunThatNeverSto
   EXPECT_TRUE(stopped == whole);
 }
 
-// Returns the files of the checkpoint that three ranks save after a step, and the steps and parameters with which one
-// rank goes on from it. Rank 1 gives `own_directory`.
+// Returns the files of the checkpoint that three ranks save after a step. Rank 1 saves to `own_directory`, the others
+// to `directory`. Also checks that a single rank that resumes has the same parameters.
 std::vector<std::string> files_saved(const std::string &directory, const std::string &own_directory) {
   const std::string model = "gpt2-dynamic-opset18";
   Trace trained, resumed;

@@ -23,7 +23,7 @@ void feed_ignoring(session::Session &session, int number, std::size_t ignored) {
 
 class RankedEvaluation : public testing::TestWithParam<std::string> {
  protected:
-  // The loss of each rank's evaluation; `ignored`: labels of each rank's batch that do not count.
+  // The loss of each rank's evaluation. `ignored` has, for each rank, the number of labels that do not count.
   std::vector<float> evaluated(const std::vector<std::size_t> &ignored) const {
     std::vector<float> losses(kRanks);
     const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {

@@ -1,4 +1,4 @@
-// A failure of one rank is an error on all, and none waits for ever. What fails before a call begins changes nothing.
+// If one rank fails, all ranks get an error and none waits for ever. A failure before a call begins changes nothing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 namespace protrain::test::ranked_failure_test {
 namespace {
 
-constexpr int kRanks = 3, kOdd = 1;  // kOdd: the rank that does something else
+constexpr int kRanks = 3, kOdd = 1;  // kOdd: the rank that fails, or does something else
 const std::string kModel = "gpt2-dynamic-opset18";
 
 struct Outcome {
@@ -29,7 +29,8 @@ Outcome outcome_of(const std::function<void()> &call) {
   return {};
 }
 
-// Ranks that run `work`, each with a session. work(session, rank) is to note what it saw.
+// run() calls work(session, rank) for each rank on a thread of its own. work() calls note() for the call that may fail,
+// and check() then looks at each rank's outcome.
 class RankedFailure : public testing::Test {
  protected:
   void run(const std::function<void(session::Session &, int)> &work,
@@ -56,7 +57,7 @@ class RankedFailure : public testing::Test {
     session.step();
   }
 
-  std::vector<comm::Channel *> channels = std::vector<comm::Channel *>(kRanks);  // of ranks whose work goes on
+  std::vector<comm::Channel *> channels = std::vector<comm::Channel *>(kRanks);  // by rank; valid while its work runs
   std::function<void(int rank, const Outcome &outcome)> check = [](int, const Outcome &) {};
 
  private:
@@ -120,7 +121,7 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   run([&](session::Session &session, int rank) {
     if (rank == kOdd) session.cancel();
     std::vector<float> values(session.flat_parameters_elements());
-    session.read_flat_parameters(values.data(), values.size());  // a cancel is for a step or an evaluation
+    session.read_flat_parameters(values.data(), values.size());  // a cancel stops only steps and evaluations
     note(rank, [&] { step(session, rank); });
     EXPECT_EQ(session.step_count(), 0u);
     step(session, rank);
@@ -128,7 +129,7 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   });
 }
 
-// The values are judged before the step begins, because inside it the other ranks wait.
+// A rank checks the values of its inputs before the step begins. Inside the step, the other ranks would wait for it.
 TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::arg : Code::peer) << outcome.text;
@@ -155,7 +156,8 @@ TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   EXPECT_EQ(traces, train_ranks(group, base_options(kModel), kModel));
 }
 
-// Labels are shifted by one, so no node reads the first of a sequence. An index may count from the end.
+// Labels are shifted by one, so no node reads the first label of a sequence. A negative token index is valid, because
+// it counts from the end.
 TEST_F(RankedFailure, IsNotDueToAValueThatNobodyReads) {
   run([&](session::Session &session, int rank) {
     std::vector<std::int64_t> labels(std::size_t{kBatch} * kSequence, 1), tokens = labels;
@@ -168,7 +170,7 @@ TEST_F(RankedFailure, IsNotDueToAValueThatNobodyReads) {
   });
 }
 
-// Fails in an exchange of its own choice.
+// A channel that throws an error in one exchange, which fail_after() chooses.
 class FailingChannel final : public comm::Channel {
  public:
   explicit FailingChannel(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
@@ -194,11 +196,11 @@ class FailingChannel final : public comm::Channel {
   bool no_memory_ = false;
 };
 
-// Whatever call a rank is in when it lacks memory, the others learn of it at once.
+// A rank may run out of memory in any call. The other ranks must learn of it at once.
 TEST_F(RankedFailure, OfARankWithoutMemoryReachesTheOthers) {
   const Scratch scratch;
   struct Act {
-    std::vector<int> exchanges;  // in which memory is short
+    std::vector<int> exchanges;  // the numbers of the exchanges in which memory runs out
     std::function<void(session::Session &, int)> call;
   };
   const Act acts[] = {
@@ -232,7 +234,8 @@ TEST_F(RankedFailure, OfARankWithoutMemoryReachesTheOthers) {
     }
 }
 
-// Makes reads of the file without a name in `directory` fail.
+// Makes reads of the offload file in `directory` fail. The file has no name there, so the function looks for it among
+// the process's open files.
 void break_file_in(const std::string &directory) {
   for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code error;
@@ -246,7 +249,7 @@ void break_file_in(const std::string &directory) {
   FAIL() << "no file is open in " << directory;
 }
 
-// Rank 0 asks the others for their parts of the checkpoint.
+// In a save, each rank reads the state that it has on disk. Rank 1 cannot.
 TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
   const Scratch scratch;
   const std::string plan = scratch.file(
@@ -268,7 +271,7 @@ TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
     if (error) std::rethrow_exception(error);
 }
 
-// The first exchange of a step is the agreement to begin it.
+// In the first exchange of a step, the ranks agree to begin it. So the third exchange lies inside the step.
 TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
   const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
     const auto failing = std::make_shared<FailingChannel>(channel);
@@ -323,14 +326,14 @@ TEST_F(RankedFailure, OfASaveLosesNothing) {
   EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/checkpoints"));
 }
 
-// The folder that rank 0 makes for the checkpoint of step 1 when it trains in `directory`, made by hand in another one.
+// Makes a folder in `directory` with the temporary name that a save of step 1 uses.
 std::string make_stale_folder(const std::string &directory) {
   const std::string folder = directory + "/" + state::temporary_name(1, 0);
   std::filesystem::create_directories(folder);
   return folder;
 }
 
-// A rank whose part cannot be written. Its folder has something in the way.
+// One rank cannot write its part, because a directory of the same name lies in its folder.
 TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::path : Code::peer) << outcome.text;
@@ -351,7 +354,8 @@ TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
   EXPECT_EQ(state::Checkpoint::open(saved).description().counters.at(state::kStep), 0u);
 }
 
-// A part that rank 0 does not find, because a folder of the same name was there on another machine.
+// Rank 1 writes its part into a stale folder of the same name in another directory, as if that were on another machine.
+// Rank 0 does not find the part.
 TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == 0 ? Code::io : Code::peer) << outcome.text;

@@ -1,5 +1,5 @@
-// With rank_sums=local each rank adds the gradients of its own micro-batches. Losses and weights follow those of the
-// default to rounding, and are the same on all ranks and in every run.
+// With rank_sums=local each rank adds the gradients of its own micro-batches. Losses and weights equal those of the
+// default except for rounding, and have the same bits on all ranks and in every run.
 #include <gtest/gtest.h>
 
 #include "grad/training.h"
@@ -40,7 +40,7 @@ TEST_P(LocalSums, FollowTheOrderedOnesToRounding) {
   }
 }
 
-// A plan moves other memory and has no part in the bits. Neither has the run.
+// The plan must not change the bits, and another run must give the same bits again.
 TEST_P(LocalSums, HaveTheSameBitsUnderEveryPlan) {
   const Trace expected = train(options("local")).front();
   draft::LoadedModel loaded =

@@ -1,4 +1,5 @@
-// What several ranks hold: each a share of the state, so that a model trains on several that does not fit one.
+// The memory of several ranks. Each holds only a part of the state, so a model that is too large for one rank can train
+// on several.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -55,7 +56,7 @@ std::vector<std::uint64_t> needed_by(int ranks, std::uint64_t memory, const Pair
   return needed;
 }
 
-// What each rank of a session holds that shards everything.
+// The bytes that each rank holds under a plan in which every chunk is sharded.
 std::vector<Held> held_by(int ranks) {
   const Scratch scratch;
   const std::string plan = scratch.file("plan.json", R"({"n_persist": 0, "n_buffer": 2, "shared_memory": true})");
@@ -81,7 +82,8 @@ TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
   for (const int ranks : {2, 4}) {
     const auto share = [&](std::uint64_t bytes) { return static_cast<double>(bytes) / ranks; };
     for (const Held &held : held_by(ranks)) {
-      // Shards are whole grains, and every parameter begins at a multiple of 64 bytes.
+      // The factor 1.3 allows for rounding: shards are whole grains, and every parameter begins at a multiple of 64
+      // bytes.
       EXPECT_LT(static_cast<double>(held.weights), 1.3 * share(alone.weights)) << ranks;
       EXPECT_LT(static_cast<double>(held.optimizer), 1.3 * share(alone.optimizer)) << ranks;
       EXPECT_LT(static_cast<double>(held.gradients), 1.3 * share(alone.gradients)) << ranks;
@@ -89,8 +91,8 @@ TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
   }
 }
 
-// Shards are whole grains, so a rank may own some more than rank 0, which chooses the plan. The budgets are those that
-// just fit rank 0.
+// Shards are whole grains, so another rank may own more elements than rank 0, which chooses the plan. Each budget is
+// just enough for rank 0.
 TEST(RankedMemory, IsEnoughOnEveryRankForThePlanThatRankZeroChooses) {
   constexpr int kRanks = 3;
   int chosen = 0;

@@ -1,4 +1,5 @@
-// Programs of up to 64 ranks, without a device: every rank's Program is safe, and what one sends the other expects.
+// Programs of up to 64 ranks, which are lowered but not run. Each must pass verify(), and a rank must expect exactly
+// the messages that the others send to it.
 #include <gtest/gtest.h>
 
 #include "draft/loaded_model.h"
@@ -23,7 +24,7 @@ struct RankOnPaper {
                     {.clip_norm = 1, .accumulate = true, .rank = rank, .ranks = ranks, .local_sums = local_sums});
   }
 
-  // `exchanges`: the memory that a Channel reaches.
+  // `exchanges` is the tier of the memory that a Channel can access.
   Program lowered(const plan::Plan &plan, bool updates, Tier exchanges) const {
     program::LoweringInput source = {.graph = training.graph,
                                      .loss = training.loss,
@@ -58,7 +59,7 @@ std::vector<const Instruction *> exchanges_of(const Program &program) {
   return found;
 }
 
-// The sizes of the messages with a rank, in their order.
+// The sizes of the messages to or from this rank, in order.
 std::vector<std::uint64_t> sizes_with(int rank, const std::vector<Message> &messages) {
   std::vector<std::uint64_t> sizes;
   for (const Message &message : messages)
@@ -66,7 +67,7 @@ std::vector<std::uint64_t> sizes_with(int rank, const std::vector<Message> &mess
   return sizes;
 }
 
-// What every rank sends to every other in each exchange must be what that one receives from it.
+// In each exchange, the messages that one rank sends to another must have the sizes that the other expects from it.
 void expect_matching(const std::vector<Program> &programs) {
   const auto ranks = static_cast<int>(programs.size());
   std::vector<std::vector<const Instruction *>> exchanges;

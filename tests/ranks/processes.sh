@@ -1,6 +1,7 @@
 #!/bin/sh
-# Trains with the command as several processes, over MPI and over Gloo. Any number of ranks must give the metrics and the
-# exported model of one, also after a resume with another number. A rank that is killed, interrupted or fails ends all.
+# Trains with the command as several processes, over MPI and over Gloo. Any number of ranks must give the same metrics
+# and exported model as one rank, even after a resume with another number. If a rank fails or is killed or interrupted,
+# all must end.
 # usage: processes.sh COMMAND FIXTURES COMM_RANKS TRANSPORT    openmpi, mpich, gloo (which meets in a folder), gloo-port
 set -eu
 command=$1 fixtures=$2 comm_ranks=$3 transport=$4
@@ -25,8 +26,9 @@ esac
   exit 77
 }
 
-# A rank's process: keeps its number, its output and what is said to it alone. Background jobs of a shell ignore SIGINT,
-# and `env` restores the default.
+# rank.sh runs one rank. It keeps the process's id and output in files that end in the rank's number. RANK_1_ADDS has
+# arguments for rank 1 alone, RANK_1_BLOCKS limits the size of its files. A shell's background jobs ignore SIGINT, and
+# `env` restores the default.
 cat >rank.sh <<'RANK'
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${GLOO_RANK-0}}}
 [ "$rank" != 1 ] || set -- "$@" $RANK_1_ADDS
@@ -36,7 +38,8 @@ exec env --default-signal=INT "$@" >out.$rank 2>err.$rank
 RANK
 export RANK_1_ADDS= RANK_1_BLOCKS=
 
-# start RANKS ARGS...: trains as so many ranks and keeps the job's status: of mpirun, or the first of Gloo's that is not 0.
+# start RANKS ARGS...: trains with this number of ranks. Sets `status` to that of mpirun, or with Gloo to the first
+# rank's status that is not 0.
 start() {
   ranks=$1
   shift
@@ -68,7 +71,7 @@ succeeds() { [ "$status" -eq 0 ] || wrong "$1: status $status"; }
 fails() { [ "$status" -ne 0 ] && [ "$status" -ne 124 ] || wrong "$1: status $status"; }
 
 bits() { sed 's/.*"step":\([0-9]*\).*"loss_bits":"\([0-9a-f]*\)","grad_norm_bits":"\([0-9a-f]*\)".*/\1 \2 \3/' "$1"; }
-# same_as NAME WHAT: the run that wrote got.jsonl and got.onnx has the results of NAME.
+# same_as NAME WHAT: compares the results of the last run, got.jsonl and got.onnx, with NAME.jsonl and NAME.onnx.
 same_as() {
   succeeds "$2"
   [ "$(bits "$1.jsonl" | tail -n "$(wc -l <got.jsonl)")" = "$(bits got.jsonl)" ] || wrong "$2: another loss or norm"
@@ -78,7 +81,7 @@ same_as() {
   done
   rm got.jsonl got.onnx
 }
-share() { echo "--accumulation $((12 / $1)) --metrics got.jsonl --export got.onnx"; } # of RANKS
+share() { echo "--accumulation $((12 / $1)) --metrics got.jsonl --export got.onnx"; } # RANKS
 
 arrays="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
 "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 4 --accumulation 12 $arrays \
@@ -93,7 +96,7 @@ for ranks in 3 1 2 4; do
   same_as whole "$ranks ranks after 4"
 done
 
-# Windows of a token file are dealt out likewise.
+# Ranks also divide the windows of a token file among them.
 iconv -f ISO-8859-1 -t UTF-16LE "$fixtures/gpt2.json" >tokens.bin
 windows='--tokens tokens.bin --batch 1 --sequence 16'
 "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 2 --accumulation 12 $windows \
@@ -112,7 +115,7 @@ start 3 --steps 1000000 $arrays --metrics /dev/full
 fails 'a full disk'
 grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
 
-# Rank 1 alone has no space for its part of the second checkpoint. The first stays, and nothing is left of the other.
+# Rank 1 alone has no space for its part of the second checkpoint. The first must stay, and the second must be gone.
 start 3 --steps 1 --accumulation 4 $arrays --save short
 succeeds 'a checkpoint'
 [ -s short/step-0000000001/optimizer-00003-of-00003.safetensors ] || wrong 'a checkpoint: no part of rank 2'
@@ -143,7 +146,7 @@ until_killed() {
   wait "$job" || status=$?
   fails "$2 to rank $1"
 }
-# leaves_with STATUS RANK...: only Gloo's ranks are this shell's own.
+# leaves_with STATUS RANK...: checks the exit status of these ranks. Only Gloo's ranks are children of this shell.
 leaves_with() {
   expected=$1
   shift
@@ -152,7 +155,7 @@ leaves_with() {
     [ "$(cat "status.$rank")" = "$expected" ] || wrong "rank $rank left with $(cat "status.$rank"), not $expected"
   done
 }
-# goes_on: the newest checkpoint is whole.
+# goes_on: checks that training resumes from the newest checkpoint.
 goes_on() {
   "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 1 $arrays --resume kept >log
   grep -q 'goes on after step' log || wrong 'the checkpoint was not taken'

@@ -27,8 +27,8 @@ inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const st
   }
 }
 
-// Trains as one rank of several. The micro-batches of all ranks together are those of a single rank that accumulates
-// ranks times as many.
+// Trains as one rank of a group. All ranks together take the same micro-batches as a single rank whose accumulation is
+// group.ranks times as large.
 inline Trace train_share(session::Session &session, const comm::Channel &channel, const Group &group,
                          int first_step = 0) {
   Trace trace;
@@ -50,7 +50,7 @@ inline Trace train_share(session::Session &session, const comm::Channel &channel
   return trace;
 }
 
-// Returns each rank's results. Throws the first error of a rank that no other rank caused.
+// Returns each rank's results. If ranks fail, throws the first error that is not merely another rank's failure.
 inline std::vector<Trace> train_ranks(const Group &group, Pairs pairs, const std::string &model) {
   pairs.emplace_back("accumulation", std::to_string(group.accumulation));
   std::vector<Trace> traces(static_cast<std::size_t>(group.ranks));

@@ -1,5 +1,5 @@
-// Losses, norms and weights have the same bits on any number of ranks, under every plan. For each model, kind of run
-// and number of ranks a run has one plan; PROTRAIN_PLANS=30 asks for 30.
+// Losses, norms and weights have the same bits on any number of ranks, under every plan. One plan is drawn
+// for each model, each test and each number of ranks; PROTRAIN_PLANS=30 asks for 30.
 #include <gtest/gtest.h>
 
 #include "asked.h"
@@ -72,8 +72,8 @@ class SameBitsOnRanks : public testing::TestWithParam<std::string> {
   }
 };
 
-// With one micro-batch for each rank no sum outlives it, and updates may follow their gradients at once or wait for the
-// next step.
+// If a step has one micro-batch for each rank, no sums of gradients are kept. So updates may run as soon as their
+// gradients are there, or be deferred to the next step.
 TEST_P(SameBitsOnRanks, WithOneMicroBatchEachInEveryOrderOfUpdates) {
   const graph::Graph graph = training_graph();
   Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFF);

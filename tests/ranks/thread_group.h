@@ -1,5 +1,5 @@
 // ThreadGroup: ranks that are threads of this process. They reach each other through mailboxes, with the deadlines and
-// errors of a real transport. tests/ranks/processes does the same with MPI and Gloo.
+// errors of a real transport. tests/ranks/processes.sh uses processes, over MPI and Gloo.
 #pragma once
 
 #include <condition_variable>

@@ -146,7 +146,7 @@ TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
   }
 }
 
-// A step on an asynchronous device that records steps.
+// A session's Program on an asynchronous device that records steps and replays them.
 class RecordedStep {
  public:
   explicit RecordedStep(

@@ -1,5 +1,6 @@
-// Models in which the cross entropy is only a part of the loss: it is scaled, or added to another head's or to
-// penalties. The loss, and the weights after one step of plain SGD with rate 1, must agree with formulas in double.
+// Models in which the cross entropy is only a part of the loss: it is scaled, or added to another head's loss
+// or to penalties. The loss, and the weights after one step of plain SGD with rate 1, must agree with formulas in
+// double.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Checkpoints in several parts, as several ranks write them. They are whole or not there, and damage is found as in
-// those of one part.
+// Checkpoints in several parts, as several ranks write them. A checkpoint is complete or absent, and damage in any part
+// is found.
 #include "sealed.h"
 #include "small.h"
 

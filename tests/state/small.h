@@ -48,7 +48,7 @@ inline Part part_of(const Description &description, std::size_t number, std::siz
   return part;
 }
 
-// Reads the bytes of a part.
+// Returns a function that gives a save the bytes of one part.
 inline Read reader(std::uint64_t step, const Description &description, const Part &part) {
   std::vector<std::uint64_t> first(description.parameters.size());
   for (std::size_t n = 0; n < part.number; ++n)

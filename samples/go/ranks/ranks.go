@@ -1,11 +1,11 @@
 // Ranks is a service that trains with several processes of its own, called ranks. It starts itself once for each rank.
-// If one of them dies, it starts all again from the last checkpoint.
+// If one of them dies, it starts all of them again from the last checkpoint.
 //
 //	ranks MODEL.onnx TEXT STEPS RANKS DIRECTORY
 //
-// The model is any ONNX file with inputs input_ids and labels (int64, batch x sequence), at least 256 tokens, and a
-// scalar output: the next-token loss, its labels shifted inside the graph. RANKS divides 12. Every number of ranks gives
-// the same trained model, byte for byte.
+// The model is any ONNX file with inputs input_ids and labels (int64, batch x sequence), a vocabulary of at least 256
+// tokens, and one scalar output: the next-token loss, for which the graph itself shifts the labels. RANKS must divide
+// 12. Every number of ranks gives the same trained model, byte for byte.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 const (
 	batch, sequence = 2, 64
-	batches         = 12 // of a step, over all ranks
+	batches         = 12 // in a step, of all ranks together
 	saveEvery       = 5  // steps
 	attempts        = 3
 	rankVariable    = "RANKS_RANK" // tells a process which rank it is
@@ -70,7 +70,7 @@ func read(words []string) (job, error) {
 	return job{words[0], words[1], words[4], steps, ranks}, err
 }
 
-// serve starts the ranks until they have trained all steps.
+// serve starts the ranks again until they have trained all steps, but not more often than attempts says.
 func serve(ctx context.Context, job job) error {
 	var err error
 	for attempt := 1; attempt <= attempts; attempt++ {
@@ -147,7 +147,7 @@ func train(ctx context.Context, job job, rank string) error {
 	return session.Export(filepath.Join(job.directory, "trained.onnx")) // rank 0 writes it
 }
 
-// steps trains from where the session is to the last step. Each rank takes its own batches.
+// steps trains all steps that the session has not taken yet. Each rank takes its own batches.
 func steps(ctx context.Context, session *protrain.Session, text []byte, job job) error {
 	rank, err := session.Rank()
 	if err != nil {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ranks on emulated GPUs, which exchange over the stand-in for NCCL, must give the metrics of one rank with as many
-# micro-batches a step: with everything on the device, with chunks on the host and on a disk, in both precisions, with
-# clipping and accumulation, and under random plans. Where NCCL cannot be used, the ranks say so.
+# Ranks on emulated GPUs exchange over the stand-in for NCCL. They must give the metrics of one rank that takes all
+# their micro-batches: with everything on the device, with chunks on the host and on a disk, in fp32 and bf16, with
+# clipping and accumulation, and under random plans. If ranks cannot use NCCL, they must say so.
 # usage: nccl.sh COMMAND EMULATED_DIR STANDIN GLOO_PLUGIN FIXTURES    $PROTRAIN_PLANS: how many random plans (3)
 set -eu
 command=$1 emulated=$2 standin=$3 gloo=$4 fixtures=$5
@@ -27,7 +27,8 @@ train() {
     --input "input_ids=$fixtures/input_ids.npy" --input "labels=$fixtures/labels.npy" --dim batch=2 --dim sequence=32 \
     --steps 3 --threads 1 "$@"
 }
-# ranks PLUGINS COUNT ARGS...: rank 0's metrics are in got, what each says in log.RANK; status 0 if all succeed.
+# ranks PLUGINS COUNT ARGS...: trains as COUNT ranks. Rank 0's metrics go to `got`, each rank's output goes to log.RANK.
+# The status is 0 if all succeed.
 ranks() {
   folder=$1 count=$2
   shift 2
@@ -46,7 +47,8 @@ ranks() {
 }
 bits() { sed 's/.*"loss_bits"/"loss_bits"/' "$1"; }
 
-# expect_same COUNT ACCUMULATION ARGS...
+# expect_same COUNT ACCUMULATION ARGS...: COUNT ranks must give the metrics of one rank with COUNT * ACCUMULATION
+# micro-batches.
 expect_same() {
   count=$1 accumulation=$2
   shift 2
@@ -94,7 +96,8 @@ while [ "$plan" -lt "${PROTRAIN_PLANS:-3}" ]; do
 done
 
 model=gpt2-dynamic-opset18
-# Gloo carries the exchanges where one rank has no plugin for NCCL, and rank 0 says why.
+# If a rank has no plugin for NCCL, Gloo carries the exchanges and rank 0 says why. With --comm nccl, ranks that cannot
+# use NCCL fail instead.
 ranks without 2 --device cuda || wrong 'without a plugin'
 grep -q 'NCCL cannot be used: rank 0 cannot use NCCL: the plugin for NCCL cannot be loaded' "$work/log.0" ||
   wrong 'without a plugin: not said'

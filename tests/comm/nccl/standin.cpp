@@ -1,11 +1,11 @@
-// Stands in for NCCL and for CUDA's runtime in libprotrain_nccl.so, on machines without GPUs: the functions that
-// src/comm/nccl calls, between processes of one machine, over shared memory. It is as strict as the real libraries
-// where a mistake would pass unnoticed:
+// Stands in for NCCL and for CUDA's runtime in libprotrain_nccl.so, on machines without GPUs. It defines the functions
+// that src/comm/nccl calls. Ranks are processes of one machine and exchange bytes over shared memory. The stand-in is
+// as strict as the real libraries, so that tests find wrong uses of them:
 //   - a communicator is non-blocking: calls return before they are done, and the state tells when they are;
-//   - a group's messages move later, on a thread of the communicator's, at an irregular pace and all at once;
+//   - a group's messages move later, on a thread of the communicator's, in parallel and at an irregular pace;
 //   - messages must lie in the memory of the emulated GPU, if the process has one;
 //   - two ranks on one GPU, messages whose sizes differ, and calls outside a group or after a failure are errors;
-//   - nobody learns from NCCL that a rank is gone: its partners wait for ever.
+//   - NCCL does not report that a rank is gone: its partners wait for ever.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -30,7 +30,7 @@
 namespace {
 
 constexpr int kMostRanks = 8;
-constexpr std::uint64_t kRing = 64 << 10;  // bytes under way from one rank to another
+constexpr std::uint64_t kRing = 64 << 10;  // the most bytes under way from one rank to another
 
 thread_local int current_gpu = 0;
 thread_local std::string last_error;
@@ -46,7 +46,7 @@ struct Ring {
 struct Shared {
   std::atomic<int> arrived;                                    // ranks that have come
   std::atomic<int> finished;                                   // ranks that have finalized
-  std::array<std::atomic<int>, kMostRanks> gpu;                // of each rank, plus 1
+  std::array<std::atomic<int>, kMostRanks> gpu;                // the GPU of each rank, plus 1; 0: unknown
   std::array<std::array<Ring, kMostRanks>, kMostRanks> rings;  // by sender and receiver
 };
 
@@ -119,7 +119,7 @@ struct ncclComm {
 
 namespace {
 
-// The group that this thread has begun.
+// The group of messages that this thread has begun.
 thread_local int group_depth = 0;
 thread_local std::vector<Message> open_group;
 thread_local ncclComm *group_of = nullptr;
@@ -134,7 +134,7 @@ void pause(std::uint64_t turn) {
   if (turn % 7 == 3) std::this_thread::sleep_for(std::chrono::microseconds(turn * 2654435761u % 300));
 }
 
-// Moves up to `bytes` between memory and the ring; returns how many.
+// put() and take() copy up to `bytes` bytes into the ring or out of it. They return how many they copied.
 std::uint64_t put(Ring &ring, const std::byte *from, std::uint64_t bytes) {
   const std::uint64_t written = ring.written.load(), count = std::min(bytes, kRing - (written - ring.read.load()));
   for (std::uint64_t i = 0; i < count; ++i) ring.bytes[(written + i) % kRing] = from[i];
@@ -150,7 +150,8 @@ std::uint64_t take(Ring &ring, std::byte *to, std::uint64_t bytes) {
 
 }  // namespace
 
-// Returns whether anything moved. A message begins with its size.
+// Moves as much of the message as its ring allows. Returns whether anything moved. In the ring, a message begins with
+// its size.
 bool ncclComm::advance(Message &message) const {
   constexpr std::uint64_t kHeader = sizeof message.header;
   Ring &way = message.sends ? ring(rank, message.peer) : ring(message.peer, rank);
@@ -168,7 +169,8 @@ bool ncclComm::advance(Message &message) const {
   return moved > 0;
 }
 
-// Messages between two ranks move in the order of the group, and pairs of ranks do not wait for each other.
+// Moves all messages of a group. Messages to the same rank, or from the same rank, move in the group's order. Others do
+// not wait for each other.
 void ncclComm::work(Group &group) {
   std::uint64_t turn = 0;
   while (!group.messages.empty() && !ends) {
@@ -190,7 +192,7 @@ void ncclComm::work(Group &group) {
   }
 }
 
-// Returns true when all ranks have come.
+// Waits for all ranks. Returns false if the communicator is aborted before that, or if another rank uses the same GPU.
 bool ncclComm::meet() {
   shared->gpu[static_cast<std::size_t>(rank)] = current_gpu + 1;
   ++shared->arrived;
@@ -347,7 +349,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  shm_unlink(communicator->name.c_str());  // if not all ranks came
+  shm_unlink(communicator->name.c_str());  // nothing has unlinked it yet if some ranks never came
   end(communicator);
   return ncclSuccess;
 }

@@ -2,7 +2,8 @@
 //   comm_ranks SCENARIO mpi
 //   comm_ranks SCENARIO gloo RANK RANKS RENDEZVOUS
 //   comm_ranks SCENARIO nccl RANK RANKS RENDEZVOUS    over the stand-in for NCCL, with Gloo between the hosts
-// Prints "rank N: SCENARIO as expected" if so, or what was otherwise. In a SCENARIO-by-0 it is rank 0 that fails.
+// Prints "rank N: SCENARIO as expected", or else what went wrong. With the ending -by-0 of SCENARIO, rank 0 fails
+// instead of rank 1.
 //   comm_ranks port
 // Prints the number of a port on which nobody listens.
 #include <ifaddrs.h>
@@ -31,8 +32,8 @@ namespace protrain::comm {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kTimeout = 3s, kPatience = 30s;  // of failing scenarios; of the others
-int failing = 1;                                // the rank that fails where one does
+constexpr auto kTimeout = 3s, kPatience = 30s;  // the channel's timeout if the scenario has a failure, and otherwise
+int failing = 1;                                // the rank that fails, if the scenario has a failure
 bool between_gpus = false;                      // the channel is NCCL's
 
 struct Unexpected {
@@ -43,12 +44,12 @@ void expect(bool holds, const std::string &text) {
   if (!holds) throw Unexpected{text};
 }
 
-// The byte at this place of what one rank sends to another.
+// Byte number `at` of message number `part` that rank `from` sends to rank `to` in this round.
 std::byte byte_of(int from, int to, std::size_t round, std::size_t part, std::size_t at) {
   return static_cast<std::byte>(from * 31 + to * 17 + static_cast<int>(round * 7 + part * 5 + at % 251));
 }
 
-// Every rank draws the same numbers, so it knows what the others send.
+// Exchanges messages of random sizes. Every rank draws the same random numbers, so it knows what the others send.
 void exchange_at_random(Channel &channel) {
   constexpr std::size_t kRounds = 25, kSizes[] = {0, 1, 63, 64, 4096, 70'000, 3'000'000};
   std::mt19937 random(7);
@@ -104,7 +105,7 @@ void agree(Channel &channel) {
   barrier(channel);
 }
 
-// Every rank needs a byte of every other, so none returns before all have come.
+// Waits until all ranks have called meet(), because every rank receives a byte of every other.
 void meet(Channel &channel) { gather_values(channel, std::byte{1}); }
 
 Error error_of(const std::function<void()> &act) {
@@ -125,7 +126,7 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
   }
   const auto start = std::chrono::steady_clock::now();
   const Error error = error_of([&] {
-    meet(channel);  // the failure may already overtake this one
+    meet(channel);  // may fail already, if the other rank's failure arrives first
     meet(channel);
   });
   const auto took = std::chrono::steady_clock::now() - start;
@@ -179,13 +180,14 @@ void meet_in_vain(const ChannelRequest &request) {
   expect(error.code == Code::timeout || another_gave_up, "the error is: " + error.text);
 }
 
-// What ranks send each other while they meet.
+// A record as ranks send it to each other while they meet: both sizes, the key, the value.
 std::string record(const std::string &key, const std::string &value) {
   const std::uint32_t sizes[] = {static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())};
   return std::string(reinterpret_cast<const char *>(sizes), sizeof sizes) + key + value;
 }
 
-// Whatever strangers say to the port of rank 0, they are closed, and the ranks meet.
+// Connects to rank 0's port and sends it what no rank would send. Rank 0 must close each of these connections. Returns
+// connections that send nothing, or too little; the ranks must meet in spite of them.
 std::vector<Stranger> bring_strangers(int port) {
   std::mt19937 random(7);
   std::string noise(100'000, ' ');
@@ -210,7 +212,8 @@ void expect_refusal(const ChannelRequest &request, Code code, const std::string 
          "the error is: " + error.subject + ": " + error.text);
 }
 
-// One process finds out what is wrong with HOST:PORT.
+// Opens channels as one process whose HOST:PORT or number of ranks is wrong in several ways. Each error must name the
+// reason.
 void be_refused(ChannelRequest request, int port) {
   request.ranks = 3;
   {
@@ -230,7 +233,7 @@ void be_refused(ChannelRequest request, int port) {
     error_of([&] { open(request); });
   });
   {
-    const Stranger impostor(port);  // it knows how to greet
+    const Stranger impostor(port);  // greets as rank 1 would
     impostor.say(record("protrain " PROTRAIN_COMM_BUILD_ID, "1 of 3"));
     expect(impostor.hears(), "rank 0 lets nobody in");
     request.timeout = 500ms;
@@ -238,14 +241,14 @@ void be_refused(ChannelRequest request, int port) {
     request.ranks = 4;
     expect_refusal(request, Code::timeout, "number of ranks");
     impostor.say(record("", std::string(2 << 20, 'x')));
-    while (impostor.hears()) continue;  // what else rank 0 said to let it in
+    while (impostor.hears()) continue;  // reads the rest of rank 0's answer to the greeting
     expect(impostor.is_closed(), "a rank may send what it likes");
   }
   request.rendezvous = std::string(70, 'x') + ":29500";  // longer than a name may be, so nobody is asked for it
   expect_refusal(request, Code::arg, "not known");
 }
 
-// The value of the next record.
+// Reads the next record and returns its value.
 std::string value_from(const Stranger &stranger) {
   std::uint32_t sizes[2] = {};
   const std::string head = stranger.take(sizeof sizes);
@@ -270,8 +273,9 @@ std::string address_of_network() {
   return found;
 }
 
-// Rank 1 says where it is to be reached, and never comes. Rank 0 gives up in time all the same. Of two ranks, the one
-// with the higher address connects to the other; Gloo waits five times its timeout.
+// Rank 1 announces an address and then never connects. Rank 0 waits for it, because of two ranks the one with the
+// higher address connects to the other. Rank 0 must give up in time, although Gloo alone would wait five times its
+// timeout.
 void wait_for_one_that_never_connects(ChannelRequest request, int port) {
   request.ranks = 2;
   request.timeout = kTimeout;
@@ -349,7 +353,7 @@ int main(int argc, char **argv) {
   }
   std::printf("rank %d: %s %s\n", rank, arguments[0].c_str(), text.c_str());
   std::fflush(stdout);
-  // mpirun ends all ranks as soon as one has left after a failure, also those that have not yet seen it.
+  // mpirun ends all ranks as soon as one has left with an error. The others first need time to see the failure.
   if (!whole && request.transport == comm::Transport::mpi) std::this_thread::sleep_for(std::chrono::seconds(3));
   return text == "as expected" ? 0 : 1;
 }

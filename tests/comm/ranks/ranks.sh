@@ -52,7 +52,7 @@ case $transport in
     ;;
 esac
 
-# expect SCENARIO RANKS SILENT    all ranks but so many must say that all went as expected
+# expect SCENARIO RANKS SILENT: all ranks except SILENT of them must print that all went as expected.
 expect() {
   start "$1" "$2" >"$work/log" 2>"$work/errors" || true # an MPI ends with an error if a rank has failed
   good=$(grep -c "$1 as expected" "$work/log" || true)

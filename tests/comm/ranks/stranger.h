@@ -1,4 +1,4 @@
-// Stranger: a connection to a port by someone who is no rank.
+// Stranger: a connection to a port from a process that is no rank. Occupant: another program that uses the port.
 #pragma once
 
 #include <arpa/inet.h>
@@ -24,7 +24,8 @@ inline sockaddr_in loopback(int port) {
   return address;
 }
 
-// Listens on a port of this machine while it lives, unless another does.
+// Listens on a port of this machine while an object of this class exists. If another program has the port, listens() is
+// false.
 class Occupant {
  public:
   explicit Occupant(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -37,7 +38,7 @@ class Occupant {
   Occupant &operator=(const Occupant &) = delete;
 
   bool listens() const { return listens_; }
-  // Sends the words to one who connects within a moment.
+  // Sends the words to a client that connects within 50 ms, if there is one.
   void answer(std::string_view words) const {
     pollfd polled{socket_, POLLIN, 0};
     if (poll(&polled, 1, 50) != 1) return;
@@ -51,7 +52,7 @@ class Occupant {
   bool listens_ = false;
 };
 
-// Below the ports that the system gives to those who ask for none.
+// Returns a free port below those that the system gives to programs that do not ask for a certain one.
 inline int free_port() {
   std::random_device random;
   for (;;) {
@@ -62,7 +63,7 @@ inline int free_port() {
 
 class Stranger {
  public:
-  // Tries until somebody listens.
+  // Connects to the port. Tries again until a program listens there.
   explicit Stranger(int port) {
     const sockaddr_in address = loopback(port);
     for (;;) {
@@ -81,12 +82,12 @@ class Stranger {
   void say(std::string_view words) const {
     while (!words.empty()) {
       const ssize_t count = send(socket_, words.data(), words.size(), MSG_NOSIGNAL);
-      if (count < 0) return;  // the other end has had enough
+      if (count < 0) return;  // the other end has closed the connection
       words.remove_prefix(static_cast<std::size_t>(count));
     }
   }
 
-  // The other end sends something within ten seconds.
+  // Takes one byte. Returns true if the other end sends one within ten seconds.
   bool hears() const {
     char byte = 0;
     return is_ready() && recv(socket_, &byte, 1, MSG_DONTWAIT) > 0;
@@ -97,7 +98,7 @@ class Stranger {
     for (char byte = 0; taken.size() < bytes && is_ready() && recv(socket_, &byte, 1, 0) == 1;) taken += byte;
     return taken;
   }
-  // The other end has closed the connection, or does so within ten seconds, and has sent nothing more.
+  // True if the other end closes the connection within ten seconds and sends nothing before.
   bool is_closed() const {
     char byte = 0;
     return is_ready() && recv(socket_, &byte, 1, MSG_DONTWAIT) <= 0;
