@@ -150,7 +150,8 @@ void Executor::exchange(const Issue &issue) {
   channel_.exchange(issue.sends, issue.receives);
 }
 
-// The other ranks wait for what this one owes them. So they are told of its failure at once.
+// The other ranks wait for what this one owes them. So they are told of its failure at once. An abort also ends the
+// exchanges of this rank, so the run has failed for this instruction's reason before.
 void Executor::work(const Issue &issue, bool alone) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -164,6 +165,8 @@ void Executor::work(const Issue &issue, bool alone) {
     else
       device_.launch(issue.queue, *issue.kernel, launch);
   } catch (const std::exception &error) {
+    if (channel_.ranks() > 1)
+      workers_.fail(static_cast<std::size_t>(&issue - issues_.data()), std::current_exception());
     comm::abort_for(channel_, error);
     throw;
   }
