@@ -243,13 +243,17 @@ def wrongs(group, victim, said, after):
 
 
 def span_of_life(build, launcher):
-    """Seconds from the start of the ranks until failures may no longer fall; None if the ranks do not start."""
-    group = Group(build, launcher, "outside")
-    try:
-        whole = group.wait(lambda: all("created" in group.events(rank) for rank in range(RANKS)))
-        return whole and max(group.events(r)["created"][0] - group.events(r)["ready"][0] for r in range(RANKS))
-    finally:
-        group.end()
+    """Seconds from the start of the ranks until their sessions exist; None if they do not start."""
+    for _ in range(3):  # the first may measure the machine for longer than the others wait
+        group = Group(build, launcher, "outside")
+        try:
+            group.wait(lambda: all({"created", "failed"} & set(group.events(rank)) for rank in range(RANKS)))
+            events = [group.events(rank) for rank in range(RANKS)]
+            if all("created" in one for one in events):
+                return max(one["created"][0] - one["ready"][0] for one in events)
+        finally:
+            group.end()
+    return None
 
 
 def try_one(build, launcher, kind, span, network):
