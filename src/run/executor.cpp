@@ -150,7 +150,8 @@ void Executor::exchange(const Issue &issue) {
   channel_.exchange(issue.sends, issue.receives);
 }
 
-// Other ranks wait for this rank's messages, so a failure here aborts the channel at once.
+// Other ranks wait for this rank's messages, so a failure here aborts the channel at once. The abort also ends this
+// rank's own exchanges on other threads. So the reason of this instruction is noted first, and the run reports it.
 void Executor::work(const Issue &issue, bool alone) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -164,6 +165,8 @@ void Executor::work(const Issue &issue, bool alone) {
     else
       device_.launch(issue.queue, *issue.kernel, launch);
   } catch (const std::exception &error) {
+    if (channel_.ranks() > 1)
+      workers_.fail(static_cast<std::size_t>(&issue - issues_.data()), std::current_exception());
     comm::abort_for(channel_, error);
     throw;
   }

@@ -177,23 +177,24 @@ class FailingChannel final : public comm::Channel {
   int rank() const override { return channel_->rank(); }
   int ranks() const override { return channel_->ranks(); }
   void exchange(std::span<const comm::Send> sends, std::span<const comm::Receive> receives) override {
-    if (left_ >= 0 && left_-- == 0) {
-      if (no_memory_) throw std::bad_alloc();
-      throw Error(Code::nospc, "offload.bin", "the disk is full");
-    }
+    if (left_ >= 0 && left_-- == 0) fail_();
     channel_->exchange(sends, receives);
   }
-  void abort(const std::string &reason) noexcept override { channel_->abort(reason); }
+  // Threads that wait in an exchange see the abort before the caller goes on.
+  void abort(const std::string &reason) noexcept override {
+    channel_->abort(reason);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
   void throw_if_failed() override { channel_->throw_if_failed(); }
-  void fail_after(int exchanges, bool no_memory = false) {
+  void fail_after(int exchanges, std::function<void()> fail) {
     left_ = exchanges;
-    no_memory_ = no_memory;
+    fail_ = std::move(fail);
   }
 
  private:
   const std::shared_ptr<comm::Channel> channel_;
   int left_ = -1;
-  bool no_memory_ = false;
+  std::function<void()> fail_;
 };
 
 // A rank may run out of memory in any call. The other ranks must learn of it at once.
@@ -216,7 +217,7 @@ TEST_F(RankedFailure, OfARankWithoutMemoryReachesTheOthers) {
         const auto session = session_of(base_options(kModel), kModel, failing);
         const int rank = channel->rank();
         step(*session, rank);
-        if (rank == kOdd) failing->fail_after(exchanges, true);
+        if (rank == kOdd) failing->fail_after(exchanges, [] { throw std::bad_alloc(); });
         const Outcome outcome = outcome_of([&] {
           try {
             act.call(*session, rank);
@@ -249,26 +250,41 @@ void break_file_in(const std::string &directory) {
   FAIL() << "no file is open in " << directory;
 }
 
-// In a save, each rank reads the state that it has on disk. Rank 1 cannot.
-TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
+// Each rank keeps a part of its state on a disk. Makes rank 1's disk fail, after so many exchanges of the call.
+void fail_with_a_disk(const std::function<void(session::Session &, const std::string &scratch)> &call,
+                      int exchanges = -1) {
   const Scratch scratch;
   const std::string plan = scratch.file(
-      "plan.json", R"({"n_persist": 3, "n_host": 4, "n_swap": 1, "n_checkpoint": 1, "chunk_bytes": 65536})");
+      "plan.json", R"({"n_persist": 1, "n_host": 1, "n_swap": 0, "n_checkpoint": 1, "chunk_bytes": 65536})");
   const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
     const int rank = channel->rank();
     const std::string directory = fmt::format("{}/{}", scratch.path(), rank);
     std::filesystem::create_directory(directory);
     Pairs pairs = base_options(kModel);
     pairs.insert(pairs.end(), {{"plan", plan}, {"offload_dir", directory}});
-    const auto session = session_of(pairs, kModel, channel);
-    step(*session, rank);
-    if (rank == kOdd) break_file_in(directory);
-    const Outcome outcome = outcome_of([&] { session->save(scratch.path() + "/checkpoints"); });
+    const auto failing = std::make_shared<FailingChannel>(channel);
+    const auto session = session_of(pairs, kModel, failing);
+    feed(*session, rank);
+    session->step();
+    if (rank == kOdd && exchanges < 0) break_file_in(directory);
+    if (rank == kOdd && exchanges >= 0) failing->fail_after(exchanges, [directory] { break_file_in(directory); });
+    const Outcome outcome = outcome_of([&] { call(*session, scratch.path()); });
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::io : Code::peer) << outcome.text;
-    EXPECT_NE(outcome.text.find("cannot read"), std::string::npos) << outcome.text;
+    EXPECT_NE(outcome.text.find("there: "), std::string::npos) << outcome.text;
   });
   for (const std::exception_ptr &error : errors)
     if (error) std::rethrow_exception(error);
+}
+
+// In a save, each rank reads the state that it has on disk. Rank 1 cannot.
+TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
+  fail_with_a_disk(
+      [](session::Session &session, const std::string &scratch) { session.save(scratch + "/checkpoints"); });
+}
+
+// The disk's thread fails, which ends the wait of the thread that exchanges. The rank reports its own error.
+TEST_F(RankedFailure, OfADiskInsideAStepIsReportedAsSuch) {
+  fail_with_a_disk([](session::Session &session, const std::string &) { session.step(); }, 1);
 }
 
 // In the first exchange of a step, the ranks agree to begin it. So the third exchange lies inside the step.
@@ -278,7 +294,7 @@ TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
     const auto session = session_of(base_options(kModel), kModel, failing);
     const int rank = channel->rank();
     step(*session, rank);
-    if (rank == kOdd) failing->fail_after(2);
+    if (rank == kOdd) failing->fail_after(2, [] { throw Error(Code::nospc, "offload.bin", "the disk is full"); });
     const Outcome outcome = outcome_of([&] { step(*session, rank); });
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::nospc : Code::peer) << outcome.text;
     EXPECT_NE(outcome.text.find("the disk is full"), std::string::npos) << outcome.text;

@@ -5,6 +5,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <map>
+#include <thread>
 
 #include "base/signals.h"
 #include "comm/gloo/mesh.h"
@@ -31,9 +32,20 @@ bool timed_out(const std::exception &error) {
          std::string_view(error.what()).find("timeout") != std::string_view::npos;
 }
 
+// A folder that all ranks share. Gloo's own wait rounds its timeout up to whole seconds.
+class FolderStore final : public ::gloo::rendezvous::FileStore {
+ public:
+  using FileStore::FileStore;
+  void wait(const std::vector<std::string> &keys) override { wait(keys, kDefaultTimeout); }
+  void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &timeout) override {
+    for (const Deadline deadline(timeout); !check(keys); std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+      require(!deadline.over(), Code::timeout, "rendezvous", "timed out, because no rank has set '{}'", keys.at(0));
+  }
+};
+
 std::unique_ptr<::gloo::rendezvous::Store> store_of(const ChannelRequest &request, const Deadline &deadline) {
   if (request.rendezvous.find('/') == std::string::npos) return std::make_unique<TcpStore>(request, deadline);
-  return std::make_unique<::gloo::rendezvous::FileStore>(request.rendezvous);
+  return std::make_unique<FolderStore>(request.rendezvous);
 }
 
 // Gives the messages of one exchange their slots in Gloo. Both ends number the messages between them in order, so a

@@ -130,8 +130,8 @@ void MpiChannel::wait() {
       const std::lock_guard lock(mpi_mutex);
       if (broken_) throw *broken_;
       remove_messages_that_are_over();
+      require_no_abort();  // a rank that aborted may already have used its memory for something else
       if (messages_.empty()) return;
-      require_no_abort();
       require(Clock::now() < deadline, Code::timeout, fmt::format("rank {}", messages_.front().rank),
               "rank {} did not answer within {} ms", messages_.front().rank, timeout_.count());
     }

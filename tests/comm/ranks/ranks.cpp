@@ -138,9 +138,34 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
   expect(error_of([&] { meet(channel); }).text == error.text, "the second error differs from the first");
 }
 
+// Rank 1 fails while rank 0 waits for it. Rank 0 then uses the memory that rank 2 has not yet read for something else.
+void reuse_what_was_sent(Channel &channel) {
+  constexpr std::size_t kBytes = 3'000'000;
+  constexpr auto kMoment = 500ms;
+  std::vector<std::byte> bytes(kBytes, std::byte{1});
+  barrier(channel);
+  if (channel.rank() == 1) {
+    std::this_thread::sleep_for(kMoment);
+    return channel.abort("the disk is full");
+  }
+  const Send send{2, bytes.data(), kBytes};
+  const Receive of_rank_1{1, bytes.data(), 1}, of_rank_0{0, bytes.data(), kBytes};
+  if (channel.rank() == 2) std::this_thread::sleep_for(3 * kMoment);
+  const Error error = error_of([&] {
+    if (channel.rank() == 0)
+      channel.exchange({&send, 1}, {&of_rank_1, 1});
+    else
+      channel.exchange({}, {&of_rank_0, 1});
+  });
+  std::ranges::fill(bytes, std::byte{2});
+  expect(error.code == Code::peer, "the error is: " + error.text);
+  std::this_thread::sleep_for(2 * kMoment);  // the memory lives until all have read it
+}
+
 void run(const std::string &scenario, Channel &channel) {
   if (scenario == "exchange" || scenario == "strangers") return exchange_at_random(channel);
   if (scenario == "agree") return agree(channel);
+  if (scenario == "reuse") return reuse_what_was_sent(channel);
   if (scenario == "abort")  // the others hear the reason
     return with_failure(
         channel, [&] { channel.abort("the disk is full"); }, {Code::peer}, "the disk is full");
