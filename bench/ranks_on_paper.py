@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 
-# Row: machine, model, batches for each device to choose the fastest of, the paper's tokens per second (None: table 2,
-# which says only that the model fits).
+# Row: machine, model, batches per device (the fastest one counts), the paper's tokens per second (None: table 2 says
+# only that the model fits).
 ROWS = {
     "3090/gpt2-10b": ("rtx3090", "gpt2-10b", (16, 32), 2493.0),
     "3090/gpt2-37b": ("rtx3090", "gpt2-37b", (8,), None),

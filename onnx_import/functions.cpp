@@ -49,8 +49,8 @@ std::uint64_t parts_of(const AttributeProto &attribute) {
                                         tensor.external_data_size());
 }
 
-// Replaces all calls of functions in a model, so that no later code sees functions. Functions that call each other can
-// expand without limit. So charge() counts every part before it is made.
+// Replaces all calls of functions in a model, so that no later code sees functions. A small file of functions that call
+// each other can expand to a huge graph. So charge() counts every part before it is made.
 class Inliner {
  public:
   Inliner(ModelProto &model, Messages &messages, const std::string &path)

@@ -88,7 +88,8 @@ class Model {
   // Writes the original graph with these weights to `path`. Large tensors go to a second file, `path`.data, if the
   // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,
   // synced and renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time.
-  // Weights are in the initializer's dtype. Each of `splits` adds an initializer, which the split's readers read.
+  // Weights are in the initializer's dtype. Each of `splits` adds an initializer, and the nodes that the split lists
+  // read this one instead of the original.
   virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
                     const std::vector<graph::Split> &splits = {}) const = 0;
 };

@@ -30,7 +30,7 @@ enum class Message : std::uint8_t {
 // The treatment of a length-delimited field.
 enum class Rule : std::uint8_t {
   bytes,    // copied: strings and all fields not listed
-  numbers,  // copied: packed numbers; once parsed, a byte may take eight, in a list that doubles as it grows
+  numbers,  // copied: packed numbers; parsing may turn a byte into eight, in a list that doubles as it grows
   leaf,     // copied: a message without inner messages
   walk,     // a message walked field by field
   drop,     // walked, then left empty: only its presence matters
@@ -207,7 +207,7 @@ void Walker::group(std::uint64_t number, std::uint64_t end) {
   }
 }
 
-// Walks an inner message. Leaves room for a five-byte varint first, because the length of the copy is known only after.
+// Walks an inner message. Leaves room for a five-byte varint first, because the copy's length is only known at the end.
 void Walker::child(const Field &field, std::uint64_t tag, std::uint64_t end, int depth) {
   constexpr std::size_t kLengthBytes = 5;
   const bool subgraph = field.in == Message::attribute && field.child == Message::graph;

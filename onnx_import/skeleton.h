@@ -5,8 +5,8 @@
 // refused or ignored later (subgraphs, the graphs of training_info, sparse tensors) are walked and left empty.
 //
 // Memory: the skeleton has at most kMaxSkeletonBytes. Parsed, it takes at most kParseBytes + kParseBytesPerByte * (size
-// of the skeleton). Both limits are checked before protobuf parses. They allow long texts and about 150,000 nodes. The
-// graph built from these nodes takes twice as much memory, in addition.
+// of the skeleton). Both limits are checked before protobuf parses. They allow long texts and about 150,000 nodes. On
+// top of that, the graph that is built from these nodes takes twice as much memory.
 #pragma once
 
 #include <cstdint>

@@ -49,9 +49,10 @@ class Batches {
   // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
-  // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, cycled; all arrays have the same number of
-  // slices, or one that every batch uses. A token file is cut into windows of `sequence` tokens. If a batch has n of
-  // them, batch b takes windows b * n to b * n + n - 1, cycled.
+  // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, and starts again after its last slice. All arrays
+  // have the same number of slices, or one that every batch uses. A token file is cut into windows of `sequence`
+  // tokens. If a batch has n of them, batch b takes windows b * n to b * n + n - 1, and the file starts again after its
+  // last window.
   void feed(protrain_session *session, std::uint64_t batch);
 
   // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns

@@ -1,4 +1,4 @@
-// Rank: this command's place among those that train one model together, and who of them speaks.
+// Rank: this command's place among those that train one model together, and which of them prints.
 #pragma once
 
 #include <cstdint>

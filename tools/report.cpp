@@ -93,7 +93,7 @@ std::string run_table(const RunRecord &run) {
   return table.str();
 }
 
-// A sentence for the cause of a stall.
+// Returns the cause of a stall in words.
 std::string cause(const std::string &name) {
   const std::pair<const char *, const char *> kSentences[] = {
       {"update", "for the optimizer"},

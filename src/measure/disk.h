@@ -9,7 +9,7 @@
 namespace protrain::measure {
 
 // Fills disk_read, disk_write and, on shared cores, compute_beside_disk and disk_beside_compute. Writes an unnamed file
-// of 256 MiB. Code::io, Code::nospc, Code::path.
+// of 256 MiB. Throws Code::io, nospc, path.
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile);
 
 }  // namespace protrain::measure

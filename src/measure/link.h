@@ -7,9 +7,9 @@
 
 namespace protrain::measure {
 
-// The ranks' way to each other in a step.
+// The channels and the memory that the exchanges of a step use.
 struct Link {
-  comm::Channel &hosts;
+  comm::Channel &hosts;     // lets all ranks start an exchange together, and compares their times
   comm::Channel &steps;     // moves what a step exchanges
   backend::Device *device;  // the memory of those messages; nullptr: the host's
 };

@@ -10,7 +10,7 @@
 
 namespace protrain::measure {
 
-// A block of a device's memory.
+// A block of a device's memory, released at the end of its life.
 class DeviceMemory {
  public:
   DeviceMemory(backend::Device &device, std::uint64_t bytes);

@@ -55,7 +55,7 @@ double traffic(const Optimizer &optimizer, std::uint64_t array_bytes) {
   return static_cast<double>(array_bytes) * static_cast<double>(2 * array_count(optimizer) - 1);
 }
 
-// The launch of an update in `memory`: the arrays one after another, then the status word.
+// Returns the launch of an update whose operands lie in `memory`: the arrays one after another, then the status word.
 LaunchOperands update_launch(const Optimizer &optimizer, std::uint64_t array_bytes, std::byte *memory) {
   const std::uint64_t arrays = array_count(optimizer);
   LaunchOperands launch{.inputs = {memory, memory + arrays * array_bytes}};
@@ -91,8 +91,8 @@ class RateMeasurement {
   }
 
  private:
-  // Returns the bytes per second of work on `bytes` that takes time(bytes). The bytes grow from `first` to at most
-  // `most`, until overhead no longer shows.
+  // Calls time(bytes), which does work on that many bytes and returns its seconds. The bytes grow from `first` to at
+  // most `most`, until overhead no longer shows. Returns the bytes per second of the last call.
   template <typename Time>
   static double largest(std::uint64_t first, std::uint64_t most, Time time) {
     std::uint64_t bytes = std::min(first, std::max<std::uint64_t>(round_up(most, kDiskAlignment), kDiskAlignment));

@@ -1,10 +1,11 @@
 // Operators that combine several micro-batches into one step. They sum gradients, each multiplied by the weight of its
 // micro-batch, so that the mean gradient is that of one large batch.
 //
-//   Accumulate(sum, x[, weight]) -> sum + weight * x, in place. In the step's first micro-batch it is weight * x, and
-//                                   `sum` is not read. A weight of 0 leaves x out, even if it is NaN. Sums of
-//                                   float16 and bfloat16 are float32.
-//   SumParts(x[, weight]){parts, shape} -> the sum of these parts as Accumulate begins it, in new memory
+//   Accumulate(sum, x[, weight]) -> sum + weight * x, in place. In the step's first micro-batch the result is
+//                                   weight * x, and `sum` is not read. A weight of 0 leaves x out, even if it is NaN.
+//                                   Sums of float16 and bfloat16 are float32.
+//   SumParts(x[, weight]){parts, shape} -> the sum of the parts of x, in new memory. It is what Accumulate leaves in
+//                                          `sum` if the parts are the step's first micro-batches.
 //   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
 //   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
 //

@@ -192,8 +192,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// An axis of the result is stored once if the indices store it once. For a batch axis,
-// x must store it once too. The `rest` axes are stored as in x.
+// An axis of the result is stored once if the indices store it once. For a batch axis, x must store it once too. The
+// `rest` axes are stored as in x.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

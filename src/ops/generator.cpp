@@ -112,8 +112,8 @@ std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *cons
                                  : cumulate<std::int64_t>(node, *in[0], out[0])};
 }
 
-// An element contributes to its own sum and those after it (before it with `reverse`), so the gradient sums in the
-// other direction.
+// An element contributes to the sums after it (with `reverse`, to those before it), so the gradient sums in the other
+// direction.
 void differentiate_cumsum(GradientBuilder &builder, const Node &node) {
   const graph::ValueId dy = gradient_for(builder, node);
   if (dy == graph::ValueId::none) return;

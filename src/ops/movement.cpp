@@ -155,7 +155,7 @@ std::vector<Type> infer_concat(const NodeTypes &types) {
 
 std::vector<Array> evaluate_concat(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), out[0].shape.size(), node.name);
-  // An axis stays stored once if all parts store it once. The joined axis is written out.
+  // An axis stays stored once if all parts store it once. The joined axis is stored in full.
   Shape stored = out[0].shape;
   for (std::size_t i = 0; i < stored.size(); ++i)
     if (i != axis && std::ranges::all_of(in, [&](const Array *a) { return a->stored()[i] == 1; })) stored[i] = 1;

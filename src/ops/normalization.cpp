@@ -1,5 +1,5 @@
-// LayerNormalization and RMSNormalization. A row is x over its last axes. The first gives each row mean 0 and variance
-// 1, the second gives it mean square 1.
+// LayerNormalization and RMSNormalization. A row is a run of elements over the last axes of x. LayerNormalization gives
+// each row mean 0 and variance 1, RMSNormalization gives it mean square 1.
 #include <algorithm>
 #include <cmath>
 #include <functional>

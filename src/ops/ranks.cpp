@@ -1,10 +1,10 @@
 // Operators between ranks. A Channel (comm/channel.h) carries them out; no device has a kernel for them. MPI and NCCL
 // use the same names.
 //
-//   AllToAll(x...){rank, bounds} -> for each x the parts of this rank's shard, one from each rank: [ranks, stride]. The
-//                                   shard is x's elements from bounds[rank] to bounds[rank + 1]. A row is padded to a
-//                                   multiple of 64 bytes.
-//   AllGather(x...){rank, bounds} -> for each x, this rank's part of a vector: the whole vector. Part r is the
+//   AllToAll(x...){rank, bounds} -> for each x, its elements from bounds[rank] to bounds[rank + 1] as every rank has
+//                                   them: [ranks, stride], one row from each rank. A row is padded to a multiple of 64
+//                                   bytes.
+//   AllGather(x...){rank, bounds} -> for each x, which is this rank's part of a vector, the whole vector. Part r is the
 //                                    vector's elements from bounds[r] to bounds[r + 1].
 //
 // `bounds` has ranks + 1 numbers for each input, one input after the other.

@@ -37,7 +37,8 @@ const Op &require_op(const Node &node) {
 
 constexpr std::size_t kMaxRank = 64;  // the same limit as for tensors in files
 
-// Returns the output types of `op`. Checks inputs and ranks, and that every size fits 64 bits.
+// Returns the output types of `op`. Checks that no required input is absent, that no output has too many axes, and that
+// every size fits 64 bits.
 std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
   try {
     for (std::size_t i = 0; i < types.inputs.size(); ++i)

@@ -11,7 +11,7 @@ namespace {
 
 using graph::ValueId;
 
-// The values of the attributes `first` and `second` of a Function.
+// The values of a Function's attributes: `a` of its `first`, `b` of its `second`.
 struct Coefficients {
   double a = 0, b = 0;
 };

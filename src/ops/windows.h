@@ -25,8 +25,8 @@ SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
 // and `output`, the counts of windows, is the shape of x.
 SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
-// Returns the indices of all elements of all windows in the padded spatial axes, seen as one axis. With `window_first`
-// they are ordered by window, then by element; else by element, then by window.
+// Returns the indices of all elements of all windows in the padded spatial axes, which are joined to one. With
+// `window_first` they are ordered by window, then by element; else by element, then by window.
 std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first);
 // Returns the number of elements in each window that are not pads. `with_pads` also counts pads, but not those of
 // ceil_mode.

@@ -144,8 +144,8 @@ class Attachment {
     return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // Takes the logits, which are the first input of trail.maker, moves them as the trail moves the prediction, and makes
-  // the result the prediction.
+  // Makes the logits, which are the first input of trail.maker, the prediction. First repeats on them the moves that
+  // the trail makes with the prediction.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {

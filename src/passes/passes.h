@@ -35,7 +35,7 @@ struct Loss {
     probabilities,  // clipped to [1e-7, 1 - 1e-7] before the logarithm
   };
   Kind kind = Kind::cross_entropy;
-  std::string output;  // an output of the graph; empty: the first one of floats that is not a single number
+  std::string output;  // an output of the graph; empty: the first one of floats with an axis
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;

@@ -26,7 +26,8 @@ class Rewriter {
   // installs the new node list.
   void walk(const std::function<void(Node &)> &visit);
 
-  // Appends a node whose outputs exist. Infers the outputs' types if all inputs are typed and no shape depends on data.
+  // Appends a node whose outputs are values of the graph already. Infers the outputs' types if all inputs are typed and
+  // no shape depends on data.
   void keep(Node node);
   // Makes another operator compute the outputs of `node`, the one being visited.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});

@@ -26,7 +26,7 @@ CostModel::Load CostModel::Load::operator*(double share) const {
   return {compute * share, up * share, down * share, disk * share, host * share, comm * share};
 }
 
-// Divides each block's seconds among the chunks that hold its parameters, in proportion to the bytes of these.
+// Divides each block's seconds among the chunks that hold its parameters, in proportion to these parameters' bytes.
 Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Durations &durations_, const Terms &terms_,
                    std::uint64_t chunk_bytes)
     : outline(outline_), durations(durations_), terms(terms_) {
@@ -92,9 +92,9 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
-// Returns the bytes that are brought for a chunk's update. In overlap order the weights and the gradient are still in
-// place, so only the optimizer's state comes. In barrier order both have left by then and come too, except that a
-// deferred update finds the weights in place.
+// Returns the bytes that are brought to the optimizer's place for a chunk's update. In overlap order the weights and
+// the gradient are still there, so only the optimizer's state comes. In barrier order both have left by then and come
+// back too, except that a deferred update finds the weights there.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
   return base_.n_deferred == 0 ? rest_of_shard(c) : rest_of_shard(c) - weight(c).weights_shard;
@@ -138,8 +138,8 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   return load;
 }
 
-// The work of a chunk's update. A chunk that does not rest on the device gets the mean of an update on the device and
-// one on the host, weighted by on_device_.
+// Returns the work of a chunk's update. For a chunk that does not rest on the device this is a mean of the work on the
+// device, weighted by on_device_, and of the work on the host.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
   if (tier == Tier::device) return {.compute = weight(c).device_update, .comm = exchange(weight(c).weights)};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
@@ -198,8 +198,9 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Returns the seconds of a load. All queues run at the same time. On shared cores only the disk and the exchanges
-// between ranks run beside the others, which take turns. Uploads and downloads together may be slower than each alone.
+// Returns the seconds of a load. With cores of its own, each queue runs beside all others, but uploads and downloads
+// together may be slower than each alone. On shared cores only the disk and the exchanges between ranks run beside the
+// other queues, which take turns.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max({load.compute + load.up + load.down + load.host, load.disk, load.comm});
   const profile::Profile &profile = chunking_.durations.profile();
@@ -310,7 +311,7 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
       held_.activations + chunking_.terms.sums + rest_.whole[persist] +
       (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
                    : 0);  // eq. 11 with alpha = 1
-  // On shared memory these chunks rest in the device's arena.
+  // On shared memory, chunks of the host's tier rest in the device's arena.
   estimate.bytes[chunking_.terms.shared_memory ? Tier::device : Tier::host] +=
       rest_.shard[host_end] - rest_.shard[persist];
   estimate.bytes[Tier::disk] += rest_.shard[n] - rest_.shard[host_end];

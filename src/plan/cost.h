@@ -24,7 +24,7 @@ struct Terms {
   std::vector<bool> trained;  // per parameter
   OptimizerBytes optimizer;
   Bytes capacity{};        // of each tier; the disk's is 0 if there is none
-  std::uint64_t sums = 0;  // bytes on the device of sums of gradients that rest with no chunk
+  std::uint64_t sums = 0;  // bytes on the device of gradient sums that belong to no chunk
 
   // True if chunks may rest on the host, on the disk, or as shards.
   bool can_rest_elsewhere() const { return capacity[Tier::host] > 0 || capacity[Tier::disk] > 0 || ranks > 1; }
@@ -47,7 +47,7 @@ struct Chunking {
     std::uint64_t weights_shard = 0, gradient_shard = 0, state = 0;  // state: the optimizer's
     double forward = 0, backward = 0;
     double device_update = 0, host_update = 0;
-    std::vector<std::pair<std::size_t, double>> blocks;  // a block, and the share of its parameters' bytes in the chunk
+    std::vector<std::pair<std::size_t, double>> blocks;  // a block, and the fraction of its bytes in the chunk
   };
   Chunking(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms,
            std::uint64_t chunk_bytes);
@@ -87,7 +87,7 @@ class CostModel {
   };
   // Prefix sums over the chunks, in seconds, as if all chunks rested in the same tier.
   struct Sums {
-    std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without the second fetch
+    std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without a fetch
     std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while that is in use
     std::vector<double> after;                      // barrier order: updates that run after backward
     std::vector<double> ways, disk, host;           // all moves; the disk's moves; the host's optimizer

@@ -1,6 +1,6 @@
 // Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until no
-// neighbour is. The closed form assumes that every queue is busy all the time. It errs by half when queues wait for
-// buffers that other queues still use. Only simulating the laid-out Program shows such waits.
+// neighbour is. The closed form assumes that every queue is busy all the time. When queues wait for buffers that other
+// queues still use, its error can be half of the time. Only simulating the laid-out Program shows such waits.
 #pragma once
 
 #include "plan/space.h"

@@ -24,12 +24,12 @@ class Durations {
   // All times are in seconds.
   double run(graph::NodeId node) const { return nodes_[index(node)]; }
   double launch() const { return profile_.launch_seconds; }
-  // A copy of `bytes`. A copy between device and disk goes through the host unless they share memory; its two parts
-  // overlap, so the slower one counts.
+  // The time of a copy of `bytes`. A copy between device and disk goes through the host, unless device and host share
+  // memory; its two parts overlap, so the slower one counts.
   double move(Tier from, Tier to, std::uint64_t bytes) const;
-  // An exchange of `bytes` with other ranks.
+  // The time of an exchange of `bytes` with other ranks.
   double exchange(std::uint64_t bytes) const;
-  // The update of `bytes` of a parameter's weights, without its launch.
+  // The time of the update of `bytes` of a parameter's weights, without its launch.
   double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
 
   const profile::Profile &profile() const { return profile_; }

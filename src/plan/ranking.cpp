@@ -145,7 +145,7 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
       found.clear();
       for (std::size_t p = at - std::min<std::size_t>(at, 3); p <= at + 3; ++p)
         if (p >= first && p < end) found.push_back(p);
-      // The largest values that fit count too: block modes that hold less make room for more chunks.
+      // Also takes the largest values that fit, because block modes that hold less make room for more chunks.
       for (std::size_t p = end - std::min<std::size_t>(end, 3); p < end; ++p)
         if (p > at + 3) found.push_back(p);
     }
@@ -154,8 +154,9 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
   return found;
 }
 
-// Keeps at most the same number of candidates of each kind, the fastest first. A kind is a pair of n_swap and the
-// optimizer's place. The closed form says little about how one kind compares with another.
+// Cuts the shortlist to about kShortlist candidates. A kind of candidates is one value of n_swap with one place of the
+// optimizer. Every kind keeps its fastest candidates, up to the same number for all kinds, because the closed form says
+// little about how one kind compares with another.
 void Ranking::keep_best() {
   const auto kind = [](const Candidate &candidate) {
     return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
@@ -170,7 +171,8 @@ void Ranking::keep_best() {
   std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
 }
 
-// Returns the largest estimate of the closed form, in bytes of each tier, at which a plan like `choice` may really fit.
+// Returns for each tier the most bytes that the closed form may estimate for a plan like `choice`: the capacity,
+// corrected by the error in memory of the nearest trial, or by margin_ if there is no trial.
 Bytes Ranking::room_near(const Choice &choice) const {
   const Trial *near = trials_.nearest(choice, mode_distance);
   Bytes room = terms_.capacity;

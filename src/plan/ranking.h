@@ -24,8 +24,8 @@ class Ranking {
   // Adds the choices around this one that rank() left out.
   void add_neighbours(const Choice &around);
 
-  // The choices that fit by their estimates. A kind is a value of n_swap and a place of the optimizer. Only the fastest
-  // choices of each kind are kept, fastest first, and equally many of every kind.
+  // The choices that fit by their estimates. rank() sorts them by n_swap and the place of the optimizer, then from fast
+  // to slow, and keeps only the fastest for each such pair. add_neighbours() appends to them.
   const std::vector<Candidate> &shortlist() const { return shortlist_; }
   std::size_t ranked() const { return ranked_; }                                 // choices so far
   std::size_t fewest_chunks() const { return chunkings_.back().chunks.size(); }  // with the largest chunk_bytes

@@ -10,7 +10,8 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kInstructions = 30'000;    // about this many instructions are laid out for one ordering and slack
+// About this many instructions are laid out for one ordering and slack, and twice as many if the host may update.
+constexpr std::size_t kInstructions = 30'000;
 constexpr std::size_t kDescent = 1'000'000;      // about this many more instructions are laid out by descents
 constexpr double kFarBehind = 1.25;              // no descent starts from a plan this many times as slow as the best
 constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid out for one ordering and slack
@@ -29,7 +30,7 @@ constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
 // Search runs one search from start to end. The closed form is fast but rough, and a laid-out Program is exact but a
 // million times slower. Each round therefore lays out what ranks best and ranks again with the result. The limits are
-// numbers of instructions and not seconds, so that the same question always has the same answer.
+// numbers of instructions and not seconds, so that the same model and machine always get the same plan.
 class Search {
  public:
   Search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)

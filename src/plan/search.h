@@ -1,7 +1,7 @@
 // The search for a plan (ProTrain, section 3.3). The closed form ranks every point of the space. The best-looking
-// points are laid out and simulated, and their results correct the ranking of their neighbours. If the resident plan
-// fits, it is taken, or its selective form if that saves much memory for little time. The result is a function of
-// graph, profile and budgets alone: no clock decides when the search ends.
+// points are laid out, which means lowered to Programs, and simulated, and their results correct the ranking of their
+// neighbours. If the resident plan fits, it is taken, or its selective form if that saves much memory for little time.
+// The result is a function of graph, profile and budgets alone: no clock decides when the search ends.
 #pragma once
 
 #include <optional>

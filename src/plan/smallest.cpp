@@ -10,7 +10,7 @@ namespace protrain::plan {
 namespace {
 
 // Candidates are laid out until they have kFewInstructions together. After that, up to kMostInstructions, another one
-// is laid out only if it looks smaller than all that were.
+// is laid out only if it looks smaller than the smallest so far.
 constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
 // Fallback lays out a few plans that need little memory and picks the one that lacks the least. A refusal quotes this
@@ -46,9 +46,10 @@ class Fallback {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
 
-  // True if a plan with the bytes `a` is the better one. The bytes that the device lacks count first, then those that
-  // host and disk lack: so the device's figure does not depend on what the other tiers lack. Among plans that lack the
-  // same, the one that needs less of the disk wins, then of the device.
+  // True if a plan with the bytes `a` is better than one with `b`. The bytes that the device lacks are compared first,
+  // then those that host and disk lack. So the figure for the device does not depend on what the other tiers lack.
+  // Among plans that lack the same, the one that takes less of the disk is better, then the one that takes less of the
+  // device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
       return std::tuple(excess(bytes, Tier::device), excess(bytes, Tier::host) + excess(bytes, Tier::disk),

@@ -32,7 +32,8 @@ enum class Mix : std::uint8_t { host, device, both };
 Mix mix_of(const Choice &choice);
 
 // The distance between two choices in block modes, chunk_bytes and place of the optimizer. It is infinite if order or
-// slack differ, or if only one of them defers all updates (n_deferred -1): the memory of such plans does not compare.
+// slack differ, or if only one of the two defers all updates (n_deferred -1), because the memory of such plans cannot
+// be compared.
 double mode_distance(const Choice &a, const Choice &b);
 // mode_distance(), plus the differences of n_persist, n_host, n_device_update, n_deferred and (by half) n_buffer.
 double distance(const Choice &a, const Choice &b);
@@ -44,7 +45,7 @@ class Trials {
 
   const Trial &add(const Candidate &candidate);
   const std::deque<Trial> &all() const { return all_; }  // references stay valid when a trial is added
-  // nullptr: the choice was not laid out.
+  // Returns the trial of this choice; nullptr: the choice was not laid out.
   const Trial *find(const Choice &choice) const;
   std::size_t instructions() const { return instructions_; }  // laid out so far
 

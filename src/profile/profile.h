@@ -24,7 +24,7 @@ struct Profile {
   bool shares_memory = false;  // device and host are one memory
   bool shares_cores = false;   // device and host share one set of cores: everything except the disk takes turns
 
-  // Compute.
+  // The speed of compute.
   double fp32_flops = 0, bf16_flops = 0;  // per second, as large matrix products sustain
   double device_bandwidth = 0;            // bytes per second, of the device's memory
   double launch_seconds = 0;              // of a kernel's launch
@@ -36,7 +36,7 @@ struct Profile {
   // Devices in one machine. Ranks that use them share the host's memory, its speed and the disk's.
   std::uint64_t devices = 1;
   // Between ranks: bytes per second that one rank sends or receives, and the seconds that every exchange takes in
-  // addition. A link that is not faster than `upload` goes over the same bus as copies.
+  // addition. A link that is not faster than `upload` is taken to use the same bus as copies.
   double link = 0, link_seconds = 0;
   // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;

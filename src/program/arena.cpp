@@ -112,7 +112,8 @@ class Timetable {
   std::vector<TakenRanges> throughout_, somewhere_;
 };
 
-// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`.
+// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`; if none does, the end
+// of the last range.
 std::uint64_t tightest_gap(const TakenRanges &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
   std::uint64_t best = kNoOffset, best_slack = kNoOffset, end = base;
   for (const ByteRange &range : taken) {

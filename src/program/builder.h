@@ -24,8 +24,8 @@ class Builder {
   void set_earlier(bool earlier) { earlier_ = earlier; }
   // Emits a copy of `bytes`, between tiers or within one. `swaps`: the bytes are a swapped activation.
   void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
-  // Copies `bytes` at `home` to the tier `to`; between disk and device through the host, unless they share memory.
-  // Returns the copy's place, or `home` if the bytes lie in that tier already.
+  // Copies `bytes` at `home` to the tier `to`; between disk and device it goes through the host, unless device and host
+  // share memory. Returns the copy's place, or `home` if the bytes lie in that tier already.
   Operand bring(Operand home, std::uint64_t bytes, Tier to);
   // Copies `bytes` at `from` back to `home`, tier by tier like bring().
   void store(Operand from, Operand home, std::uint64_t bytes);

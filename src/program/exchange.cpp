@@ -37,7 +37,7 @@ std::uint64_t bytes_with_others(const std::vector<Message> &messages, int rank) 
   return sum;
 }
 
-// Every rank gets from `whole` its part, and this one a row of all ranks' versions of its part.
+// Sends each rank its part of `whole`. Receives from each rank its version of this rank's part, as one row of `rows`.
 void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows,
              std::uint64_t row_bytes) {
   for (int r = 0; r < parts.ranks(); ++r) {
@@ -46,7 +46,7 @@ void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole,
   }
 }
 
-// Every rank gets this rank's part, and this one gets theirs.
+// Sends this rank's part to every rank. Receives the parts of all ranks into `whole`.
 void gather(Instruction &exchange, const Parts &parts, int rank, Operand part, Operand whole) {
   for (int r = 0; r < parts.ranks(); ++r) {
     const Operand place = beyond(whole, parts.begin(r));

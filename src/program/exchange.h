@@ -5,11 +5,11 @@
 
 namespace protrain::program {
 
-// Returns the instruction of a node between ranks, whose operands have these places.
+// Returns the instruction of an AllToAll or AllGather node. `inputs` and `outputs`: the places of the node's operands.
 Instruction exchange_of(const graph::Graph &graph, const graph::Node &node, const std::vector<Operand> &inputs,
                         const std::vector<Operand> &outputs);
 
-// A chunk whose weights all ranks are to have whole.
+// A chunk of which every rank needs the whole weights.
 struct GatheredChunk {
   const graph::Graph &graph;
   const State &state;

@@ -29,9 +29,9 @@ struct Roots {
   std::vector<bool> rests_on_disk;     // true: the root is a gradient that rests on the disk
 };
 
-// Lowering walks the sequence once. Everything but the nodes is planned before the walk: what moves at which item
-// (Transfers), and what happens to gradients (Updates). The walk then emits everything in one order, so the Program is
-// a function of graph and plan alone.
+// Lowering walks the sequence once. Before the walk, Transfers decides what moves at which item, and Updates what
+// happens to gradients. The walk then emits nodes, moves and updates in one order, so the Program depends on graph and
+// plan alone.
 class Lowering {
  public:
   Lowering(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace)

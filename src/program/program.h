@@ -58,10 +58,11 @@ struct Operand {
 };
 
 enum class Kind : std::uint8_t {
-  run,       // a node
-  check,     // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
-  update,    // the optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs
-             // {weights, state...} of each
+  run,    // a node
+  check,  // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
+  // The optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs {weights,
+  // state...} of each.
+  update,
   fetch,     // weights, optimizer state or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
   swap_out,  // an activation leaves the device
@@ -103,7 +104,7 @@ constexpr bool is_between_ranks(Kind kind) { return kind == Kind::all_to_all || 
 // Bytes that an instruction sends to another rank, or receives from it. A message from a rank to itself is a copy.
 struct Message {
   int rank = 0;
-  Operand at;  // of an input if they are sent, of an output if they are received
+  Operand at;  // in an input if the bytes are sent, in an output if they are received
   std::uint64_t bytes = 0;
   bool operator==(const Message &) const = default;
 };
@@ -124,9 +125,10 @@ struct Instruction {
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  std::uint64_t bytes = 0;  // moves: of the copy; update: of all targets' weights; between ranks: sent to other ranks
-                            // or received from them, whichever is more
-  // Exchanges between ranks. The n-th message that this rank sends to another is the other's n-th from this rank.
+  // Moves: the bytes of the copy. Updates: those of all targets' weights. Between ranks: the bytes sent to other ranks
+  // or received from them, whichever are more.
+  std::uint64_t bytes = 0;
+  // Exchanges between ranks. The n-th message that a rank sends to another is the n-th that the other receives from it.
   std::vector<Message> sends = {}, receives = {};
   std::vector<std::size_t> waits = {};  // instructions of other queues that must be over first
   std::vector<Operand> inputs = {}, outputs = {};
@@ -175,8 +177,8 @@ struct State {
   std::vector<Chunk> chunks;
   std::vector<Parameter> parameters;
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
-  std::vector<BufferId> kept;                                // per parameter: its kept gradient, or none
-  BufferId status = BufferId::none;                          // a StatusWord
+  std::vector<BufferId> kept;        // per parameter: a copy of its gradient for readers, or none
+  BufferId status = BufferId::none;  // a StatusWord
   // The host's copies of status and scale, for Updates on the host that come after backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
   // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord: 0 if the last step
@@ -227,7 +229,7 @@ struct LoweringInput {
   std::size_t binding = 0;                        // index of one of the session's bindings of shapes
 };
 
-// Bytes of scratch, as the backend's kernels asked for.
+// The bytes of scratch that the backend's kernels need.
 struct Workspace {
   std::vector<std::uint64_t> nodes;  // per node of the graph
 };
@@ -241,8 +243,8 @@ struct StateRequest {
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
 };
 
-// Returns the input of a Program that only runs the Updates which the last step deferred. It is run when parameters are
-// read before the next step.
+// Returns the input of a Program that only runs the Updates which the last step deferred. Such a Program runs when
+// parameters are read before the next step.
 inline LoweringInput settlement(LoweringInput training) {
   training.settles = true;
   return training;

@@ -18,9 +18,9 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
-// Sequencer orders the nodes of a step. A block that recomputes drops the values that only its own backward reads; the
-// nodes that make these values run a second time just before that backward. A block may need only some of its nodes
-// again, so the sequence is worked out from the values that backward reads.
+// Sequencer orders the nodes of a step. A block that recomputes drops the values that no other block needs in forward.
+// The nodes that make these values run a second time just before backward first reads one of them. A block may need
+// only some of its nodes again, so the sequence is worked out from the values that backward reads.
 class Sequencer {
  public:
   Sequencer(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks)

@@ -1,4 +1,4 @@
-// Storage roots: values that share the same bytes.
+// A storage root stands for all values that share its bytes: its aliases, and results that are computed in place.
 #pragma once
 
 #include <vector>

@@ -85,8 +85,8 @@ class Stalls {
     return latest;
   }
 
-  // Adds the time from `from` to `until` to the stalls that caused it. Compute was idle since `from`, and instruction
-  // `i` started on it at `until`.
+  // Divides the time from `from` to `until`, in which compute was idle, among the kinds of stalls. Instruction `i`
+  // started on compute at `until`.
   void explain(std::size_t i, std::int64_t from, std::int64_t until) {
     while (until > from) {
       i = held_up_by(i);

@@ -12,7 +12,7 @@ namespace protrain::program {
 using Holdings = PerOwner<std::uint64_t>;  // bytes
 std::uint64_t total(const Holdings &holdings);
 
-// The holdings from this time to the next point.
+// The bytes of each owner from `at_ns` to the next point.
 struct TimelinePoint {
   std::int64_t at_ns = 0;
   Holdings bytes{};

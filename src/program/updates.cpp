@@ -252,7 +252,7 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
   }
 }
 
-// Returns the places of a chunk's arrays while its optimizer runs, in overlap order.
+// For overlap order: returns the places of a chunk's arrays while its optimizer runs.
 Updates::Working Updates::working(std::size_t chunk) const {
   if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];
@@ -297,7 +297,7 @@ bool Updates::by_pieces(std::size_t chunk) const {
 }
 
 // Returns the number of elements that are updated at once. In the array with the smallest elements they fill one piece
-// of the disk, in any other array several whole pieces.
+// of the disk, in arrays with larger elements several whole pieces.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);

@@ -40,7 +40,8 @@ class Updates {
   void before(const graph::Node &node);
   void begin_item(std::size_t item);
   void after_item(std::size_t item);
-  void finish();  // barrier order: the Updates that are not deferred
+  // Emits the Updates that waited for the norm and are not deferred, and keeps the scale for those that are.
+  void finish();
 
   // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() returns the buffer
   // that holds the weights after these Updates. If the optimizer runs on the device on copies of the whole chunk,

@@ -36,7 +36,7 @@ class Buffers {
     while (resident_.size() >= std::max<std::size_t>(count_, 1)) {
       const std::size_t victim = farthest(item);
       if (victim == kNever)
-        break;  // `item` itself needs every chunk on the device, so there is one chunk more than there are buffers
+        break;  // `item` itself needs every chunk on the device, so there are more chunks than buffers
       room_since = std::max(room_since, windows_[open_[victim]].last_use + 1);
       open_[victim] = kNever;
       std::erase(resident_, victim);

@@ -208,8 +208,8 @@ void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
 }
 
-// Finishes the work of the step before, when this step ended early. One thread can do this, because a single queue
-// could run the Program's instructions in the order of the list.
+// Runs the instructions that the step before deferred to this one and that did not run, because this step ended early.
+// One thread can do this, because a single queue could run the Program's instructions in the order of the list.
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     if (!issues_[i].earlier || issues_[i].over) continue;
@@ -270,8 +270,9 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
-  // Each Update on another queue ran to its end or did not begin, so the state is half applied but not broken. It is
-  // broken if the disk failed, because data may be lost on the way, or if an instruction of the step before failed.
+  // Each Update on another queue ran to its end or did not begin. So some parameters may be updated and others not, but
+  // none is broken. The state is broken if the disk failed, because data may be lost on the way, or if an instruction
+  // of the step before failed.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && failed.queue == Queue::disk);
   if (facts.device_gone) return;
@@ -281,7 +282,8 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   }
 }
 
-// Finishes the work of the step before, because only this step may end early. An error there becomes the outcome.
+// This step may end early, but the step before may not. So runs what is left of the instructions that the step before
+// deferred to this one. If one of them fails, its error becomes the outcome.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {

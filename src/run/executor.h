@@ -28,7 +28,7 @@ struct Report {
     double seconds = 0;
     std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0: it did not run
   } timed;
-  program::Beside beside{};  // the queues that do not run in compute's place
+  program::Beside beside{};  // the queues that run at the same time as compute
   bool replayed = false;     // the run was a replay of the device's recording
   std::string not_recorded;  // the device's reason for its last refusal to record the step; "": none
 };
@@ -44,7 +44,7 @@ struct FaultInjection {
 // worker and runs the others itself. On an asynchronous device the loop appends instructions to the device's queues and
 // does not wait for them; events on the device keep their order. Timing such a device costs an event per instruction,
 // so only timed runs pay for it.
-//   If no queue has a worker, every run repeats the first one. The device then records the step, if it can, once with
+//   If no queue has a worker, every run does the same work. The device then records the step, if it can, once with
 // times and once without. Later runs replay a recording with a single call.
 class Executor final : public Job {
  public:

@@ -112,7 +112,7 @@ std::size_t Store::hold(const Piece &piece, bool overwritten) {
   return latest_;
 }
 
-// Gives up the held piece. If it changed, writes it to the disk first.
+// Writes the held piece to the disk if it changed, and gives it up.
 void Store::write_back(std::size_t which) {
   const auto [piece, changed] = std::exchange(held_[which], Held{});
   if (!changed) return;

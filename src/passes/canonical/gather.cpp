@@ -1,5 +1,5 @@
-// Rules for a Gather of data at constant indices: it becomes Slice, Expand or Reshape. Exporters index masks with
-// consecutive numbers.
+// Rules for a Gather of data at constant indices: it becomes Slice, Expand or Reshape. Exporters write such a Gather
+// when they index a mask with consecutive numbers.
 #include <optional>
 
 #include "passes/canonical/canonical.h"

@@ -146,8 +146,8 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// True if FusedAttention gives the same results. It gives 0 for a query that sees no key. Without a guard, the pattern
-// gives NaN or an average.
+// True if FusedAttention gives the same results. It gives 0 for a query that sees no key. The pattern gives NaN or an
+// average there, unless Scores::guarded is set.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   for (const Addend &addend : scores.addends) {

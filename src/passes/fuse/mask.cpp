@@ -39,7 +39,7 @@ Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bo
 }
 
 // Sets `regular`, `causal` and `window` of the mask if the last two express its rows (Sq, Sk). With `causal`, query i
-// sees key j only if j <= i + Sk - Sq. With a window, it does so only if j > i + Sk - Sq - window.
+// sees key j only if j <= i + Sk - Sq. With a window, it sees key j only if j > i + Sk - Sq - window.
 void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
   const auto queries = static_cast<std::int64_t>(rows.size());
   const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };
@@ -114,8 +114,8 @@ struct Term {
   bool negated = false;
 };
 
-// Adds terms to `terms` that together hide what the condition `id` hides. An And, or a negated Or, is split: every part
-// must allow a key. A Not only turns `negated` over.
+// Adds terms to `terms` that together hide what the condition `id` hides. Splits an And that is not negated, and an Or
+// that is, because then every part must allow a key. A Not only inverts `negated`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);

@@ -196,8 +196,8 @@ Use Judge::best_use(ValueId id) const {
 }
 
 // True if several equal initializers may have been merged into this one, as PyTorch's older exporter does.
-// split_merged() has split vectors of layers again. It does not split tokens and tables, because nothing says whether
-// they were one tensor.
+// split_merged() has split vectors of layers again. It does not split learned tokens and tables, because nothing says
+// whether they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;

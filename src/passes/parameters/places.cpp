@@ -266,8 +266,8 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True for a penalty that contains no parameter: the place adds a single number to the loss, and each initializer that
-// the number is computed from meets data only as a single number.
+// True for a penalty that contains no parameter: the place adds a single number to the loss. Each initializer that the
+// number is computed from meets data only as a single number.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -415,8 +415,8 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
 }
 
 // True if the place's value has one number per channel of images, or per head of scores. The data must have this axis
-// before the product; slopes of ALiBi create it. The value must be stored in the file, up to its shape and type,
-// because a computed value may be a statistic.
+// before the product: a product with ALiBi's slopes creates the axis. The value must be stored in the file, though its
+// shape and type may differ, because a computed value may be a statistic.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);

@@ -22,7 +22,7 @@ struct Place {
   Naming naming = Naming::unknown;              // of the initializer
 };
 
-// The role of an initializer at a place.
+// The role of an initializer at a place, and whether weights are expected in this role.
 struct Use {
   enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
   Role role = Role::other;
@@ -40,8 +40,8 @@ class Places {
  public:
   explicit Places(const graph::Graph &graph);
 
-  // Returns the places where `initializer`, or a value computed from it without data, meets data, or meets another
-  // stored matrix in a MatMul.
+  // Returns the places where `initializer` meets data, or meets another stored matrix in a MatMul. Includes the places
+  // of values that are computed from it without data.
   std::vector<Place> of(graph::ValueId initializer, Naming naming) const;
   Use use(const Place &place) const;
   const std::vector<graph::NodeId> &readers(graph::ValueId value) const { return readers_[index(value)]; }

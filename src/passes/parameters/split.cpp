@@ -107,7 +107,8 @@ class Neighbours {
     }
   }
 
-  // Return the nodes that compute data for `at`, and the nodes that read its results. Shape and Size do not count.
+  // before() returns the nodes that compute data for `at`, after() those that read its results. Shape and Size do not
+  // count.
   std::vector<NodeId> before(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId in : graph_.node(at).inputs) {
@@ -232,8 +233,8 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// Nodes that read the output of an Identity node of an initializer then read the initializer itself. PyTorch's older
-// exporter stores only one of several equal initializers and writes the others as Identity nodes of it.
+// Makes nodes that read an Identity of an initializer read the initializer itself. PyTorch's older exporter stores only
+// one of several equal initializers and writes the others as Identity nodes of it.
 void read_past_identities(Graph &graph) {
   std::map<ValueId, ValueId> stored;  // the initializer, by the output of an Identity of it
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
