@@ -141,7 +141,8 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
 // Returns the work of a chunk's update. For a chunk that does not rest on the device this is a mean of the work on the
 // device, weighted by on_device_, and of the work on the host.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
-  if (tier == Tier::device) return {.compute = weight(c).device_update, .comm = exchange(weight(c).weights)};
+  // The ranks exchange the weights that were updated, which have as many bytes as their gradients.
+  if (tier == Tier::device) return {.compute = weight(c).device_update, .comm = exchange(weight(c).gradient)};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
 }
 

@@ -88,6 +88,9 @@ class Layout {
       gradients = checked_add(gradients, round_up(std::max<std::uint64_t>(bytes_of_gradient(p), 1),
                                                   tier == Tier::disk ? kDiskAlignment : kAlignment));
     }
+    // Ranks of one machine can share the pages of frozen weights if these lie alike in all of their memories.
+    const bool on_page = state_.shards.ranks > 1 && !chunk.sharded && tier == Tier::device;
+    if (on_page) state_.bytes[tier] = round_up(state_.bytes[tier], kDiskAlignment);
     chunk.weights =
         add(fmt::format("chunk{}/weights", c), chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
     if (!trained) return;

@@ -424,10 +424,14 @@ void Updates::update_chunk(std::size_t chunk) {
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// With several ranks, lets every rank get the others' updated shards of a chunk that rests whole.
+// With several ranks, lets every rank get the others' updated shards of a chunk that rests whole. Frozen parameters stay
+// as they are.
 void Updates::gather_if_whole(std::size_t chunk) {
   if (state_.shards.ranks == 1 || is_sharded(chunk)) return;
-  gather_updated({source_.graph, state_, plan_.chunks[chunk].parameters, chunk}, builder_);
+  std::vector<std::size_t> updated;
+  for (std::size_t p : plan_.chunks[chunk].parameters)
+    if (state_.parameters[p].trained) updated.push_back(p);
+  gather_updated({source_.graph, state_, updated, chunk}, builder_);
 }
 
 // Stores updated chunks where they rest. After deferred Updates this happens once the arrays of the next chunk are on

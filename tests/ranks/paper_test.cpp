@@ -16,8 +16,9 @@ using program::Program;
 
 // A model's training graph on one rank, and its lowering under a plan.
 struct RankOnPaper {
-  RankOnPaper(const std::string &model, int rank, int ranks, bool local_sums = false) {
-    const Pairs pairs = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
+  RankOnPaper(const std::string &model, int rank, int ranks, bool local_sums = false, const Pairs &more = {}) {
+    Pairs pairs = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
+    pairs.insert(pairs.end(), more.begin(), more.end());
     draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(pairs)), fixture(model + ".onnx"));
     training =
         grad::build(std::move(loaded.prepared.graph), loaded.loss,
@@ -128,6 +129,32 @@ TEST_P(RanksOnPaper, WithSumsOfTheirOwnExchangeGradientsOnceAStep) {
   const std::uint64_t of_local = exchanged(local, plan, kAccumulation);
   EXPECT_GT(of_local, 0u);
   EXPECT_EQ(exchanged(ordered, plan, kAccumulation), kAccumulation * of_local);
+}
+
+// The bytes of weights that a rank receives after the updates of a plan whose chunks all rest whole on the device.
+TEST_P(RanksOnPaper, PassOnTheWeightsThatWereUpdatedAndNoFrozenOnes) {
+  constexpr int kRanks = 3;
+  const RankOnPaper rank(GetParam(), 1, kRanks, false, {{"frozen", "*.0.*"}});
+  const graph::Graph &graph = rank.training.graph;
+  const plan::Plan plan = plan::expand(graph, {.n_persist = static_cast<int>(graph.parameters.size()),
+                                               .ranks = kRanks,
+                                               .chunk_bytes = 1 << 16,
+                                               .shared_memory = true,
+                                               .order = plan::OptimizerOrder::barrier});
+  std::uint64_t expected = 0, frozen = 0, received = 0;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const graph::Type &type = graph.value(graph.parameters[p]).type;
+    const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+    const bool trained = rank.training.gradients[p] != graph::ValueId::none;
+    const auto own = static_cast<std::uint64_t>(rank.training.shards.elements(p)) * size_of(type.dtype);
+    (trained ? expected : frozen) += bytes - own;
+  }
+  for (const Instruction *exchange : exchanges_of(rank.lowered(plan, true, Tier::device)))
+    if (exchange->kind == program::Kind::all_gather && exchange->node == graph::NodeId::none)
+      for (const Message &message : exchange->receives) received += message.rank == 1 ? 0 : message.bytes;
+  EXPECT_GT(expected, 0u);
+  EXPECT_GT(frozen, 0u);
+  EXPECT_EQ(received, expected);
 }
 
 // Parameters of many grains are divided evenly, and every element has one owner.
