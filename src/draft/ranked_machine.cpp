@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "comm/agree.h"
-#include "measure/link.h"
 
 namespace protrain::draft {
 
@@ -32,11 +31,17 @@ std::string RankedMachine::of_rank_0(const std::function<std::string()> &make) {
 profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> &graphs,
                                         const backend::Optimizer &optimizer) {
   if (alone_) return machine_.profile(graphs, optimizer);
-  const std::string text = of_rank_0([&] { return profile::to_json(machine_.profile(graphs, optimizer)); });
-  profile::Profile profile = profile::from_json(text);
+  const std::vector<int> here = comm::ranks_of_this_machine(channel_);
+  const std::uint64_t sharers = here.size();
+  profile::Profile profile;
+  if (here[0] == 0) {
+    const auto place = std::ranges::find(here, channel_.rank()) - here.begin();
+    machine_.measure_beside({.ranks = here.size(), .place = static_cast<std::size_t>(place)});
+    profile = machine_.profile(graphs, optimizer);
+  }
+  profile = profile::from_json(comm::broadcast_text(channel_, profile::to_json(profile)));
   machine_.adopt(profile);
   // Ranks of one machine share the host's memory, and on a CPU the device's, which is the same.
-  const auto sharers = static_cast<std::uint64_t>(comm::ranks_of_this_machine(channel_).size());
   const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
                       .host = profile.host_memory / sharers,
                       .disk = profile.disk_memory / sharers};
@@ -44,7 +49,7 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   profile.device_memory = std::ranges::min(all, {}, &Memory::device).device;
   profile.host_memory = std::ranges::min(all, {}, &Memory::host).host;
   profile.disk_memory = std::ranges::min(all, {}, &Memory::disk).disk;
-  measure::measure_link(channel_, profile);
+  machine_.measure_link(channel_, profile);
   return profile;
 }
 

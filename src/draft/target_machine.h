@@ -9,6 +9,7 @@
 
 #include "draft/log.h"
 #include "draft/settings.h"
+#include "measure/link.h"
 #include "measure/measure.h"
 #include "profile/profile.h"
 #include "run/kernels.h"
@@ -28,6 +29,10 @@ class TargetMachine {
                                    const backend::Optimizer &optimizer) = 0;
   // Code::unsupported lists every operator that the machine has no kernel for.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
+  // Says that other ranks will measure this machine at the same time as this one.
+  virtual void measure_beside(const measure::Neighbours &) {}
+  // Adds the speed of the link between ranks to the profile. All ranks call it together.
+  virtual void measure_link(comm::Channel &, profile::Profile &) {}
   // Uses the algorithms of a profile that another rank measured.
   virtual void adopt(const profile::Profile &) {}
   // Returns a text that all ranks are to have the same. Rank 0 alone calls make().
@@ -43,6 +48,10 @@ class LocalMachine final : public TargetMachine {
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
+  void measure_beside(const measure::Neighbours &neighbours) override { neighbours_ = neighbours; }
+  void measure_link(comm::Channel &channel, profile::Profile &profile) override {
+    measure::measure_link(device_, channel, profile);
+  }
   void adopt(const profile::Profile &profile) override { kernels_.use_variants(profile.variants); }
 
  private:
@@ -51,6 +60,7 @@ class LocalMachine final : public TargetMachine {
   const Settings &settings_;
   const Log &log_;
   const bool anew_;
+  measure::Neighbours neighbours_;
 };
 
 // A machine known only by its description.
