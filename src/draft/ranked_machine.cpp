@@ -31,15 +31,20 @@ std::string RankedMachine::of_rank_0(const std::function<std::string()> &make) {
 profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> &graphs,
                                         const backend::Optimizer &optimizer) {
   if (alone_) return machine_.profile(graphs, optimizer);
-  const std::string text = of_rank_0([&] { return profile::to_json(machine_.profile(graphs, optimizer)); });
-  profile::Profile profile = profile::from_json(text);
+  const std::vector<int> here = comm::ranks_of_this_machine(channel_);
+  const std::uint64_t sharers = here.size();
+  profile::Profile profile;
+  if (here[0] == 0) {
+    const auto place = std::ranges::find(here, channel_.rank()) - here.begin();
+    machine_.measure_beside({.ranks = here.size(), .place = static_cast<std::size_t>(place)});
+    profile = machine_.profile(graphs, optimizer);
+  }
+  profile = profile::from_json(comm::broadcast_text(channel_, profile::to_json(profile)));
   machine_.adopt(profile);
   // The first exchanges take memory of the device. So the free memory is read after them.
-  measure::measure_link(link_, profile);
-  if (link_.device != nullptr) profile.device_memory = std::min(profile.device_memory, link_.device->free_bytes());
+  profile.device_memory = std::min(profile.device_memory, machine_.measure_link(link_, profile));
   // Ranks of one machine share the host's memory. On a CPU the device's memory is the same memory, so they share it
   // too.
-  const auto sharers = static_cast<std::uint64_t>(comm::ranks_of_this_machine(channel_).size());
   const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
                       .host = profile.host_memory / sharers,
                       .disk = profile.disk_memory / sharers};

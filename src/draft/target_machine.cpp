@@ -48,23 +48,28 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
                                        const backend::Optimizer &optimizer) {
   const std::string &disk = settings_.offload_dir;
   const std::string kept = settings_.profile_dir.empty() ? measure::default_cache_directory() : settings_.profile_dir;
-  const measure::Cache cache(kept, device_.info(), disk);
+  const measure::Cache cache(kept, device_.info(), disk, neighbours_);
   profile::Profile profile = measure::describe(device_.info());
   if (!anew_) cache.load(profile);
   kernels_.use_variants(profile.variants);
   const measure::Request request = {.graphs = graphs,
                                     .optimizer = optimizer,
                                     .disk_directory = disk,
-                                    .memory = device_.info().memory_bytes / 2,
+                                    .memory = device_.info().memory_bytes / 2 / neighbours_.ranks,
                                     .variants = cache.keeps()};
   const auto tell = [this](std::size_t done, std::size_t of) {
-    if (log_) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
+    if (log_ && neighbours_.place == 0) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
   if (measure::measure(device_, kernels_, request, profile, tell)) {
     cache.store(profile);
     kernels_.use_variants(profile.variants);
   }
   return profile;
+}
+
+std::uint64_t LocalMachine::measure_link(const measure::Link &link, profile::Profile &profile) {
+  measure::measure_link(device_, link, profile);
+  return link.on_device ? device_.free_bytes() : profile.device_memory;
 }
 
 program::Workspace LocalMachine::workspace(const graph::Graph &graph) { return kernels_.compile(graph); }

@@ -9,6 +9,7 @@
 
 #include "draft/log.h"
 #include "draft/settings.h"
+#include "measure/link.h"
 #include "measure/measure.h"
 #include "profile/profile.h"
 #include "run/kernels.h"
@@ -28,6 +29,11 @@ class TargetMachine {
                                    const backend::Optimizer &optimizer) = 0;
   // Returns the scratch that the kernels of the graph need. Code::unsupported lists every operator without a kernel.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
+  // Says that other ranks will measure this machine at the same time as this one.
+  virtual void measure_beside(const measure::Neighbours &) {}
+  // Adds the speed of the link between ranks to the profile. Returns how much of the device's memory may be used after
+  // that. All ranks call it together.
+  virtual std::uint64_t measure_link(const measure::Link &, profile::Profile &profile) { return profile.device_memory; }
   // Uses the algorithms of a profile that another rank measured.
   virtual void adopt(const profile::Profile &) {}
   // Returns the text that make() makes on rank 0. All ranks get the same text, and only rank 0 calls make().
@@ -43,6 +49,8 @@ class LocalMachine final : public TargetMachine {
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
+  void measure_beside(const measure::Neighbours &neighbours) override { neighbours_ = neighbours; }
+  std::uint64_t measure_link(const measure::Link &link, profile::Profile &profile) override;
   void adopt(const profile::Profile &profile) override { kernels_.use_variants(profile.variants); }
 
  private:
@@ -51,6 +59,7 @@ class LocalMachine final : public TargetMachine {
   const Settings &settings_;
   const Log &log_;
   const bool anew_;
+  measure::Neighbours neighbours_;
 };
 
 // A machine known only by its description.

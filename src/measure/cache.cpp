@@ -44,11 +44,13 @@ std::string default_cache_directory() {
   return "";
 }
 
-Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory) {
+Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
+             const Neighbours &neighbours) {
   if (directory.empty()) return;
   const auto disk = identity_of(disk_directory);
-  const std::string key = fmt::format("{} {} {} {}", PROTRAIN_VERSION, device.description, device.threads,
-                                      disk ? fmt::format("{}", disk->device) : "none");
+  const std::string key =
+      fmt::format("{} {} {} {} {} of {}", PROTRAIN_VERSION, device.description, device.threads,
+                  disk ? fmt::format("{}", disk->device) : "none", neighbours.place, neighbours.ranks);
   path_ = fmt::format("{}/profile-{}.json", directory, digest_of(key).substr(0, 16));
   const std::string whose = fmt::format("{} {}", PROTRAIN_VERSION, device.description);
   variants_path_ = fmt::format("{}/algorithms-{}.json", directory, digest_of(whose).substr(0, 16));

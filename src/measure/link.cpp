@@ -3,64 +3,97 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <vector>
 
 #include "comm/agree.h"
+#include "measure/load.h"
 
 namespace protrain::measure {
 
 namespace {
 
 constexpr int kRounds = 5;
-constexpr std::uint64_t kSmall = 8, kLarge = 4ull << 20;  // bytes that go to each other rank
+constexpr std::uint64_t kSmall = 64, kLarge = 4ull << 20;  // bytes that go to each rank
+constexpr double kBeside = 0.05;                           // seconds of exchanges beside compute, about
+constexpr int kFewest = 3, kMost = 20;                     // such exchanges
 
-// Memory for messages, on the device or on the host.
+// Memory for one message to or from each rank, on the device or on the host.
 class Messages {
  public:
-  Messages(backend::Device *device, std::uint64_t bytes)
+  Messages(backend::Device &device, const Link &link)
       : device_(device),
-        bytes_(device == nullptr ? bytes : 0),
-        there_(device == nullptr ? nullptr : device->allocate(bytes)) {}
+        on_host_(link.on_device ? 0 : bytes_of(link)),
+        on_device_(link.on_device ? static_cast<std::byte *>(device.allocate(bytes_of(link))) : nullptr) {}
   ~Messages() {
-    if (there_ != nullptr) device_->release(there_);
+    if (on_device_ != nullptr) device_.release(on_device_);
   }
   Messages(const Messages &) = delete;
   Messages &operator=(const Messages &) = delete;
-  std::byte *data() { return there_ != nullptr ? static_cast<std::byte *>(there_) : bytes_.data(); }
+
+  std::byte *of_rank(int rank) {
+    return (on_device_ != nullptr ? on_device_ : on_host_.data()) + kLarge * static_cast<std::uint64_t>(rank);
+  }
 
  private:
-  backend::Device *const device_;
-  std::vector<std::byte> bytes_;
-  void *const there_;
+  static std::uint64_t bytes_of(const Link &link) { return kLarge * static_cast<std::uint64_t>(link.steps.ranks()); }
+
+  backend::Device &device_;
+  std::vector<std::byte> on_host_;
+  std::byte *const on_device_;
 };
 
-// Returns the least seconds of an exchange of `bytes` with each other rank.
-double seconds_of(const Link &link, std::uint64_t bytes) {
-  const auto others = static_cast<std::size_t>(link.steps.ranks() - 1);
-  Messages out(link.device, bytes), in(link.device, bytes * others);
-  std::vector<comm::Send> sends;
-  std::vector<comm::Receive> receives;
-  for (int r = 0; r < link.steps.ranks(); ++r) {
-    if (r == link.steps.rank()) continue;
-    receives.push_back({r, in.data() + bytes * receives.size(), bytes});
-    sends.push_back({r, out.data(), bytes});
-  }
-  double least = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < kRounds; ++round) {
-    comm::barrier(link.hosts);
+// An exchange as a step has it: every rank has a part for each rank, and copies the one that is its own.
+class Exchange {
+ public:
+  Exchange(backend::Device &device, const Link &link)
+      : device_(device), link_(link), out_(device, link), in_(device, link) {}
+
+  double seconds(std::uint64_t bytes) {
+    std::vector<comm::Send> sends;
+    std::vector<comm::Receive> receives;
+    const int own = link_.steps.rank();
+    for (int r = 0; r < link_.steps.ranks(); ++r) {
+      if (r == own) continue;
+      sends.push_back({r, out_.of_rank(r), bytes});
+      receives.push_back({r, in_.of_rank(r), bytes});
+    }
+    comm::barrier(link_.hosts);
     const auto start = std::chrono::steady_clock::now();
-    link.steps.exchange(sends, receives);
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    device_.copy_alone({.to = in_.of_rank(own), .from = out_.of_rank(own), .bytes = bytes});
+    link_.steps.exchange(sends, receives);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  return std::ranges::max(comm::gather_values(link.hosts, least));
-}
+
+  // Returns the least time of several exchanges, on the rank where it is longest.
+  double least(std::uint64_t bytes) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < kRounds; ++round) least = std::min(least, seconds(bytes));
+    return std::ranges::max(comm::gather_values(link_.hosts, least));
+  }
+
+ private:
+  backend::Device &device_;
+  const Link &link_;
+  Messages out_, in_;
+};
 
 }  // namespace
 
-void measure_link(const Link &link, profile::Profile &profile) {
-  const double small = seconds_of(link, kSmall), large = seconds_of(link, kLarge);
+void measure_link(backend::Device &device, const Link &link, profile::Profile &profile) {
+  Exchange exchange(device, link);
+  const double small = exchange.least(kSmall), large = exchange.least(kLarge);
   const auto bytes = static_cast<double>(kLarge) * static_cast<double>(link.steps.ranks() - 1);
   profile.link_seconds = small;
   profile.link = bytes / std::max(large - small, large / 10);
+  if (!profile.shares_cores) return;
+  const int count = static_cast<int>(std::clamp(kBeside / large, double{kFewest}, double{kMost}));
+  double together = 0;
+  const double share = Load(device).share_beside([&] {
+    for (int i = 0; i < count; ++i) together += exchange.seconds(kLarge);
+  });
+  profile.compute_beside_link = std::ranges::min(comm::gather_values(link.hosts, share));
+  together = std::ranges::max(comm::gather_values(link.hosts, together));
+  profile.link_beside_compute = std::clamp(count * large / together, 0.05, 1.0);
 }
 
 }  // namespace protrain::measure

@@ -1,4 +1,4 @@
-// The speed of exchanges between ranks.
+// The speed of exchanges between ranks, alone and beside compute.
 #pragma once
 
 #include "backend/backend.h"
@@ -9,13 +9,14 @@ namespace protrain::measure {
 
 // The channels and the memory that the exchanges of a step use.
 struct Link {
-  comm::Channel &hosts;     // lets all ranks start an exchange together, and compares their times
-  comm::Channel &steps;     // moves what a step exchanges
-  backend::Device *device;  // the memory of those messages; nullptr: the host's
+  comm::Channel &hosts;  // lets all ranks start an exchange together, and compares their times
+  comm::Channel &steps;  // moves what a step exchanges
+  bool on_device;        // messages lie in the device's memory, else in the host's
 };
 
-// Measures exchanges in which every rank sends to all others, and sets the profile's link and link_seconds to those of
-// the slowest rank. Every rank must call it.
-void measure_link(const Link &link, profile::Profile &profile);
+// Measures exchanges in which every rank sends to all others. Sets the profile's link and link_seconds to those of the
+// slowest rank, and on shared cores compute_beside_link and link_beside_compute to the smallest of all ranks. Every
+// rank must call it.
+void measure_link(backend::Device &device, const Link &link, profile::Profile &profile);
 
 }  // namespace protrain::measure

@@ -12,6 +12,12 @@
 
 namespace protrain::measure {
 
+// The ranks of one machine, and this rank's place among them. They compute at the same time and share memory and disk,
+// so they measure at the same time too.
+struct Neighbours {
+  std::size_t ranks = 1, place = 0;
+};
+
 // The machine's capacities, without its speeds.
 profile::Profile describe(const backend::DeviceInfo &device);
 
@@ -31,13 +37,14 @@ using Progress = std::function<void(std::size_t done, std::size_t of)>;
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress);
 
-// Keeps the profile of a machine between runs: one file per device, number of threads, version of the library and file
-// system of the disk. The choice of algorithms, on which bits depend, has one file per device and version of the
-// library. Missing or damaged files and directories that cannot be written are no errors.
+// Keeps the profile of a machine between runs: one file per device, number of threads, version of the library, file
+// system of the disk, and rank among its neighbours. The choice of algorithms, on which bits depend, has one file per
+// device and version of the library. Missing or damaged files and directories that cannot be written are no errors.
 class Cache {
  public:
   // "" for `directory` keeps nothing.
-  Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory);
+  Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
+        const Neighbours &neighbours = {});
 
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }

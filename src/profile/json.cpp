@@ -40,7 +40,9 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"link", &Profile::link, false},
                               {"link_seconds", &Profile::link_seconds, false},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
-                              {"disk_beside_compute", &Profile::disk_beside_compute, false}};
+                              {"disk_beside_compute", &Profile::disk_beside_compute, false},
+                              {"compute_beside_link", &Profile::compute_beside_link, false},
+                              {"link_beside_compute", &Profile::link_beside_compute, false}};
 constexpr const char *kOthers[] = {"name",         "kind",    "devices",  "shares_memory",
                                    "shares_cores", "kernels", "variants", "scratch"};
 
@@ -123,9 +125,11 @@ void require_machine(const Profile &profile) {
   require(profile.devices >= 1, Code::arg, "hardware", "a machine has at least 1 of devices");
   require(profile.disk_memory == 0 || (profile.disk_read > 0 && profile.disk_write > 0), Code::arg, "hardware",
           "a machine with disk_memory needs disk_read and disk_write");
-  for (double share : {profile.compute_beside_disk, profile.disk_beside_compute})
+  for (double share : {profile.compute_beside_disk, profile.disk_beside_compute, profile.compute_beside_link,
+                       profile.link_beside_compute})
     require(share > 0 && share <= 1, Code::arg, "hardware",
-            "compute_beside_disk and disk_beside_compute are shares, above 0 and at most 1, not {}", share);
+            "what one keeps beside another (compute_beside_disk, ...) is a share, above 0 and at most 1, not {}",
+            share);
 }
 
 Profile profile_from(const Json &json) {

@@ -40,6 +40,8 @@ struct Profile {
   double link = 0, link_seconds = 0;
   // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;
+  // Likewise of exchanges between ranks, which copy on the same cores.
+  double compute_beside_link = 1, link_beside_compute = 1;
 
   // Measured times of single kernels, in seconds, by ops::signature. The times of other kernels follow from the rates.
   std::map<std::string, double> kernels;

@@ -31,6 +31,8 @@ Shares shares(const Profile &p) {
   if (p.shares_cores) {
     shares[Queue::compute][Queue::disk] = p.compute_beside_disk;
     shares[Queue::disk][Queue::compute] = p.disk_beside_compute;
+    shares[Queue::compute][Queue::comm] = p.compute_beside_link;
+    shares[Queue::comm][Queue::compute] = p.link_beside_compute;
   }
   return shares;
 }

@@ -424,8 +424,8 @@ void Updates::update_chunk(std::size_t chunk) {
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// With several ranks, lets every rank get the others' updated shards of a chunk that rests whole. Frozen parameters stay
-// as they are.
+// With several ranks, lets every rank get the others' updated shards of a chunk that rests whole. Frozen parameters
+// stay as they are.
 void Updates::gather_if_whole(std::size_t chunk) {
   if (state_.shards.ranks == 1 || is_sharded(chunk)) return;
   std::vector<std::size_t> updated;

@@ -31,9 +31,8 @@ draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const 
                           const onnx_import::ModelSource &source, const Channels &channels, const draft::Log &log) {
   draft::LocalMachine machine(device, kernels, settings, log);
   if (channels.hosts->ranks() == 1) return draft::compile(settings, source, machine);
-  draft::RankedMachine ranked(machine, {.hosts = *channels.hosts,
-                                        .steps = *channels.steps,
-                                        .device = channels.steps != channels.hosts ? &device : nullptr});
+  draft::RankedMachine ranked(
+      machine, {.hosts = *channels.hosts, .steps = *channels.steps, .on_device = channels.steps != channels.hosts});
   return draft::compile(settings, source, ranked);
 }
 

@@ -127,10 +127,14 @@ TEST(Queues, RunOnlyTheDiskAndExchangesBesideComputeWhereCoresAreShared) {
   profile::Profile profile;
   profile.shares_cores = true;
   profile.compute_beside_disk = 0.75;
+  profile.compute_beside_link = 0.875;
+  profile.link_beside_compute = 0.5;
   const Queues queues = queues_of(profile);
   EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, true}));
   EXPECT_TRUE(queues.issued_in_turn);
   EXPECT_EQ(queues.shares[Queue::compute][Queue::disk], 0.75);
+  EXPECT_EQ(queues.shares[Queue::compute][Queue::comm], 0.875);
+  EXPECT_EQ(queues.shares[Queue::comm][Queue::compute], 0.5);
 }
 
 // Prices the hand-built step on a machine where a kernel takes 1 s and copies run at a few bytes per second.

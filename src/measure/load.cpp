@@ -1,0 +1,74 @@
+#include "measure/load.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "base/signals.h"
+
+namespace protrain::measure {
+
+namespace {
+
+using Time = std::chrono::steady_clock;
+
+constexpr std::uint64_t kBytes = 512ull << 10;  // fits the caches, so that cores limit the copies, not memory
+constexpr double kAlone = 0.05;                 // seconds of the load alone
+
+double seconds_since(Time::time_point start) { return std::chrono::duration<double>(Time::now() - start).count(); }
+
+template <typename Do>
+std::jthread start_thread(const Do &act) {
+  const BlockedSignals blocked;
+  try {
+    return std::jthread(act);
+  } catch (const std::system_error &error) {
+    fail(Code::nomem, "profiling", "the system refused a thread: {}", error.what());
+  }
+}
+
+}  // namespace
+
+Load::Load(backend::Device &device) : device_(device), from_(kBytes, "profiling"), to_(kBytes, "profiling") {}
+
+double Load::share_beside(const std::function<void()> &work) {
+  const Time::time_point start = Time::now();
+  const double alone = until([&] { return seconds_since(start) > kAlone; });
+  std::atomic<bool> over{false};
+  std::exception_ptr failure;
+  const auto guarded = [&] {
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    over = true;
+  };
+  std::jthread worker = start_thread(guarded);  // joins, whatever throws
+  const double beside = until([&] { return over.load(); });
+  worker.join();
+  if (failure) std::rethrow_exception(failure);
+  return std::clamp(beside / alone, 0.05, 1.0);
+}
+
+// Copies until `stop` returns true. Returns copies per second.
+double Load::until(const std::function<bool()> &stop) {
+  stop_ = &stop;
+  count_ = 0;
+  const Time::time_point start = Time::now();
+  device_.run_step([](void *self) { static_cast<Load *>(self)->loop(); }, this);
+  return static_cast<double>(count_) / seconds_since(start);
+}
+
+void Load::loop() {
+  do {
+    device_.copy(Queue::compute, {.to = to_.data(), .from = from_.data(), .bytes = kBytes});
+    ++count_;
+  } while (!(*stop_)());
+}
+
+}  // namespace protrain::measure

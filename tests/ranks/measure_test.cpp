@@ -1,0 +1,62 @@
+// What ranks find out about their machine and the link between them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "ranked_training.h"
+
+namespace protrain::test::ranked_measure_test {
+namespace {
+
+const std::string kModel = "gpt2-dynamic-opset18";
+
+// The profile that each rank plans with.
+std::vector<profile::Profile> profiles_of(int ranks, const std::string &directory) {
+  std::vector<profile::Profile> profiles(static_cast<std::size_t>(ranks));
+  const auto errors = ThreadGroup(ranks).run([&](std::shared_ptr<comm::Channel> channel) {
+    Pairs pairs = base_options(kModel);
+    pairs.emplace_back("profile_dir", directory);
+    draft::Settings settings = draft::settings_of(options_with(pairs));
+    settings.ranks.rank = channel->rank();
+    settings.ranks.count = channel->ranks();
+    const session::Machine machine(settings, fixture(kModel + ".onnx"), channel, nullptr);
+    profiles[static_cast<std::size_t>(channel->rank())] = machine.draft().profile;
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+  return profiles;
+}
+
+std::ptrdiff_t profiles_in(const std::string &directory) {
+  return std::ranges::count_if(std::filesystem::directory_iterator(directory), [](const auto &file) {
+    return file.path().filename().string().starts_with("profile-");
+  });
+}
+
+TEST(RankedMeasure, GivesAllRanksTheSameKernelsAndLink) {
+  const Scratch scratch;
+  const std::vector<profile::Profile> profiles = profiles_of(3, scratch.path());
+  for (const profile::Profile &profile : profiles) EXPECT_EQ(profile, profiles[0]);
+  EXPECT_FALSE(profiles[0].kernels.empty());
+  EXPECT_GT(profiles[0].link, 0);
+  EXPECT_GT(profiles[0].link_seconds, 0);
+  for (const double share : {profiles[0].compute_beside_link, profiles[0].link_beside_compute}) {
+    EXPECT_GE(share, 0.05);
+    EXPECT_LE(share, 1);
+  }
+}
+
+// Ranks of one machine compute at the same time. Kernels that one measured alone would seem too fast.
+TEST(RankedMeasure, IsDoneByAllRanksOfAMachineAndKeptForEach) {
+  const Scratch scratch;
+  const profile::Profile alone = profiles_of(1, scratch.path())[0];
+  EXPECT_EQ(profiles_in(scratch.path()), 1);
+  const profile::Profile first = profiles_of(2, scratch.path())[0];
+  EXPECT_EQ(profiles_in(scratch.path()), 3) << "one for each of two ranks";
+  const profile::Profile second = profiles_of(2, scratch.path())[0];
+  EXPECT_EQ(first.kernels, second.kernels) << "kept, not measured again";
+  EXPECT_NE(first.kernels, alone.kernels);
+}
+
+}  // namespace
+}  // namespace protrain::test::ranked_measure_test
