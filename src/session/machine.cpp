@@ -50,7 +50,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
                                                                      .directory = settings.offload_dir})),
       parameters_(std::make_unique<Parameters>(draft_, *store_, *channels_.hosts)),
       workers_(std::make_unique<run::QueueWorkers>(own_workers(draft_, device_->info()))) {
-  share_frozen_weights(draft_, *store_, *channel_, device().shares_memory);
+  share_frozen_weights(draft_, *store_, *channels_.hosts, device().shares_memory);
   declare_disk();
   make_executors({.delays = settings.test_modes.delays, .poison = settings.test_modes.poison});
   if (device_->info().asynchronous) warm_up();
