@@ -1,7 +1,8 @@
 #include "session/index_checks.h"
 
-#include <algorithm>
+#include <cstring>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -29,6 +30,14 @@ bool only_moves(const Graph &graph, const Node &node) {
   if (node.op == "Cast")
     return is_index(graph.value(node.inputs[0]).type.dtype) && graph.value(node.outputs[0]).type.dtype == DType::i64;
   return ops::is_alias(node) || one_of(node.op, {"Slice", "Transpose", "Expand", "Concat", "Split", "Pad"});
+}
+
+// Values may lie at any address.
+template <typename T>
+T index_at(const void *data, std::size_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const std::byte *>(data) + i * sizeof value, sizeof value);
+  return value;
 }
 
 // The operand that holds a node's indices or labels.
@@ -139,13 +148,13 @@ IndexChecks::IndexChecks(const Graph &graph, std::vector<ValueId> inputs) : grap
 }
 
 std::optional<IndexChecks::Fault> IndexChecks::fault_in(std::size_t input, const void *data) const {
-  const DType dtype = graph_.value(inputs_[input]).type.dtype;
+  const bool wide = graph_.value(inputs_[input]).type.dtype == DType::i64;
   for (std::size_t c = 0; c < checks_.size(); ++c) {
     const Check &check = checks_[c];
     if (check.input != input) continue;
     for (std::size_t i = 0; i < check.elements.size(); ++i) {
-      const std::size_t at = check.elements[i] * size_of(dtype);
-      const std::int64_t value = graph::load_integer(dtype, static_cast<const std::byte *>(data) + at);
+      const std::int64_t value =
+          wide ? index_at<std::int64_t>(data, check.elements[i]) : index_at<std::int32_t>(data, check.elements[i]);
       if ((value < check.lowest || value >= check.beyond) && value != check.ignored)
         return Fault{c, value, check.rows[i]};
     }
