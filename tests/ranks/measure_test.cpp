@@ -19,7 +19,8 @@ std::vector<profile::Profile> profiles_of(int ranks, const std::string &director
     draft::Settings settings = draft::settings_of(options_with(pairs));
     settings.ranks.rank = channel->rank();
     settings.ranks.count = channel->ranks();
-    const session::Machine machine(settings, fixture(kModel + ".onnx"), channel, nullptr);
+    const session::Machine machine(settings, fixture(kModel + ".onnx"), draft::open_device(settings),
+                                   session::Channels::over(channel), nullptr);
     profiles[static_cast<std::size_t>(channel->rank())] = machine.draft().profile;
   });
   for (const std::exception_ptr &error : errors)
