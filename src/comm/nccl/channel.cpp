@@ -59,7 +59,7 @@ NcclChannel::NcclChannel(const GpuRequest &request) : hosts_(request.hosts), tim
     meet();
   } catch (const Error &error) {
     break_with(error);
-    if (communicator_ != nullptr) ncclCommAbort(communicator_);
+    abort_communicator();
     cudaStreamDestroy(stream_);
     throw *broken_;
   }
@@ -87,7 +87,7 @@ NcclChannel::~NcclChannel() {
   if (orderly && state == ncclSuccess)
     ncclCommDestroy(communicator_);
   else
-    ncclCommAbort(communicator_);
+    abort_communicator();
   cudaStreamDestroy(stream_);
 }
 
@@ -106,8 +106,14 @@ void NcclChannel::exchange(std::span<const Send> sends, std::span<const Receive>
         "an exchange between GPUs did not end");
   } catch (const Error &error) {
     break_with(error);
+    abort_communicator();  // the caller may use the memory again, so nothing may be sent from it any more
     throw_if_broken();
   }
+}
+
+void NcclChannel::abort_communicator() {
+  if (communicator_ != nullptr) ncclCommAbort(communicator_);
+  communicator_ = nullptr;
 }
 
 // NCCL matches the messages between two ranks by their order.

@@ -38,6 +38,7 @@ class NcclChannel final : public Channel {
   template <typename Done>
   void poll(Done done, const char *what);
   void use_gpu() const;
+  void abort_communicator();
   void throw_if_broken();
   void break_with(const Error &error) noexcept;
 
