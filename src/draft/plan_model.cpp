@@ -22,8 +22,11 @@ Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
       plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::device; });
   const auto deferred = std::ranges::count_if(
       plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.deferred; });
+  const auto whole = std::ranges::count_if(
+      plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::device && !chunk.sharded; });
   return {{"n_chunk", plan.chunks.size()},
           {"n_persist", plan.n_persist},
+          {"n_whole", whole},
           {"n_buffer", plan.n_buffer},
           {"n_host", on_host},
           {"n_device_update", on_device},

@@ -130,7 +130,7 @@ void CostModel::weigh() {
 // Eq. 4 and 7: the moves that bring a chunk's weights to the device, and the exchange that makes them whole.
 CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
-  if (tier == Tier::device) return load;
+  if (tier == Tier::device) return shards_all() ? Load{.comm = exchange(weight(c).weights)} : load;
   const std::uint64_t bytes = weight(c).weights_shard;
   if (tier == Tier::disk) load.disk = chunking_.durations.move(Tier::disk, Tier::device, bytes);
   if (!chunking_.terms.shared_memory) load.up = chunking_.durations.move(Tier::host, Tier::device, bytes);
@@ -142,7 +142,8 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
 // device, weighted by on_device_, and of the work on the host.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
   // The ranks exchange the weights that were updated, which have as many bytes as their gradients.
-  if (tier == Tier::device) return {.compute = weight(c).device_update, .comm = exchange(weight(c).gradient)};
+  if (tier == Tier::device)
+    return {.compute = weight(c).device_update, .comm = shards_all() ? 0 : exchange(weight(c).gradient)};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
 }
 
@@ -270,12 +271,11 @@ std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) co
 }
 
 std::size_t CostModel::fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const {
-  if (persist >= chunking_.chunks.size()) return 0;
+  if (buffered(persist) == 0) return 0;
   const std::uint64_t base = estimate(persist, on_host, 0).bytes[Tier::device];
   if (bytes < base) return 0;
-  return static_cast<std::size_t>(std::ranges::upper_bound(chunking_.in_a_row[persist], bytes - base) -
-                                  chunking_.in_a_row[persist].begin()) -
-         1;
+  const std::vector<std::uint64_t> &in_a_row = chunking_.in_a_row[whole(persist)];
+  return static_cast<std::size_t>(std::ranges::upper_bound(in_a_row, bytes - base) - in_a_row.begin()) - 1;
 }
 
 Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
@@ -289,7 +289,7 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
   // During the backward of the first cached chunk, the chunk before it is fetched, because that one is not cached.
-  const std::size_t first = cached > persist ? std::min(cached + 1, n) : cached;
+  const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
@@ -309,9 +309,10 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
   estimate.bytes[Tier::device] =
-      held_.activations + chunking_.terms.sums + rest_.whole[persist] +
-      (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
-                   : 0);  // eq. 11 with alpha = 1
+      held_.activations + (shards_all() ? rest_.shard : rest_.whole)[persist] +
+      (buffered(persist) > 0
+           ? held_.in_flight + chunking_.in_a_row[whole(persist)][std::min(buffers, buffered(persist))]
+           : 0);  // eq. 11 with alpha = 1
   // On shared memory, chunks of the host's tier rest in the device's arena.
   estimate.bytes[chunking_.terms.shared_memory ? Tier::device : Tier::host] +=
       rest_.shard[host_end] - rest_.shard[persist];

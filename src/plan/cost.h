@@ -65,13 +65,16 @@ struct Chunking {
 // is cheap and the search can afford one for every point.
 class CostModel {
  public:
-  // `base` gives n_swap, n_checkpoint and n_selective (together at most the number of blocks) and order. In barrier
-  // order it also says whether n_deferred is 0; in overlap order the estimate finds n_deferred. `on_device`, 0 to 1:
-  // the share of non-persistent chunks that are updated on the device. Every such chunk is priced as the mean of an
-  // update on the device and one on the host, weighted by this share, since the two kinds are spread evenly.
+  // `base` gives n_swap, n_checkpoint and n_selective (together at most the number of blocks), order, and n_whole,
+  // which is 0 (persistent chunks are sharded) or -1. In barrier order it also says whether n_deferred is 0; in overlap
+  // order the estimate finds n_deferred. `on_device`, 0 to 1: the share of non-persistent chunks that are updated on
+  // the device. Every such chunk is priced as the mean of an update on the device and one on the host, weighted by this
+  // share, since the two kinds are spread evenly.
   CostModel(const Chunking &chunking, const Choice &base, double on_device);
 
   std::size_t chunks() const { return chunking_.chunks.size(); }
+  // The chunks whose weights need buffers on the device if `persist` chunks persist.
+  std::size_t buffered(std::size_t persist) const { return chunks() - whole(persist); }
   // The most chunks after the first `persist` that fit in `bytes` of host memory.
   std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
   // The most buffers that fit in `bytes` of device memory; 0: not even one.
@@ -93,6 +96,9 @@ class CostModel {
     std::vector<double> ways, disk, host;           // all moves; the disk's moves; the host's optimizer
   };
 
+  // True if persistent chunks are sharded too.
+  bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
+  std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
   void weigh();
   void sum_up(Tier tier);

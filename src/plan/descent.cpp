@@ -136,7 +136,9 @@ Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
 
 bool Descent::settle(Choice &choice) const {
   const int left = chunks_of(choice) - choice.n_persist;
-  if (choice.n_persist < 0 || left < 1 || choice.n_deferred < -1 || choice.n_buffer < 1 || choice.n_buffer > left)
+  const int buffered = choice.n_whole == 0 ? chunks_of(choice) : left;
+  if (choice.n_persist < 0 || left < 0 || buffered < 1 || choice.n_deferred < -1 || choice.n_buffer < 1 ||
+      choice.n_buffer > buffered)
     return false;
   if (choice.n_swap < 0 || choice.n_swap > space_.most_swap) return false;
   if (choice.n_checkpoint < 0 || choice.n_swap + choice.n_checkpoint > space_.blocks) return false;

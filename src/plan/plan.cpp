@@ -83,7 +83,10 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   plan.chunks = cut_chunks(graph, choice.chunk_bytes);
   plan.n_persist = cut(choice.n_persist, plan.chunks.size());
   const std::size_t left = plan.chunks.size() - static_cast<std::size_t>(plan.n_persist);
-  plan.n_buffer = cut(choice.n_buffer, left);
+  const int whole = plan.ranks == 1 || choice.n_whole < 0
+                        ? plan.n_persist
+                        : cut(choice.n_whole, static_cast<std::size_t>(plan.n_persist));
+  plan.n_buffer = cut(choice.n_buffer, plan.chunks.size() - static_cast<std::size_t>(whole));
   const auto on_host = static_cast<std::size_t>(choice.n_host < 0 ? static_cast<int>(left) : cut(choice.n_host, left));
   const bool all = choice.shared_memory || choice.n_device_update < 0;
   const auto updated = all ? left : static_cast<std::size_t>(cut(choice.n_device_update, left));
@@ -92,7 +95,6 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
     chunk.tier = c < on_host ? Tier::host : Tier::disk;
     chunk.update = is_among(updated, c, left) ? Tier::device : Tier::host;
   }
-  const int whole = choice.n_whole < 0 ? plan.n_persist : cut(choice.n_whole, static_cast<std::size_t>(plan.n_persist));
   for (std::size_t c = static_cast<std::size_t>(whole); c < plan.chunks.size(); ++c)
     plan.chunks[c].sharded = plan.ranks > 1;
   defer(plan, choice.n_deferred);

@@ -38,7 +38,7 @@ struct Chunk {
 // The paper's four integers (ProTrain, section 3), n_selective, and the chunks and blocks that these expand into.
 struct Plan {
   int n_persist = 0;     // chunks that stay on the device
-  int n_buffer = 0;      // device buffers for the weights of the other chunks
+  int n_buffer = 0;      // device buffers for the weights of chunks that do not rest there whole
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
   int n_selective = 0;   // blocks that recompute cheap values and keep the rest

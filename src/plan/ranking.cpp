@@ -100,7 +100,7 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
       choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
     }
     const std::size_t on_host = chunks_on_host(model, persist, room);
-    const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, on_host, room[Tier::device]);
+    const std::size_t most = model.fitting_buffers(persist, on_host, room[Tier::device]);
     choice.n_persist = static_cast<int>(persist);
     choice.n_host = static_cast<int>(on_host);
     for (std::size_t buffers : {most, most - std::min<std::size_t>(most, 1), most - std::min<std::size_t>(most, 2),
@@ -111,7 +111,7 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
       ++ranked_;
       if (estimate.bytes[Tier::disk] <= room[Tier::disk] && estimate.bytes[Tier::device] <= room[Tier::device])
         shortlist_.push_back({choice, estimate});
-      if (persist == n) break;
+      if (model.buffered(persist) == 0) break;
     }
   }
 }
@@ -150,7 +150,8 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
         if (p > at + 3) found.push_back(p);
     }
   }
-  if (model.estimate(n, 0, 0).bytes[Tier::device] <= room[Tier::device]) found.push_back(n);
+  if (model.estimate(n, 0, std::min<std::size_t>(model.buffered(n), 1)).bytes[Tier::device] <= room[Tier::device])
+    found.push_back(n);
   return found;
 }
 

@@ -18,8 +18,8 @@ class Ranking {
   Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
           const Terms &terms, const Trials &trials);
 
-  // Ranks every choice that has the order, the deferred updates and the slack of `base`. Where no trial corrects the
-  // closed form, a choice is kept if its estimate is at most `margin` times the memory of each tier.
+  // Ranks every choice that has the order, the deferred updates, the slack and the n_whole of `base`. Where no trial
+  // corrects the closed form, a choice is kept if its estimate is at most `margin` times the memory of each tier.
   void rank(const Choice &base, double margin);
   // Adds the choices around this one that rank() left out.
   void add_neighbours(const Choice &around);

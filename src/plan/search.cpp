@@ -44,19 +44,21 @@ class Search {
         base_(with_terms({}, terms)) {}
 
   // Tries one ordering after another, each with slack and then without, until something fits. Without slack, bytes
-  // are reused at once. In barrier order, updates wait for the norm of all gradients. Both need less memory and more
-  // time.
+  // are reused at once. In barrier order, updates wait for the norm of all gradients. Several ranks may also shard the
+  // persistent chunks, and gather their weights twice a step. All three need less memory and more time.
   SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
-    for (const Ordering &ordering : space_.orderings)
-      for (const int slack : {usual, 0}) {
-        if (best()) return found();
-        base_.order = ordering.order;
-        base_.n_deferred = ordering.n_deferred;
-        base_.slack = slack;
-        try_points();
-      }
+    for (const int n_whole : space_.n_whole)
+      for (const Ordering &ordering : space_.orderings)
+        for (const int slack : {usual, 0}) {
+          if (best()) return found();
+          base_.n_whole = n_whole;
+          base_.order = ordering.order;
+          base_.n_deferred = ordering.n_deferred;
+          base_.slack = slack;
+          try_points();
+        }
     return found();
   }
 

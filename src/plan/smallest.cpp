@@ -97,14 +97,19 @@ class Fallback {
             }
   }
 
-  // Adds up to three candidates: all chunks persist; all rest on the disk; none persists, and the host holds as many as
-  // fit, or all of them if there is no disk. On shared memory the third one exists only with several ranks: there all
-  // chunks rest as shards.
+  // Adds up to four candidates: all chunks persist, whole or as shards; all rest on the disk; none persists, and the
+  // host holds as many as fit, or all of them if there is no disk. On shared memory the last one exists only with
+  // several ranks: there all chunks rest as shards.
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();
     const bool disk = terms_.capacity[Tier::disk] > 0, host = !terms_.shared_memory && terms_.capacity[Tier::host] > 0;
     add(model, choice, n, 0);
+    if (space_.n_whole.size() > 1) {
+      Choice sharded = choice;
+      sharded.n_whole = 0;
+      add(CostModel(chunking, sharded, choice.n_device_update < 0 ? 1 : 0), sharded, n, 0);
+    }
     if (disk) add(model, choice, 0, 0);
     if (terms_.shared_memory && terms_.ranks > 1) add(model, choice, 0, n);
     if (host) add(model, choice, 0, disk ? model.fitting_host(0, terms_.capacity[Tier::host]) : n);
@@ -118,7 +123,7 @@ class Fallback {
         std::ranges::any_of(trials_.all(), [&](const Trial &trial) { return same(trial.candidate); }))
       return;
     const auto buffers = static_cast<std::size_t>(choice.n_buffer);
-    candidates_.push_back({choice, model.estimate(persist, on_host, persist == model.chunks() ? 0 : buffers)});
+    candidates_.push_back({choice, model.estimate(persist, on_host, model.buffered(persist) == 0 ? 0 : buffers)});
   }
 
   // If the host is too small and the device is not, adds a plan that relieves the host. With a disk, the disk takes

@@ -18,8 +18,8 @@ double Trial::memory_error(Tier tier) const {
 double mode_distance(const Choice &a, const Choice &b) {
   if (a.order != b.order || a.slack != b.slack || (a.n_deferred < 0) != (b.n_deferred < 0))
     return std::numeric_limits<double>::infinity();
-  const int kinds =
-      (mix_of(a) != mix_of(b)) + (a.chunk_bytes != b.chunk_bytes) + ((a.n_selective > 0) != (b.n_selective > 0));
+  const int kinds = (mix_of(a) != mix_of(b)) + (a.n_whole != b.n_whole) + (a.chunk_bytes != b.chunk_bytes) +
+                    ((a.n_selective > 0) != (b.n_selective > 0));
   return 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) + 8.0 * kinds;
 }
 

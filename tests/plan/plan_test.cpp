@@ -51,6 +51,22 @@ TEST(ResidentPlan, PersistsEveryChunkAndKeepsEveryBlock) {
   EXPECT_EQ(plan.n_buffer + plan.n_swap + plan.n_checkpoint, 0);
 }
 
+// Several ranks gather the weights of sharded chunks into buffers, wherever the shards rest.
+TEST(Expansion, LeavesBuffersForAllChunksThatAreNotWholeOnTheDevice) {
+  const Graph graph = graph_with({10, 10, 10, 10}, {0, 1, 2, 3});
+  const Choice choice{.n_persist = 3, .n_buffer = 9, .ranks = 2, .chunk_bytes = 40};
+  const auto buffers = [&](int whole, int ranks) {
+    Choice other = choice;
+    other.n_whole = whole;
+    other.ranks = ranks;
+    return expand(graph, other).n_buffer;
+  };
+  EXPECT_EQ(buffers(-1, 2), 1);
+  EXPECT_EQ(buffers(2, 2), 2);
+  EXPECT_EQ(buffers(0, 2), 4);
+  EXPECT_EQ(buffers(0, 1), 1) << "one rank has all shards";
+}
+
 TEST(ResidentPlan, HasATextFormThatTellsPlansApart) {
   const Plan a = resident(graph_with({5}, {0}));
   Plan b = a;

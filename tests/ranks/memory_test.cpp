@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "ranked_training.h"
 
@@ -133,6 +134,28 @@ TEST(RankedMemory, LetsAModelTrainOnTwoAndFourRanksThatDoesNotFitOne) {
   for (const int ranks : {2, 4})
     for (const Trace &trace : train_ranks({.ranks = ranks, .accumulation = 4 / ranks}, tight, kModel))
       EXPECT_TRUE(trace == expected) << ranks;
+}
+
+// Without a host to rest on, chunks that do not fit a device whole stay there as shards.
+TEST(RankedMemory, OfDevicesAloneIsEnoughForShardsOfWhatPersists) {
+  constexpr int kRanks = 4;
+  const Trace expected = train_ranks({.ranks = 1, .accumulation = 4}, with({}), kModel).front();
+  int sharded = 0;
+  for (std::uint64_t memory = 3 << 20; sharded == 0 && memory > (1 << 20); memory -= memory / 16) {
+    const Pairs apart = with({{"device_memory", std::to_string(memory)}, {"host_memory", "4KiB"}});
+    std::vector<Trace> traces(kRanks);
+    const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
+      const auto session = session_of(apart, kModel, channel);
+      const Json plan = parse_json(session->plan_json(), "plan");
+      for (const Json &chunk : *plan.find("chunks")->items())
+        if (channel->rank() == 0 && *chunk.find("sharded")->truth()) ++sharded;
+      traces[static_cast<std::size_t>(channel->rank())] = train_share(*session, *channel, {.ranks = kRanks});
+    });
+    for (const std::exception_ptr &error : errors)
+      if (error) std::rethrow_exception(error);
+    for (const Trace &trace : traces) EXPECT_TRUE(trace == expected) << memory;
+  }
+  EXPECT_GT(sharded, 0);
 }
 
 }  // namespace
