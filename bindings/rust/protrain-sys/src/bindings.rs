@@ -224,7 +224,8 @@ extern "C" {
     /// Sets one option. protrain_options_help lists all keys. The most used are:
     ///
     /// ```text
-    ///   device          cpu, the default; or cuda:0, cuda:1, ... for a GPU, if CUDA's driver and the plugin are installed
+    ///   device          cpu, the default; or cuda:0, cuda:1, ... for a GPU, if CUDA's driver and the plugin are installed.
+    ///                   cuda gives each rank of a machine a GPU of its own; with one rank it is cuda:0
     ///   threads         number of threads of the session's team; 0, the default: as many as the process may use
     ///   precision       fp32, bf16 or fp16. In bf16 and fp16 a step's weights, activations and gradients are bfloat16 or
     ///                   float16; master weights, moments and sums are float32. Parameters are read, written, saved and
@@ -552,7 +553,8 @@ extern "C" {
     /// Copies the values of one input. Every following step and evaluation uses them, until they are set again.
     ///
     /// ```text
-    ///   dtype:          one of PROTRAIN_FLOAT32 and its like. It must be the model's own type; nothing is converted.
+    ///   dtype:          one of PROTRAIN_FLOAT32 and its like. It must be the model's own type, or float32 where that is
+    ///                   another type of floats.
     ///   dims, dims_len: the shape of `data`, one of those that the session serves. dims may be NULL if dims_len is 0.
     ///   data, data_len: the elements in row-major order, and their size in bytes; any alignment. data may be NULL if
     ///                   data_len is 0.
