@@ -50,6 +50,11 @@ class LinkedRanks {
     std::this_thread::sleep_until(begun + std::chrono::duration_cast<Clock::duration>(seconds));
   }
 
+  void throw_if_left() {
+    const std::lock_guard lock(mutex_);
+    require(left_.empty(), Code::peer, "comm", "another rank failed: {}", left_);
+  }
+
   void leave(const std::string &reason) noexcept {
     const std::lock_guard lock(mutex_);
     if (left_.empty()) left_ = reason;
@@ -120,6 +125,7 @@ class LinkedChannel final : public comm::Channel {
     ranks_.exchange(rank_, sends, receives);
   }
   void abort(const std::string &reason) noexcept override { ranks_.leave(reason); }
+  void throw_if_failed() override { ranks_.throw_if_left(); }
 
  private:
   LinkedRanks &ranks_;
@@ -186,7 +192,9 @@ Record train(const Bench &bench, const Planned &planned, const std::shared_ptr<c
     const Record event = Record::parse(text);
     if (event.at("event") == "created") found["predicted_seconds"] = event.at("predicted_seconds");
   };
-  session::Session session(settings_of(bench, planned, *channel), bench.model, channel, log, nullptr);
+  const draft::Settings settings = settings_of(bench, planned, *channel);
+  session::Session session(settings, bench.model, draft::open_device(settings), session::Channels::over(channel), log,
+                           nullptr);
   feed(session);
   for (int i = 0; i < bench.steps + kUnsettled; ++i) {
     const auto start = Clock::now();

@@ -477,7 +477,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_input_shape(protrain_session *
                                                               size_t dims_len, size_t *rank);
 
 /* Copies the values of one input. Every following step and evaluation uses them, until they are set again.
- *   dtype:          one of PROTRAIN_FLOAT32 and its like. It must be the model's own type; nothing is converted.
+ *   dtype:          one of PROTRAIN_FLOAT32 and its like. It must be the model's own type, or float32 where that is
+ *                   another type of floats.
  *   dims, dims_len: the shape of `data`, one of those that the session serves. dims may be NULL if dims_len is 0.
  *   data, data_len: the elements in row-major order, and their size in bytes; any alignment. data may be NULL if
  *                   data_len is 0.

@@ -43,6 +43,8 @@ class GraphBuilder {
     opset_ = check_versions(proto_, path_);
     refuse_parts();
     collect_reads();
+    parse_initializers();
+    choose_floats();
     add_initializers();
     add_inputs();
     for (const NodeProto &node : graph_.node()) add_outputs(node);
@@ -56,6 +58,8 @@ class GraphBuilder {
  private:
   void refuse_parts() const;
   void collect_reads();
+  void parse_initializers();
+  void choose_floats();
   void add_initializers();
   void add_inputs();
   Input read_input(const ValueInfo &info) const;
@@ -92,21 +96,42 @@ ValueId GraphBuilder::add_value(graph::Value value, const std::string &subject) 
   return unbound_.graph.add_value(std::move(value));
 }
 
-// Float initializers may be weights; all others are constants. Initializers that nothing reads stay out of the graph.
-void GraphBuilder::add_initializers() {
+void GraphBuilder::parse_initializers() {
   for (const TensorProto &proto : graph_.initializer()) {
     const std::string &name = proto.name();
     check_name(name, path_, "initializer");
     require(!unbound_.initializers.contains(name), Code::format, name, "duplicate initializer");
-    const Tensor &tensor = unbound_.initializers.emplace(name, parse_tensor(proto, name)).first->second;
-    if (!reads_.contains(name)) continue;
-    const DType dtype = tensor.type.dtype;
-    const Origin origin = is_float(dtype) ? Origin::initializer : Origin::constant;
-    const ValueId id = unbound_.graph.add_value({.name = name, .type = tensor.type, .origin = origin, .array = {}});
-    if (origin == Origin::constant) unbound_.deferred.emplace(id, tensor);
-    if (dtype == DType::f16 || dtype == DType::bf16) unbound_.half = name;
+    unbound_.initializers.emplace(name, parse_tensor(proto, name));
   }
   storage_.check_ranges(unbound_.initializers);
+}
+
+// A model is one of float64 if an input is, or most of the floats among its initializers are.
+void GraphBuilder::choose_floats() {
+  const auto is_double = [&](const ValueInfo &input) {
+    constexpr std::int32_t kDouble = 11;
+    return input.type().tensor_type().elem_type() == kDouble && !unbound_.initializers.contains(input.name());
+  };
+  std::uint64_t doubles = 0, others = 0;  // elements
+  for (const auto &[name, tensor] : unbound_.initializers) {
+    const DType dtype = tensor.type.dtype;
+    if (is_float(dtype) && reads_.contains(name))
+      (dtype == DType::f64 ? doubles : others) += tensor.bytes / size_of(dtype);
+  }
+  unbound_.floats = Floats(doubles > others || std::ranges::any_of(graph_.input(), is_double));
+}
+
+// Float initializers may be weights; all others are constants. Initializers that nothing reads stay out of the graph.
+void GraphBuilder::add_initializers() {
+  for (const TensorProto &proto : graph_.initializer()) {
+    const std::string &name = proto.name();
+    if (!reads_.contains(name)) continue;
+    const Tensor &tensor = unbound_.initializers.at(name);
+    const graph::Type type = {unbound_.floats.computed(tensor.type.dtype), tensor.type.shape};
+    const Origin origin = is_float(type.dtype) ? Origin::initializer : Origin::constant;
+    const ValueId id = unbound_.graph.add_value({.name = name, .type = type, .origin = origin, .array = {}});
+    if (origin == Origin::constant) unbound_.deferred.emplace(id, tensor);
+  }
 }
 
 Input GraphBuilder::read_input(const ValueInfo &info) const {
@@ -144,8 +169,9 @@ void GraphBuilder::add_inputs() {
     if (unbound_.initializers.contains(info.name())) continue;
     unbound_.inputs.push_back(read_input(info));
     const Input &input = unbound_.inputs.back();
-    unbound_.graph.inputs.push_back(
-        add_value({.name = input.name, .type = {input.dtype, {}}, .origin = Origin::input, .array = {}}, input.name));
+    unbound_.graph.inputs.push_back(add_value(
+        {.name = input.name, .type = {unbound_.floats.computed(input.dtype), {}}, .origin = Origin::input, .array = {}},
+        input.name));
   }
 }
 
@@ -177,7 +203,7 @@ void GraphBuilder::add_constant(const NodeProto &node, const std::string &subjec
   graph::Value value{.name = node.output(0), .type = {}, .origin = Origin::constant, .array = {}};
   if (const TensorProto *proto = constant_tensor(node)) {
     Tensor tensor = parse_tensor(*proto, subject);
-    value.type = tensor.type;
+    value.type = {unbound_.floats.computed(tensor.type.dtype), tensor.type.shape};
     unbound_.deferred.emplace(add_value(std::move(value), subject), std::move(tensor));
     return;
   }
@@ -209,6 +235,7 @@ void GraphBuilder::add_node(const NodeProto &proto) {
             "{} is of a domain that opset_import does not name", node.op);
   }
   node.attributes = read_attributes(proto, subject, storage_);
+  unbound_.floats.compute(node.attributes);
   for (const std::string &input : proto.input()) {
     const ValueId id = input.empty() ? ValueId::none : unbound_.graph.find(input);
     require(input.empty() || id != ValueId::none, Code::graph, subject, "reads \"{}\", which nothing defines",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "onnx_import/floats.h"
 #include "onnx_import/model.h"
 #include "onnx_import/tensors.h"
 
@@ -15,9 +16,10 @@ struct UnboundGraph {
   graph::Graph graph;  // sorted; inputs have a dtype but no shape, `deferred` constants have no array
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  std::map<std::string, Tensor> initializers;  // all in the file, even if nothing reads them
+  // In the file's types: all initializers, even if nothing reads them, and constants.
+  std::map<std::string, Tensor> initializers;
   std::map<graph::ValueId, Tensor> deferred;
-  std::string half;  // an initializer in float16 or bfloat16, if the graph reads one
+  Floats floats;
 };
 
 // `proto` must have no functions and must outlive the result. Throws Code::graph, format, type, shape, limit, version,

@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -42,19 +44,25 @@ class OpenModel : public Model {
   std::vector<std::string> symbolic_dims() const override;
   const graph::FileDeclarations &declared() const override { return declared_; }
   graph::Graph graph(const DimBindings &dims) const override;
-  graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
-  void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override {
-    storage_.read_floats(weights(initializer), offset, out);
-  }
+  std::set<DType> replaced_floats() const override;
+  graph::Array load(const std::string &initializer) const override { return loaded(weights(initializer)); }
+  void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
             const std::vector<graph::Split> &splits) const override {
-    if (splits.empty()) return save_model({proto_, unbound_.initializers, storage_}, path, weights, inline_bytes);
+    const Floats &floats = unbound_.floats;
+    if (splits.empty())
+      return save_model({proto_, unbound_.initializers, storage_, floats}, path, weights, inline_bytes);
     const SplitModel split(proto_, splits);
-    save_model({split.proto(), split.initializers(), storage_}, path, weights, inline_bytes);
+    save_model({split.proto(), split.initializers(), storage_, floats}, path, weights, inline_bytes);
   }
 
  private:
   const Tensor &weights(const std::string &initializer) const;
+  // Returns the values in the graph's type. Takes memory only once the data is known to exist.
+  graph::Array loaded(const Tensor &tensor) const { return unbound_.floats.computed(storage_.load(tensor)); }
+  std::uint64_t loaded_bytes(const Tensor &tensor) const {
+    return byte_count(unbound_.floats.computed(tensor.type.dtype), tensor.type.shape);
+  }
   void check_bindings(const DimBindings &dims) const;
 
   Storage storage_;
@@ -64,16 +72,38 @@ class OpenModel : public Model {
   graph::FileDeclarations declared_;
 };
 
-void require_full_floats(DType dtype, const std::string &subject) {
-  require(dtype != DType::f16 && dtype != DType::bf16, Code::unsupported, subject,
-          "weights in {}; export the model with float32 weights", name_of(dtype));
-}
-
 const Tensor &OpenModel::weights(const std::string &initializer) const {
   const auto found = unbound_.initializers.find(initializer);
   require(found != unbound_.initializers.end(), Code::arg, printable(initializer), "the model has no such initializer");
-  require_full_floats(found->second.type.dtype, initializer);
   return found->second;
+}
+
+void OpenModel::read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const {
+  const Tensor &tensor = weights(initializer);
+  const DType in_file = tensor.type.dtype, computed = unbound_.floats.computed(in_file);
+  if (in_file == computed) return storage_.read_floats(tensor, offset, out);
+  constexpr std::size_t kAtOnce = 1 << 18;  // elements
+  const std::uint64_t first = offset / size_of(computed), count = out.size() / size_of(computed);
+  require(first * size_of(computed) == offset && count * size_of(computed) == out.size(), Code::internal, initializer,
+          "{} bytes at {} are no whole elements", out.size(), offset);
+  std::vector<std::byte> bytes(std::min<std::uint64_t>(kAtOnce, count) * size_of(in_file));
+  for (std::uint64_t at = 0; at < count; at += kAtOnce) {
+    const std::uint64_t some = std::min<std::uint64_t>(kAtOnce, count - at);
+    storage_.read_floats(tensor, (first + at) * size_of(in_file), std::span(bytes).first(some * size_of(in_file)));
+    convert_floats(in_file, bytes.data(), static_cast<std::int64_t>(some), computed,
+                   out.data() + at * size_of(computed));
+  }
+}
+
+std::set<DType> OpenModel::replaced_floats() const {
+  std::set<DType> found;
+  const auto add = [&](DType dtype) {
+    if (unbound_.floats.computed(dtype) != dtype) found.insert(dtype);
+  };
+  for (const Input &input : unbound_.inputs) add(input.dtype);
+  for (const auto &[name, tensor] : unbound_.initializers)
+    if (unbound_.graph.find(name) != graph::ValueId::none) add(tensor.type.dtype);
+  return found;
 }
 
 std::vector<std::string> OpenModel::symbolic_dims() const {
@@ -105,7 +135,6 @@ void OpenModel::check_bindings(const DimBindings &dims) const {
 
 graph::Graph OpenModel::graph(const DimBindings &dims) const {
   check_bindings(dims);
-  if (!unbound_.half.empty()) require_full_floats(unbound_.initializers.at(unbound_.half).type.dtype, unbound_.half);
   graph::Graph graph = unbound_.graph;
   for (std::size_t i = 0; i < unbound_.inputs.size(); ++i) {
     Shape shape;
@@ -117,12 +146,9 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
     graph.value(graph.inputs[i]).type.shape = std::move(shape);
   }
   std::uint64_t bytes = 0;  // may exceed the size of the files, because tensors can share bytes
-  for (const auto &[id, tensor] : unbound_.deferred) bytes = checked_add(bytes, tensor.bytes);
+  for (const auto &[id, tensor] : unbound_.deferred) bytes = checked_add(bytes, loaded_bytes(tensor));
   require_room(bytes, storage_.model().path());
-  for (const auto &[id, tensor] : unbound_.deferred) {
-    require_full_floats(tensor.type.dtype, tensor.subject);
-    graph.value(id).array = storage_.load(tensor);
-  }
+  for (const auto &[id, tensor] : unbound_.deferred) graph.value(id).array = loaded(tensor);
   return graph;
 }
 

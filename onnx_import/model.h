@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,7 +27,7 @@ using Dim = std::variant<std::int64_t, std::string>;  // a number, or the name o
 
 struct Input {
   std::string name;
-  DType dtype;
+  DType dtype;  // in the file
   std::vector<Dim> dims;
 };
 
@@ -71,15 +72,18 @@ class Model {
   virtual std::vector<std::string> symbolic_dims() const = 0;   // in order of appearance
   virtual const graph::FileDeclarations &declared() const = 0;  // what the file itself says about its parameters
 
+  // The element types of the file's inputs and initializers that are float32 in the graph: float16 and bfloat16, and
+  // float64 if the model is one of float64.
+  virtual std::set<DType> replaced_floats() const = 0;
+
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Float initializers
   // are Origin::initializer; other initializers and Constant nodes are constants already. Unknown operators are kept,
   // because passes report them all at once. Code::shape if a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims) const = 0;
 
-  // Returns the values of an initializer in its own dtype. Code::arg for an unknown name, Code::unsupported for float16
-  // and bfloat16.
+  // Returns the values of an initializer in the type that it has in the graph. Code::arg for an unknown name.
   virtual graph::Array load(const std::string &initializer) const = 0;
-  // Reads out.size() bytes of an initializer's values, from byte `offset` on.
+  // Reads out.size() bytes of the same values, from byte `offset` on: whole elements.
   virtual void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
   // Fills `out` with an initializer's new bytes and returns true. Returns false if the initializer keeps the file's
@@ -88,8 +92,8 @@ class Model {
   // Writes the original graph with these weights to `path`. Large tensors go to a second file, `path`.data, if the
   // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,
   // synced and renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time.
-  // Weights are in the initializer's dtype. Each of `splits` adds an initializer, and the nodes that the split lists
-  // read this one instead of the original.
+  // Weights come in the type that they have in the graph, and are rounded to the file's. Each of `splits` adds an
+  // initializer, and the nodes that the split lists read this one instead of the original.
   virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
                     const std::vector<graph::Split> &splits = {}) const = 0;
 };

@@ -120,9 +120,7 @@ class ModelWriter {
   void write_data();
   void write_model(const MessageParts &model);
   void write_tensor(FileWriter &file, const Tensor &tensor) const;
-  bool fetch(const Tensor &tensor, std::byte *out) const {
-    return is_float(tensor.type.dtype) && weights_(tensor.proto->name(), out);
-  }
+  bool fetch(const Tensor &tensor, std::byte *out) const;
 
   const OriginalModel &original_;
   const std::string path_;
@@ -134,6 +132,18 @@ class ModelWriter {
   std::vector<const Tensor *> data_;           // in the order of the second file
   std::vector<std::unique_ptr<Tensor>> held_;  // tensors of Constant nodes
 };
+
+// Writes an initializer's new values in the file's type. Returns false if there are none.
+bool ModelWriter::fetch(const Tensor &tensor, std::byte *out) const {
+  const DType in_file = tensor.type.dtype, computed = original_.floats.computed(in_file);
+  if (!is_float(in_file)) return false;
+  if (in_file == computed) return weights_(tensor.proto->name(), out);
+  const std::int64_t count = element_count(tensor.type.shape);
+  const auto bytes = std::make_unique_for_overwrite<std::byte[]>(byte_count(computed, tensor.type.shape));
+  if (!weights_(tensor.proto->name(), bytes.get())) return false;
+  convert_floats(computed, bytes.get(), count, in_file, out);
+  return true;
+}
 
 void ModelWriter::refuse_own_files() const {
   const Storage &storage = original_.storage;

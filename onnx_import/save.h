@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "onnx_import/floats.h"
 #include "onnx_import/model.h"
 #include "onnx_import/tensors.h"
 
@@ -14,6 +15,7 @@ struct OriginalModel {
   const ModelProto &proto;
   const std::map<std::string, Tensor> &initializers;
   const Storage &storage;
+  const Floats &floats;
 };
 void save_model(const OriginalModel &original, const std::string &path, const Model::Weights &weights,
                 std::uint64_t inline_bytes);

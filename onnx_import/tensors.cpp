@@ -370,7 +370,12 @@ void Storage::read_floats(const Tensor &tensor, std::uint64_t offset, std::span<
   require(is_float(tensor.type.dtype) && offset <= tensor.bytes && out.size() <= tensor.bytes - offset, Code::internal,
           tensor.subject, "bytes {} to {} of {}", offset, offset + out.size(), to_text(tensor.type));
   if (out.empty()) return;
-  if (tensor.external) {
+  const bool in_words = tensor.proto->payload_field() == kInt32Data || tensor.proto->int32_data_size() > 0;
+  if (in_words) {
+    std::vector<std::byte> bytes(tensor.bytes);
+    copy(tensor, bytes.data());
+    std::memcpy(out.data(), bytes.data() + offset, out.size());
+  } else if (tensor.external) {
     const File file = open_data(tensor);
     check_sum(tensor, file);
     file.read(tensor.external->offset + offset, out);

@@ -49,7 +49,8 @@ class Storage {
   const std::vector<std::string> &roots() const { return roots_; }
   // Reads all bytes of the tensor's values, row-major. Throws Code::format, shape, path, io, limit, corrupt.
   void read(const Tensor &tensor, std::byte *out) const;
-  // Reads a part of a float32 or float64 tensor. Any thread may call it.
+  // Reads a part of a tensor of floats. Any thread may call it. The whole tensor is read for each part if the file
+  // holds 16 bits as wider integers.
   void read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
   graph::Array load(const Tensor &tensor) const;  // takes memory only once the data is known to exist
   // Checks external ranges against existing files: each lies within its file, and no two overlap partly.

@@ -77,6 +77,14 @@ void print_batch(const Json &batch) {
   fmt::print("batch: {} samples{}, of {}\n", plain(batch["samples"]), tokens, plain(batch["input"]));
 }
 
+// Says in what type the file's own floats are computed.
+void print_replaced_floats(const Json &about) {
+  for (const Json &row : about.value("replaced_floats", Json::array())) {
+    const std::string name = plain(row), computed = name == "float64" ? "float32" : "the session's precision";
+    fmt::print("the file's {} is computed in {}, and exported as {}\n", name, computed, name);
+  }
+}
+
 void print_check(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
@@ -87,6 +95,7 @@ void print_check(const Json &about) {
   const Json dims = about.value("dims", Json::object()), operators = about.value("operators", Json::object());
   for (const auto &[name, dim] : dims.items()) fmt::print("  {} = {}{}\n", name, plain(dim["value"]), origin_of(dim));
   print_batch(about["batch"]);
+  print_replaced_floats(about);
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));

@@ -87,6 +87,7 @@ Json empty_answer(const std::string &model_path) {
           {"problems", Json::array()},
           {"unseen_nodes", 0},
           {"inputs", Json::array()},
+          {"replaced_floats", Json::array()},
           {"dims", Json::object()},
           {"batch", Json()},
           {"device", Json()},
@@ -148,6 +149,7 @@ std::string check_model(const Options &options, const std::string &model_path) {
   if (std::unique_ptr<onnx_import::Model> file = open_model(model_path, json)) {
     const std::vector<ModelInput> inputs = inputs_of(*file, settings.loss);
     json["inputs"] = inputs_json(inputs);
+    for (const DType dtype : file->replaced_floats()) json["replaced_floats"].push_back(name_of(dtype));
     const onnx_import::DimBindings dims = bind_all(settings.dims, *file, json);
     json["batch"] = batch_json(batch_of(inputs, dims));
     look_at(settings, std::move(file), dims, *device, json);

@@ -6,6 +6,7 @@
 #include "passes/attach_loss.h"
 #include "passes/canonical/canonical.h"
 #include "passes/parameters/mend.h"
+#include "passes/parameters/sizes.h"
 #include "passes/parameters/split.h"
 #include "passes/problems.h"
 
@@ -50,10 +51,12 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
     budget.grant(array.stored_bytes());
     return array;
   };
+  const std::vector<Finding> sizes = settle_sizes(graph, load);
   fold(graph, budget);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
+  prepared.findings.insert(prepared.findings.end(), sizes.begin(), sizes.end());
   prepared.unmatched = std::move(judged.unmatched);
   say_what_was_split(prepared);
   problems.collect_without_core_form(graph, fold(graph, budget));

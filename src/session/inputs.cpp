@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace protrain::session {
@@ -22,14 +24,21 @@ std::size_t Inputs::find(const std::string &name) const {
   fail(Code::arg, name, "the model has no input {}; its inputs are {}", name, fmt::join(names, ", "));
 }
 
+DType Inputs::dtype(std::size_t i) const {
+  const std::vector<onnx_import::Input> &in_file = draft_.file->inputs();
+  const auto found = std::ranges::find(in_file, name(i), &onnx_import::Input::name);
+  return found == in_file.end() ? value(i).type.dtype : found->dtype;  // labels are in no file
+}
+
 const Shape &Inputs::shape_in(std::size_t variant, std::size_t input) const {
   const graph::Graph &graph = draft_.variants[variant]->forward;
   return graph.value(graph.inputs[input]).type.shape;
 }
 
 void Inputs::require_taken(std::size_t i, DType dtype, const Shape &shape) const {
-  const DType wanted = value(i).type.dtype;
-  require(dtype == wanted, Code::type, name(i), "input {} is {}, not {}", name(i), name_of(wanted), name_of(dtype));
+  const DType wanted = this->dtype(i);
+  require(dtype == wanted || (is_float(wanted) && dtype == value(i).type.dtype), Code::type, name(i),
+          "input {} is {}, not {}", name(i), name_of(wanted), name_of(dtype));
   std::vector<std::string> shapes;
   for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
     if (shape_in(v, i) == shape) return;

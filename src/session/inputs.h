@@ -19,9 +19,12 @@ class Inputs {
   std::size_t count() const { return forward().inputs.size(); }  // in the file's order
   const graph::Value &value(std::size_t i) const { return forward().value(forward().inputs.at(i)); }
   const std::string &name(std::size_t i) const { return value(i).name; }
+  // The type in the file: float16 where the session computes with float32.
+  DType dtype(std::size_t i) const;
   std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
 
-  // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`.
+  // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`. Where the
+  // file's type is another float than the session's, both are accepted.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
   // Records that the input was set and, with several ranks, whether a step can use the values.
   void note(std::size_t i, const Shape &shape, const void *data);

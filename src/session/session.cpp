@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "comm/agree.h"
+#include "onnx_import/floats.h"
 #include "session/aftermath.h"
 #include "session/checkpoint.h"
 #include "session/export.h"
@@ -116,7 +117,14 @@ void Session::set_input(const std::string &name, DType dtype, const Shape &shape
   const std::size_t i = inputs_.find(name);
   inputs_.require_taken(i, dtype, shape);
   const program::BufferId buffer = draft().programs.state.of_value[0].at(draft().first().forward.inputs[i]);
-  machine_.write_input(buffer, data, byte_count(dtype, shape));
+  const DType computed = inputs_.value(i).type.dtype;
+  std::vector<std::byte> converted(dtype == computed ? 0 : byte_count(computed, shape));
+  if (dtype != computed) {
+    const auto *given = static_cast<const std::byte *>(data);
+    onnx_import::convert_floats(dtype, given, element_count(shape), computed, converted.data());
+    data = converted.data();
+  }
+  machine_.write_input(buffer, data, byte_count(computed, shape));
   inputs_.note(i, shape, data);
 }
 

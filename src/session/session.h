@@ -51,7 +51,7 @@ class Session {
 
   std::size_t input_count() const { return inputs_.count(); }  // inputs that set_input takes, in the file's order
   const std::string &input_name(std::size_t i) const { return inputs_.name(i); }
-  DType input_dtype(std::size_t i) const { return inputs_.value(i).type.dtype; }
+  DType input_dtype(std::size_t i) const { return inputs_.dtype(i); }  // in the file
   const Shape &input_shape(std::size_t i) const { return inputs_.value(i).type.shape; }
 
   std::size_t parameter_count() const { return machine_.parameters().count(); }  // tensors

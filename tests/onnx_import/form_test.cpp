@@ -182,17 +182,6 @@ TEST_F(Form, DimsAreBoundByNameAndNamelessOnesGetOne) {
   EXPECT_NE(unknown.text.find("batch, x_dim2"), std::string::npos) << unknown.text;
 }
 
-TEST_F(Form, HalfPrecisionWeightsOpenButGiveNoGraph) {
-  Wire wire;
-  wire.initializers = {tensor("w", test::kBrain, {3, 4}, test::raw_data(std::string(24, '\0')))};
-  const auto model = test::open_bytes(scratch_, wire.bytes());
-  for (const Error &error : {test::error_of([&] { model->graph({}); }), test::error_of([&] { model->load("w"); })}) {
-    EXPECT_EQ(error.code, Code::unsupported);
-    EXPECT_EQ(error.subject, "w");
-    EXPECT_NE(error.text.find("bfloat16"), std::string::npos) << error.text;
-  }
-}
-
 TEST_F(Form, LaterOpsetsAreReadWhereNoOperatorChanged) {
   Wire wire;
   wire.opset = field(8, field(2, 28));

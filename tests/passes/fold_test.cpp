@@ -111,6 +111,20 @@ TEST(Canonical, ReductionsKeepTheirMeaning) {
     }
 }
 
+TEST(Canonical, LogSumExpOfInfinitiesIsInfinite) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  HandBuilt b;
+  const ValueId x = b.input("x", {4, 2});
+  b.graph.outputs = {b.add("ReduceLogSumExp", {x}, {{"axes", Integers{-1}}, {"keepdims", std::int64_t{0}}})};
+  const graph::Graph core = folded(b.graph);
+  const Array values = Array::from_doubles({DType::f64, {4, 2}}, {-kInf, -kInf, -kInf, 2, kInf, 1, 3, 3});
+  const std::vector<double> found = ops::interpret(core, {{core.inputs[0], values}})[index(core.outputs[0])].doubles();
+  EXPECT_EQ(found[0], -kInf);
+  EXPECT_EQ(found[1], 2);
+  EXPECT_EQ(found[2], kInf);
+  EXPECT_NEAR(found[3], 3 + std::log(2.0), 1e-12);
+}
+
 TEST(Canonical, VariadicOperatorsBecomeChains) {
   for (const char *op : {"Max", "Min", "Sum", "Mean"}) {
     HandBuilt b;

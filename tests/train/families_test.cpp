@@ -7,6 +7,7 @@
 
 #include "session/session.h"
 #include "train/command.h"
+#include "train/family.h"
 
 namespace protrain::families_test {
 namespace {
@@ -22,53 +23,13 @@ std::vector<std::string> exports() {
   return names;
 }
 
-// The golden file of a family: that of "t5" for "t5.dynamo18".
-Json golden_of(const std::string &name) {
-  std::ifstream file(test::fixture("families/" + name.substr(0, name.find('.')) + ".json"));
-  return Json::parse(file);
-}
-
-// One input for all steps. The JSON has integers; a float is stored in units of 1/256.
-struct Values {
-  explicit Values(const Json &json) : shape(json["shape"].get<Shape>()), dtype(DType::i64) {
-    integers = json["values"].get<std::vector<std::int64_t>>();
-    if (json["dtype"] != "float32") return;
-    dtype = DType::f32;
-    for (std::int64_t value : integers) reals.push_back(static_cast<float>(value) / 256);
-  }
-  Shape batch() const { return {shape.begin() + 1, shape.end()}; }
-  const void *at(std::size_t step) const {
-    const std::size_t first = step * (integers.size() / static_cast<std::size_t>(shape[0]));
-    return dtype == DType::f32 ? static_cast<const void *>(reals.data() + first) : integers.data() + first;
-  }
-
-  Shape shape;  // (steps, ...)
-  DType dtype;
-  std::vector<std::int64_t> integers;
-  std::vector<float> reals;
-};
-
-std::unique_ptr<session::Session> open(const std::string &name, const Json &golden) {
-  draft::Options options;
-  options.set("keep_gradients", "*");
-  options.set("threads", "1");
-  options.set("learning_rate", "1e-3");
-  options.set("beta1", "0.9");
-  options.set("beta2", "0.95");
-  options.set("epsilon", "1e-8");
-  options.set("weight_decay", "0.1");
-  for (const auto &[dim, size] : golden["dims"].items())
-    options.set("dim", dim + "=" + std::to_string(size.get<int>()));
-  return session::Session::create(options, test::fixture("families/" + name + ".onnx"), nullptr);
-}
-
 class Families : public testing::TestWithParam<std::string> {};
 
 TEST_P(Families, FollowPyTorch) {
-  const Json golden = golden_of(GetParam());
-  const auto session = open(GetParam(), golden);
-  std::map<std::string, Values> inputs;
-  for (const auto &[name, values] : golden["inputs"].items()) inputs.emplace(name, Values(values));
+  const Json golden = test::golden_of(GetParam());
+  const auto session = test::open_family("families/" + GetParam(), golden);
+  std::map<std::string, test::Values> inputs;
+  for (const auto &[name, values] : golden["inputs"].items()) inputs.emplace(name, test::Values(values));
 
   const std::vector<double> losses = golden["losses"];
   const double global = golden["grad_norms"][0];

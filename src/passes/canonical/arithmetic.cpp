@@ -76,13 +76,15 @@ bool reduce_log_sum(Canonical &c, Node &node) {
   return true;
 }
 
-// max + log(sum(exp(x - max))), so that no exponential overflows.
+// max + log(sum(exp(x - max))), so that no exponential overflows. The maximum is kept finite, because a row of -inf has
+// no difference from its maximum. Its result is -inf.
 bool reduce_log_sum_exp(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
   const Attributes along = {{"axes", reduced_axes(node, c.shape(x).size())}, {"keepdims", std::int64_t{1}}};
   const Shape result = c.infer(node).at(0).shape;
-  const ValueId most = c.add("ReduceMax", {x}, along);
+  constexpr double kFinite = 0x1.FEp127;  // the largest bfloat16
+  const ValueId most = c.add("Clip", {c.add("ReduceMax", {x}, along)}, {{"min", -kFinite}, {"max", kFinite}});
   const ValueId sum = c.add("ReduceSum", {c.add("Exp", {c.add("Sub", {x, most})})}, along);
   const ValueId total = c.add("Add", {most, c.add("Log", {sum})});
   c.become(node, "Reshape", {total}, {{"shape", result}});

@@ -154,7 +154,7 @@ public final class Session implements AutoCloseable {
    * As {@link #setInput(String, LongBuffer, long...)}, for elements of any type.
    *
    * @param name the input's name
-   * @param dtype the type of the elements, which must be the model's own; nothing is converted
+   * @param dtype the type of the elements, which must be the model's own, or float32 where that is another float
    * @param data their bytes, each element in the machine's order
    * @param shape their shape
    */

@@ -1,0 +1,33 @@
+// Floats: the element types that a graph's floats have. A file may hold its floats in 16 or 64 bits. The graph has
+// float32 in their place, because the session's precision decides in what type a step computes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "graph/graph.h"
+
+namespace protrain::onnx_import {
+
+// Converts `count` floats, rounded to nearest even. Finite numbers stay finite: they are clamped to the largest finite
+// number of `to`.
+void convert_floats(DType from, const std::byte *in, std::int64_t count, DType to, std::byte *out);
+
+class Floats {
+ public:
+  Floats() = default;
+  // `doubles`: float64 becomes float32 too. In other models float64 is left for folding, where some exporters use it.
+  explicit Floats(bool doubles) : doubles_(doubles) {}
+
+  // Returns the type in the graph of what has `dtype` in the file.
+  DType computed(DType dtype) const;
+  graph::Array computed(const graph::Array &array) const;
+  // Changes the types that a node names, as Cast does, and its tensors.
+  void compute(graph::Attributes &attributes) const;
+
+ private:
+  bool doubles_ = false;
+};
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,106 @@
+#include "passes/parameters/sizes.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::ValueId;
+
+constexpr std::int64_t kMostSizes = 1 << 10;  // elements; weights are mostly larger
+
+struct Sized {
+  std::string_view op;
+  std::size_t first, last;  // inputs that give sizes or places
+};
+constexpr auto kSized = std::to_array<Sized>({{"ConstantOfShape", 0, 0},
+                                              {"Dropout", 1, 1},
+                                              {"Expand", 1, 1},
+                                              {"OneHot", 1, 1},
+                                              {"Pad", 1, 1},
+                                              {"Range", 0, 2},
+                                              {"Reshape", 1, 1},
+                                              {"Resize", 1, 3},
+                                              {"Slice", 1, 4},
+                                              {"Split", 1, 1},
+                                              {"Tile", 1, 1},
+                                              {"TopK", 1, 1},
+                                              {"Upsample", 1, 1}});
+
+// Operators with which exporters compute sizes.
+const std::set<std::string_view> kArithmetic = {"Add",    "Cast",     "Ceil", "Concat",  "Div", "Floor",
+                                                "Gather", "Identity", "Max",  "Min",     "Mul", "Neg",
+                                                "Round",  "Slice",    "Sqrt", "Squeeze", "Sub", "Unsqueeze"};
+
+// Follows sizes back to the initializers that they come from.
+class Sizes {
+ public:
+  explicit Sizes(const Graph &graph) : graph_(graph) {
+    for (const Node &node : graph.nodes())
+      for (const Sized &sized : kSized)
+        if (node.op == sized.op)
+          for (std::size_t i = sized.first; i <= sized.last && i < node.inputs.size(); ++i)
+            follow(node.inputs[i], node);
+  }
+
+  // The node that each initializer sizes.
+  const std::map<ValueId, NodeId> &found() const { return found_; }
+
+ private:
+  void follow(ValueId id, const Node &sized);
+
+  const Graph &graph_;
+  std::set<ValueId> seen_;
+  std::map<ValueId, NodeId> found_;
+};
+
+void Sizes::follow(ValueId id, const Node &sized) {
+  std::vector<ValueId> pending = {id};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (at == ValueId::none || !seen_.insert(at).second) continue;
+    const graph::Value &value = graph_.value(at);
+    if (value.origin == Origin::initializer && element_count(value.type.shape) <= kMostSizes)
+      found_.emplace(at, graph_.value(sized.outputs.at(0)).producer);
+    if (value.producer == NodeId::none) continue;
+    const Node &maker = graph_.node(value.producer);
+    if (kArithmetic.contains(maker.op)) pending.insert(pending.end(), maker.inputs.begin(), maker.inputs.end());
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> settle_sizes(Graph &graph, const LoadInitializer &load) {
+  std::vector<Finding> findings;
+  const Sizes sizes(graph);
+  for (const auto &[id, sized] : sizes.found()) {
+    const Node &node = graph.node(sized);
+    graph::Value &value = graph.value(id);
+    try {
+      value.array = load(value.name).compact();
+    } catch (const Error &error) {
+      if (error.code != Code::io) throw;  // planning needs no weights
+      continue;
+    }
+    value.origin = Origin::constant;
+    findings.push_back(
+        {.initializer = value.name,
+         .reason = "is a size or a place for " + (node.name.empty() ? node.op : node.op + " at " + node.name)});
+  }
+  return findings;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,81 @@
+// Float initializers that give sizes are constants, whatever the file calls them.
+#include "passes/parameters/sizes.h"
+#include "errors.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test::sizes_test {
+namespace {
+
+using passes::Finding;
+
+// Resize of x (1, 2, 4, 4) by `scales`, whose result meets the kernel of a convolution.
+struct Resized {
+  Resized() {
+    const ValueId x = b.input("x", {1, 2, 4, 4}, DType::f32);
+    scales = b.initializer("scales", {4}, DType::f32);
+    made = resize({x, ValueId::none, scales});
+  }
+  ValueId resize(std::vector<ValueId> inputs) {
+    graph::Node node;
+    node.op = "Resize";
+    node.name = "/Resize";
+    node.attributes.set("mode", "nearest");
+    node.inputs = std::move(inputs);
+    return b.graph.node(b.graph.add_node(node, {"resized"})).outputs[0];
+  }
+
+  HandBuilt b;
+  ValueId scales, made;
+};
+
+Array numbers(const std::string &name) {
+  if (name == "scales") return Array::from_doubles({DType::f32, {4}}, {1, 1, 2, 2});
+  if (name == "factor") return Array::from_doubles({DType::f32, {1}}, {2});
+  fail(Code::internal, name, "is no size, and was loaded");
+}
+
+TEST(Sizes, ScalesOfResizeAreConstants) {
+  Resized r;
+  const ValueId w = r.b.initializer("w", {8}, DType::f32);
+  graph::Node add;
+  add.op = "Add";
+  add.inputs = {r.made, w};
+  r.b.graph.outputs = {r.b.graph.node(r.b.graph.add_node(add, {"y"})).outputs[0]};
+  Graph &graph = r.b.graph;
+  const std::vector<Finding> findings = passes::settle_sizes(graph, numbers);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].initializer, "scales");
+  EXPECT_FALSE(findings[0].parameter);
+  EXPECT_NE(findings[0].reason.find("Resize at /Resize"), std::string::npos) << findings[0].reason;
+  EXPECT_EQ(graph.value(graph.find("w")).origin, Origin::initializer);
+  passes::fold(graph);
+  EXPECT_EQ(graph.value(graph.outputs[0]).type, (graph::Type{DType::f32, {1, 2, 8, 8}}));
+}
+
+// tf2onnx computes sizes from shapes: Cast(Shape(x)) * factor.
+TEST(Sizes, AreFollowedThroughArithmetic) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3}, DType::f32), factor = b.initializer("factor", {1}, DType::f32);
+  const ValueId shape = b.add("Cast", {b.add("Shape", {x})}, {{"to", "float32"}});
+  const ValueId sizes = b.add("Cast", {b.add("Mul", {shape, factor})}, {{"to", "int64"}});
+  graph::Node fill;
+  fill.op = "ConstantOfShape";
+  fill.inputs = {sizes};
+  b.graph.outputs = {b.graph.node(b.graph.add_node(fill, {"filled"})).outputs[0]};
+  EXPECT_EQ(passes::settle_sizes(b.graph, numbers).size(), 1u);
+  passes::fold(b.graph);
+  EXPECT_EQ(b.graph.value(b.graph.outputs[0]).type.shape, (Shape{4, 6}));
+}
+
+// A plan is made of files whose weights are elsewhere.
+TEST(Sizes, WithoutWeightsStayInitializers) {
+  Resized r;
+  r.b.graph.outputs = {r.made};
+  const auto missing = [](const std::string &name) -> Array { fail(Code::io, name, "no such file"); };
+  EXPECT_TRUE(passes::settle_sizes(r.b.graph, missing).empty());
+  EXPECT_EQ(r.b.graph.value(r.scales).origin, Origin::initializer);
+}
+
+}  // namespace
+}  // namespace protrain::test::sizes_test

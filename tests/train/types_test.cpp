@@ -1,0 +1,134 @@
+// Files of 16-bit floats and of float64, which fixtures/make_types.py made of families. A session in float32 must
+// follow the losses that PyTorch has in float32, as far as rounded weights allow, and start from the loss that ONNX
+// Runtime computes. Exports must have the file's types and run in ONNX Runtime, which is left out without PyPI's
+// onnxruntime.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "onnx_import/floats.h"
+#include "onnx_import/model.h"
+#include "scratch.h"
+#include "train/family.h"
+
+namespace protrain::types_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Json;
+
+Json runtime_losses() {
+  std::ifstream file(test::fixture("types/types.json"));
+  return Json::parse(file);
+}
+
+std::vector<std::string> files() {
+  const Json losses = runtime_losses();
+  std::vector<std::string> names;
+  for (const auto &[name, loss] : losses.items()) names.push_back(name);
+  return names;
+}
+
+// Sets the inputs of a step, each in the file's own type.
+void set_inputs(session::Session &session, const std::map<std::string, test::Values> &inputs, std::size_t step) {
+  for (std::size_t i = 0; i < session.input_count(); ++i) {
+    const test::Values &values = inputs.at(session.input_name(i));
+    const DType in_file = session.input_dtype(i);
+    const void *data = values.at(step);
+    std::vector<std::byte> converted(byte_count(in_file, values.batch()));
+    if (in_file != values.dtype) {
+      onnx_import::convert_floats(values.dtype, static_cast<const std::byte *>(data), element_count(values.batch()),
+                                  in_file, converted.data());
+      data = converted.data();
+    }
+    session.set_input(session.input_name(i), in_file, values.batch(), data);
+  }
+}
+
+// The loss that ONNX Runtime computes from a model and the family's first batch; nothing without onnxruntime, or
+// without kernels for the model's type.
+std::optional<double> runtime_loss(const fs::path &model, const std::string &family) {
+  const char *chosen = std::getenv("PROTRAIN_PYTHON");
+  const std::string python = chosen != nullptr ? chosen : "python3";
+  if (std::system((python + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) != 0) return std::nullopt;
+  const fs::path script = model.string() + ".py", out = model.string() + ".loss";
+  std::ofstream(script) << "import json, numpy, onnxruntime, sys\n"
+                           "model, golden, out = sys.argv[1:]\n"
+                           "session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])\n"
+                           "feed, types = {}, {'tensor(float16)': 'float16', 'tensor(float)': 'float32'}\n"
+                           "inputs = json.load(open(golden))['inputs']\n"
+                           "for i in session.get_inputs():\n"
+                           "    values = inputs[i.name]\n"
+                           "    array = numpy.array(values['values']).reshape(values['shape'])[0]\n"
+                           "    if values['dtype'] == 'float32': array = (array / 256).astype(types[i.type])\n"
+                           "    feed[i.name] = array\n"
+                           "name = session.get_outputs()[0].name\n"
+                           "open(out, 'w').write(repr(float(session.run([name], feed)[0])))\n";
+  const std::string command = python + " " + script.string() + " " + model.string() + " " +
+                              test::fixture("families/" + family + ".json") + " " + out.string();
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  double loss = 0;
+  std::ifstream(out) >> loss;
+  return loss;
+}
+
+class Types : public testing::TestWithParam<std::string> {
+ protected:
+  Types() : golden_(test::golden_of(GetParam())), session_(test::open_family("types/" + GetParam(), golden_)) {
+    for (const auto &[name, values] : golden_["inputs"].items()) inputs_.emplace(name, test::Values(values));
+  }
+  bool is_double() const { return GetParam().ends_with("double"); }
+  double tolerance() const { return GetParam().ends_with("bfloat16") ? 1e-2 : is_double() ? 5e-4 : 2e-3; }
+
+  Json golden_;
+  std::unique_ptr<session::Session> session_;
+  std::map<std::string, test::Values> inputs_;
+  test::Scratch scratch_;
+};
+
+TEST_P(Types, FollowPyTorch) {
+  const std::vector<double> losses = golden_["losses"];
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    set_inputs(*session_, inputs_, step);
+    const double loss = session_->step().loss;
+    EXPECT_NEAR(loss, losses[step], tolerance() * losses[step]) << "step " << step + 1;
+    if (step > 0) continue;
+    EXPECT_EQ(test::sorted_gradient_norms(*session_).size(), golden_["step1_param_grad_norms"].size());
+    const Json runtime = runtime_losses()[GetParam()];
+    if (!runtime.is_null()) {
+      EXPECT_NEAR(loss, runtime.get<double>(), 1e-3 * loss);
+    }
+  }
+}
+
+TEST_P(Types, ExportsHaveTheFilesTypes) {
+  set_inputs(*session_, inputs_, 0);
+  const float before = session_->evaluate();
+  for (int i = 0; i < 3; ++i) session_->step();
+  const float after = session_->evaluate();
+  ASSERT_LT(after, before);
+  session_->export_model(scratch_ / "trained.onnx");
+
+  const auto original = onnx_import::Model::open(test::fixture("types/" + GetParam() + ".onnx"));
+  const auto trained = onnx_import::Model::open(scratch_ / "trained.onnx");
+  EXPECT_EQ(trained->replaced_floats(), original->replaced_floats());
+  EXPECT_FALSE(trained->replaced_floats().empty());
+  for (std::size_t i = 0; i < original->inputs().size(); ++i)
+    EXPECT_EQ(trained->inputs()[i].dtype, original->inputs()[i].dtype);
+  if (runtime_losses()[GetParam()].is_null()) return;
+  const std::optional<double> loss =
+      runtime_loss(scratch_ / "trained.onnx", GetParam().substr(0, GetParam().find('.')));
+  if (!loss) GTEST_SKIP() << "no onnxruntime";
+  EXPECT_NEAR(*loss, after, 2e-3 * after);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Types, testing::ValuesIn(files()), [](const auto &info) {
+  std::string name = info.param;
+  for (char &c : name)
+    if (c == '-' || c == '.') c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace protrain::types_test
