@@ -13,11 +13,13 @@ import numpy
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from make_cases import field
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 DRAWN = numpy.random.default_rng(5)
+SCHEMAS = {schema.name: schema for schema in get_all_operator_schema() if schema.domain == "com.microsoft"}
 TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
 
 
@@ -29,20 +31,28 @@ def ints(*values, dtype=numpy.int32):
     return numpy.array(values, dtype)
 
 
+def names_of(op, inputs):
+    """The names that the operator's definition gives to its inputs; None for absent ones."""
+    schema = SCHEMAS.get(op)
+    given = [each.name for each in schema.inputs] if schema else []
+    return [None if x is None else given[i] if i < len(given) else f"x{i}" for i, x in enumerate(inputs)]
+
+
 def computed(model, inputs):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if x is not None})
+    present = [x for x in inputs if x is not None]
+    return session.run(None, dict(zip([each.name for each in model.graph.input], present)))
 
 
 def model_of(op, inputs, outputs=1, domain="com.microsoft", results=None, **attributes):
     """`inputs` has None for absent ones; `outputs` is a number, or a list of the outputs that are named."""
     named = range(outputs) if isinstance(outputs, int) else outputs
     made = [f"y{i}" if i in named else "" for i in range(max(named) + 1)]
-    node = helper.make_node(op, ["" if x is None else f"x{i}" for i, x in enumerate(inputs)], made, name=op,
-                            domain=domain, **attributes)
-    infos = [helper.make_tensor_value_info(f"x{i}", TYPES[x.dtype.name], x.shape) for i, x in enumerate(inputs)
+    names = names_of(op, inputs)
+    node = helper.make_node(op, [name or "" for name in names], made, name=op, domain=domain, **attributes)
+    infos = [helper.make_tensor_value_info(name, TYPES[x.dtype.name], x.shape) for name, x in zip(names, inputs)
              if x is not None]
     if results is None:
         typed = [onnx.ValueInfoProto(name=f"y{i}") for i in named]
