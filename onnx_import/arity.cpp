@@ -1,4 +1,5 @@
-// The numbers of inputs and outputs are taken from ONNX's own list of operators, opsets 13 to 24.
+// The numbers of inputs and outputs are taken from ONNX's own list of operators, opsets 13 to 24, and from ONNX
+// Runtime's.
 #include "onnx_import/arity.h"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "onnx_import/versions.h"
 
 namespace protrain::onnx_import {
 
@@ -75,7 +77,20 @@ constexpr auto kArities = std::to_array<Arity>({
     {5, 5, 5, " BatchNormalization "},
     {8, 8, 1, " QLinearMatMul "},
     {8, 9, 1, " QLinearConv "},
-
+    {1, 1, 1, " com.microsoft::Gelu com.microsoft::QuickGelu "},
+    {1, 2, 1, " com.microsoft::FastGelu "},
+    {1, 9, 3, " com.microsoft::EmbedLayerNormalization "},
+    {1, 10, 4, " com.microsoft::MultiHeadAttention "},
+    {1, 17, 4, " com.microsoft::GroupQueryAttention "},
+    {2, 2, 1, " com.microsoft::BiasGelu com.microsoft::BiasSplitGelu com.microsoft::FusedMatMul "},
+    {2, 2, 2, " SimplifiedLayerNormalization "},
+    {2, 3, 1, " com.microsoft::FusedGemm "},
+    {2, 4, 1, " com.microsoft::FusedConv "},
+    {2, 7, 2, " com.microsoft::Attention "},
+    {3, 3, 1, " com.microsoft::RelativePositionBias "},
+    {3, 4, 4, " com.microsoft::SkipSimplifiedLayerNormalization "},
+    {3, 5, 4, " com.microsoft::SkipLayerNormalization "},
+    {4, 4, 1, " com.microsoft::RotaryEmbedding "},
 });
 
 // Counts names. Empty names at the end are left out, because they mean that the input or output is absent.
@@ -89,19 +104,18 @@ int count(const Names &names) {
 }  // namespace
 
 void check_arity(const NodeProto &node, const std::string &subject) {
-  const std::string name = " " + node.op_type() + " ";
+  const std::string title = (is_default_domain(node.domain()) ? "" : node.domain() + "::") + node.op_type();
+  const std::string name = " " + title + " ";
   const auto has = [&](const Arity &row) { return row.operators.find(name) != std::string_view::npos; };
   const auto row = std::find_if(kArities.begin(), kArities.end(), has);
   if (row == kArities.end()) return;
   const int inputs = count(node.input()), outputs = count(node.output());
-  require(inputs >= row->least, Code::graph, subject, "{} takes {} inputs at least, not {}", node.op_type(), row->least,
-          inputs);
-  require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", node.op_type(), row->most,
-          inputs);
+  require(inputs >= row->least, Code::graph, subject, "{} takes {} inputs at least, not {}", title, row->least, inputs);
+  require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", title, row->most, inputs);
   for (int i = 0; i < (row->most == kAny && row->least > 0 ? inputs : row->least); ++i)
-    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is required but absent", i, node.op_type());
-  require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", node.op_type(),
-          row->outputs, outputs);
+    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is required but absent", i, title);
+  require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", title, row->outputs,
+          outputs);
 }
 
 }  // namespace protrain::onnx_import

@@ -7,8 +7,8 @@
 
 namespace protrain::onnx_import {
 
-// Checks a node of the default domain. Code::graph if it has fewer or more inputs or outputs than its operator has in
-// any opset that we read. Unknown operators pass.
+// Code::graph if the node has fewer or more inputs or outputs than its operator has in any opset that we read. Unknown
+// operators pass.
 void check_arity(const NodeProto &node, const std::string &subject);
 
 }  // namespace protrain::onnx_import

@@ -180,10 +180,8 @@ void GraphBuilder::add_outputs(const NodeProto &node) {
   check_text(node.name(), subject);
   check_name(node.op_type(), subject, "operator");
   check_text(node.domain(), subject);
-  if (is_default_domain(node.domain())) {
-    check_operator(node.op_type(), opset_, subject);
-    if (!is_constant(node)) check_arity(node, subject);
-  }
+  if (is_default_domain(node.domain())) check_operator(node.op_type(), opset_, subject);
+  if (!is_constant(node)) check_arity(node, subject);
   bool any = false;
   for (const std::string &output : node.output()) {
     check_text(output, subject);

@@ -26,6 +26,7 @@ Family windows_family();        // Conv, ConvTranspose, pooling: result types al
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
+Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
 Family ranks_family();          // AllToAll, AllGather: between ranks
 Family norm_family();           // LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm, GradientScale
 

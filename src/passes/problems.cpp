@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::size_t kMostKinds = 20, kMostNodes = 5;  // in one sentence
 
+// ONNX Runtime's convolutions in blocks of channels, whose size the file does not say.
+constexpr const char *kOneProcessor = "com.microsoft.nchwc::";
+constexpr const char *kLaidOut =
+    " is laid out for one processor; let ONNX Runtime optimise with ORT_ENABLE_EXTENDED instead of ALL";
+
 std::string subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
 bool is_typed(const Graph &graph, ValueId id) {
@@ -118,7 +123,7 @@ void Problems::collect_without_core_form(const Graph &graph, const std::map<Valu
     if (ops::is_control_flow(node.op)) continue;
     const ops::Op *op = ops::find(node.op);
     if (op == nullptr) {
-      add(node, " is unknown");
+      add(node, node.op.starts_with(kOneProcessor) ? kLaidOut : " is unknown");
       continue;
     }
     if (reads_untyped(graph, node)) {

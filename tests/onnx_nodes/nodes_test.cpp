@@ -12,8 +12,9 @@ namespace {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases = installed_cases();
-  for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../onnx_nodes/cases-18-24.bin"))
-    cases.push_back(std::move(packed));
+  for (const char *pack : {"cases-18-24.bin", "cases-contrib.bin"})
+    for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../onnx_nodes/" + pack))
+      cases.push_back(std::move(packed));
   return cases;
 }
 
@@ -27,6 +28,18 @@ const std::vector<CaseResult> &all_results() {
     return made;
   }();
   return all;
+}
+
+// ONNX Runtime's operators have no case that is refused, and every gradient equals finite differences.
+TEST(ContribCases, GiveWhatOnnxRuntimeGives) {
+  int count = 0;
+  for (const CaseResult &one : all_results()) {
+    if (!one.given.name.starts_with("test_contrib_")) continue;
+    ++count;
+    EXPECT_EQ(one.result.outcome, Outcome::computed) << one.given.name << ": " << one.result.reason;
+    EXPECT_EQ(one.result.slope, Slope::checked) << one.given.name << ": " << one.result.reason;
+  }
+  EXPECT_GT(count, 0);
 }
 
 TEST(NodeCases, GiveWhatIsExpectedOrAreRefused) {

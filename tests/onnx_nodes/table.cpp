@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::int64_t kFirst = 13, kLast = 28, kOldCases = 17;
 
+constexpr std::string_view kContrib = "com.microsoft::";
+
+bool is_contrib(const std::string &op) { return op.starts_with(kContrib); }
+
 struct Count {
   int passed = 0, all = 0;
   std::string text() const { return all == 0 ? "" : fmt::format("{} of {}", passed, all); }
@@ -106,6 +110,15 @@ const char *const kHead =
     "| operator | opsets | gradient | cases to 17 | cases 18 to 24 |\n"
     "|---|---|---|---|---|\n";
 
+const char *const kContribHead =
+    "\n## Operators of ONNX Runtime\n"
+    "ONNX Runtime writes these operators of the domain `com.microsoft` into graphs that it has optimised. They\n"
+    "are read in files of every opset. The cases are those of `tests/onnx_nodes/cases-contrib.bin`, with ONNX\n"
+    "Runtime's own results.\n"
+    "\n"
+    "| operator | gradient | cases |\n"
+    "|---|---|---|\n";
+
 }  // namespace
 
 std::string table_of(const std::vector<CaseResult> &results) {
@@ -114,12 +127,16 @@ std::string table_of(const std::vector<CaseResult> &results) {
   std::map<std::string, const Case *> newest;
   for (const CaseResult &one : results) {
     const std::string op = operator_of(one.given, by_case);
-    if (op.empty() || op.find("::") != std::string::npos) continue;
+    if (op.empty() || (op.find("::") != std::string::npos && !is_contrib(op))) continue;
     count(one, rows[op]);
     if (one.given.node_count == 1) newest[op] = &one.given;
   }
-  std::string table, unknown, missing;
+  std::string table, contrib, unknown, missing;
   for (auto &[op, row] : rows) {
+    if (is_contrib(op)) {
+      contrib += fmt::format("| {} | {} | {} |\n", op.substr(kContrib.size()), gradient_of(op, row), row.until.text());
+      continue;
+    }
     if (ops::find(op) == nullptr || row.until.passed + row.after.passed == 0) {
       unknown += (unknown.empty() ? "" : ", ") + op;
       continue;
@@ -129,7 +146,7 @@ std::string table_of(const std::vector<CaseResult> &results) {
     for (const auto &[reason, names] : row.missing)
       for (const std::string &name : names) missing += fmt::format("- {}, `{}`: {}\n", op, name, reason);
   }
-  return kHead + table + "\n## Cases that are refused\n" + missing +
+  return kHead + table + kContribHead + contrib + "\n## Cases that are refused\n" + missing +
          "\n## Operators of ONNX's cases that are not read\n" + unknown + ".\n";
 }
 

@@ -74,6 +74,26 @@ TEST_P(Restored, FirstGradientsHaveTheNormsOfPyTorch) {
   test::expect_norms(test::sorted_gradient_norms(*session), expected());
 }
 
+// The operators of a file, in its order.
+std::vector<std::string> operators_of(const std::string &path) {
+  const auto model = onnx_import::Model::open(path);
+  onnx_import::DimBindings dims;
+  for (const std::string &dim : model->symbolic_dims()) dims[dim] = dim == "batch" ? test::kBatch : test::kSequence;
+  std::vector<std::string> found;
+  const graph::Graph graph = model->graph(dims);
+  for (const graph::Node &node : graph.nodes()) found.push_back(node.op);
+  return found;
+}
+
+TEST_P(Restored, ExportHasTheFilesOwnOperators) {
+  draft::Options options;
+  for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
+  const auto session = session::Session::create(options, model(), nullptr);
+  const std::string exported = model() + ".exported";
+  session->export_model(exported);
+  EXPECT_EQ(operators_of(exported), operators_of(model()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, Restored, testing::ValuesIn(names()), [](const auto &info) {
   std::string name = info.param;
   for (char &c : name)

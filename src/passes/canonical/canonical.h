@@ -74,10 +74,14 @@ Rules gather_rules();                // Gather at constant indices
 Rules resize_rules();                // Resize
 Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout
+Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
+Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them
+Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddings, biases by distance
 Rule rule_for(std::string_view op);  // nullptr if there is none
 
-bool has(const Node &node, std::size_t input);  // true if the node has that input
-bool is_core(std::string_view op);              // true if it may remain after canonicalization
+bool has(const Node &node, std::size_t input);           // true if the node has that input
+Node with_output(const Node &node, std::size_t output);  // the node with that output alone
+bool is_core(std::string_view op);                       // true if it may remain after canonicalization
 inline bool same(const Attributes &a, const Attributes &b) { return a.print() == b.print(); }
 
 }  // namespace protrain::passes

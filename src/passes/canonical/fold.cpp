@@ -233,6 +233,12 @@ bool has(const Node &node, std::size_t input) {
   return input < node.inputs.size() && node.inputs[input] != ValueId::none;
 }
 
+Node with_output(const Node &node, std::size_t output) {
+  Node one = node;
+  one.outputs = {node.outputs.at(output)};
+  return one;
+}
+
 void fold(Graph &graph) {
   FoldBudget budget(graph);
   fold(graph, budget);

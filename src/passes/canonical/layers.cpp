@@ -187,12 +187,6 @@ bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows
   return true;
 }
 
-Node with_output(const Node &node, std::size_t output) {
-  Node one = node;
-  one.outputs = {node.outputs[output]};
-  return one;
-}
-
 // Returns attention (B, Sq, H, Dv), computed by several operators. Unlike FusedAttention, they have a gradient to a
 // bias.
 ValueId unfused_attention(Canonical &c, const AttentionInputs &h) {

@@ -37,7 +37,8 @@ bool has_no_length(const Node &node) {
 
 // True for nodes that may hold a vector of weights.
 bool holds_vectors(const Node &node) {
-  return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization");
+  return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization") ||
+         node.op.starts_with("com.microsoft::");
 }
 
 // Finds the stored matrices that data passes shortly before and after a node. Exporters merge equal vectors of
@@ -99,7 +100,8 @@ class Neighbours {
       if (in != ValueId::none && !data_[index(in)] && matrices_[index(in)] != ValueId::none)
         matrix = matrices_[index(in)];
     // A Gather does not count: models read a table in places that share nothing else, such as encoder and decoder.
-    if (data && matrix != ValueId::none && node.op != "Gather") products_.emplace(id, matrix);
+    const bool reads_tables = one_of(node.op, {"Gather", "com.microsoft::EmbedLayerNormalization"});
+    if (data && matrix != ValueId::none && !reads_tables) products_.emplace(id, matrix);
     for (ValueId out : node.outputs) {
       if (out == ValueId::none) continue;
       data_[index(out)] = data;

@@ -1,0 +1,42 @@
+// Operators that ONNX Runtime writes into graphs that it has optimised. They are of the domain com.microsoft, which is
+// part of their names here. passes/canonical rewrites each into other operators.
+#include "base/error.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+// A node that a rule refuses has results of unknown type.
+std::vector<Type> infer_nothing(const NodeTypes &types) {
+  fail(Code::unsupported, types.subject(), "{} has a form that is not supported", types.node.op);
+}
+
+}  // namespace
+
+Family contrib_family() {
+  Family family;
+  const auto add = [&](std::string_view name, std::vector<std::size_t> optional = {}) {
+    family.push_back({.name = name, .infer = infer_nothing, .optional = std::move(optional), .file_only = true});
+  };
+  add("SimplifiedLayerNormalization");  // ONNX Runtime has it in the default domain
+  add("com.microsoft::Attention", {2, 3, 4, 5, 6});
+  add("com.microsoft::BiasGelu");
+  add("com.microsoft::BiasSplitGelu");
+  add("com.microsoft::EmbedLayerNormalization", {1, 4, 7, 8});
+  add("com.microsoft::FastGelu", {1});
+  add("com.microsoft::FusedConv", {2, 3});
+  add("com.microsoft::FusedGemm", {2});
+  add("com.microsoft::FusedMatMul");
+  add("com.microsoft::Gelu");
+  add("com.microsoft::GroupQueryAttention", {1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+  add("com.microsoft::MultiHeadAttention", {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  add("com.microsoft::QuickGelu");
+  add("com.microsoft::RelativePositionBias");
+  add("com.microsoft::RotaryEmbedding");
+  add("com.microsoft::SkipLayerNormalization", {3, 4});
+  add("com.microsoft::SkipSimplifiedLayerNormalization", {3});
+  return family;
+}
+
+}  // namespace protrain::ops
