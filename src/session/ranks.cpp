@@ -166,6 +166,10 @@ void Ranks::fail_on_all(const std::vector<bool> &failed, const char *what, const
 }
 
 std::vector<std::string> Ranks::on_all(const std::function<std::string(const Pulse &pulse)> &work) {
+  return together(channel_, [&] { return work_on_all(work); });
+}
+
+std::vector<std::string> Ranks::work_on_all(const std::function<std::string(const Pulse &pulse)> &work) {
   std::vector<Progress> progress;
   const auto any = [&](Progress wanted) { return std::ranges::find(progress, wanted) != progress.end(); };
   const auto tell = [&](Progress mine) { progress = comm::gather_values(channel_, mine); };

@@ -86,6 +86,7 @@ class Ranks {
   enum class Progress : std::uint8_t { working, done, failed };
 
   void agree(Call call, bool cancelled, const std::function<Terms()> &prepare);
+  std::vector<std::string> work_on_all(const std::function<std::string(const Pulse &pulse)> &work);
   [[noreturn]] void fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own);
   std::string lead(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work);
   std::string serve(Parameters &parameters);

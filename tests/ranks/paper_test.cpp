@@ -59,6 +59,7 @@ std::vector<const Instruction *> exchanges_of(const Program &program) {
     if (instruction.queue == Queue::comm) found.push_back(&instruction);
   return found;
 }
+std::vector<const Instruction *> exchanges_of(const Program &&) = delete;  // the instructions would be gone
 
 // The sizes of the messages to or from this rank, in order.
 std::vector<std::uint64_t> sizes_with(int rank, const std::vector<Message> &messages) {
@@ -113,7 +114,8 @@ TEST_P(RanksOnPaper, SendWhatTheOthersExpect) {
 std::uint64_t exchanged(const RankOnPaper &rank, const plan::Plan &plan, std::uint64_t accumulation) {
   const auto bytes_of = [&](bool updates) {
     std::uint64_t bytes = 0;
-    for (const Instruction *exchange : exchanges_of(rank.lowered(plan, updates, Tier::device)))
+    const Program program = rank.lowered(plan, updates, Tier::device);
+    for (const Instruction *exchange : exchanges_of(program))
       if (exchange->kind == program::Kind::all_to_all) bytes += exchange->bytes;
     return bytes;
   };
@@ -149,7 +151,8 @@ TEST_P(RanksOnPaper, PassOnTheWeightsThatWereUpdatedAndNoFrozenOnes) {
     const auto own = static_cast<std::uint64_t>(rank.training.shards.elements(p)) * size_of(type.dtype);
     (trained ? expected : frozen) += bytes - own;
   }
-  for (const Instruction *exchange : exchanges_of(rank.lowered(plan, true, Tier::device)))
+  const Program program = rank.lowered(plan, true, Tier::device);
+  for (const Instruction *exchange : exchanges_of(program))
     if (exchange->kind == program::Kind::all_gather && exchange->node == graph::NodeId::none)
       for (const Message &message : exchange->receives) received += message.rank == 1 ? 0 : message.bytes;
   EXPECT_GT(expected, 0u);
