@@ -116,17 +116,20 @@ fails 'a full disk'
 grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
 
 # Rank 1 alone has no space for its part of the second checkpoint. The first must stay, and the second must be gone.
-start 3 --steps 1 --accumulation 4 $arrays --save short
-succeeds 'a checkpoint'
-[ -s short/step-0000000001/optimizer-00003-of-00003.safetensors ] || wrong 'a checkpoint: no part of rank 2'
-RANK_1_BLOCKS=8
-start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
-fails 'no space on rank 1'
-grep -q 'File too large' err.1 || wrong 'no space on rank 1: not said'
-[ "$(ls -A short)" = step-0000000001 ] || wrong 'no space on rank 1: something is left'
-RANK_1_BLOCKS=
-start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
-succeeds 'the save after it'
+# MPICH is left out: its own shared memory counts as files, and does not come up within the limit.
+[ "$transport" = mpich ] || {
+  start 3 --steps 1 --accumulation 4 $arrays --save short
+  succeeds 'a checkpoint'
+  [ -s short/step-0000000001/optimizer-00003-of-00003.safetensors ] || wrong 'a checkpoint: no part of rank 2'
+  RANK_1_BLOCKS=8
+  start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
+  fails 'no space on rank 1'
+  grep -q 'File too large' err.1 || wrong 'no space on rank 1: not said'
+  [ "$(ls -A short)" = step-0000000001 ] || wrong 'no space on rank 1: something is left'
+  RANK_1_BLOCKS=
+  start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
+  succeeds 'the save after it'
+}
 
 # until_killed RANK SIGNAL: starts 3 ranks and sends the signal to one of them after some steps.
 until_killed() {
