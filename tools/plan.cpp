@@ -32,13 +32,15 @@ void write_file(const std::string &path, const std::string &text) {
 
 std::string bytes_text(const Json &bytes) { return byte_unit(bytes.get<double>()).text(bytes.get<double>()); }
 
-void print_plan(const Json &plan) {
+// `from_file`: the user gave the plan.
+void print_plan(const Json &plan, bool from_file) {
   const auto devices = plan["plan"].value("ranks", 1);
   fmt::print("{} on {}{}, {}\n", plan["model"].get<std::string>(),
              devices > 1 ? fmt::format("each of {} devices: ", devices) : "", plan["hardware"].get<std::string>(),
              plan["precision"].get<std::string>());
   if (!plan["feasible"].get<bool>()) {
-    fmt::print("Nothing fits. The smallest plan needs {} on the device, {} on the host, {} on disk. What would fit:\n",
+    fmt::print("{} needs {} on the device, {} on the host, {} on disk. What would fit:\n",
+               from_file ? "This plan does not fit. It" : "Nothing fits. The smallest plan",
                bytes_text(plan["device_peak_bytes"]), bytes_text(plan["host_peak_bytes"]),
                bytes_text(plan["disk_bytes"]));
     for (const Json &change : plan["would_fit"]) fmt::print("  {}\n", change["text"].get<std::string>());
@@ -71,13 +73,14 @@ int run_plan(const PlanFlags &flags) {
   if (!flags.devices.empty()) check<UsageError>(protrain_options_set(options.get(), "ranks", flags.devices.c_str()));
   bind_defaults(options, flags.model);
   const ProfilingLine line(options);
-  const char *text = nullptr;
+  const char *text = nullptr, *from_file = nullptr;
+  check(protrain_options_get(options.get(), "plan", &from_file));
   check(protrain_model_plan(options.get(), flags.model.c_str(), &text));
   const Json plan = Json::parse(text);
   if (flags.json)
     fmt::print("{}\n", text);
   else
-    print_plan(plan);
+    print_plan(plan, *from_file != '\0');
   if (!flags.picture.empty()) write_file(flags.picture, memory_picture(plan["timeline"]));
   if (!flags.save.empty()) write_file(flags.save, plan["plan"].dump(1) + "\n");
   return plan["feasible"].get<bool>() ? kOk : kFailed;

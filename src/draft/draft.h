@@ -42,6 +42,17 @@ struct Draft {
   // The numbers of micro-batches, samples and tokens in one step, over all ranks.
   std::uint64_t micro_batches() const { return accumulation * static_cast<std::uint64_t>(settings.ranks.count); }
   double samples() const { return static_cast<double>(first().batch.samples) * static_cast<double>(micro_batches()); }
+  // The memory that a rank must have: another rank may need more than this one.
+  plan::Bytes needed() const {
+    plan::Bytes bytes = programs.bytes;
+    if (decision.found.best)
+      for (const Tier t : kTiers) bytes[t] = std::max(bytes[t], decision.found.best->cost.bytes[t]);
+    return bytes;
+  }
+  // True if the plan, found or from a file, fits the budget.
+  bool fits() const {
+    return decision.found.best || (!settings.plan.empty() && !plan::first_lacking(programs.bytes, budget.bytes));
+  }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
   // The file's initializer that holds the parameter.
   const std::string &in_file(const std::string &parameter) const {

@@ -49,9 +49,6 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
   return json;
 }
 
-// True if the draft's plan can be followed: the search found that it fits, or it comes from a file.
-bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || draft.decision.found.best.has_value(); }
-
 // Plans again with 1.5 and 0.75 times the device's budget. For a machine that is only described, also plans with twice
 // the batch. On this machine that would take longer: the kernels of the larger batch would have to be measured.
 std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
@@ -104,15 +101,12 @@ Json figures_json(const std::string &model, const Draft &draft) {
   Json json = {{"model", model},
                {"hardware", draft.profile.name},
                {"precision", precision_name(draft.settings.precision)},
-               {"feasible", is_feasible(draft)}};
+               {"feasible", draft.fits()}};
   const Json integers = integers_json(draft.decision.plan, choice);
   for (const auto &[key, value] : *integers.members()) json.append(key, value);
   json["step_seconds"] = seconds;
   json["tokens_per_second"] = draft.tokens() / seconds;
-  // Another rank may need more than this one.
-  plan::Bytes needed = draft.programs.bytes;
-  if (found.best)
-    for (const Tier t : kTiers) needed[t] = std::max(needed[t], found.best->cost.bytes[t]);
+  const plan::Bytes needed = draft.needed();
   json["device_peak_bytes"] = needed[Tier::device];
   json["host_peak_bytes"] = needed[Tier::host];
   json["disk_bytes"] = needed[Tier::disk];
@@ -151,7 +145,7 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   if (found.next) json["next"] = point_json(*found.next, graph);
   if (found.resident) json["resident"] = point_json(*found.resident, graph);
   json["would_fit"] = Json::array();
-  if (!is_feasible(draft)) json["would_fit"] = changes_json(changes_that_fit(settings, path, *machine, draft));
+  if (!draft.fits()) json["would_fit"] = changes_json(changes_that_fit(settings, path, *machine, draft));
   json["explanation"] = explain(draft, alternatives(settings, path, *machine, draft));
   json["timeline"] = timeline_json(step, program::spans_of(predicted));
   json["queues"] = queues_json(step, program::spans_of(predicted));

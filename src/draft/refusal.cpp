@@ -20,7 +20,7 @@ std::string key_of(Tier tier, const Budget &budget) {
 
 bool fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   try {
-    return estimate(settings, source, machine, IfNothingFits::stop).decision.found.best.has_value();
+    return estimate(settings, source, machine, IfNothingFits::stop).fits();
   } catch (const Error &error) {  // the model cannot have these shapes
     if (error.code == Code::nomem) throw;
     return false;
@@ -38,9 +38,9 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
   return std::nullopt;
 }
 
-// The budgets that the smallest plan needs.
+// The budgets that the smallest plan needs, or the plan of a file.
 Change more_memory(const Draft &draft) {
-  const plan::Bytes &needed = draft.decision.smallest->point.cost.bytes;
+  const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
   Change more;
   for (const Tier t : kTiers) {
     if (needed[t] <= draft.budget.bytes[t]) continue;

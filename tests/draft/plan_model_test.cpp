@@ -124,6 +124,19 @@ TEST(PlanModel, SaysWhatWouldFitWhereNothingDoes) {
   }
 }
 
+TEST(PlanModel, SaysThatAPlanOfAFileDoesNotFitAndWhatItNeeds) {
+  const Scratch scratch;
+  const std::string file = scratch.file("plan.json", R"({"n_persist": 999})");
+  const Json plan = planned({{"hardware", "rtx3090"}, {"device_memory", "1MiB"}, {"plan", file}});
+  EXPECT_FALSE(plan["feasible"].get<bool>());
+  ASSERT_EQ(plan["would_fit"].size(), 1U);
+  const Json &more = plan["would_fit"][0]["options"];
+  ASSERT_EQ(more.size(), 1U);
+  EXPECT_EQ(more["device_memory"], plan["device_peak_bytes"].dump());
+  EXPECT_TRUE(planned({{"hardware", "rtx3090"}, {"device_memory", more["device_memory"]}, {"plan", file}})["feasible"]
+                  .get<bool>());
+}
+
 bool mentions(const Json &plan, const std::string &words) {
   for (const Json &sentence : plan["explanation"])
     if (sentence.get<std::string>().find(words) != std::string::npos) return true;
