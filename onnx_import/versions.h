@@ -9,7 +9,8 @@
 
 namespace protrain::onnx_import {
 
-// Checks ir_version and opset_import and returns the version of the default domain. Code::version, Code::format.
+// Checks ir_version and opset_import and returns the version of the default domain. Code::version if a version is
+// missing or is none that this library reads, Code::format if a domain has two versions.
 std::int64_t check_versions(const ModelProto &model, const std::string &path);
 
 // True for "" and its other spelling "ai.onnx".

@@ -42,7 +42,7 @@ class Messages {
   std::byte *const on_device_;
 };
 
-// An exchange as a step has it: every rank has a part for each rank, and copies the one that is its own.
+// Times exchanges like those of a step: each rank sends a part to every other rank, and copies its own part.
 class Exchange {
  public:
   Exchange(backend::Device &device, const Link &link)

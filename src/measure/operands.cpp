@@ -84,8 +84,8 @@ std::uint64_t Operands::take(std::uint64_t bytes) {
   return at;
 }
 
-// Random indices must lie inside the tables that they point into. The table is one of the node's inputs, or its
-// output if the node computes a table's gradient. So indices stay below every dimension of inputs and outputs.
+// Also notes the smallest dimension of all inputs and outputs. fill_input() draws indices below it, so that they lie
+// inside the table that they point into, whichever operand that is.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   if (id == ValueId::none) return kAbsent;
   const Type &type = graph.value(id).type;

@@ -75,12 +75,12 @@ __attribute__((noinline)) bool fails(Kind kind) {
   return now;
 }
 
-// `slots` is a hash table with open addressing. It holds the addresses of all allocated blocks of memory. An
-// AllocationRecord is the call stack that allocated a block.
+// The call stack that allocated a block of memory.
 struct AllocationRecord {
   void *stack[kDepth];
   int depth = 0;
 };
+// A hash table with open addressing. It holds the addresses of all allocated blocks; kGone marks a removed one.
 constexpr std::size_t kSlots = 1 << 20;
 void *const kGone = reinterpret_cast<void *>(1);
 void *slots[kSlots];

@@ -67,8 +67,8 @@ std::vector<double> differences(const std::vector<double> &c) {
   return found;
 }
 
-// True if each line along the axis is a curve or flat (see line_of()), and not all are flat. For a line that is
-// neither, tries the differences of neighbouring numbers: those of a raised cosine (a Hann window) are a curve.
+// True if each line along the axis is a curve or flat (see line_of()), and not all are flat. A line also counts as a
+// curve if the differences of its neighbouring numbers are one. This finds raised cosines, such as a Hann window.
 bool follows_curves(const Array &array, std::size_t axis) {
   const Shape &shape = array.stored();
   const std::int64_t length = shape[axis];

@@ -96,7 +96,7 @@ bool names_normalization(std::string_view name) {
   return contains(name, "batch_norm") || contains(name, "batchnorm") || contains(name, "BatchNorm");
 }
 
-// Only ":0" counts, because this library makes names unique with other numbers (":1", ":2").
+// Names that end in another number (":1", ":2") do not count, because this library makes names unique that way.
 bool names_tensorflow(std::string_view name) { return name.ends_with(":0") && !operation_of(name).empty(); }
 
 bool names_move(std::string_view name) {

@@ -28,8 +28,8 @@ bool names_normalization(std::string_view name);
 // True for names in TensorFlow's form: "m/dense/MatMul:0".
 bool names_tensorflow(std::string_view name);
 
-// True if the name fits a value that holds elements of its source, all or some, in any order. PyTorch's exporter names
-// a computed value after the operation, or "val_N" for a step within one operation.
+// True if a value of this name may be the result of an operation that only moves elements, such as "transpose_3".
+// PyTorch's exporter names a computed value after the operation, or "val_N" for a step within one operation.
 bool names_move(std::string_view name);
 
 }  // namespace protrain::passes
