@@ -10,20 +10,39 @@ namespace {
 
 using graph::Array;
 
+// The stored numbers of an array, read once. Files may hold a mask of a million numbers for each layer.
+struct Numbers {
+  explicit Numbers(const Array &array)
+      : shape(array.stored()),
+        repeats(array.stored() != array.shape()),
+        values(static_cast<std::size_t>(array.stored_count())) {
+    graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
+    for (double x : values) most = std::max(most, std::abs(x));
+  }
+
+  std::int64_t count() const { return static_cast<std::int64_t>(values.size()); }
+  double operator[](std::int64_t i) const { return values[static_cast<std::size_t>(i)]; }
+
+  Shape shape;
+  bool repeats;  // along an axis that is stored once
+  std::vector<double> values;
+  double most = 0;  // the largest magnitude; numbers far below it count as zero
+};
+
 constexpr std::int64_t kShortest = 5;  // numbers in a line; 5 give three equations for r of line_of()
 
 // True for a table of sines and cosines of positions. Each row holds them in two halves, or alternating. The squares of
 // a sine and its cosine add up to one. A row for padding may be zero.
-bool is_sinusoidal(const Array &table) {
-  if (table.shape().size() < 2 || table.stored() != table.shape()) return false;
-  const std::int64_t width = table.shape().back();
+bool is_sinusoidal(const Numbers &table) {
+  if (table.shape.size() < 2 || table.repeats) return false;
+  const std::int64_t width = table.shape.back();
   if (width < 4 || width % 2 != 0) return false;
-  const std::int64_t half = width / 2, rows = table.stored_count() / width;
+  const std::int64_t half = width / 2, rows = table.count() / width;
   std::int64_t read = 0;
   bool halves = true, turns = true;
   for (std::int64_t row = 0; row < rows && (halves || turns); ++row) {
     const auto squares = [&](std::int64_t i, std::int64_t j) {
-      const double a = table.stored_double(row * width + i), b = table.stored_double(row * width + j);
+      const double a = table[row * width + i], b = table[row * width + j];
       return a * a + b * b;
     };
     const bool padding = squares(0, half) == 0 && squares(1, half + 1) == 0;
@@ -69,20 +88,17 @@ std::vector<double> differences(const std::vector<double> &c) {
 
 // True if each line along the axis is a curve or flat (see line_of()), and not all are flat. A line also counts as a
 // curve if the differences of its neighbouring numbers are one. This finds raised cosines, such as a Hann window.
-bool follows_curves(const Array &array, std::size_t axis) {
-  const Shape &shape = array.stored();
+bool follows_curves(const Numbers &numbers, std::size_t axis) {
+  const Shape &shape = numbers.shape;
   const std::int64_t length = shape[axis];
   if (length < kShortest) return false;
   std::int64_t inner = 1, curves = 0;
-  double most = 0;  // numbers far below this count as zero
-  for (std::int64_t i = 0; i < array.stored_count(); ++i) most = std::max(most, std::abs(array.stored_double(i)));
   for (std::size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
   std::vector<double> line(static_cast<std::size_t>(length));
-  for (std::int64_t at = 0; at < array.stored_count() / length; ++at) {
+  for (std::int64_t at = 0; at < numbers.count() / length; ++at) {
     const std::int64_t begin = at / inner * inner * length + at % inner;
-    for (std::int64_t k = 0; k < length; ++k)
-      line[static_cast<std::size_t>(k)] = array.stored_double(begin + k * inner);
-    Line found = line_of(line, most);
+    for (std::int64_t k = 0; k < length; ++k) line[static_cast<std::size_t>(k)] = numbers[begin + k * inner];
+    Line found = line_of(line, numbers.most);
     if (found == Line::neither && length > kShortest + 1) found = line_of(differences(line), 0);
     if (found == Line::neither) return false;
     curves += found == Line::curve ? 1 : 0;
@@ -91,12 +107,11 @@ bool follows_curves(const Array &array, std::size_t axis) {
 }
 
 // True for a bank of filters: no number is below zero, and at least 60% are zero, but not all.
-bool is_bank(const Array &array) {
-  const std::int64_t count = array.stored_count();
-  if (count < 64 || array.stored() != array.shape()) return false;
+bool is_bank(const Numbers &numbers) {
+  const std::int64_t count = numbers.count();
+  if (count < 64 || numbers.repeats) return false;
   std::int64_t zeros = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double x = array.stored_double(i);
+  for (double x : numbers.values) {
     if (!(x >= 0)) return false;
     zeros += x == 0 ? 1 : 0;
   }
@@ -104,21 +119,12 @@ bool is_bank(const Array &array) {
 }
 
 // True if there are only zeros and ones, as in an adjacency matrix or one-hot rows.
-bool is_zeros_and_ones(const Array &array) {
-  if (array.stored_count() < 9) return false;
-  for (std::int64_t i = 0; i < array.stored_count(); ++i)
-    if (const double x = array.stored_double(i); x != 0 && x != 1) return false;
-  return true;
+bool is_zeros_and_ones(const Numbers &numbers) {
+  return numbers.count() >= 9 && std::ranges::all_of(numbers.values, [](double x) { return x == 0 || x == 1; });
 }
 
-bool is_coarse(const Array &array) {
-  const std::int64_t count = array.stored_count();
-  if (count < 4) return false;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double twice = 2 * array.stored_double(i);
-    if (!std::isinf(twice) && twice != std::floor(twice)) return false;
-  }
-  return true;
+bool is_coarse(const Numbers &numbers) {
+  return std::ranges::all_of(numbers.values, [](double x) { return std::isinf(x) || 2 * x == std::floor(2 * x); });
 }
 
 }  // namespace
@@ -128,12 +134,13 @@ bool is_uniform(const Array &array) { return array.compact().stored_count() == 1
 std::string formula_of(const Array &given, bool coarse) {
   const Array array = given.compact();
   if (array.stored_count() < 4) return "";
-  if (is_sinusoidal(array)) return "sines and cosines of positions";
-  for (std::size_t axis = 0; axis < array.stored().size(); ++axis)
-    if (follows_curves(array, axis)) return "even steps, powers or waves";
-  if (is_zeros_and_ones(array)) return "nothing but zeros and ones";
-  if (is_bank(array)) return "a bank of filters";
-  return coarse && is_coarse(array) ? "nothing but whole numbers and halves" : "";
+  const Numbers numbers(array);
+  if (is_sinusoidal(numbers)) return "sines and cosines of positions";
+  for (std::size_t axis = 0; axis < numbers.shape.size(); ++axis)
+    if (follows_curves(numbers, axis)) return "even steps, powers or waves";
+  if (is_zeros_and_ones(numbers)) return "nothing but zeros and ones";
+  if (is_bank(numbers)) return "a bank of filters";
+  return coarse && is_coarse(numbers) ? "nothing but whole numbers and halves" : "";
 }
 
 }  // namespace protrain::passes
