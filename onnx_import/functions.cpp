@@ -58,27 +58,24 @@ class Inliner {
 
   void run() {
     for (const FunctionProto &proto : model_.functions()) add_function(proto);
-    GraphProto &graph = *model_.mutable_graph();
-    for (const TensorProto &tensor : graph.initializer()) taken_.insert(tensor.name());
-    for (const ValueInfo &input : graph.input()) taken_.insert(input.name());
-    for (const NodeProto &node : graph.node()) taken_.insert(node.output().begin(), node.output().end());
-    auto &nodes = messages_.make<google::protobuf::RepeatedPtrField<NodeProto>>();
-    nodes.Swap(graph.mutable_node());
-    for (NodeProto &node : nodes) {
-      charge(static_cast<std::uint64_t>(1 + node.input_size() + node.output_size() + node.attribute_size()), 0);
-      add(node);
-    }
+    take_names(model_.graph());
+    replace_calls(*model_.mutable_graph());
     import_domains();
     model_.clear_functions();
   }
 
  private:
+  using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
+
   void add_function(const FunctionProto &proto);
+  void take_names(const GraphProto &graph);
+  void replace_calls(GraphProto &graph);
   void add(NodeProto &node);
   void expand(const NodeProto &node, const Function &function);
   void bind_names(Call &call);
   void copy(const NodeProto &body, const Call &call);
   void copy_attribute(const AttributeProto &body, const Call &call, NodeProto &to);
+  void copy_graph(const GraphProto &body, const Call &call, GraphProto &to);
   void check_operator_of(const NodeProto &body, const Call &call, const std::string &subject) const;
   void import_domains();
   std::string unique(const std::string &name);
@@ -87,6 +84,7 @@ class Inliner {
   ModelProto &model_;  // one of messages_
   Messages &messages_;
   const std::string &path_;
+  Nodes *nodes_ = nullptr;  // of the graph that is being rewritten
   std::map<std::string, Function> functions_;
   std::vector<const Function *> open_;  // calls being expanded, outermost first
   std::unordered_set<std::string> taken_;
@@ -109,6 +107,31 @@ void Inliner::add_function(const FunctionProto &proto) {
           "duplicate function: two of them have that domain, name and overload");
 }
 
+void Inliner::take_names(const GraphProto &graph) {
+  for (const TensorProto &tensor : graph.initializer()) taken_.insert(tensor.name());
+  for (const ValueInfo &input : graph.input()) taken_.insert(input.name());
+  for (const NodeProto &node : graph.node()) {
+    taken_.insert(node.output().begin(), node.output().end());
+    for (const AttributeProto &attribute : node.attribute())
+      if (attribute.has_g()) take_names(attribute.g());
+  }
+}
+
+// Replaces the calls in a graph and in the bodies of its control flow nodes.
+void Inliner::replace_calls(GraphProto &graph) {
+  Nodes *const outer = nodes_;
+  auto &nodes = messages_.make<Nodes>();
+  nodes.Swap(graph.mutable_node());
+  for (NodeProto &node : nodes) {
+    charge(static_cast<std::uint64_t>(1 + node.input_size() + node.output_size() + node.attribute_size()), 0);
+    for (AttributeProto &attribute : *node.mutable_attribute())
+      if (attribute.has_g()) replace_calls(*attribute.mutable_g());
+    nodes_ = graph.mutable_node();
+    add(node);
+  }
+  nodes_ = outer;
+}
+
 void Inliner::charge(std::uint64_t parts, std::uint64_t bytes) {
   parts_ += parts;
   bytes_ += bytes;
@@ -125,12 +148,13 @@ std::string Inliner::unique(const std::string &name) {
   }
 }
 
-// Adds a node of `messages_` to the graph without copying it. If the node is a call, expands it instead.
+// Adds a node of `messages_` to the graph being rewritten without copying it. If the node is a call, expands it
+// instead.
 void Inliner::add(NodeProto &node) {
   const auto found = functions_.find(key_of(node, node.op_type()));
   if (found != functions_.end()) return expand(node, found->second);
   node.clear_overload();
-  model_.mutable_graph()->mutable_node()->UnsafeArenaAddAllocated(&node);
+  nodes_->UnsafeArenaAddAllocated(&node);
 }
 
 void Inliner::expand(const NodeProto &node, const Function &function) {
@@ -160,7 +184,7 @@ void Inliner::expand(const NodeProto &node, const Function &function) {
     identity.set_name(call.scope);
     identity.add_input(made);
     identity.add_output(node.output(i));
-    model_.mutable_graph()->mutable_node()->UnsafeArenaAddAllocated(&identity);
+    nodes_->UnsafeArenaAddAllocated(&identity);
   }
 }
 
@@ -237,6 +261,33 @@ void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeP
   AttributeProto &attribute = *to.add_attribute();
   attribute = *from;
   attribute.set_name(body.name());
+  if (attribute.has_g()) copy_graph(from->g(), call, *attribute.mutable_g());
+}
+
+// Copies the body of a control flow node of a function. Its names get the call's prefix too. It may read the names
+// around it.
+void Inliner::copy_graph(const GraphProto &body, const Call &call, GraphProto &to) {
+  Call inside{call.node, call.function, call.scope, call.names, call.attributes};
+  charge(inside.names.size() + static_cast<std::uint64_t>(body.node_size()), 0);
+  const auto rename = [&](std::string &name) {
+    check_text(name, call.function.title);
+    charge(1, call.scope.size() + name.size());
+    name = inside.names[name] = unique(call.scope + "/" + name);
+  };
+  for (ValueInfo &input : *to.mutable_input()) rename(*input.mutable_name());
+  for (TensorProto &tensor : *to.mutable_initializer()) rename(*tensor.mutable_name());
+  for (NodeProto &node : *to.mutable_node())
+    for (std::string &output : *node.mutable_output())
+      if (!output.empty()) rename(output);
+  to.clear_node();
+  Nodes *const outer = nodes_;
+  nodes_ = to.mutable_node();
+  for (const NodeProto &node : body.node()) copy(node, inside);
+  nodes_ = outer;
+  for (ValueInfo &output : *to.mutable_output()) {
+    const auto found = inside.names.find(output.name());
+    if (found != inside.names.end()) output.set_name(found->second);
+  }
 }
 
 void Inliner::check_operator_of(const NodeProto &body, const Call &call, const std::string &subject) const {

@@ -3,14 +3,17 @@
 #include "onnx_import/model.h"
 
 #include <fmt/ranges.h>
+#include <google/protobuf/io/coded_stream.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/bodies.h"
 #include "onnx_import/build.h"
 #include "onnx_import/declared.h"
 #include "onnx_import/functions.h"
@@ -23,12 +26,20 @@ namespace protrain::onnx_import {
 
 namespace {
 
+// The skeleton has limited how deep messages lie in each other: four levels for each body, and a few around them.
+constexpr int kMostLevels = 4 * kMaxSubgraphDepth + 20;
+
 const ModelProto &parse(const File &file, Messages &messages) {
   auto &proto = messages.make<ModelProto>();
-  require(proto.ParseFromString(read_skeleton(file)), Code::format, file.path(),
+  const std::string skeleton = read_skeleton(file);
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t *>(skeleton.data()),
+                                                static_cast<int>(skeleton.size()));
+  stream.SetRecursionLimit(kMostLevels);
+  require(proto.ParseFromCodedStream(&stream) && stream.ConsumedEntireMessage(), Code::format, file.path(),
           "not an ONNX model, or a damaged one: its parts do not parse");
   require(proto.has_graph(), Code::format, file.path(), "no graph; not an ONNX model");
   inline_functions(proto, messages, file.path());
+  move_weights_out(proto);
   return proto;
 }
 
@@ -43,7 +54,8 @@ class OpenModel : public Model {
   const std::vector<Output> &outputs() const override { return unbound_.outputs; }
   std::vector<std::string> symbolic_dims() const override;
   const graph::FileDeclarations &declared() const override { return declared_; }
-  graph::Graph graph(const DimBindings &dims) const override;
+  const graph::Bodies &bodies() const override { return unbound_.bodies; }
+  graph::Graph graph(const DimBindings &dims, const InputValues &values) const override;
   std::set<DType> replaced_floats() const override;
   graph::Array load(const std::string &initializer) const override { return loaded(weights(initializer)); }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
@@ -63,7 +75,7 @@ class OpenModel : public Model {
   std::uint64_t loaded_bytes(const Tensor &tensor) const {
     return byte_count(unbound_.floats.computed(tensor.type.dtype), tensor.type.shape);
   }
-  void check_bindings(const DimBindings &dims) const;
+  DimBindings all_dims(const DimBindings &dims) const;
 
   Storage storage_;
   Messages messages_;
@@ -106,44 +118,115 @@ std::set<DType> OpenModel::replaced_floats() const {
   return found;
 }
 
-std::vector<std::string> OpenModel::symbolic_dims() const {
+// The names of all symbolic dims of the inputs, in order of appearance.
+std::vector<std::string> named_dims(const std::vector<Input> &inputs) {
   std::vector<std::string> names;
-  for (const Input &input : unbound_.inputs)
+  std::set<std::string> seen;
+  for (const Input &input : inputs)
     for (const auto &dim : input.dims)
-      if (const auto *name = std::get_if<std::string>(&dim))
-        if (std::find(names.begin(), names.end(), *name) == names.end()) names.push_back(*name);
+      if (const auto *name = std::get_if<std::string>(&dim); name != nullptr && seen.insert(*name).second)
+        names.push_back(*name);
   return names;
 }
 
-void OpenModel::check_bindings(const DimBindings &dims) const {
-  const std::vector<std::string> known = symbolic_dims();
+// Splits "past + sequence" or "past + 1" into its terms. Returns nothing unless all of them are numbers or `names`.
+std::vector<std::string> terms_of(const std::string &dim, const std::set<std::string> &names) {
+  std::vector<std::string> terms = split(dim, '+');
+  if (terms.size() < 2) return {};
+  for (std::string &term : terms) {
+    term.erase(0, std::min(term.size(), term.find_first_not_of(' ')));
+    term.erase(term.find_last_not_of(' ') + 1);
+    if (!parse_integer(term) && !names.contains(term)) return {};
+  }
+  return terms;
+}
+
+std::vector<std::string> OpenModel::symbolic_dims() const {
+  const std::vector<std::string> names = named_dims(unbound_.inputs);
+  const std::set<std::string> known(names.begin(), names.end());
+  std::vector<std::string> needed;
+  for (const std::string &name : names)
+    if (terms_of(name, known).empty()) needed.push_back(name);
+  return needed;
+}
+
+// Checks `dims`, and adds the dims that are sums of others.
+DimBindings OpenModel::all_dims(const DimBindings &dims) const {
+  const std::vector<std::string> names = named_dims(unbound_.inputs);
+  const std::set<std::string> known(names.begin(), names.end());
   std::vector<std::string> unbound;
-  for (const std::string &name : known) {
+  for (const std::string &name : symbolic_dims()) {
     const auto bound = dims.find(name);
     if (bound == dims.end())
       unbound.push_back(name);
     else
-      require(bound->second >= 1, Code::shape, name, "bound to {}; a dim is at least 1", bound->second);
+      require(bound->second >= 0, Code::shape, name, "bound to {}; a dim is at least 0", bound->second);
   }
   for (const auto &[name, value] : dims)
-    require(std::find(known.begin(), known.end(), name) != known.end(), Code::arg, printable(name),
-            "the model has no such dim; it has: {}",
-            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+    require(known.contains(name), Code::arg, printable(name), "the model has no such dim; it has: {}",
+            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
   require(unbound.empty(), Code::shape, storage_.model().path(), "dims without a value: {}; bind each to a number",
           fmt::join(unbound, ", "));
+  DimBindings all = dims;
+  for (const std::string &name : names) {
+    const std::vector<std::string> terms = terms_of(name, known);
+    if (terms.empty()) continue;
+    std::int64_t sum = 0;
+    for (const std::string &term : terms) {
+      const auto number = parse_integer(term);
+      const bool fits = !__builtin_add_overflow(sum, number ? *number : all[term], &sum);
+      require(fits && sum >= 0, Code::shape, printable(name), "this sum is negative or overflows 64 bits");
+    }
+    const std::int64_t bound = all.emplace(name, sum).first->second;
+    require(bound == sum, Code::shape, printable(name), "bound to {}, and its terms add up to {}", bound, sum);
+  }
+  return all;
 }
 
-graph::Graph OpenModel::graph(const DimBindings &dims) const {
-  check_bindings(dims);
+// Returns the elements that an input is bound to.
+graph::Array bound_array(const Input &input, const graph::Type &type, const std::vector<double> &values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  const Shape &shape = type.shape;
+  const bool is_last = !shape.empty() && shape.back() == count, is_all = element_count(shape) == count;
+  require(count == 1 || is_last || is_all, Code::arg, printable(input.name),
+          "is bound to {} values, and has the shape {}; give 1 value, one for each index of the last axis, or all",
+          count, to_text(shape));
+  for (const double value : values) {
+    const bool fits = is_float(type.dtype) || (value == std::trunc(value) && std::abs(value) <= 0x1p53);
+    require(fits && (type.dtype != DType::boolean || value == 0 || value == 1), Code::arg, printable(input.name),
+            "is bound to {}, which is no {}", real_text(value), name_of(type.dtype));
+  }
+  const Shape given = count == 1 ? Shape{} : is_last ? Shape{count} : shape;
+  const graph::Array array = graph::Array::from_doubles({type.dtype, given}, values);
+  return array.expanded(shape);
+}
+
+graph::Graph OpenModel::graph(const DimBindings &dims, const InputValues &values) const {
+  const DimBindings all = all_dims(dims);
+  for (const auto &[name, value] : values)
+    require(std::ranges::find(unbound_.inputs, name, &Input::name) != unbound_.inputs.end(), Code::arg, printable(name),
+            "the model has no such input to bind to a value");
   graph::Graph graph = unbound_.graph;
+  graph.inputs.clear();
   for (std::size_t i = 0; i < unbound_.inputs.size(); ++i) {
+    const Input &input = unbound_.inputs[i];
     Shape shape;
-    for (const auto &dim : unbound_.inputs[i].dims) {
+    for (const auto &dim : input.dims) {
       const auto *name = std::get_if<std::string>(&dim);
-      shape.push_back(name != nullptr ? dims.at(*name) : std::get<std::int64_t>(dim));
+      shape.push_back(name != nullptr ? all.at(*name) : std::get<std::int64_t>(dim));
     }
-    byte_count(unbound_.inputs[i].dtype, shape);  // Code::shape, Code::limit for sizes that no machine can address
-    graph.value(graph.inputs[i]).type.shape = std::move(shape);
+    byte_count(input.dtype, shape);  // Code::shape, Code::limit for sizes that no machine can address
+    const graph::ValueId id = unbound_.graph.inputs[i];
+    graph::Value &value = graph.value(id);
+    value.type.shape = std::move(shape);
+    const auto bound = values.find(input.name);
+    if (bound != values.end())
+      value.array = bound_array(input, value.type, bound->second);
+    else if (element_count(value.type.shape) == 0)
+      value.array = graph::Array::filled(value.type, 0);
+    else
+      graph.inputs.push_back(id);
+    if (graph.inputs.empty() || graph.inputs.back() != id) value.origin = graph::Origin::constant;
   }
   std::uint64_t bytes = 0;  // may exceed the size of the files, because tensors can share bytes
   for (const auto &[id, tensor] : unbound_.deferred) bytes = checked_add(bytes, loaded_bytes(tensor));

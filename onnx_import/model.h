@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "graph/bodies.h"
 #include "graph/declared.h"
 #include "graph/graph.h"
 #include "graph/split.h"
@@ -22,6 +23,10 @@ namespace protrain::onnx_import {
 
 // Values of the symbolic dims of the graph's inputs: {"batch": 4}.
 using DimBindings = std::map<std::string, std::int64_t>;
+
+// Values that inputs are bound to, by name: one number for all elements, one for each index of the last axis, or one
+// for each element. A bool is 0 or 1.
+using InputValues = std::map<std::string, std::vector<double>>;
 
 using Dim = std::variant<std::int64_t, std::string>;  // a number, or the name of a symbolic dim
 
@@ -69,17 +74,23 @@ class Model {
 
   virtual const std::vector<Input> &inputs() const = 0;  // inputs that the user sets, without initializers
   virtual const std::vector<Output> &outputs() const = 0;
-  virtual std::vector<std::string> symbolic_dims() const = 0;   // in order of appearance
+  // The dims that need a size, in order of appearance. A dim whose name is a sum of others, such as "past + sequence",
+  // needs none, and gets the sum.
+  virtual std::vector<std::string> symbolic_dims() const = 0;
   virtual const graph::FileDeclarations &declared() const = 0;  // what the file itself says about its parameters
+
+  // The graphs inside the control flow nodes of graph().
+  virtual const graph::Bodies &bodies() const = 0;
 
   // The element types of the file's inputs and initializers that are float32 in the graph: float16 and bfloat16, and
   // float64 if the model is one of float64.
   virtual std::set<DType> replaced_floats() const = 0;
 
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Float initializers
-  // are Origin::initializer; other initializers and Constant nodes are constants already. Unknown operators are kept,
-  // because passes report them all at once. Code::shape if a dim is not bound.
-  virtual graph::Graph graph(const DimBindings &dims) const = 0;
+  // are Origin::initializer; other initializers and Constant nodes are constants already. So are inputs whose values
+  // are known, because `values` binds them or because they have no elements; these are not among the graph's inputs.
+  // Unknown operators are kept, because passes report them all at once. Code::shape if a dim is not bound.
+  virtual graph::Graph graph(const DimBindings &dims, const InputValues &values = {}) const = 0;
 
   // Returns the values of an initializer in the type that it has in the graph. Code::arg for an unknown name.
   virtual graph::Array load(const std::string &initializer) const = 0;

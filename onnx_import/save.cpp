@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "onnx_import/build.h"
 #include "onnx_import/messages.h"
+#include "onnx_import/scope.h"
 #include "onnx_import/skeleton.h"
 
 namespace protrain::onnx_import {
@@ -89,6 +89,21 @@ MessageParts as_parts(const std::string &bytes) {
   return out;
 }
 
+bool has_body(const NodeProto &node) {
+  return std::ranges::any_of(node.attribute(), [](const AttributeProto &attribute) { return attribute.has_g(); });
+}
+
+// Visits initializers and constants of a graph and of the bodies in it.
+template <typename Visit>
+void visit_tensors(const GraphProto &graph, const Visit &visit) {
+  for (const TensorProto &proto : graph.initializer()) visit(proto);
+  for (const NodeProto &node : graph.node()) {
+    if (const TensorProto *proto = constant_tensor(node)) visit(*proto);
+    for (const AttributeProto &attribute : node.attribute())
+      if (attribute.has_g()) visit_tensors(attribute.g(), visit);
+  }
+}
+
 // Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
 // unchanged), then the files are written in one pass, fetching one tensor at a time.
 class ModelWriter {
@@ -116,7 +131,9 @@ class ModelWriter {
   MessageParts model_parts();
   MessageParts tensor_parts(const Tensor &tensor);
   MessageParts external_parts(const Tensor &tensor);
+  MessageParts stored_parts(const TensorProto &proto);
   MessageParts node_parts(const NodeProto &node);
+  MessageParts graph_parts(const GraphProto &graph);
   void write_data();
   void write_model(const MessageParts &model);
   void write_tensor(FileWriter &file, const Tensor &tensor) const;
@@ -152,9 +169,7 @@ void ModelWriter::refuse_own_files() const {
     if (proto.external_data_size() > 0 && !storage.roots().empty())
       data.insert(storage.roots().front() + "/" + parse_external(proto, storage.model().path()).location);
   };
-  for (const TensorProto &proto : original_.proto.graph().initializer()) add(proto);
-  for (const NodeProto &node : original_.proto.graph().node())
-    if (const TensorProto *proto = constant_tensor(node)) add(*proto);
+  visit_tensors(original_.proto.graph(), add);
   for (const std::string &target : {path_, data_path_}) {
     const auto identity = identity_of(target);
     const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
@@ -203,41 +218,55 @@ MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   return as_parts(head.SerializeAsString());
 }
 
-// Returns the parts of a node. The values of a Constant are always written to the model file.
-MessageParts ModelWriter::node_parts(const NodeProto &node) {
-  const TensorProto *proto = constant_tensor(node);
-  if (proto == nullptr || (!proto->has_payload_field() && proto->data_location() == 0))
-    return as_parts(node.SerializeAsString());
-  held_.push_back(std::make_unique<Tensor>(parse_tensor(*proto, node.name())));
+// Returns the parts of a tensor that is no weight. Its values are always written to the model file.
+MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
+  if (!proto.has_payload_field() && proto.data_location() == 0) return as_parts(proto.SerializeAsString());
+  held_.push_back(std::make_unique<Tensor>(parse_tensor(proto, proto.name())));
   MessageParts tensor;
-  tensor.append(without_values(*proto, messages_).SerializeAsString());
+  tensor.append(without_values(proto, messages_).SerializeAsString());
   tensor.append(MessageParts::header(TensorProto::kRawDataFieldNumber, held_.back()->bytes));
   tensor.append(*held_.back());
+  return tensor;
+}
+
+MessageParts ModelWriter::node_parts(const NodeProto &node) {
+  const TensorProto *constant = constant_tensor(node);
+  if (constant == nullptr && !has_body(node)) return as_parts(node.SerializeAsString());
   NodeProto &rest = messages_.copy(node);
-  AttributeProto &attribute = messages_.copy(rest.attribute(0));
   rest.clear_attribute();
-  attribute.clear_t();
-  MessageParts value = as_parts(attribute.SerializeAsString());
-  value.append(AttributeProto::kTFieldNumber, std::move(tensor));
   MessageParts out = as_parts(rest.SerializeAsString());
-  out.append(NodeProto::kAttributeFieldNumber, std::move(value));
+  for (const AttributeProto &proto : node.attribute()) {
+    AttributeProto &attribute = messages_.copy(proto);
+    if (constant != nullptr) attribute.clear_t();
+    attribute.clear_g();
+    MessageParts value = as_parts(attribute.SerializeAsString());
+    if (constant != nullptr) value.append(AttributeProto::kTFieldNumber, stored_parts(*constant));
+    if (proto.has_g()) value.append(AttributeProto::kGFieldNumber, graph_parts(proto.g()));
+    out.append(NodeProto::kAttributeFieldNumber, std::move(value));
+  }
+  return out;
+}
+
+// Returns the parts of the main graph or of a body. Only the main graph has weights.
+MessageParts ModelWriter::graph_parts(const GraphProto &graph) {
+  const bool is_main = &graph == &original_.proto.graph();
+  GraphProto &rest = messages_.copy(graph);
+  rest.clear_node();
+  rest.clear_initializer();
+  MessageParts out = as_parts(rest.SerializeAsString());
+  for (const NodeProto &node : graph.node()) out.append(GraphProto::kNodeFieldNumber, node_parts(node));
+  for (const TensorProto &proto : graph.initializer())
+    out.append(GraphProto::kInitializerFieldNumber,
+               is_main ? tensor_parts(original_.initializers.at(proto.name())) : stored_parts(proto));
   return out;
 }
 
 MessageParts ModelWriter::model_parts() {
   ModelProto &rest = messages_.copy(original_.proto);
   rest.clear_training_info();  // its graphs were not read, and its state belongs to another training
-  GraphProto *rest_graph = rest.mutable_graph();
-  rest_graph->clear_node();
-  rest_graph->clear_initializer();
-  MessageParts graph = as_parts(rest_graph->SerializeAsString());
   rest.clear_graph();
-  for (const NodeProto &node : original_.proto.graph().node())
-    graph.append(GraphProto::kNodeFieldNumber, node_parts(node));
-  for (const TensorProto &proto : original_.proto.graph().initializer())
-    graph.append(GraphProto::kInitializerFieldNumber, tensor_parts(original_.initializers.at(proto.name())));
   MessageParts model = as_parts(rest.SerializeAsString());
-  model.append(ModelProto::kGraphFieldNumber, std::move(graph));
+  model.append(ModelProto::kGraphFieldNumber, graph_parts(original_.proto.graph()));
   return model;
 }
 

@@ -72,7 +72,7 @@ constexpr std::array kFields{
     Field{Message::graph, 16, Rule::leaf, kNone, kMemory<StringPair>, false, "metadata_props"},
     Field{Message::node, 5, Rule::walk, Message::attribute, kMemory<AttributeProto>, false, "attribute"},
     Field{Message::attribute, 5, Rule::walk, Message::tensor, kMemory<TensorProto>, true, "t"},
-    Field{Message::attribute, 6, Rule::drop, Message::graph, 40, true, "g"},
+    Field{Message::attribute, 6, Rule::walk, Message::graph, kMemory<GraphProto>, true, "g"},
     Field{Message::attribute, 7, Rule::numbers, kNone, 0, false, "floats"},
     Field{Message::attribute, 8, Rule::numbers, kNone, 0, false, "ints"},
     Field{Message::attribute, 10, Rule::drop, Message::tensor, 40, false, "tensors"},

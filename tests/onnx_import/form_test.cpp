@@ -169,9 +169,9 @@ TEST_F(Form, DimsAreBoundByNameAndNamelessOnesGetOne) {
   const Error unbound = test::error_of([&] { model->graph({}); });
   EXPECT_EQ(unbound.code, Code::shape);
   EXPECT_NE(unbound.text.find("batch, x_dim2"), std::string::npos) << unbound.text;
-  const Error zero = test::error_of([&] { model->graph({{"batch", 0}, {"x_dim2", 2}}); });
-  EXPECT_EQ(zero.code, Code::shape);
-  EXPECT_EQ(zero.subject, "batch");
+  const Error negative = test::error_of([&] { model->graph({{"batch", -1}, {"x_dim2", 2}}); });
+  EXPECT_EQ(negative.code, Code::shape);
+  EXPECT_EQ(negative.subject, "batch");
   const Error huge = test::error_of([&] {
     model->graph({{"batch", std::int64_t{1} << 40}, {"x_dim2", std::int64_t{1} << 40}});
   });
@@ -180,6 +180,55 @@ TEST_F(Form, DimsAreBoundByNameAndNamelessOnesGetOne) {
   EXPECT_EQ(unknown.code, Code::arg);
   EXPECT_EQ(unknown.subject, "bacth");
   EXPECT_NE(unknown.text.find("batch, x_dim2"), std::string::npos) << unknown.text;
+}
+
+TEST_F(Form, DimsThatAreSumsOfOthersNeedNoSize) {
+  Wire wire;
+  wire.inputs = {test::value("x", kFloat, {"past", "3"}), test::value("m", kFloat, {"past + s", "s+1", "s"}),
+                 test::value("n", kFloat, {"other + s"})};
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  EXPECT_EQ(model->symbolic_dims(), (std::vector<std::string>{"past", "s", "other + s"}));
+  const graph::Graph found = model->graph({{"past", 2}, {"s", 4}, {"other + s", 9}});
+  EXPECT_EQ(found.value(found.inputs[1]).type.shape, (Shape{6, 5, 4}));
+  EXPECT_NO_THROW(model->graph({{"past", 2}, {"s", 4}, {"other + s", 9}, {"past + s", 6}}));
+  const Error other = test::error_of([&] { model->graph({{"past", 2}, {"s", 4}, {"other + s", 9}, {"past + s", 7}}); });
+  EXPECT_EQ(other.code, Code::shape);
+  EXPECT_EQ(other.text, "bound to 7, and its terms add up to 6");
+  const Error huge = test::error_of([&] {
+    model->graph({{"past", std::numeric_limits<std::int64_t>::max()}, {"s", 4}, {"other + s", 9}});
+  });
+  EXPECT_EQ(huge.code, Code::shape);
+}
+
+TEST_F(Form, InputsOfNoElementsAreConstants) {
+  Wire wire;
+  wire.inputs.push_back(test::value("past", kFloat, {"2", "p", "3"}));
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  const graph::Graph found = model->graph({{"p", 0}});
+  ASSERT_EQ(found.inputs.size(), 1u);
+  EXPECT_EQ(found.value(found.inputs[0]).name, "x");
+  EXPECT_EQ(found.value(found.find("past")).array.type(), (graph::Type{DType::f32, {2, 0, 3}}));
+  EXPECT_EQ(model->graph({{"p", 1}}).inputs.size(), 2u);
+}
+
+TEST_F(Form, InputsThatAreBoundToValuesAreConstants) {
+  Wire wire;
+  wire.inputs.insert(wire.inputs.end(), {test::value("b", kBool, {"1"}), test::value("i", kInt64, {"2", "3"}),
+                                         test::value("h", test::kHalf, {})});
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  const graph::Graph found = model->graph({}, {{"b", {0}}, {"i", {4, 5, 6}}, {"h", {0.5}}});
+  ASSERT_EQ(found.inputs.size(), 1u);
+  const auto array = [&](const char *name) { return found.value(found.find(name)).array; };
+  EXPECT_EQ(array("b").type(), (graph::Type{DType::boolean, {1}}));
+  EXPECT_EQ(array("i").integers(), (std::vector<std::int64_t>{4, 5, 6, 4, 5, 6}));
+  EXPECT_EQ(array("h").type(), (graph::Type{DType::f32, {}}));
+  EXPECT_EQ(model->graph({}, {{"i", {1, 2, 3, 4, 5, 6}}}).value(found.find("i")).array.integers().back(), 6);
+
+  const auto refusal = [&](const InputValues &values) { return test::error_of([&] { model->graph({}, values); }); };
+  EXPECT_EQ(refusal({{"c", {0}}}).text, "the model has no such input to bind to a value");
+  EXPECT_EQ(refusal({{"b", {2}}}).text, "is bound to 2, which is no bool");
+  EXPECT_EQ(refusal({{"i", {0.5}}}).text, "is bound to 0.5, which is no int64");
+  EXPECT_NE(refusal({{"i", {1, 2}}}).text.find("2 values, and has the shape [2, 3]"), std::string::npos);
 }
 
 TEST_F(Form, LaterOpsetsAreReadWhereNoOperatorChanged) {

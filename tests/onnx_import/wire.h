@@ -92,6 +92,17 @@ inline std::string node(const std::string &op, const Names &inputs, const Names 
   return out;
 }
 
+// An attribute with a graph: the body of a control flow node. Its inputs and outputs have no types.
+inline std::string body_attribute(const std::string &name, const Names &inputs, const Names &nodes,
+                                  const Names &outputs, const Names &initializers = {}) {
+  std::string graph;
+  for (const std::string &node : nodes) graph += field(1, node);
+  for (const std::string &initializer : initializers) graph += field(5, initializer);
+  for (const std::string &input : inputs) graph += field(11, field(1, input));
+  for (const std::string &output : outputs) graph += field(12, field(1, output));
+  return attribute(name, 5, field(6, graph));
+}
+
 // A ValueInfoProto. A dim is a number ("4"), a name ("batch"), or unknown ("").
 inline std::string value(const std::string &name, std::int64_t element, const Names &dims) {
   std::string shape;

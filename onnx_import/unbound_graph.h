@@ -1,0 +1,26 @@
+// UnboundGraph: a graph made from parsed messages, before the dims of its inputs are bound.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/bodies.h"
+#include "onnx_import/floats.h"
+#include "onnx_import/model.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+struct UnboundGraph {
+  graph::Graph graph;  // sorted; inputs have a dtype but no shape, `deferred` constants have no array
+  std::vector<Input> inputs;
+  std::vector<Output> outputs;
+  // In the file's types: all initializers, even if nothing reads them, and constants.
+  std::map<std::string, Tensor> initializers;
+  std::map<graph::ValueId, Tensor> deferred;
+  Floats floats;
+  graph::Bodies bodies;
+};
+
+}  // namespace protrain::onnx_import
