@@ -176,8 +176,9 @@ NodeDescription DimSolver::look(const DimBindings &dims, std::size_t until) {
   graph::Graph graph = model_.graph(dims);
   nodes_ += static_cast<double>(graph.node_count());
   require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "computing the dims takes too many steps");
-  NodeDescription seen = passes::describe_node(std::move(graph), until);
+  NodeDescription seen = passes::describe_node(std::move(graph), model_.bodies(), until);
   work_ += seen.work;
+  nodes_ += static_cast<double>(seen.inserted);
   return seen;
 }
 

@@ -51,7 +51,8 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
                                      .frozen = settings.frozen,
                                      .ties = settings.tie,
                                      .loss = settings.loss,
-                                     .declared = declarations_of(settings.parameters_from, *loaded.file)});
+                                     .declared = declarations_of(settings.parameters_from, *loaded.file),
+                                     .bodies = &loaded.file->bodies()});
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
   if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);

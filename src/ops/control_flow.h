@@ -1,5 +1,4 @@
-// Operators that hold graphs of their own. The library cannot run them. Import leaves their graphs out, and the passes
-// refuse the nodes, even dead ones, because an export without the graphs would be another model.
+// Operators that hold graphs of their own, their bodies (graph/bodies.h).
 #pragma once
 
 #include <algorithm>

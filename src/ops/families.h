@@ -27,6 +27,7 @@ Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
 Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
+Family control_flow_family();   // If, Loop, Scan
 Family ranks_family();          // AllToAll, AllGather: between ranks
 Family norm_family();           // LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm, GradientScale
 

@@ -368,6 +368,11 @@ std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   return {out};
 }
 
+// Parts that canonicalization could not follow have types that are not known.
+std::vector<Type> infer_sequence(const NodeTypes &types) {
+  fail(Code::unsupported, types.subject(), "{} of parts that depend on data", types.node.op);
+}
+
 }  // namespace
 
 Family movement_family() {
@@ -402,6 +407,11 @@ Family movement_family() {
       {.name = "SpaceToDepth", .infer = infer_depth_and_space, .file_only = true},
       {.name = "SplitToSequence", .infer = infer_split_to_sequence, .absorbed = {{1, "split"}}, .file_only = true},
       {.name = "SequenceAt", .infer = same_as_input, .file_only = true},
+      {.name = "SequenceEmpty", .infer = infer_sequence, .file_only = true},
+      {.name = "SequenceConstruct", .infer = infer_sequence, .file_only = true},
+      {.name = "SequenceInsert", .infer = infer_sequence, .optional = {2}, .file_only = true},
+      {.name = "SequenceLength", .infer = infer_sequence, .file_only = true},
+      {.name = "ConcatFromSequence", .infer = infer_sequence, .file_only = true},
   };
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/bodies.h"
 #include "graph/declared.h"
 #include "graph/graph.h"
 #include "graph/split.h"
@@ -48,6 +49,7 @@ struct Choices {
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::optional<Loss> loss = std::nullopt;  // nothing: the graph has one
   graph::FileDeclarations declared = {};    // from the file; the list may come from the user
+  const graph::Bodies *bodies = nullptr;    // from the file: those of its control flow nodes
 };
 
 // Facts that the file's own graph shows but the folded graph does not.
@@ -110,8 +112,9 @@ PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Cho
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
 // Runs one of several folds that share a budget. Returns why rules refused nodes; the key is the refused node's first
-// output.
-std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget);
+// output. With `bodies`, replaces control flow whose conditions and numbers of iterations are constant.
+std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
+                                           const graph::Bodies *bodies = nullptr);
 // The result of find_parameters(). That pass decides what each float initializer is, and loads those that are constants
 // for the next fold().
 struct Judgement {

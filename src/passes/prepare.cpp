@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/control_flow.h"
 #include "passes/attach_loss.h"
 #include "passes/canonical/canonical.h"
 #include "passes/parameters/mend.h"
@@ -25,13 +26,19 @@ void say_what_was_split(PreparedModel &prepared) {
 }
 
 // Returns the names of initializers that only BatchNormalization reads, as running mean or variance.
-std::set<std::string> statistics_of(const Graph &graph) {
+std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bodies) {
   std::set<std::string> found, others;
-  for (const Node &node : graph.nodes())
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] == ValueId::none || graph.value(node.inputs[i]).origin != graph::Origin::initializer) continue;
-      (is_statistic(node, i) ? found : others).insert(graph.value(node.inputs[i]).name);
-    }
+  const auto look_at = [&](const Graph &one) {
+    for (const Node &node : one.nodes())
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == ValueId::none || one.value(node.inputs[i]).origin != graph::Origin::initializer) continue;
+        if (ops::is_control_flow(node.op)) continue;  // what its bodies do counts
+        (is_statistic(node, i) ? found : others).insert(one.value(node.inputs[i]).name);
+      }
+  };
+  look_at(graph);
+  if (bodies != nullptr)
+    for (const graph::Body &body : *bodies) look_at(body.graph);
   std::erase_if(found, [&](const std::string &name) { return others.contains(name); });
   return found;
 }
@@ -41,9 +48,8 @@ std::set<std::string> statistics_of(const Graph &graph) {
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   PreparedModel prepared;
   Problems problems;
-  problems.collect_control_flow(graph);
   prepared.splits = split_merged(graph, load_from_file);
-  const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph)};
+  const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
   FoldBudget budget(graph);
   const LoadInitializer load = [&](const std::string &name) {
     const auto split = std::ranges::find(prepared.splits, name, &graph::Split::name);
@@ -52,14 +58,17 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
     return array;
   };
   const std::vector<Finding> sizes = settle_sizes(graph, load);
-  fold(graph, budget);
+  // Weights inside a body are found below only if this fold puts the body's nodes in place.
+  const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
   prepared.findings.insert(prepared.findings.end(), sizes.begin(), sizes.end());
   prepared.unmatched = std::move(judged.unmatched);
   say_what_was_split(prepared);
-  problems.collect_without_core_form(graph, fold(graph, budget));
+  std::map<ValueId, std::string> refusals = fold(graph, budget);
+  refusals.insert(refused.begin(), refused.end());
+  problems.collect_without_core_form(graph, refusals);
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();
   require(loss_from.has_value(), Code::unsupported, "loss_output",

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ops/control_flow.h"
 #include "ops/op.h"
 #include "passes/canonical/canonical.h"
 
@@ -112,15 +111,8 @@ void Problems::add(const Node &node, const std::string &reason) {
   problem.nodes.push_back(subject_of(node));
 }
 
-void Problems::collect_control_flow(const Graph &graph) {
-  for (const Node &node : graph.nodes())
-    if (ops::is_control_flow(node.op))
-      add(node, " has a subgraph; export the model with conditions and loop counts that are constants");
-}
-
 void Problems::collect_without_core_form(const Graph &graph, const std::map<ValueId, std::string> &refusals) {
   for (const Node &node : graph.nodes()) {
-    if (ops::is_control_flow(node.op)) continue;
     const ops::Op *op = ops::find(node.op);
     if (op == nullptr) {
       add(node, node.op.starts_with(kOneProcessor) ? kLaidOut : " is unknown");

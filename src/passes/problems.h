@@ -12,8 +12,6 @@ namespace protrain::passes {
 
 class Problems {
  public:
-  // Collects nodes with subgraphs. Call it before any pass, while dead nodes still exist.
-  void collect_control_flow(const graph::Graph &graph);
   // Collects unknown operators and those without a core form. `refusals` comes from fold(). Nodes that read untyped
   // values depend on one of these, and are only counted.
   void collect_without_core_form(const graph::Graph &graph, const std::map<graph::ValueId, std::string> &refusals);

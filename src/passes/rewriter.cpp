@@ -23,6 +23,11 @@ void Rewriter::grow() {
 
 void Rewriter::walk(const std::function<void(Node &)> &visit) {
   std::vector<Node> nodes = graph_.nodes();
+  walk_over(nodes, visit);
+  install();
+}
+
+void Rewriter::walk_over(std::vector<Node> &nodes, const std::function<void(Node &)> &visit) {
   for (Node &node : nodes) {
     for (ValueId &in : node.inputs) in = resolve(in);
     base_name_ = node.name.empty() ? node.op : node.name;
@@ -30,7 +35,18 @@ void Rewriter::walk(const std::function<void(Node &)> &visit) {
     visit(node);
     release(read);
   }
-  install();
+}
+
+void Rewriter::walk_inside(std::vector<Node> nodes, std::vector<ValueId> &results,
+                           const std::function<void(Node &)> &visit) {
+  const std::string outside = base_name_;
+  for (const Node &node : nodes)
+    for (ValueId in : node.inputs)
+      if (in != ValueId::none) ++uses_[index(in)];
+  std::ranges::for_each(results, [this](ValueId result) { hold(result); });
+  walk_over(nodes, visit);
+  for (ValueId &result : results) result = resolve(result);
+  base_name_ = outside;
 }
 
 void Rewriter::keep(Node node) {
@@ -89,8 +105,10 @@ std::vector<ValueId> Rewriter::emit_all(const std::string &op, std::vector<Value
   return outputs;
 }
 
-ValueId Rewriter::new_value() {
-  const ValueId id = graph_.add_value({.name = base_name_ + "/value", .type = {}, .array = {}});
+ValueId Rewriter::new_value() { return new_value(base_name_ + "/value"); }
+
+ValueId Rewriter::new_value(const std::string &name) {
+  const ValueId id = graph_.add_value({.name = name, .type = {}, .array = {}});
   grow();
   return id;
 }

@@ -26,6 +26,10 @@ class Rewriter {
   // installs the new node list.
   void walk(const std::function<void(Node &)> &visit);
 
+  // Visits more nodes in place of the visited one, like those of the graph. `results` are the values that the caller
+  // reads; the walk holds them, and updates them to what the visits made of them.
+  void walk_inside(std::vector<Node> nodes, std::vector<ValueId> &results, const std::function<void(Node &)> &visit);
+
   // Appends a node whose outputs are values of the graph already. Infers the outputs' types if all inputs are typed and
   // no shape depends on data.
   void keep(Node node);
@@ -38,12 +42,15 @@ class Rewriter {
     return emit_all(op, std::move(inputs), std::move(attributes), 1)[0];
   }
   ValueId new_value();  // untyped, named after the visited node
+  ValueId new_value(const std::string &name);
   ValueId constant(graph::Array array);
 
   // Makes readers of `from`, the graph's outputs included, read `to`. Returns false if `from` is an output of the graph
   // and `to` is another output or is not computed by a node. The visitor must then keep the node.
   bool forward(ValueId from, ValueId to);
   ValueId resolve(ValueId id) const;
+  // Counts one more read for the rest of the walk, by something that is no node.
+  void hold(ValueId id) { ++uses_[index(id)]; }
 
   const Node *producer(ValueId id) const;  // among the nodes kept so far; nullptr for inputs, parameters, constants
   int uses(ValueId id) const { return uses_[index(id)]; }    // reads by nodes and by the graph's outputs
@@ -65,6 +72,7 @@ class Rewriter {
     bool alive = true;
   };
   void grow();
+  void walk_over(std::vector<Node> &nodes, const std::function<void(Node &)> &visit);
   void infer_outputs(Node &node);
   void release(const std::vector<ValueId> &inputs);
   void take_over(ValueId from, ValueId to);

@@ -284,10 +284,87 @@ inline std::vector<HostileGraph> meaning_cases() {
   };
 }
 
+// The two branches of an If, each of which passes on one value from outside.
+inline Names branches(const std::string &then_value, const std::string &else_value) {
+  return {body_attribute("then_branch", {}, {node("Identity", {then_value}, {"taken"})}, {"taken"}),
+          body_attribute("else_branch", {}, {node("Identity", {else_value}, {"other"})}, {"other"})};
+}
+
+// A Loop that computes z from y. Its body reads the iteration i, the condition c and the carried v.
+inline std::string loop(const std::string &most, const Names &nodes, const Names &outputs = {"c", "u"}) {
+  return node("Loop", {most, "", "y"}, {"z"}, {body_attribute("body", {"i", "c", "v"}, nodes, outputs)});
+}
+
+// A Loop of a million iterations inside `depth` others.
+inline std::string nested_loops(int depth) {
+  std::string inner = node("Neg", {"v"}, {"u"});
+  for (int i = 0; i < depth; ++i)
+    inner = node("Loop", {"million", "", "v"}, {"u"}, {body_attribute("body", {"i", "c", "v"}, {inner}, {"c", "u"})});
+  return inner;
+}
+
+// Control flow that depends on data, that does not end, or whose parts do not fit.
+inline std::vector<HostileGraph> control_cases() {
+  const Names numbers = {integer("two", 2), integer("million", 1'000'000),
+                         integer("huge", std::numeric_limits<std::int64_t>::max())};
+  const auto with = [=](const Names &nodes) { return after(nodes, numbers); };
+  const std::string negated = node("Neg", {"v"}, {"u"});
+  const auto scanned = [&](const Names &inputs, std::int64_t count, const Names &more = {}) {
+    Names attributes = {body_attribute("body", {"s", "v"}, {node("Add", {"s", "v"}, {"u"})}, {"u"}),
+                        int_attribute("num_scan_inputs", count)};
+    attributes.insert(attributes.end(), more.begin(), more.end());
+    return node("Scan", inputs, {"z"}, attributes);
+  };
+  const std::string computed = node("ReduceSum", {"y"}, {"n"}, {int_attribute("keepdims", 0)});
+  return {
+      {"BranchesOnData",
+       with({computed, node("Cast", {"n"}, {"b"}, {int_attribute("to", 9)}),
+             node("If", {"b"}, {"z"}, branches("y", "y"))}),
+       Code::unsupported, "make_z", "the condition depends on data"},
+      {"IterationsOnData", with({computed, node("Cast", {"n"}, {"m"}, {int_attribute("to", 7)}), loop("m", {negated})}),
+       Code::unsupported, "make_z", "the number of iterations depends on data"},
+      {"EndOnData",
+       with({loop("two",
+                  {node("ReduceSum", {"v"}, {"n"}, {int_attribute("keepdims", 0)}),
+                   node("Cast", {"n"}, {"b"}, {int_attribute("to", 9)}), negated},
+                  {"b", "u"})}),
+       Code::unsupported, "make_z", "the condition for a further iteration depends on data"},
+      {"EndlessLoop", with({loop("", {negated})}), Code::limit, "make_z", "more than 65536 nodes"},
+      {"HugeLoop", with({loop("huge", {negated})}), Code::limit, "make_z", "more than 65536 nodes"},
+      {"HugeLoopOfNothing", with({loop("huge", {}, {"c", "v"})}), Code::limit, "make_z", "more than 65536 nodes"},
+      {"HugeAttribute", with({loop("million", {node("Neg", {"v"}, {"u"}, {ints("more", Integers(1 << 18, 0))})})}),
+       Code::limit, "make_z", "more than 65536 nodes"},
+      {"NestedLoops",
+       with({node("Loop", {"million", "", "y"}, {"z"},
+                  {body_attribute("body", {"i", "c", "v"}, {nested_loops(3)}, {"c", "u"})})}),
+       Code::limit, "make_z/0/make_u/0/make_u/0/make_u", "more than 65536 nodes"},
+      {"LoopOfAbsentValues",
+       with({node("Loop", {"two"}, {"z"}, {body_attribute("body", {"i", "c", "v"}, {negated}, {"c", "u"})})}),
+       Code::graph, "make_z", "input 2 of its body is absent"},
+      {"LoopWithoutBody", with({node("Loop", {"two", "", "y"}, {"z"})}), Code::graph, "make_z", "without body"},
+      {"BodyOfOtherInputs",
+       with({node("Loop", {"two", "", "y"}, {"z"}, {body_attribute("body", {"i", "c"}, {}, {"c"})})}), Code::graph,
+       "make_z", "a Loop with 3 inputs, whose body has 2 inputs"},
+      {"BodyOfFewOutputs", with({loop("two", {negated}, {"c"})}), Code::graph, "make_z", "1 outputs"},
+      {"IfWithoutElse",
+       [](Wire &wire) {
+         after({node("If", {"c"}, {"z"}, {branches("y", "y")[0]})})(wire);
+         wire.initializers.push_back(tensor("c", kBool, {}, raw_data(std::string(1, '\1'))));
+       },
+       Code::graph, "make_z", "without else_branch"},
+      {"ScanOfMoreThanItHas", with({scanned({"y", "y"}, 3)}), Code::graph, "make_z", "of which it scans 3"},
+      {"ScanOfNone", with({scanned({"y", "y"}, 0)}), Code::graph, "make_z", "of which it scans 0"},
+      {"ScanOfOtherLengths", with({scanned({"y", "w"}, 2)}), Code::shape, "make_z", "different lengths"},
+      {"ScanOnNoAxis", with({scanned({"y", "y"}, 2, {ints("scan_input_axes", {0, 9})})}), Code::shape, "make_z", "9"},
+      {"ScanOfFewAxes", with({scanned({"y", "y"}, 2, {ints("scan_input_axes", {0})})}), Code::graph, "make_z",
+       "scan_input_axes has 1 elements"},
+  };
+}
+
 inline std::vector<HostileGraph> hostile_graphs() {
   std::vector<HostileGraph> all;
   for (const auto &cases : {shape_cases(), channel_cases(), class_cases(), window_cases(), attribute_cases(),
-                            constant_cases(), meaning_cases()})
+                            constant_cases(), control_cases(), meaning_cases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

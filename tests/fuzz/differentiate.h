@@ -49,7 +49,8 @@ inline GradientResult differentiate(const std::string &bytes) {
   const auto attempt = [&] {
     const auto file = onnx_import::Model::open(in_memory(bytes, external_folder()));
     const auto load = [&](const std::string &name) { return file->load(name); };
-    passes::PreparedModel prepared = passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss});
+    passes::PreparedModel prepared =
+        passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss, .bodies = &file->bodies()});
     const graph::ValueId id = loss_of(prepared.graph);
     found.attached = id == graph::ValueId::none;
     if (!found.attached || loss) found.training = grad::build(std::move(prepared.graph), id);

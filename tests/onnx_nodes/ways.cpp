@@ -109,7 +109,7 @@ class Trial {
         inputs_[i] = as_bfloat16(inputs_[i]);
     const Graph graph = model_->graph(bindings_of(*model_, inputs_));
     for (std::size_t i = 0; i < inputs_.size(); ++i)
-      inputs_[i] = in_type_of(graph.value(graph.inputs.at(i)).type.dtype, inputs_[i]);
+      inputs_[i] = in_type_of(graph.value(input_of(graph, i)).type.dtype, inputs_[i]);
   }
 
   // The graph in core operators. Inputs for which `is_constant` is true become constants. If `wide`, floats are
@@ -118,10 +118,10 @@ class Trial {
     Bound bound{.graph = model_->graph(bindings_of(*model_, inputs_)), .values = {}};
     Graph &graph = bound.graph;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const ValueId id = graph.inputs.at(i);
+      const ValueId id = input_of(graph, i);
       graph::Value &value = graph.value(id);
       value.type = inputs_[i].type();
-      if (is_constant(inputs_[i])) {
+      if (value.origin == Origin::constant || is_constant(inputs_[i])) {
         value.origin = Origin::constant;
         value.array = inputs_[i];
       } else {
@@ -136,7 +136,8 @@ class Trial {
       value.origin = Origin::constant;
     }
     if (wide) widen(bound);
-    passes::fold(graph);
+    passes::FoldBudget budget(graph);
+    passes::fold(graph, budget, &model_->bodies());
     passes::clean_up(graph);
     for (int round = 0; round < kMostFusions && passes::fuse(graph); ++round) {
       passes::fold(graph);
@@ -163,6 +164,9 @@ class Trial {
   const Arrays &inputs() const { return inputs_; }
 
  private:
+  // The value of input `i` of the file. It is none of the graph's inputs if it has no elements.
+  ValueId input_of(const Graph &graph, std::size_t i) const { return graph.find(model_->inputs().at(i).name); }
+
   Arrays results(const Graph &graph, const std::map<ValueId, Array> &values) const {
     Arrays found;
     for (ValueId out : graph.outputs)

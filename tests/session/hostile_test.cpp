@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Class, Hostile, testing::ValuesIn(test::class_cases()),
 INSTANTIATE_TEST_SUITE_P(Window, Hostile, testing::ValuesIn(test::window_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Attribute, Hostile, testing::ValuesIn(test::attribute_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Constant, Hostile, testing::ValuesIn(test::constant_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Control, Hostile, testing::ValuesIn(test::control_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Meaning, Hostile, testing::ValuesIn(test::meaning_cases()), kCaseName);
 
 // ONNX's LayerNormalization has two more outputs, which the library does not support. A model that has them is accepted
@@ -76,7 +77,9 @@ TEST(Check, HasAllKeysWhereverItGivesUp) {
   Wire unknown, branch, foreign;
   unknown.nodes.push_back(node("Wavelet", {"y"}, {"z"}));
   unknown.outputs = {test::value("z", test::kFloat, {})};
-  branch.nodes.push_back(node("If", {"x"}, {"z"}, {test::attribute("then_branch", 5, test::field(6, ""))}));
+  branch.inputs.push_back(test::value("c", test::kBool, {}));
+  branch.nodes.push_back(node("If", {"c"}, {"z"}, test::branches("y", "x")));
+  branch.outputs = {test::value("z", test::kFloat, {})};
   foreign.tail = test::field(20, "");  // training_info, ONNX's own training graph
   for (const Wire &wire : {unknown, branch, foreign}) {
     const Json about = check(wire);
@@ -86,18 +89,22 @@ TEST(Check, HasAllKeysWhereverItGivesUp) {
   }
 }
 
-// A node with a subgraph is refused even if nothing reads the node, because an export would lose the subgraph.
-TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
+TEST(Check, NamesControlFlowBesideWhateverElseIsWrong) {
   Wire wire;
-  const test::Names branch = {test::attribute("then_branch", 5, test::field(6, ""))};
-  wire.nodes = {node("MatMul", {"x", "w"}, {"m"}),   node("Wavelet", {"m"}, {"v"}), node("Wavelet", {"v"}, {"u"}),
-                node("Exp", {"u"}, {"e"}),           node("Shape", {"e"}, {"s"}),   node("Reshape", {"m", "s"}, {"r"}),
-                node("If", {"m"}, {"dead"}, branch), node("Add", {"r", "e"}, {"y"})};
+  wire.inputs.push_back(test::value("c", test::kBool, {}));
+  wire.nodes = {node("MatMul", {"x", "w"}, {"m"}),
+                node("Wavelet", {"m"}, {"v"}),
+                node("Wavelet", {"v"}, {"u"}),
+                node("Exp", {"u"}, {"e"}),
+                node("Shape", {"e"}, {"s"}),
+                node("Reshape", {"m", "s"}, {"r"}),
+                node("If", {"c"}, {"i"}, test::branches("m", "w")),
+                node("Add", {"r", "i"}, {"y"})};
   const Json about = check(wire);
   ASSERT_EQ(about["problems"].size(), 2u) << about["problems"];
-  EXPECT_EQ(about["problems"][0]["nodes"], (Json{"make_dead"}));
-  EXPECT_NE(about["problems"][0]["text"].get<std::string>().find("If has a subgraph"), std::string::npos);
-  EXPECT_EQ(about["problems"][1]["text"], "Wavelet is unknown (make_v, make_u)");
+  EXPECT_EQ(about["problems"][0]["text"], "Wavelet is unknown (make_v, make_u)");
+  EXPECT_EQ(about["problems"][1]["nodes"], (Json{"make_i"}));
+  EXPECT_EQ(about["problems"][1]["text"], "If: the condition is the input c; bind it with constant=c=VALUE (make_i)");
   EXPECT_EQ(about["unseen_nodes"], 4);  // Exp, Shape, Reshape, Add
 }
 

@@ -8,6 +8,7 @@ namespace {
 const Rules &all_rules() {
   static const Rules rules = [] {
     Rules all = shape_rules();
+    all.merge(sequence_rules());
     all.merge(arithmetic_rules());
     all.merge(layer_rules());
     all.merge(loss_rules());
@@ -21,6 +22,7 @@ const Rules &all_rules() {
     all.merge(contrib_rules());
     all.merge(contrib_norm_rules());
     all.merge(contrib_attention_rules());
+    all.merge(control_flow_rules());
     return all;
   }();
   return rules;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/bodies.h"
 #include "ops/op.h"
 #include "passes/canonical/fold_budget.h"
 #include "passes/rewriter.h"
@@ -15,7 +16,9 @@ namespace protrain::passes {
 
 class Canonical {
  public:
-  Canonical(Rewriter &rewriter, FoldBudget &budget) : rewriter_(rewriter), budget_(budget) {}
+  // `bodies`: those of the graph's control flow nodes; nullptr if such nodes stay as they are.
+  Canonical(Rewriter &rewriter, FoldBudget &budget, const graph::Bodies *bodies)
+      : rewriter_(rewriter), budget_(budget), bodies_(bodies) {}
 
   void visit(Node &node);
 
@@ -36,13 +39,18 @@ class Canonical {
   // Returns the types of the node's outputs, from its present inputs and attributes.
   std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
 
+  // Puts a copy of the body's nodes in place of the visited node, and returns the body's outputs. `inputs` are values
+  // for the body's inputs; `scope` prefixes the names of new values.
+  std::vector<ValueId> insert(const graph::Body &body, const std::vector<ValueId> &inputs, const std::string &scope);
+  const graph::Bodies *bodies() const { return bodies_; }
+
   Rewriter &rewriter() { return rewriter_; }
   const Rewriter &rewriter() const { return rewriter_; }
   Type type(ValueId id) const { return rewriter_.type(id); }
   Shape shape(ValueId id) const { return rewriter_.shape(id); }
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
 
-  std::map<ValueId, std::vector<ValueId>> sequences;  // by sequence: its parts, which a SplitToSequence made
+  std::map<ValueId, std::vector<ValueId>> sequences;  // by sequence: its parts
   std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
  private:
@@ -51,10 +59,12 @@ class Canonical {
   bool replace(Node &node);
   void share_small_constants(Node &node);
   bool evaluate(const Node &node, const ops::Op &op);
+  bool settle_empty(const Node &node);
   void make_constant(ValueId id, graph::Array array);  // `id` is an output of a node that is now evaluated
 
   Rewriter &rewriter_;
   FoldBudget &budget_;
+  const graph::Bodies *bodies_;
   std::map<std::string, ValueId> small_constants_;         // by type and bytes
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
@@ -64,6 +74,7 @@ using Rule = bool (*)(Canonical &, Node &);
 using Rules = std::map<std::string_view, Rule>;
 
 Rules shape_rules();                 // Reshape and similar operators, Split, Slice, Cast, ...
+Rules sequence_rules();              // sequences of tensors, and what is made of them
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
 Rules layer_rules();                 // normalizations, attention, rotary embeddings
 Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
@@ -77,6 +88,7 @@ Rules random_rules();                // Dropout
 Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
 Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them
 Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddings, biases by distance
+Rules control_flow_rules();          // If, Loop, Scan
 Rule rule_for(std::string_view op);  // nullptr if there is none
 
 bool has(const Node &node, std::size_t input);           // true if the node has that input

@@ -34,6 +34,12 @@ void refuse_input(const Node &node, std::size_t input, const char *what) {
   require(!has(node, input), Code::unsupported, node.name, "has {}; export the model without it", what);
 }
 
+// A cache of no tokens is as good as none.
+void refuse_past(const Canonical &c, const Node &node, std::size_t input) {
+  require(!has(node, input) || element_count(c.shape(node.inputs[input])) == 0, Code::unsupported, node.name,
+          "has a cache of earlier tokens; set past=none, or export the model without a cache");
+}
+
 void refuse_attribute(const Node &node, const char *attribute) {
   require(node.attributes.integer(attribute, 0) == 0, Code::unsupported, node.name, "{}={} is not supported", attribute,
           node.attributes.integer(attribute, 0));
@@ -129,7 +135,7 @@ Integers widths_in(const Node &node, const Shape &weights, std::int64_t heads) {
 
 // input (B, S, I), weights (I, q + k + v)[, bias, mask, past, bias of scores]
 bool contrib_attention(Canonical &c, Node &node) {
-  refuse_input(node, 4, "a cache of earlier tokens (past)");
+  refuse_past(c, node, 4);
   refuse_attribute(node, "do_rotary");
   const ValueId x = node.inputs.at(0), weights = node.inputs.at(1);
   require(c.shape(x).size() == 3, Code::shape, node.name, "{} is not (batch, sequence, features)", to_text(c.shape(x)));
@@ -282,9 +288,7 @@ ValueId window_mask(Canonical &c, const Node &node, DType dtype, const Shape &sc
 }
 
 void refuse_parts_of_group_query(Canonical &c, const Node &node) {
-  for (std::size_t past : {3, 4})
-    if (has(node, past) && element_count(c.shape(node.inputs[past])) > 0)
-      refuse_input(node, past, "a cache of earlier tokens (past_key, past_value)");
+  for (std::size_t past : {3, 4}) refuse_past(c, node, past);
   refuse_input(node, 11, "a head_sink");
   for (std::size_t input : {12, 13}) refuse_input(node, input, "a quantised cache");
   for (std::size_t input : {14, 15}) refuse_input(node, input, "a normalization of queries or keys");

@@ -68,11 +68,14 @@ void Canonical::visit(Node &node) {
 // Replaces the node by nodes that a rule emits, or by its value. Returns false if neither is possible.
 bool Canonical::replace(Node &node) {
   try {
+    const ops::Op *op = ops::find(node.op);
+    const bool reads_empty = std::ranges::any_of(
+        node.inputs, [&](ValueId in) { return in != ValueId::none && element_count(type(in).shape) == 0; });
+    if (op != nullptr && reads_empty && settle_empty(node)) return true;
     const Rule rule = rule_for(node.op);
     if (rule != nullptr && rule(*this, node)) return true;
     share_small_constants(node);
-    const ops::Op *op = ops::find(node.op);
-    return op != nullptr && evaluate(node, *op);
+    return op != nullptr && (evaluate(node, *op) || (is_core(node.op) && settle_empty(node)));
   } catch (Error &error) {
     if (error.code == Code::unsupported) {  // prepare() reports all of them at once
       if (!node.outputs.empty()) refusals[node.outputs[0]] = error.text;
@@ -176,6 +179,24 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   return true;
 }
 
+// Outputs of no elements are known without being computed. Makes them constants and returns true if all outputs are
+// such.
+bool Canonical::settle_empty(const Node &node) {
+  std::vector<Type> types;
+  try {
+    types = infer(node);
+  } catch (const Error &error) {
+    if (error.code != Code::unsupported) throw;
+    return false;
+  }
+  if (types.size() < node.outputs.size()) return false;
+  for (std::size_t i = 0; i < node.outputs.size(); ++i)
+    if (node.outputs[i] != ValueId::none && element_count(types[i].shape) > 0) return false;
+  for (std::size_t i = 0; i < node.outputs.size(); ++i)
+    if (node.outputs[i] != ValueId::none) make_constant(node.outputs[i], Array::filled(types[i], 0));
+  return true;
+}
+
 std::vector<ValueId> Canonical::add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                         std::size_t output_count) {
   Node node{.op = op,
@@ -190,6 +211,44 @@ std::vector<ValueId> Canonical::add_all(const std::string &op, std::vector<Value
   visit(node);
   for (ValueId &out : outputs) out = rewriter_.resolve(out);
   return outputs;
+}
+
+namespace {
+
+// Returns how many ordinary nodes take as much memory as this one.
+std::size_t weight_of(const Node &node, const graph::Graph &graph, const std::string &scope) {
+  constexpr std::size_t kOrdinary = 512;  // bytes
+  std::size_t bytes = node.name.size() + scope.size() + node.attributes.print().size() + 8 * node.inputs.size();
+  for (ValueId out : node.outputs)
+    if (out != ValueId::none) bytes += scope.size() + graph.value(out).name.size();
+  return 1 + bytes / kOrdinary;
+}
+
+}  // namespace
+
+std::vector<ValueId> Canonical::insert(const graph::Body &body, const std::vector<ValueId> &inputs,
+                                       const std::string &scope) {
+  std::vector<ValueId> here(body.graph.value_count(), ValueId::none);
+  for (std::size_t i = 0; i < body.graph.inputs.size(); ++i) {
+    require(inputs.at(i) != ValueId::none, Code::graph, "", "input {} of its body is absent", i);
+    here[index(body.graph.inputs[i])] = inputs[i];
+  }
+  const auto find = [&](ValueId id) { return id == ValueId::none ? id : here[index(id)]; };
+  std::size_t weight = 1;
+  for (const Node &node : body.graph.nodes()) weight += weight_of(node, body.graph, scope);
+  require(budget_.take_nodes(weight), Code::limit, "", "more than {} nodes would take the place of control flow",
+          kMostUnrolled);
+  std::vector<Node> nodes = body.graph.nodes();
+  for (Node &node : nodes) {
+    node.name = scope + "/" + (node.name.empty() ? node.op : node.name);
+    std::ranges::transform(node.inputs, node.inputs.begin(), find);
+    for (ValueId &out : node.outputs)
+      if (out != ValueId::none) out = here[index(out)] = rewriter_.new_value(scope + "/" + body.graph.value(out).name);
+  }
+  std::vector<ValueId> results;
+  for (ValueId out : body.graph.outputs) results.push_back(find(out));
+  rewriter_.walk_inside(std::move(nodes), results, [this](Node &node) { visit(node); });
+  return results;
 }
 
 ValueId Canonical::reshape(ValueId x, const Shape &shape) {
@@ -244,10 +303,10 @@ void fold(Graph &graph) {
   fold(graph, budget);
 }
 
-std::map<ValueId, std::string> fold(Graph &graph, FoldBudget &budget) {
+std::map<ValueId, std::string> fold(Graph &graph, FoldBudget &budget, const graph::Bodies *bodies) {
   graph.drop_dead_nodes();
   Rewriter rewriter(graph);
-  Canonical canonical(rewriter, budget);
+  Canonical canonical(rewriter, budget, bodies);
   rewriter.walk([&](Node &node) { canonical.visit(node); });
   return std::move(canonical.refusals);
 }

@@ -31,4 +31,10 @@ bool FoldBudget::take(std::uint64_t result_bytes, double operations) {
   return true;
 }
 
+bool FoldBudget::take_nodes(std::size_t count) {
+  if (count > nodes) return false;
+  nodes -= count;
+  return true;
+}
+
 }  // namespace protrain::passes

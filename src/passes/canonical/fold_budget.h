@@ -1,4 +1,5 @@
-// FoldBudget: limits the memory and the work of evaluating constants, so that no file can demand too much.
+// FoldBudget: limits the memory and the work of evaluating constants and the nodes of control flow, so that no file can
+// demand too much.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,8 @@ namespace protrain::passes {
 
 // Let L be the largest dim of the graph's inputs and F the bytes of constants in the file. The limits are 64 MiB + 64
 // L^2 + 4 F bytes of results, which allows masks over all pairs of positions, and 2^28 + 1024 L^2 + 64 F operations.
+inline constexpr std::size_t kMostUnrolled = 1 << 16;
+
 struct FoldBudget {
   explicit FoldBudget(const graph::Graph &graph);
 
@@ -16,9 +19,12 @@ struct FoldBudget {
   void grant(std::uint64_t file_bytes);
   // Subtracts the bytes and the operations from what is left and returns true. Returns false if less is left.
   bool take(std::uint64_t result_bytes, double operations);
+  // Counts nodes that take the place of control flow, and returns false if there are too many.
+  bool take_nodes(std::size_t count);
 
   std::uint64_t bytes = std::uint64_t{64} << 20;
   double work = 1 << 28;
+  std::size_t nodes = kMostUnrolled;
 };
 
 }  // namespace protrain::passes

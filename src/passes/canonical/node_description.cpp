@@ -33,13 +33,14 @@ struct WalkEnd {
 
 }  // namespace
 
-NodeDescription describe_node(Graph graph, std::size_t until) {
+NodeDescription describe_node(Graph graph, const graph::Bodies &bodies, std::size_t until) {
   graph.drop_dead_nodes();
   FoldBudget budget(graph);
   const double work = budget.work;
   Rewriter rewriter(graph);
-  Canonical canonical(rewriter, budget);
+  Canonical canonical(rewriter, budget, &bodies);
   std::size_t position = 0;
+  NodeDescription seen;
   try {
     rewriter.walk([&](Node &node) {
       const Node as_it_stands = node;
@@ -55,14 +56,12 @@ NodeDescription describe_node(Graph graph, std::size_t until) {
       ++position;
     });
   } catch (WalkEnd &reached) {
-    reached.seen.position = position;
-    reached.seen.work = work - budget.work;
-    return std::move(reached.seen);
+    seen = std::move(reached.seen);
   }
-  NodeDescription all_fit;
-  all_fit.position = position;
-  all_fit.work = work - budget.work;
-  return all_fit;
+  seen.position = position;
+  seen.work = work - budget.work;
+  seen.inserted = kMostUnrolled - budget.nodes;
+  return seen;
 }
 
 }  // namespace protrain::passes

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "graph/graph.h"
+#include "graph/bodies.h"
 
 namespace protrain::passes {
 
@@ -25,9 +25,11 @@ struct NodeDescription {
   std::vector<Input> inputs;   // present ones
   std::optional<Error> error;  // what does not fit; nothing if no node up to `until` fails
   double work = 0;             // operations spent on evaluating constants
+  std::size_t inserted = 0;    // nodes that took the place of control flow
 };
 
 // Infers types node by node, as fold() does, and describes the first node that fails, or the one at `until`.
-NodeDescription describe_node(graph::Graph graph, std::size_t until = std::numeric_limits<std::size_t>::max());
+NodeDescription describe_node(graph::Graph graph, const graph::Bodies &bodies,
+                              std::size_t until = std::numeric_limits<std::size_t>::max());
 
 }  // namespace protrain::passes

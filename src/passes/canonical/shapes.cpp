@@ -121,62 +121,43 @@ bool slice(Canonical &c, Node &node) {
   return false;
 }
 
+// Leaves out parts of no elements, such as the keys of an empty cache.
 bool concat(Canonical &c, Node &node) {
   require(node.attributes.has("axis"), Code::graph, node.name.empty() ? node.op : node.name, "Concat without an axis");
-  return node.inputs.size() == 1 && pass_input(c, node);
+  if (node.inputs.size() == 1) return pass_input(c, node);
+  std::vector<ValueId> parts = node.inputs;
+  std::erase_if(parts, [&](ValueId part) { return element_count(c.shape(part)) == 0; });
+  if (parts.empty() || parts.size() == node.inputs.size()) return false;
+  c.infer(node);  // checks that the parts fit together
+  c.become(node, "Concat", parts, node.attributes);
+  return true;
 }
 
-// Sets attribute `split` to the sizes of all parts. A file may give a list, a number of parts, or neither.
+// Sets attribute `split` to the sizes of all parts. A file may give a list, a number of parts, or neither. Parts of no
+// elements become constants.
 bool split(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   if (node.outputs.size() == 1) return pass_input(c, node);
   const Shape shape = c.shape(node.inputs[0]);
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
+  const std::vector<Type> parts = c.infer(node);
+  Node rest = node;
+  rest.outputs.clear();
   Integers sizes;
-  for (const Type &part : c.infer(node)) sizes.push_back(part.shape.at(axis));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const ValueId out = i < node.outputs.size() ? node.outputs[i] : ValueId::none;
+    if (element_count(parts[i].shape) > 0) {
+      sizes.push_back(parts[i].shape.at(axis));
+      rest.outputs.push_back(out);
+    } else if (out != ValueId::none) {
+      c.pass(with_output(node, i), c.rewriter().constant(graph::Array::filled(parts[i], 0)));
+    }
+  }
+  if (std::ranges::all_of(rest.outputs, [](ValueId out) { return out == ValueId::none; })) return true;
+  if (sizes.size() == 1) return pass_input(c, rest);
   const Attributes attributes = {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}};
   if (same(node.attributes, attributes)) return false;
-  c.become(node, "Split", node.inputs, attributes);
-  return true;
-}
-
-// Returns the sizes of the parts. A scalar gives the size of all parts, of which the last may be smaller. A list gives
-// each size. Without either, each size is 1.
-Integers part_sizes(const Node &node, std::int64_t extent) {
-  Integers sizes = node.attributes.integers("split");
-  if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;
-  const std::int64_t each = sizes.empty() ? 1 : sizes[0];
-  require(each > 0, Code::graph, node.name, "parts of {} elements cannot be split off; the size must be positive",
-          each);
-  require(extent / each <= 1 << 16, Code::limit, node.name, "a split into {} parts is too many", extent / each);
-  sizes.clear();
-  for (std::int64_t at = 0; at < extent; at += each) sizes.push_back(std::min(each, extent - at));
-  return sizes;
-}
-
-bool split_to_sequence(Canonical &c, Node &node) {
-  if (node.inputs.size() != 1) return false;
-  const Shape shape = c.shape(node.inputs[0]);
-  const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
-  const Integers sizes = part_sizes(node, shape[axis]);
-  const bool drops_axis = !node.attributes.has("split") && node.attributes.integer("keepdims", 1) == 0;
-  Shape part_shape = shape;
-  part_shape.erase(part_shape.begin() + static_cast<std::ptrdiff_t>(axis));
-  std::vector<ValueId> parts =
-      c.add_all("Split", node.inputs, {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}}, sizes.size());
-  if (drops_axis)
-    for (ValueId &part : parts) part = c.reshape(part, part_shape);
-  c.rewriter().graph().value(node.outputs.at(0)).type = c.type(node.inputs[0]);  // stands for the sequence
-  c.sequences[node.outputs[0]] = std::move(parts);
-  return true;
-}
-
-bool sequence_at(Canonical &c, Node &node) {
-  const auto found = c.sequences.find(node.inputs.at(0));
-  const graph::Array *position = c.constant_of(node.inputs.at(1));
-  if (found == c.sequences.end() || position == nullptr || element_count(position->shape()) != 1) return false;
-  const std::size_t at = resolve_axis(position->integers()[0], found->second.size(), node.name);
-  c.pass(node, found->second[at]);
+  c.become(rest, "Split", node.inputs, attributes);
   return true;
 }
 
@@ -199,9 +180,7 @@ Rules shape_rules() {
           {"Transpose", transpose},
           {"Slice", slice},
           {"Concat", concat},
-          {"Split", split},
-          {"SplitToSequence", split_to_sequence},
-          {"SequenceAt", sequence_at}};
+          {"Split", split}};
 }
 
 }  // namespace protrain::passes

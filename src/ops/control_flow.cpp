@@ -1,0 +1,24 @@
+// If, Loop and Scan. passes/canonical puts the nodes of their bodies in their place.
+#include "ops/control_flow.h"
+
+#include "base/error.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+// A node whose condition or number of iterations is not known has results of unknown type.
+std::vector<Type> infer_nothing_of(const NodeTypes &types) {
+  fail(Code::unsupported, types.subject(), "{} depends on data", types.node.op);
+}
+
+}  // namespace
+
+Family control_flow_family() {
+  return {{.name = "If", .infer = infer_nothing_of, .file_only = true},
+          {.name = "Loop", .infer = infer_nothing_of, .optional = {0, 1}, .file_only = true},
+          {.name = "Scan", .infer = infer_nothing_of, .file_only = true}};
+}
+
+}  // namespace protrain::ops
