@@ -270,6 +270,11 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   dim             NAME=N: binds a symbolic dimension of the model's inputs
  *   shapes          NAME=N,...: further bindings that the session serves over the same weights. A step or evaluation
  *                   uses the binding that fits the shapes of the present inputs
+ *   constant        NAME=VALUE,...: binds an input to a value for all its elements, or to a list for its last axis or
+ *                   for all elements. It is no input of the session any more. A condition of an If, such as
+ *                   use_cache_branch, must be bound
+ *   past            none: inputs for keys and values of earlier tokens (past_key_values and the like) have length 0,
+ *                   and are no inputs of the session
  *   loss            cross_entropy, mse, l1 or bce: the loss to add to a graph that has none
  *   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
  *                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
@@ -294,8 +299,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
- * A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is
- * replaced.
+ * A list (dim, shapes, constant, trainable, frozen, tie, keep_gradients) gains one item with each call; any other
+ * option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
  *   UNSUPPORTED for options and values that are known but not available yet. Nothing is ever ignored.
  * Since: 0.1 */
@@ -328,7 +333,7 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
 
 /* Says whether a model can be trained, without training it. It reports everything that is missing at once, and what it
  * found in the model. It reads no weights. A symbolic dimension that no `dim` option binds gets the size that fits the
- * shapes in the model; if there is not exactly one, it gets a small default, 224 for images.
+ * shapes in the model; if there is not exactly one, it gets a small default, 224 for images and 0 for a past.
  *   json: one object, lent until the next call on the options:
  *     "trainable"   true or false
  *     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. A missing operator has one
@@ -450,7 +455,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_log(protrain_session *sess
 
 /* ---- Sessions: inputs -------------------------------------------------------------------------------------------- */
 
-/* Gets the number of inputs of the model. All of them must be set before the first step.
+/* Gets the number of inputs of the model, without those that are bound to a value or have no elements. All of them must
+ * be set before the first step.
  * Errors: none of its own.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_input_count(protrain_session *session, size_t *count);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "draft/dims.h"
 #include "draft/loaded_model.h"
+#include "draft/past.h"
 #include "draft/settings.h"
 #include "draft/target_machine.h"
 #include "grad/training.h"
@@ -31,6 +32,14 @@ Json inputs_json(const std::vector<ModelInput> &inputs) {
   return json;
 }
 
+// Leaves out inputs that want no values, because they have no elements or are unread parts of a past.
+std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Graph &graph) {
+  std::erase_if(inputs, [&](const ModelInput &input) {
+    return std::ranges::find(graph.inputs, graph.find(input.name)) == graph.inputs.end();
+  });
+  return inputs;
+}
+
 Json batch_json(const Batch &batch) {
   return {{"input", batch.input},
           {"dim", batch.dim},
@@ -38,9 +47,11 @@ Json batch_json(const Batch &batch) {
           {"tokens_per_sample", batch.tokens_per_sample}};
 }
 
-onnx_import::DimBindings bind_all(onnx_import::DimBindings dims, const onnx_import::Model &model, Json &json) {
+onnx_import::DimBindings bind_all(const Settings &settings, const onnx_import::Model &model, Json &json) {
   using By = DimSize::By;
-  const std::map<std::string, DimSize> settled = settle_dims(model, dims);
+  onnx_import::DimBindings dims = settings.dims;
+  if (settings.without_past) bind_past(model, true, dims);
+  const std::map<std::string, DimSize> settled = settle_dims(model, dims, settings.constants);
   for (const std::string &name : model.symbolic_dims()) {
     const DimSize &dim = settled.at(name);
     dims[name] = dim.value;
@@ -124,6 +135,8 @@ void look_at(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
              backend::Device &device, Json &json) {
   try {
     LoadedModel loaded = load_model(settings, std::move(file), dims);
+    json["inputs"] =
+        inputs_json(wanted(inputs_of(*loaded.file, settings.loss, settings.constants), loaded.prepared.graph));
     describe_graph(loaded.prepared, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
     json["loss_from"] = loaded.prepared.loss_from;
@@ -147,10 +160,10 @@ std::string check_model(const Options &options, const std::string &model_path) {
   const std::unique_ptr<backend::Device> device = open_device(settings);
   json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
   if (std::unique_ptr<onnx_import::Model> file = open_model(model_path, json)) {
-    const std::vector<ModelInput> inputs = inputs_of(*file, settings.loss);
-    json["inputs"] = inputs_json(inputs);
     for (const DType dtype : file->replaced_floats()) json["replaced_floats"].push_back(name_of(dtype));
-    const onnx_import::DimBindings dims = bind_all(settings.dims, *file, json);
+    const onnx_import::DimBindings dims = bind_all(settings, *file, json);
+    const std::vector<ModelInput> inputs = inputs_of(*file, settings.loss, settings.constants);
+    json["inputs"] = inputs_json(inputs);
     json["batch"] = batch_json(batch_of(inputs, dims));
     look_at(settings, std::move(file), dims, *device, json);
   }

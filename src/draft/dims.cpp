@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "draft/batch.h"
+#include "draft/past.h"
 #include "passes/canonical/node_description.h"
 
 namespace protrain::draft {
@@ -17,6 +18,7 @@ namespace protrain::draft {
 namespace {
 
 using onnx_import::DimBindings;
+using onnx_import::InputValues;
 using passes::NodeDescription;
 using By = DimSize::By;
 
@@ -111,7 +113,8 @@ struct Candidate {
 // well, else an assumption. Where a whole range of sizes fits, takes the roundest number in it.
 class DimSolver {
  public:
-  DimSolver(const onnx_import::Model &model, const DimBindings &given) : model_(model), bound_(given) {
+  DimSolver(const onnx_import::Model &model, const DimBindings &given, const InputValues &values)
+      : model_(model), values_(values), bound_(given) {
     for (const auto &[name, value] : given) settled_[name] = {value, By::option, ""};
     guess();
   }
@@ -144,6 +147,7 @@ class DimSolver {
   void take(const Candidate &candidate, const std::string &reason, bool certain);
 
   const onnx_import::Model &model_;
+  const InputValues &values_;
   DimBindings bound_;
   std::map<std::string, DimSize> settled_;
   std::vector<DimGroup> groups_;  // groups that may still change
@@ -151,11 +155,12 @@ class DimSolver {
 };
 
 // The sides of an image are the two dims of a 4-d input that are neither batch nor channels. The last dim holds the
-// channels if it is at most 4; otherwise the second does.
+// channels if it is at most 4; otherwise the second does. There are no earlier tokens.
 void DimSolver::guess() {
+  for (const auto &[name, input] : past_dims(model_)) bound_.emplace(name, 0);
   std::set<std::string> sides;
   for (const onnx_import::Input &input : model_.inputs()) {
-    if (input.dims.size() != 4 || !is_float(input.dtype)) continue;
+    if (input.dims.size() != 4 || !is_float(input.dtype) || holds_past(input)) continue;
     const auto *last = std::get_if<std::int64_t>(&input.dims[3]);
     const std::size_t first = last != nullptr && *last <= 4 ? 1 : 2;
     DimGroup image;
@@ -164,7 +169,7 @@ void DimSolver::guess() {
         if (sides.insert(*name).second) image.push_back(*name);
     if (image.size() > 1) groups_.push_back(image);
   }
-  const std::string batch = batch_of(inputs_of(model_, std::nullopt), {}).dim;
+  const std::string batch = batch_of(inputs_of(model_, std::nullopt, values_), {}).dim;
   for (const std::string &name : model_.symbolic_dims()) {
     if (bound_.contains(name)) continue;
     groups_.push_back({name});
@@ -173,7 +178,7 @@ void DimSolver::guess() {
 }
 
 NodeDescription DimSolver::look(const DimBindings &dims, std::size_t until) {
-  graph::Graph graph = model_.graph(dims);
+  graph::Graph graph = model_.graph(dims, values_);
   nodes_ += static_cast<double>(graph.node_count());
   require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "computing the dims takes too many steps");
   NodeDescription seen = passes::describe_node(std::move(graph), model_.bodies(), until);
@@ -307,8 +312,9 @@ void DimSolver::take(const Candidate &candidate, const std::string &reason, bool
 
 }  // namespace
 
-std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const DimBindings &given) {
-  return DimSolver(model, given).run();
+std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const DimBindings &given,
+                                           const InputValues &values) {
+  return DimSolver(model, given, values).run();
 }
 
 }  // namespace protrain::draft

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "draft/parameter_list.h"
+#include "draft/past.h"
 
 namespace protrain::draft {
 
@@ -31,19 +32,30 @@ graph::ValueId find_loss(const graph::Graph &graph) {
        found.empty() ? "none at all" : found);
 }
 
+void require_samples(const Settings &settings, const onnx_import::Model &model, const onnx_import::DimBindings &dims) {
+  const std::vector<ModelInput> inputs = inputs_of(model, settings.loss, settings.constants);
+  const std::string counted = batch_of(inputs, dims).input;
+  for (const ModelInput &input : inputs)
+    require(input.name != counted || !has_no_elements(input, dims), Code::shape, input.name,
+            "has no elements as its dims are bound; a step needs at least one sample and one token");
+}
+
 }  // namespace
 
 LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more) {
   onnx_import::DimBindings dims = more;
   dims.insert(settings.dims.begin(), settings.dims.end());
-  return load_model(settings, onnx_import::Model::open(source), dims);
+  std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(source);
+  bind_past(*file, settings.without_past, dims);
+  return load_model(settings, std::move(file), dims);
 }
 
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims) {
   LoadedModel loaded{.file = std::move(file), .prepared = {}};
-  graph::Graph graph = loaded.file->graph(dims);
+  graph::Graph graph = loaded.file->graph(dims, settings.constants);
+  require_samples(settings, *loaded.file, dims);
   if (!settings.loss) keep_loss_output(graph);
   const auto load = [&](const std::string &name) { return loaded.file->load(name); };
   loaded.prepared = passes::prepare(std::move(graph), load,
@@ -53,6 +65,7 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
                                      .loss = settings.loss,
                                      .declared = declarations_of(settings.parameters_from, *loaded.file),
                                      .bodies = &loaded.file->bodies()});
+  if (settings.without_past) drop_unread_past(*loaded.file, loaded.prepared.graph);
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
   if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);

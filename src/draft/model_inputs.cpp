@@ -6,12 +6,6 @@ namespace protrain::draft {
 
 namespace {
 
-std::vector<ModelInput> inputs_of_file(const onnx_import::Model &model) {
-  std::vector<ModelInput> inputs;
-  for (const onnx_import::Input &input : model.inputs()) inputs.push_back({input});
-  return inputs;
-}
-
 bool has(const std::vector<ModelInput> &inputs, const std::string &name) {
   return std::ranges::find(inputs, name, &ModelInput::name) != inputs.end();
 }
@@ -42,14 +36,29 @@ ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) 
 
 }  // namespace
 
-std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss) {
-  std::vector<ModelInput> inputs = inputs_of_file(model);
+std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss,
+                                  const onnx_import::InputValues &values) {
+  std::vector<ModelInput> inputs;
+  for (const onnx_import::Input &input : model.inputs())
+    if (!values.contains(input.name)) inputs.push_back({input});
   if (loss && !has(inputs, loss->labels)) inputs.push_back(labels_of(model, *loss));
   return inputs;
 }
 
+bool has_no_elements(const ModelInput &input, const onnx_import::DimBindings &dims) {
+  return std::ranges::any_of(input.dims, [&](const onnx_import::Dim &dim) {
+    if (const auto *size = std::get_if<std::int64_t>(&dim)) return *size == 0;
+    const auto bound = dims.find(std::get<std::string>(dim));
+    return bound != dims.end() && bound->second == 0;
+  });
+}
+
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const graph::Graph &prepared) {
-  std::vector<ModelInput> inputs = inputs_of_file(model);
+  std::vector<ModelInput> inputs;
+  for (const onnx_import::Input &input : model.inputs()) {
+    const graph::ValueId id = prepared.find(input.name);
+    if (std::ranges::find(prepared.inputs, id) != prepared.inputs.end()) inputs.push_back({input});
+  }
   for (graph::ValueId id : prepared.inputs) {
     const graph::Value &value = prepared.value(id);
     if (has(inputs, value.name)) continue;

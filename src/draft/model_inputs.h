@@ -17,10 +17,15 @@ struct ModelInput : onnx_import::Input {
   bool has_dims = true;  // false: the file does not tell how many dims there are
 };
 
-// Returns the file's inputs, plus the labels of `loss`, with the dims that the file gives.
-std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss);
+// Returns the file's inputs, plus the labels of `loss`, with the dims that the file gives. Leaves out inputs that
+// `values` binds.
+std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss,
+                                  const onnx_import::InputValues &values);
 
-// Returns the file's inputs, plus the prepared graph's other inputs, whose dims are numbers.
+// True if one of the input's dims is bound to 0.
+bool has_no_elements(const ModelInput &input, const onnx_import::DimBindings &dims);
+
+// Returns those of the file's inputs that the prepared graph has, plus its other inputs, whose dims are numbers.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const graph::Graph &prepared);
 
 }  // namespace protrain::draft

@@ -30,6 +30,11 @@ const OptionRow kOptions[] = {
     {"seed", integer, "0", ">= 0", "seed of all random numbers"},
     {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
     {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions: inputs may have these shapes too"},
+    {"constant", list, "", "NAME=VALUE,...",
+     "binds an input of the model to a value for all its elements, or to a list for its last axis; true and false are "
+     "1 and 0"},
+    {"past", choice, "", "none",
+     "none: inputs that hold keys and values of earlier tokens, such as past_key_values, are empty"},
     // Memory.
     {"memory", bytes, "", "> 0", "the budget, where device and host share their memory"},
     {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
@@ -133,7 +138,7 @@ void check_number(const OptionRow &row, const std::string &value, Number number)
 }
 
 void check_binding(std::string_view key, const std::string &value) {
-  require(parse_binding(value).has_value(), Code::arg, std::string(key), "'{}' is not NAME=N with N > 0",
+  require(parse_binding(value).has_value(), Code::arg, std::string(key), "'{}' is not NAME=N with N >= 0",
           printable(value));
 }
 
@@ -147,6 +152,9 @@ void check_value(const OptionRow &row, const std::string &value) {
   if (row.key == "dim") check_binding(row.key, value);
   if (row.key == "shapes")
     for (const std::string &binding : split(value, ',')) check_binding(row.key, binding);
+  if (row.key == "constant")
+    require(parse_input_binding(value).has_value(), Code::arg, "constant",
+            "'{}' is not NAME=VALUE or NAME=VALUE,VALUE,... with numbers, true or false", printable(value));
   if (row.key == "trial")
     require(any_glob(row.range, value), Code::arg, "trial", "'{}' is none of {}", printable(value), row.range);
 }

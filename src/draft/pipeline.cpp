@@ -1,5 +1,7 @@
 #include "draft/pipeline.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/loaded_model.h"
@@ -60,6 +62,7 @@ class Pipeline {
     for (const onnx_import::DimBindings &shapes : settings_.shapes) {
       differentiate(load_model(settings_, source, shapes));
       require_same_parameters(*draft_.variants.back());
+      require_same_inputs(*draft_.variants.back());
     }
     draft_.kept = kept_gradients(settings_.keep_gradients, draft_.first().training);
     measure();
@@ -123,6 +126,15 @@ class Pipeline {
       same = a.value(a.parameters[p]).name == b.value(b.parameters[p]).name &&
              a.value(a.parameters[p]).type == b.value(b.parameters[p]).type;
     require(same, Code::shape, "shapes", "the model's parameters differ between the bindings");
+  }
+
+  void require_same_inputs(const ShapeVariant &variant) const {
+    const graph::Graph &a = draft_.first().forward, &b = variant.forward;
+    const auto name_in = [](const graph::Graph &graph) {
+      return [&graph](ValueId id) { return graph.value(id).name; };
+    };
+    require(std::ranges::equal(a.inputs, b.inputs, {}, name_in(a), name_in(b)), Code::shape, "shapes",
+            "an input has elements under one of the bindings only");
   }
 
   // Compiles all kernels first, so that operators without one are reported before anything is measured. The profile

@@ -93,6 +93,16 @@ std::vector<onnx_import::DimBindings> shapes_of(const Options &options) {
   return shapes;
 }
 
+onnx_import::InputValues constants_of(const Options &options) {
+  onnx_import::InputValues constants;
+  for (const std::string &item : options.list("constant")) {
+    const InputBinding binding = parse_input_binding(item).value();  // checked when it was set
+    const auto [at, fresh] = constants.emplace(binding.name, binding.values);
+    require(fresh || at->second == binding.values, Code::arg, at->first, "input {} is bound to two values", at->first);
+  }
+  return constants;
+}
+
 std::optional<std::uint64_t> bytes_of(const Options &options, const char *key) {
   return options.is_set(key) ? std::optional(options.bytes(key)) : std::nullopt;
 }
@@ -123,6 +133,8 @@ Settings settings_of(const Options &options) {
           .seed = integer_of(options, "seed"),
           .dims = dims_of(options),
           .shapes = shapes_of(options),
+          .constants = constants_of(options),
+          .without_past = options.text("past") == "none",
           .memory = bytes_of(options, "memory"),
           .device_memory = bytes_of(options, "device_memory"),
           .host_memory = bytes_of(options, "host_memory"),

@@ -21,7 +21,18 @@ std::size_t Inputs::find(const std::string &name) const {
     if (value(i).name == name) return i;
     names.push_back(value(i).name);
   }
+  const bool in_file =
+      std::ranges::find(draft_.file->inputs(), name, &onnx_import::Input::name) != draft_.file->inputs().end();
+  require(!in_file, Code::arg, name, "input {} is bound to a value or nothing reads it; the session's inputs are {}",
+          name, fmt::join(names, ", "));
   fail(Code::arg, name, "the model has no input {}; its inputs are {}", name, fmt::join(names, ", "));
+}
+
+bool Inputs::is_empty(const std::string &name, const Shape &shape) const {
+  const graph::ValueId id = forward().find(name);
+  if (id == graph::ValueId::none || element_count(shape) != 0) return false;
+  const graph::Value &value = forward().value(id);
+  return value.origin == graph::Origin::constant && value.type.shape == shape;
 }
 
 DType Inputs::dtype(std::size_t i) const {

@@ -22,6 +22,8 @@ class Inputs {
   // The type in the file: float16 where the session computes with float32.
   DType dtype(std::size_t i) const;
   std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
+  // True for an input of the file that has no elements, and so is none of the session's.
+  bool is_empty(const std::string &name, const Shape &shape) const;
 
   // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`. Where the
   // file's type is another float than the session's, both are accepted.

@@ -22,7 +22,7 @@ Error refusal(const std::string &key, const std::string &value) {
 
 // A valid value for a row, even if the row's option is not available yet.
 std::string sample(const OptionRow &row) {
-  if (row.key == "dim" || row.key == "shapes") return "batch=2";
+  if (row.key == "dim" || row.key == "shapes" || row.key == "constant") return "batch=2";
   if (row.key == "trial") return "poison";
   switch (row.type) {
     case OptionType::integer:
@@ -84,7 +84,7 @@ TEST(Options, CheckTypesAndRangesAtOnce) {
                                                                                      {"precision", "fp64"},
                                                                                      {"optimizer", "ADAMW"},
                                                                                      {"dim", "batch"},
-                                                                                     {"dim", "batch=0"},
+                                                                                     {"dim", "batch=-1"},
                                                                                      {"dim", "=2"},
                                                                                      {"dim", "batch=x"},
                                                                                      {"frozen", ""},

@@ -77,8 +77,26 @@ TEST(Binding, IsANameAndASize) {
   EXPECT_EQ(parse_binding("batch=8")->size, 8);
   EXPECT_EQ(parse_binding("a=b=8")->name, "a=b");
   EXPECT_EQ(parse_binding("batch=8")->text(), "batch=8");
-  for (const char *bad : {"", "batch", "=8", "batch=", "batch=0", "batch=-1", "batch=8x"})
+  for (const char *bad : {"", "batch", "=8", "batch=", "batch=-1", "batch=8x"})
     EXPECT_FALSE(parse_binding(bad).has_value()) << bad;
+}
+
+TEST(InputBinding, IsANameAndItsValues) {
+  EXPECT_EQ(parse_input_binding("use_cache=false")->name, "use_cache");
+  EXPECT_EQ(parse_input_binding("a=b=1,-2.5,true")->name, "a=b");
+  EXPECT_EQ(parse_input_binding("a=b=1,-2.5,true")->values, (std::vector<double>{1, -2.5, 1}));
+  for (const char *bad : {"", "x", "=1", "x=", "x=1,", "x=yes", "x=1 2"})
+    EXPECT_FALSE(parse_input_binding(bad).has_value()) << bad;
+}
+
+TEST(Settings, BindInputsOnce) {
+  const Settings bound = settings({{"constant", "x=1"}, {"constant", "y=1,2"}, {"constant", "x=1"}, {"past", "none"}});
+  EXPECT_EQ(bound.constants, (onnx_import::InputValues{{"x", {1}}, {"y", {1, 2}}}));
+  EXPECT_TRUE(bound.without_past);
+  EXPECT_EQ(error_of([] {
+              settings({{"constant", "x=1"}, {"constant", "x=2"}});
+            }).text,
+            "input x is bound to two values");
 }
 
 TEST(PrecisionName, IsTheOptionsOwn) {

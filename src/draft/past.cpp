@@ -1,0 +1,69 @@
+#include "draft/past.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::draft {
+
+bool holds_past(const onnx_import::Input &input) {
+  std::string name = input.name;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return is_float(input.dtype) && input.dims.size() >= 3 &&
+         (name.find("past") != std::string::npos || name.find("cache") != std::string::npos);
+}
+
+// The dim that counts tokens is no dim of other inputs, as the batch is, and is not the first. If several dims of an
+// input are like this, it is the one before the features.
+std::map<std::string, std::string> past_dims(const onnx_import::Model &model) {
+  std::set<std::string> others;
+  for (const onnx_import::Input &input : model.inputs())
+    for (const onnx_import::Dim &dim : input.dims)
+      if (const auto *name = std::get_if<std::string>(&dim); name != nullptr && !holds_past(input))
+        others.insert(*name);
+  std::map<std::string, std::string> found;
+  for (const onnx_import::Input &input : model.inputs()) {
+    if (!holds_past(input)) continue;
+    std::vector<std::string> own;
+    for (auto dim = input.dims.begin() + 1; dim != input.dims.end(); ++dim)
+      if (const auto *name = std::get_if<std::string>(&*dim); name != nullptr && !others.contains(*name))
+        own.push_back(*name);
+    const auto *before_features = std::get_if<std::string>(&input.dims[input.dims.size() - 2]);
+    if (own.size() > 1 && before_features != nullptr && !others.contains(*before_features)) own = {*before_features};
+    if (!own.empty()) found.emplace(own.front(), input.name);
+  }
+  return found;
+}
+
+void bind_past(const onnx_import::Model &model, bool without_past, onnx_import::DimBindings &dims) {
+  const std::map<std::string, std::string> found = past_dims(model);
+  require(!without_past || !found.empty(), Code::arg, "past",
+          "past=none, and no input of the model holds earlier tokens in a dim that can be bound");
+  for (const auto &[dim, input] : found) {
+    const auto bound = dims.find(dim);
+    if (!without_past) {
+      require(bound != dims.end(), Code::shape, printable(dim),
+              "the number of earlier tokens in {} has no value; set past=none, or bind the dim", printable(input));
+      continue;
+    }
+    require(bound == dims.end() || bound->second == 0, Code::arg, "past",
+            "past=none, and dim {} is bound to {}; leave one of them out", printable(dim),
+            bound == dims.end() ? 0 : bound->second);
+    dims[dim] = 0;
+  }
+}
+
+void drop_unread_past(const onnx_import::Model &model, graph::Graph &graph) {
+  std::set<graph::ValueId> read(graph.outputs.begin(), graph.outputs.end());
+  for (const graph::Node &node : graph.nodes()) read.insert(node.inputs.begin(), node.inputs.end());
+  for (const onnx_import::Input &input : model.inputs()) {
+    const graph::ValueId id = graph.find(input.name);
+    if (holds_past(input) && !read.contains(id)) std::erase(graph.inputs, id);
+  }
+}
+
+}  // namespace protrain::draft

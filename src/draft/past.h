@@ -1,0 +1,26 @@
+// The past of a decoder: inputs with keys and values of earlier tokens, as files for generation have them. A model that
+// is trained sees whole sequences, so these inputs are empty.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "onnx_import/model.h"
+
+namespace protrain::draft {
+
+// True for an input of floats with three or more axes that is called after a past or a cache: "past_key_values.0.key",
+// "past_0", "key_cache_0".
+bool holds_past(const onnx_import::Input &input);
+
+// Returns the symbolic dims that count earlier tokens, each with an input that has it.
+std::map<std::string, std::string> past_dims(const onnx_import::Model &model);
+
+// Binds these dims to 0 if `without_past`. Code::arg if there are none, or if `dims` says otherwise. Code::shape if
+// they are not to be bound here, and `dims` does not bind them.
+void bind_past(const onnx_import::Model &model, bool without_past, onnx_import::DimBindings &dims);
+
+// Drops inputs of a past that nothing reads. A merged decoder has such inputs for its other branch.
+void drop_unread_past(const onnx_import::Model &model, graph::Graph &graph);
+
+}  // namespace protrain::draft
