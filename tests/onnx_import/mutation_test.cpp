@@ -17,14 +17,14 @@
 namespace protrain::test::mutation_test {
 namespace {
 
-// Makes a training graph of the model. Returns false if the library throws an Error.
-bool trains(const Scratch &scratch, const std::string &bytes) {
+// Makes a training graph of the model, with `empty` bound to 0. Returns false if the library throws an Error.
+bool trains(const Scratch &scratch, const std::string &bytes, const std::string &empty = "") {
   try {
     const auto file = open_bytes(scratch, bytes);
     onnx_import::DimBindings dims;
-    for (const std::string &name : file->symbolic_dims()) dims[name] = 3;
+    for (const std::string &name : file->symbolic_dims()) dims[name] = name == empty ? 0 : 3;
     const auto load = [&](const std::string &name) { return file->load(name); };
-    passes::PreparedModel prepared = passes::prepare(file->graph(dims), load, {});
+    passes::PreparedModel prepared = passes::prepare(file->graph(dims), load, {.bodies = &file->bodies()});
     for (graph::ValueId out : prepared.graph.outputs)
       if (prepared.graph.value(out).type == graph::Type{DType::f32, {}}) {
         grad::build(std::move(prepared.graph), out);
@@ -37,17 +37,36 @@ bool trains(const Scratch &scratch, const std::string &bytes) {
   }
 }
 
+std::string contents(const std::string &name) {
+  std::ostringstream model;
+  model << std::ifstream(fixture(name + ".onnx"), std::ios::binary).rdbuf();
+  return model.str();
+}
+
+// Whatever a model does with a dim, it may be 0.
+TEST(EmptyDims, AreSurvived) {
+  const Scratch scratch;
+  for (const char *name :
+       {"llama-dynamic-opset18", "mistral-dynamic-opset23", "families/bert.ort-all",
+        "families/deberta-v2.torchscript17", "families/t5.ort-all", "control/gpt2", "control/llama"}) {
+    const std::string bytes = contents(name);
+    for (const std::string &dim : open_bytes(scratch, bytes)->symbolic_dims()) {
+      SCOPED_TRACE(std::string(name) + " without " + dim);
+      trains(scratch, bytes, dim);
+    }
+  }
+}
+
 class Mutated : public testing::TestWithParam<const char *> {};
 
 TEST_P(Mutated, ModelsAreSurvived) {
   const Scratch scratch;
-  std::ostringstream model;
-  model << std::ifstream(fixture(std::string(GetParam()) + ".onnx"), std::ios::binary).rdbuf();
-  ASSERT_TRUE(trains(scratch, model.str()));
+  const std::string model = contents(GetParam());
+  ASSERT_TRUE(trains(scratch, model));
   const std::uint64_t mutations = asked("PROTRAIN_MUTATIONS", 60);
   std::uint64_t trained = 0;
   for (std::uint64_t seed = 0; seed < mutations && !HasFailure(); ++seed) {
-    const std::string bytes = Mutation(static_cast<std::uint32_t>(seed)).of(model.str());
+    const std::string bytes = Mutation(static_cast<std::uint32_t>(seed)).of(model);
     trained += trains(scratch, bytes) ? 1 : 0;
     if (HasFailure()) scratch.put("failed.onnx", bytes);
   }

@@ -48,6 +48,10 @@ inline std::unique_ptr<session::Session> open_family(const std::string &name, co
   options.set("weight_decay", "0.1");
   for (const auto &[dim, size] : golden["dims"].items())
     options.set("dim", dim + "=" + std::to_string(size.get<int>()));
+  const Json others = golden.value("options", Json::object());
+  for (const auto &[key, given] : others.items())
+    for (const Json &value : given.is_array() ? given : Json::array({given}))
+      options.set(key, value.template get<std::string>());
   return session::Session::create(options, fixture(name + ".onnx"), nullptr);
 }
 

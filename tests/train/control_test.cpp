@@ -1,0 +1,124 @@
+// Decoders with a past, and models with control flow, as fixtures/make_control.py made them. They must follow PyTorch's
+// losses for ten steps. An export has the file's own If, Loop and Scan, and gives the same loss in ONNX Runtime, which
+// is left out without PyPI's onnxruntime.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "onnx_import/model.h"
+#include "scratch.h"
+#include "train/family.h"
+
+namespace protrain::control_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Json;
+
+std::vector<std::string> models() {
+  std::vector<std::string> names;
+  for (const auto &entry : fs::directory_iterator(test::fixture("control")))
+    if (entry.path().extension() == ".onnx") names.push_back(entry.path().stem());
+  std::ranges::sort(names);
+  return names;
+}
+
+// Computes the mean cross entropy of the first batch. Inputs that the golden file does not have are those that the
+// session's options bind, or a past without tokens.
+constexpr const char *kScript = R"(import json, numpy, onnxruntime, sys
+model, golden, out = sys.argv[1:]
+session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])
+golden = json.load(open(golden))
+values = {}
+for name, given in golden['inputs'].items():
+    array = numpy.array(given['values']).reshape(given['shape'])[0]
+    values[name] = (array / 256).astype('float32') if given['dtype'] == 'float32' else array
+bound = dict(item.rsplit('=', 1) for item in golden['options'].get('constant', []))
+sizes, feed = dict(golden['dims']), {}
+types = {'tensor(float)': 'float32', 'tensor(int64)': 'int64', 'tensor(bool)': 'bool'}
+def size(dim):
+    return dim if isinstance(dim, int) else sum(sizes.get(term.strip(), 0) for term in dim.split('+'))
+for wanted in session.get_inputs():
+    if wanted.name in values:
+        feed[wanted.name] = values[wanted.name]
+        continue
+    number = [{'true': 1, 'false': 0}.get(v, v) for v in bound.get(wanted.name, '0').split(',')]
+    shape = [size(dim) for dim in wanted.shape]
+    feed[wanted.name] = numpy.broadcast_to(numpy.array(number).astype(float), shape).astype(types[wanted.type])
+logits = session.run(['logits'], feed)[0].astype('float64')
+shifted = logits - logits.max(-1, keepdims=True)
+scores = shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))
+open(out, 'w').write(repr(float(-numpy.take_along_axis(scores, values['labels'][..., None], -1).mean())))
+)";
+
+std::optional<double> runtime_loss(const fs::path &model, const std::string &golden) {
+  const char *chosen = std::getenv("PROTRAIN_PYTHON");
+  const std::string python = chosen != nullptr ? chosen : "python3";
+  if (std::system((python + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) != 0) return std::nullopt;
+  const fs::path script = model.string() + ".py", out = model.string() + ".loss";
+  std::ofstream(script) << kScript;
+  const std::string command = python + " " + script.string() + " " + model.string() + " " + golden + " " + out.string();
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  double loss = 0;
+  std::ifstream(out) >> loss;
+  return loss;
+}
+
+class Control : public testing::TestWithParam<std::string> {
+ protected:
+  Control() : golden_path_(test::fixture("control/" + GetParam() + ".json")) {
+    std::ifstream file(golden_path_);
+    golden_ = Json::parse(file);
+    session_ = test::open_family("control/" + GetParam(), golden_);
+    for (const auto &[name, values] : golden_["inputs"].items()) inputs_.emplace(name, test::Values(values));
+  }
+  void set_inputs(std::size_t step) {
+    for (const auto &[name, values] : inputs_) session_->set_input(name, values.dtype, values.batch(), values.at(step));
+  }
+
+  std::string golden_path_;
+  Json golden_;
+  std::unique_ptr<session::Session> session_;
+  std::map<std::string, test::Values> inputs_;
+  test::Scratch scratch_;
+};
+
+TEST_P(Control, FollowsPyTorch) {
+  ASSERT_EQ(session_->input_count(), inputs_.size()) << "a past, or an input that is bound, wants no values";
+  const std::vector<double> losses = golden_["losses"];
+  const double global = golden_["grad_norms"][0];
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    set_inputs(step);
+    const session::StepResult result = session_->step();
+    EXPECT_NEAR(result.loss, losses[step], (step == 0 ? 2e-6 : 5e-4) * losses[step]) << "step " << step + 1;
+    if (step > 0) continue;
+    EXPECT_NEAR(result.grad_norm, global, 1e-4 * global);
+    test::expect_norms(test::sorted_gradient_norms(*session_), golden_);
+  }
+}
+
+TEST_P(Control, ExportsItsOwnGraph) {
+  set_inputs(0);
+  const float before = session_->evaluate();
+  for (int i = 0; i < 3; ++i) session_->step();
+  const float after = session_->evaluate();
+  ASSERT_LT(after, before);
+  session_->export_model(scratch_ / "trained.onnx");
+  const auto original = onnx_import::Model::open(test::fixture("control/" + GetParam() + ".onnx"));
+  const auto trained = onnx_import::Model::open(scratch_ / "trained.onnx");
+  EXPECT_EQ(trained->inputs().size(), original->inputs().size());
+  EXPECT_EQ(trained->bodies().size(), original->bodies().size());
+  const std::optional<double> loss = runtime_loss(scratch_ / "trained.onnx", golden_path_);
+  if (!loss) GTEST_SKIP() << "no onnxruntime";
+  EXPECT_NEAR(*loss, after, 1e-4 * after);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Control, testing::ValuesIn(models()), [](const auto &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace protrain::control_test
