@@ -27,23 +27,43 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu)
-add_library(protrain_cuda MODULE ${cuda_sources} ${PROTRAIN_PLUGIN_SOURCES})
-target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cudart_static)
-set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
-                      CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")
-target_compile_definitions(protrain_cuda PRIVATE PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
+# Replaces the sources in `variable` by files that include up to four of them each. nvcc reads the headers of a source
+# three times, which takes longer than all else. CMake itself unites sources of CUDA only from 3.31 on. Names in unnamed
+# namespaces must differ within the plugin, as within a room.
+function(unite_cuda variable)
+  set(united)
+  set(begin 0)
+  list(LENGTH ${variable} count)
+  while(begin LESS count)
+    list(SUBLIST ${variable} ${begin} 4 batch)
+    list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
+    string(CONCAT text ${batch})
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${variable}_${begin}.cu)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+    list(APPEND united ${file})
+    math(EXPR begin "${begin} + 4")
+  endwhile()
+  set(${variable} ${united} PARENT_SCOPE)
+endfunction()
+
 # As everywhere, the compiler may not contract a product and a sum into an fma; the source writes fma where it wants
 # one. So kernels that share a formula with the host give the same bits, and so do a kernel's vectors and its single
 # elements. The files listed here are the exception: no host code has to match their bits, and they gain most from
 # contraction.
+file(GLOB exact CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu)
 set(contracted attention attention_grad attention_grad_mma attention_mma linear_loss loss normalization)
-foreach(source ${cuda_sources})
-  get_filename_component(name ${source} NAME_WE)
-  if(NOT name IN_LIST contracted)
-    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -fmad=false)
-  endif()
-endforeach()
+list(TRANSFORM contracted REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/backend/cuda/\\1.cu")
+list(REMOVE_ITEM exact ${contracted})
+if(PROTRAIN_UNITY)
+  unite_cuda(exact)
+  unite_cuda(contracted)
+endif()
+set_source_files_properties(${exact} PROPERTIES COMPILE_OPTIONS -fmad=false)
+add_library(protrain_cuda MODULE ${exact} ${contracted} ${PROTRAIN_PLUGIN_SOURCES})
+target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cudart_static)
+set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
+                      CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")
+target_compile_definitions(protrain_cuda PRIVATE PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
 # nvcc cannot compile fmt's checks at compile time.
 target_compile_options(protrain_cuda PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROTRAIN_KERNEL_OPTIONS}>
   $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda --expt-relaxed-constexpr -diag-suppress=20208

@@ -16,7 +16,7 @@ struct Parts {
 
 // Returns the sum of element i over all parts, each times its weight. Unless `first`, the sum so far is added.
 template <typename T, typename S>
-__device__ S added(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
+__device__ S weighted_sum(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
   constexpr int kAhead = 4;  // parts that are loaded at a time, so that a thread waits for memory once
   S total = first ? S{0} : sum[i];
   PROTRAIN_KEEP_LOOP for (std::int64_t begin = 0; begin < parts.count; begin += kAhead) {
@@ -57,7 +57,7 @@ class Accumulate : public CudaKernel {
     const Parts<T> parts{input<T>(launch, x_), optional_input<double>(launch, x_ + 1), parts_, stride_, weighs_each_};
     S *sum = output<S>(launch, 0);
     each(stream, elements_, [parts, sum, begins = begins_, scalars = launch.scalars] __device__(std::int64_t i) {
-      sum[i] = added(parts, i, sum, begins || scalars->micro_batch == 0);
+      sum[i] = weighted_sum(parts, i, sum, begins || scalars->micro_batch == 0);
     });
   }
 

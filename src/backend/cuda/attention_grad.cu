@@ -55,7 +55,7 @@ __device__ Tiles take_tiles(const Heads &s) {
   tiles.p = take_tile(memory, kTile, kTile);
   return tiles;
 }
-std::size_t shared_bytes(const Heads &s, int tile) {
+std::size_t grad_shared_bytes(const Heads &s, int tile) {
   return sizeof(float) *
          (2 * tile_floats(tile, s.depth) + 2 * tile_floats(tile, s.value_depth) + tile_floats(tile, tile));
 }
@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kSide *kSide, 2)
 }
 
 template <typename T, int kTile, int kColumns>
-void launch_tiles(Stream stream, const Heads &s, const AttentionGradOperands<T> &o) {
-  const std::size_t shared = shared_bytes(s, kTile);
+void launch_grad_tiles(Stream stream, const Heads &s, const AttentionGradOperands<T> &o) {
+  const std::size_t shared = grad_shared_bytes(s, kTile);
   const std::int64_t rows = s.batch * s.heads * s.queries;
   launch(stream, delta_kernel<T>, {divided_up(rows, kBlock / kWarp)}, s, o, rows, static_cast<float *>(o.scratch));
   const std::int64_t query_tiles = divided_up(s.queries, kTile), key_tiles = divided_up(s.keys, kTile);
@@ -200,9 +200,9 @@ class AttentionGrad : public CudaKernel {
       if (const Way way = attention_grad_on_tensor_cores(shape)) return way;
     return by_depth<64>(
         request, std::max(shape.depth, shape.value_depth),
-        [heads = Heads(shape)](int tile) { return shared_bytes(heads, tile); },
+        [heads = Heads(shape)](int tile) { return grad_shared_bytes(heads, tile); },
         [](auto tile, auto columns) -> Way {
-          return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
+          return launch_grad_tiles<T, decltype(tile)::value, decltype(columns)::value>;
         });
   }
 

@@ -7,7 +7,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-using Operands = AttentionGradOperands<bf16>;
+using NarrowOperands = AttentionGradOperands<bf16>;
 
 // A probability above this counts as 1 (see arith::weight_of_score). It is not compared with 1 itself, because lse is
 // rounded when it is converted to base 2. With scores of about 64 this moves a probability of 1 by up to 2^-16. The
@@ -23,7 +23,7 @@ struct alignas(8) Query {
 
 // Computes the Query of each (B, H, Sq) from its rows of out and dout. kLanes threads read a row, 16 bytes at a time.
 template <int kLanes>
-__global__ void queries_kernel(Heads s, Operands o, int rows, Query *queries) {
+__global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queries) {
   const std::int64_t at = thread_index() / kLanes;
   const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); across() needs whole warps
   const int heads = static_cast<int>(s.heads), count = static_cast<int>(s.queries),
@@ -65,7 +65,7 @@ struct DqSizes {
 
 template <int kDepth, int kStrips>
 __global__ void __launch_bounds__(kThreads, 2)
-    dq_mma_kernel(Heads s, Operands o, const Query *queries, std::int64_t tiles) {
+    dq_mma_kernel(Heads s, NarrowOperands o, const Query *queries, std::int64_t tiles) {
   using Size = DqSizes<kDepth, kStrips>;
   using Memory = typename Size::Memory;
   constexpr int kKeys = Size::kKeys, kStep = Size::kStep, kRows = Size::kRows;
@@ -144,7 +144,7 @@ struct Step {
 };
 
 template <int kDepth>
-__device__ void copy_step(const Heads &s, const Operands &o, const Query *queries, std::int64_t b, const Step &at,
+__device__ void copy_step(const Heads &s, const NarrowOperands &o, const Query *queries, std::int64_t b, const Step &at,
                           int stage) {
   using Size = DkvSizes<kDepth>;
   using Memory = typename Size::Memory;
@@ -162,7 +162,7 @@ __device__ void copy_step(const Heads &s, const Operands &o, const Query *querie
 
 template <int kDepth>
 __global__ void __launch_bounds__(kThreads, 2)
-    dkv_mma_kernel(Heads s, Operands o, const Query *queries, std::int64_t tiles) {
+    dkv_mma_kernel(Heads s, NarrowOperands o, const Query *queries, std::int64_t tiles) {
   using Size = DkvSizes<kDepth>;
   using Memory = typename Size::Memory;
   constexpr int kQueries = Size::kQueries, kStep = Size::kStep, kStrips = Size::kStrips, kRows = Size::kRows;
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 template <int kDepth, int kStrips>
-void launch_strips(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
+void launch_strips(Stream stream, const Heads &s, const NarrowOperands &o, const Query *queries) {
   using Size = DqSizes<kDepth, kStrips>;
   const std::int64_t tiles = divided_up(s.queries, Size::kRows);
   launch(stream, dq_mma_kernel<kDepth, kStrips>, {s.batch * s.heads * tiles, kThreads, Size::Memory::kBytes}, s, o,
@@ -231,7 +231,7 @@ void launch_strips(Stream stream, const Heads &s, const Operands &o, const Query
 // Launches the dq kernel. Each warp has two strips if their sums fit into registers and the block's rows fit into the
 // device's shared memory; else one.
 template <int kDepth>
-void launch_dq(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
+void launch_dq(Stream stream, const Heads &s, const NarrowOperands &o, const Query *queries) {
   constexpr std::size_t bytes = DqSizes<kDepth, 2>::Memory::kBytes;
   if constexpr (kDepth > 128)
     launch_strips<kDepth, 1>(stream, s, o, queries);
@@ -242,7 +242,7 @@ void launch_dq(Stream stream, const Heads &s, const Operands &o, const Query *qu
 }
 
 template <int kDepth>
-void launch_depth(Stream stream, const Heads &s, const Operands &o) {
+void launch_grad_depth(Stream stream, const Heads &s, const NarrowOperands &o) {
   using Size = DkvSizes<kDepth>;
   auto *queries = static_cast<Query *>(o.scratch);
   const auto rows = static_cast<int>(s.batch * s.queries * s.heads);
@@ -256,11 +256,11 @@ void launch_depth(Stream stream, const Heads &s, const Operands &o) {
 }
 }  // namespace
 
-AttentionLaunch<Operands> attention_grad_on_tensor_cores(const AttentionShape &shape) {
-  return by_padded_depth<Operands>(shape, [](auto depth) -> AttentionLaunch<Operands> {
+AttentionLaunch<NarrowOperands> attention_grad_on_tensor_cores(const AttentionShape &shape) {
+  return by_padded_depth<NarrowOperands>(shape, [](auto depth) -> AttentionLaunch<NarrowOperands> {
     constexpr int kDepth = decltype(depth)::value;
     static_assert(DqSizes<kDepth, 1>::Memory::kBytes <= std::max(DkvSizes<kDepth>::kBytes, kAlwaysShared));
-    return DkvSizes<kDepth>::kBytes <= most_shared() ? launch_depth<kDepth> : nullptr;
+    return DkvSizes<kDepth>::kBytes <= most_shared() ? launch_grad_depth<kDepth> : nullptr;
   });
 }
 

@@ -18,15 +18,15 @@ struct Sizes {
 
 // The running softmax of a row. `most` is the row's largest score so far, as a log2. `sum` is this lane's part of the
 // row's sum of 2^(score - most).
-struct RunningSoftmax {
+struct StripSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
 // Turns scores into 2^(factor * score - most), where `most` already includes these scores and factor * score is the
 // log2 of a softmax term. Rescales earlier sums and outputs to the new maxima.
 template <int kStrips, int kScores, int kOut>
-__device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, RunningSoftmax (&rows)[2 * kStrips],
-                            StripSums<kStrips, kOut> &out) {
+__device__ void take_strip_scores(float factor, StripSums<kStrips, kScores> &scores, StripSoftmax (&rows)[2 * kStrips],
+                                  StripSums<kStrips, kOut> &out) {
   PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const int m = r / 2, e = r % 2 * 2;
     float most = -INFINITY;
@@ -45,8 +45,8 @@ __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, R
 
 // Divides a warp's outputs by the sums, and writes them to rows of `to` from `first` on. Also writes these rows' lse.
 template <int kStrips, int kOut>
-__device__ void finish(const StripSums<kStrips, kOut> &out, const RunningSoftmax (&rows)[2 * kStrips],
-                       std::int64_t first, int width, const Rows<bf16> &to, float *lse) {
+__device__ void finish(const StripSums<kStrips, kOut> &out, const StripSoftmax (&rows)[2 * kStrips], std::int64_t first,
+                       int width, const Rows<bf16> &to, float *lse) {
   float factors[2 * kStrips];
   PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const float sum = across<4>(rows[r].sum, [](float a, float b) { return a + b; });
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Sight<false, kStrips> sight(s, first + row);
   const ScoreTransform transform(s, o.bias, b, h);
   StripSums<kStrips, kDepth / 8> out = {};
-  RunningSoftmax rows[2 * kStrips];
+  StripSoftmax rows[2 * kStrips];
   int stage = 0;
   for (int key = begin; key < end; key += kKeys, stage ^= 1) {
     wait_for_copies();
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       StripSums<kStrips, kStep / 8> scores = {};
       add_scores(queries, Memory::tile(stage, 0), part, scores);
       finish_scores<kStep>(s, transform, sight, key + part, scores, [](int, int, int, float) {});
-      take_scores(transform.factor, scores, rows, out);
+      take_strip_scores(transform.factor, scores, rows, out);
       add_weighted(scores, Memory::tile(stage, 1), part, 0, out);
     }
   }

@@ -84,12 +84,12 @@ KernelPtr make_kernel(const KernelRequest &request, DeviceState &device) {
   return std::make_unique<Binary<Op, A, B, R>>(request, device);
 }
 
-struct Row {
+struct BinaryRow {
   std::string_view op;
   Make f32, narrow, i64, i32, boolean;  // nullptr: the operator does not take this type
 };
 template <typename Op>
-constexpr Row arithmetic(std::string_view op) {
+constexpr BinaryRow arithmetic(std::string_view op) {
   using std::int32_t, std::int64_t;
   return {op,
           make_kernel<Op, float, float, float>,
@@ -99,7 +99,7 @@ constexpr Row arithmetic(std::string_view op) {
           nullptr};
 }
 template <typename Op>
-constexpr Row comparison(std::string_view op, Make boolean = nullptr) {
+constexpr BinaryRow comparison(std::string_view op, Make boolean = nullptr) {
   using std::int32_t, std::int64_t;
   return {op,
           make_kernel<Op, float, float, bool>,
@@ -111,7 +111,7 @@ constexpr Row comparison(std::string_view op, Make boolean = nullptr) {
 template <typename Op>
 constexpr Make kLogic = make_kernel<Op, std::uint8_t, std::uint8_t, bool>;
 
-const Row kRows[] = {
+const BinaryRow kBinaryRows[] = {
     arithmetic<Add>("Add"),
     arithmetic<Sub>("Sub"),
     arithmetic<Mul>("Mul"),
@@ -176,10 +176,10 @@ KernelPtr make_binary(const KernelRequest &request, DeviceState &device) {
   const DType dtype = request.inputs.at(0).dtype, other = request.inputs.at(1).dtype;
   if (request.node.op == "Pow" && dtype == DType::bf16 && other == DType::f32)
     return make_kernel<Pow, bf16, float, bf16>(request, device);
-  const Row *row =
-      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row &r) { return r.op == request.node.op; });
+  const BinaryRow *row = std::find_if(std::begin(kBinaryRows), std::end(kBinaryRows),
+                                      [&](const BinaryRow &r) { return r.op == request.node.op; });
   Make make = nullptr;
-  if (row != std::end(kRows))
+  if (row != std::end(kBinaryRows))
     make = dtype == DType::f32       ? row->f32
            : dtype == DType::bf16    ? row->narrow
            : dtype == DType::i64     ? row->i64

@@ -6,7 +6,7 @@ namespace protrain::backend::cuda {
 
 namespace {
 template <typename F, typename T>
-__global__ void value_kernel(const T *g, const T *u, T *y, std::int64_t count) {
+__global__ void gated_kernel(const T *g, const T *u, T *y, std::int64_t count) {
   for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {
     constexpr int n = decltype(width)::value;
     const Pack<T, n> gate = load<n>(g + first), other = load<n>(u + first);
@@ -38,7 +38,7 @@ class Gated : public CudaKernel {
   explicit Gated(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, value_kernel<F, T>, pack_grid(count_, kPackOf<T>), input<T>(launch, 0), input<T>(launch, 1),
+    cuda::launch(stream, gated_kernel<F, T>, pack_grid(count_, kPackOf<T>), input<T>(launch, 0), input<T>(launch, 1),
                  output<T>(launch, 0), count_);
   }
 

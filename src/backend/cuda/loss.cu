@@ -22,7 +22,7 @@ __global__ void rows_kernel(Targets targets, const T *logits, double *losses, fl
 }
 
 // The factor of a row's gradient: the upstream gradient, divided by the number of targets if the loss is their mean.
-struct Factor {
+struct LossFactor {
   const float *upstream;
   bool per_row;           // each row has its own upstream gradient; else all rows share one
   const double *counted;  // nullptr: the factor is not divided
@@ -35,7 +35,7 @@ struct Factor {
 
 // dx = factor * (softmax(x) - onehot(label)), or 0 if the label is ignored
 template <typename T>
-__global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, Factor upstream, T *dx) {
+__global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, LossFactor upstream, T *dx) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];
   const float factor = upstream.of(row);
   for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
@@ -85,7 +85,7 @@ class CrossEntropyGrad : public CudaKernel {
     double *counted = reduction_ == Reduction::mean ? static_cast<double *>(launch.scratch) : nullptr;
     if (counted != nullptr) cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
     cuda::launch(stream, gradient_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 1),
-                 input<float>(launch, 3), Factor{input<float>(launch, 0), reduction_ == Reduction::none, counted},
+                 input<float>(launch, 3), LossFactor{input<float>(launch, 0), reduction_ == Reduction::none, counted},
                  output<T>(launch, 0));
   }
 

@@ -94,19 +94,19 @@ void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int
 }
 
 // The tensors that one launch takes: as many as fit into a kernel's arguments. Each has a block of its own.
-constexpr int kTensors = 64;
+constexpr int kNormTensors = 64;
 template <typename T>
-struct Tensors {
-  const T *at[kTensors];
-  std::int64_t count[kTensors];
-  double *sum[kTensors];
+struct NormTensors {
+  const T *at[kNormTensors];
+  std::int64_t count[kNormTensors];
+  double *sum[kNormTensors];
 };
 template <typename T>
-__global__ void small_squares_kernel(Tensors<T> tensors) {
+__global__ void small_squares_kernel(NormTensors<T> tensors) {
   const double sum = sum_of_squares(tensors.at[blockIdx.x], tensors.count[blockIdx.x]);
   if (threadIdx.x == 0) *tensors.sum[blockIdx.x] = sum;
 }
-__global__ void small_joins_kernel(Tensors<double> tensors) {
+__global__ void small_joins_kernel(NormTensors<double> tensors) {
   const double sum = tree_sum(tensors.at[blockIdx.x], tensors.count[blockIdx.x]);
   if (threadIdx.x == 0) *tensors.sum[blockIdx.x] = sum;
 }
@@ -115,14 +115,14 @@ __global__ void small_joins_kernel(Tensors<double> tensors) {
 template <typename T>
 class SmallTensors {
  public:
-  SmallTensors(Stream stream, void (*kernel)(Tensors<T>), int threads)
+  SmallTensors(Stream stream, void (*kernel)(NormTensors<T>), int threads)
       : stream_(stream), kernel_(kernel), threads_(threads) {}
 
   void add(const T *at, std::int64_t count, double *sum) {
     tensors_.at[size_] = at;
     tensors_.count[size_] = count;
     tensors_.sum[size_] = sum;
-    if (++size_ == kTensors) launch();
+    if (++size_ == kNormTensors) launch();
   }
   void launch() {
     cuda::launch(stream_, kernel_, {size_, threads_}, tensors_);
@@ -131,9 +131,9 @@ class SmallTensors {
 
  private:
   const Stream stream_;
-  void (*const kernel_)(Tensors<T>);
+  void (*const kernel_)(NormTensors<T>);
   const int threads_;
-  Tensors<T> tensors_ = {};
+  NormTensors<T> tensors_ = {};
   int size_ = 0;
 };
 
@@ -208,13 +208,13 @@ class JoinSquares : public CudaKernel {
 };
 
 // The scalars that one launch adds: as many as fit into a kernel's arguments.
-constexpr int kScalars = 256;
-struct Scalars {
-  const double *at[kScalars];
+constexpr int kNormScalars = 256;
+struct NormScalars {
+  const double *at[kNormScalars];
 };
 
-__global__ void add_scalars_kernel(Scalars scalars, int count, bool first, bool last, double *to) {
-  __shared__ double values[kScalars];
+__global__ void add_scalars_kernel(NormScalars scalars, int count, bool first, bool last, double *to) {
+  __shared__ double values[kNormScalars];
   if (static_cast<int>(threadIdx.x) < count) values[threadIdx.x] = *scalars.at[threadIdx.x];
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -231,11 +231,11 @@ class GlobalNorm : public CudaKernel {
 
   void run(Stream stream, const Launch &launch) override {
     const std::size_t count = launch.inputs.size();
-    for (std::size_t first = 0; first == 0 || first < count; first += kScalars) {
-      Scalars scalars{};
-      const std::size_t size = std::min<std::size_t>(kScalars, count - first);
+    for (std::size_t first = 0; first == 0 || first < count; first += kNormScalars) {
+      NormScalars scalars{};
+      const std::size_t size = std::min<std::size_t>(kNormScalars, count - first);
       for (std::size_t i = 0; i < size; ++i) scalars.at[i] = input<double>(launch, first + i);
-      cuda::launch(stream, add_scalars_kernel, {1, kScalars}, scalars, static_cast<int>(size), first == 0,
+      cuda::launch(stream, add_scalars_kernel, {1, kNormScalars}, scalars, static_cast<int>(size), first == 0,
                    first + size == count, output<double>(launch, 0));
     }
   }

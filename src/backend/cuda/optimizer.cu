@@ -17,12 +17,12 @@ namespace {
 constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; fewer take less time than waking the team
 
 // The parameters that one launch updates: as many as fit into a kernel's arguments. Each has blocks of its own.
-constexpr int kTensors = 32;
+constexpr int kUpdateTensors = 32;
 template <typename Arrays>
-struct Tensors {
-  Arrays at[kTensors];
-  std::int64_t count[kTensors];   // elements
-  std::int64_t blocks[kTensors];  // of the grid
+struct UpdateTensors {
+  Arrays at[kUpdateTensors];
+  std::int64_t count[kUpdateTensors];   // elements
+  std::int64_t blocks[kUpdateTensors];  // of the grid
 };
 
 // Neighbouring weights, loaded into registers.
@@ -77,7 +77,7 @@ __device__ Step numbers(const OptimizerNumbers &of) {
 }
 
 template <typename Step, typename Weights, typename Gradient>
-__global__ void update_kernel(Tensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
+__global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
                               const float *scale, double clip_value, const OptimizerNumbers *of) {
   if (*status != 0) return;
   constexpr int kWidth = kWeights<Weights>;
@@ -107,10 +107,10 @@ class Update : public CudaKernel {
     const bool adamw = optimizer_.kind == Optimizer::Kind::adamw;
     const auto kernel =
         adamw ? update_kernel<arith::AdamW, Weights, Gradient> : update_kernel<arith::Sgd, Weights, Gradient>;
-    for (std::size_t begin = 0; begin < count; begin += kTensors) {
-      Tensors<Arrays> tensors{};
+    for (std::size_t begin = 0; begin < count; begin += kUpdateTensors) {
+      UpdateTensors<Arrays> tensors{};
       std::int64_t blocks = 0;
-      for (std::size_t i = 0; i < kTensors && begin + i < count; ++i) {
+      for (std::size_t i = 0; i < kUpdateTensors && begin + i < count; ++i) {
         tensors.at[i] = Arrays::of(launch, begin + i, optimizer_.state_count());
         tensors.count[i] = elements_[begin + i];
         tensors.blocks[i] = grid_of(divided_up(elements_[begin + i], kWeights<Weights>)).blocks;
@@ -139,25 +139,25 @@ class Update : public CudaKernel {
 };
 
 // The scalars that one launch checks: one for each lane of a warp.
-constexpr int kScalars = kWarp;
+constexpr int kCheckedScalars = kWarp;
 template <typename T>
-struct Scalars {
-  const T *at[kScalars];
-  std::uint32_t word[kScalars];
+struct CheckedScalars {
+  const T *at[kCheckedScalars];
+  std::uint32_t word[kCheckedScalars];
 };
 
 // One warp checks the scalars, one for each lane. A noted fault (fault.h) counts as if the first scalar were not
 // finite.
 template <typename T>
-__global__ void check_kernel(Scalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
+__global__ void check_kernel(CheckedScalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
                              std::uint32_t *copy) {
   const int own = static_cast<int>(threadIdx.x);
   const T value = own < count ? *scalars.at[own] : T{};
   const T distance = value - value;  // 0 if the value is finite, else NaN
   const bool wrong = distance != 0 || (own == 0 && fault->claimed != 0);
-  const int first = block_fold<Smaller>(wrong ? own : kScalars);
+  const int first = block_fold<Smaller>(wrong ? own : kCheckedScalars);
   if (own != 0) return;
-  if (first < kScalars && *status == 0) *status = scalars.word[first];
+  if (first < kCheckedScalars && *status == 0) *status = scalars.word[first];
   if (copy != nullptr) *copy = *status;
 }
 
@@ -167,9 +167,9 @@ class Check : public CudaKernel {
   Check(const std::vector<std::uint32_t> &words, const Fault *fault) : words_(words), fault_(fault) {}
 
   void run(Stream stream, const Launch &launch) override {
-    for (std::size_t begin = 0; begin < words_.size(); begin += kScalars) {
-      Scalars<T> scalars{};
-      const std::size_t count = std::min<std::size_t>(kScalars, words_.size() - begin);
+    for (std::size_t begin = 0; begin < words_.size(); begin += kCheckedScalars) {
+      CheckedScalars<T> scalars{};
+      const std::size_t count = std::min<std::size_t>(kCheckedScalars, words_.size() - begin);
       for (std::size_t i = 0; i < count; ++i) {
         scalars.at[i] = input<T>(launch, begin + i);
         scalars.word[i] = words_[begin + i];

@@ -76,7 +76,7 @@ __global__ void own_kernel(Reduction r, const T *x, Values<T, A> to) {
 }
 
 template <typename Join, typename T, typename A>
-__global__ void join_kernel(Reduction r, Values<T, A> of) {
+__global__ void join_parts_kernel(Reduction r, Values<T, A> of) {
   for (std::int64_t i = thread_index(); i < r.results; i += thread_count()) {
     const A *partial = of.partial + i * r.parts;
     A value = partial[0];
@@ -163,7 +163,7 @@ class Reduce : public CudaKernel {
                    x, values);
     else
       cuda::launch(stream, own_kernel<Join, T, A>, grid_of(plan_.results * plan_.parts), plan_, x, values);
-    if (plan_.parts > 1) cuda::launch(stream, join_kernel<Join, T, A>, grid_of(plan_.results), plan_, values);
+    if (plan_.parts > 1) cuda::launch(stream, join_parts_kernel<Join, T, A>, grid_of(plan_.results), plan_, values);
   }
 
  private:
@@ -172,7 +172,7 @@ class Reduce : public CudaKernel {
 };
 
 template <typename T, typename Sum, typename Extreme>
-KernelPtr make_kernel(const KernelRequest &request) {
+KernelPtr make_reduction(const KernelRequest &request) {
   const std::string &op = request.node.op;
   const Axes axes(request);
   if (op == "ReduceMax") return std::make_unique<Reduce<Larger, T, Extreme>>(request, axes);
@@ -188,11 +188,11 @@ KernelPtr make_reduce(const KernelRequest &request, DeviceState &) {
   const DType dtype = request.inputs.at(0).dtype;
   if (dtype == DType::i64 || dtype == DType::i32) {
     require(request.node.op != "ReduceMean", Code::unsupported, subject(request), "cuda has no mean of integers");
-    if (dtype == DType::i64) return make_kernel<std::int64_t, std::int64_t, std::int64_t>(request);
-    return make_kernel<std::int32_t, std::int32_t, std::int32_t>(request);
+    if (dtype == DType::i64) return make_reduction<std::int64_t, std::int64_t, std::int64_t>(request);
+    return make_reduction<std::int32_t, std::int32_t, std::int32_t>(request);
   }
   return by_float(request, request.inputs[0],
-                  [&]<typename T>(T) -> KernelPtr { return make_kernel<T, double, float>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return make_reduction<T, double, float>(request); });
 }
 
 }  // namespace protrain::backend::cuda

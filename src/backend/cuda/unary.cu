@@ -40,7 +40,7 @@ struct Setting {
   const char *attribute = nullptr;
   double fallback = 0;
 };
-struct Row {
+struct UnaryRow {
   std::string_view op;
   Maps<float> f32;
   Maps<bf16> narrow;
@@ -56,13 +56,13 @@ struct Row {
 };
 
 template <typename F>
-Row row(std::string_view op, Setting a = {}, Setting b = {}) {
+UnaryRow row(std::string_view op, Setting a = {}, Setting b = {}) {
   return {op, {value_kernel<F, float>, slope_kernel<F, float>}, {value_kernel<F, bf16>, slope_kernel<F, bf16>}, a, b};
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 #define PROTRAIN_ROW(NAME, ...) row<arith::NAME>(#NAME, ##__VA_ARGS__)
-const Row kRows[] = {
+const UnaryRow kUnaryRows[] = {
     PROTRAIN_ROW(Neg),
     PROTRAIN_ROW(Abs),
     PROTRAIN_ROW(Exp),
@@ -105,14 +105,15 @@ const Row kRows[] = {
 };
 #undef PROTRAIN_ROW
 
-const Row &row_of(const KernelRequest &request, std::string_view op) {
+const UnaryRow &row_of(const KernelRequest &request, std::string_view op) {
   if (op == "Gelu" && request.node.attributes.text("approximate", "none") == "tanh") op = "GeluTanh";
-  const Row *found = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row &r) { return r.op == op; });
-  require(found != std::end(kRows), Code::unsupported, subject(request), "cuda has no kernel for {}", op);
+  const UnaryRow *found =
+      std::find_if(std::begin(kUnaryRows), std::end(kUnaryRows), [&](const UnaryRow &r) { return r.op == op; });
+  require(found != std::end(kUnaryRows), Code::unsupported, subject(request), "cuda has no kernel for {}", op);
   return *found;
 }
 
-Coefficients coefficients(const Row &row, const graph::Attributes &attributes) {
+Coefficients coefficients(const UnaryRow &row, const graph::Attributes &attributes) {
   auto read = [&](const Setting &setting) {
     return setting.attribute ? static_cast<float>(attributes.real(setting.attribute, setting.fallback)) : 0.0f;
   };
@@ -122,7 +123,7 @@ Coefficients coefficients(const Row &row, const graph::Attributes &attributes) {
 template <typename T>
 class Unary : public CudaKernel {
  public:
-  Unary(const KernelRequest &request, const Row &row)
+  Unary(const KernelRequest &request, const UnaryRow &row)
       : map_(row.maps<T>().value),
         k_(coefficients(row, request.node.attributes)),
         count_(element_count(request.outputs[0].shape)) {}
@@ -140,7 +141,7 @@ class Unary : public CudaKernel {
 template <typename T>
 class UnaryGrad : public CudaKernel {
  public:
-  UnaryGrad(const KernelRequest &request, const Row &row)
+  UnaryGrad(const KernelRequest &request, const UnaryRow &row)
       : map_(row.maps<T>().slope),
         k_(coefficients(row, request.node.attributes)),
         count_(element_count(request.outputs[0].shape)) {}
