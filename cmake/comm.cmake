@@ -16,7 +16,7 @@ function(transport name folder library)
   target_link_options(protrain_${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL
                       -Wl,-soname,libprotrain_${name}.so)  # Debian asks it of a file beside libraries
   # An MPI in a folder of its own is found there after the installation too.
-  set_target_properties(protrain_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(protrain_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON UNITY_BUILD ${PROTRAIN_UNITY})
   install(TARGETS protrain_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${name})
 endfunction()
 

@@ -14,17 +14,17 @@ using protrain::Json;
 
 namespace {
 
-using Texts = std::vector<std::string>;
+using JsonTexts = std::vector<std::string>;
 
-Texts split(std::string_view input) {
-  Texts texts;
+JsonTexts split(std::string_view input) {
+  JsonTexts texts;
   for (std::size_t end; (end = input.find('\0')) != input.npos; input.remove_prefix(end + 1))
     texts.emplace_back(input.substr(0, end));
   texts.emplace_back(input);
   return texts;
 }
 
-std::string joined(const Texts &texts) {
+std::string joined(const JsonTexts &texts) {
   std::string input = texts[0];
   for (std::size_t i = 1; i < texts.size(); ++i) (input += '\0') += texts[i];
   return input;
@@ -162,7 +162,7 @@ std::size_t put(const std::string &input, std::uint8_t *out, std::size_t most) {
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
   Mutation chance(seed);
-  Texts texts = split(protrain::fuzz::text_of(data, size));
+  JsonTexts texts = split(protrain::fuzz::text_of(data, size));
   std::string &text = texts[chance.below(texts.size())];
   text = chance.of(text, text);
   return put(joined(texts), data, most);
@@ -172,8 +172,8 @@ extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t *data, std::
                                                  std::size_t other_size, std::uint8_t *out, std::size_t most,
                                                  unsigned seed) {
   Mutation chance(seed);
-  Texts texts = split(protrain::fuzz::text_of(data, size));
-  const Texts donors = split(protrain::fuzz::text_of(other, other_size));
+  JsonTexts texts = split(protrain::fuzz::text_of(data, size));
+  const JsonTexts donors = split(protrain::fuzz::text_of(other, other_size));
   const std::size_t at = chance.below(texts.size());
   texts[at] = chance.of(texts[at], donors[std::min(at, donors.size() - 1)]);
   return put(joined(texts), out, most);
