@@ -104,7 +104,7 @@ TEST_P(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
   // The CPU computes the logits in four slices, of which the last has fewer rows. In narrow types, three slices form
   // one block and the last slice another. The emulated device has smaller slices.
   const std::int64_t classes = GetParam()->name == "emulated" ? 1'001 : 270'001;
-  for (bool trans_w : {true, false}) expect_reference(linear({200, 2, classes}, trans_w, "mean", true, true));
+  expect_reference(linear({200, 2, classes}, false, "mean", true, true));
 }
 
 TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
