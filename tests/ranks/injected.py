@@ -35,7 +35,7 @@ AFTER_CREATION = 1.0  # seconds of training in which failures may fall
 IO, NOSPC, NOMEM, NONFINITE, PEER, LATE, ARG = 7, 8, 18, 19, 20, 21, 1
 NOTHING, ENDED = "nothing", "ended by its launcher"  # what a rank may say instead of a code
 ANY_OF_OTHERS = {PEER, LATE}
-# Of each kind: what the failing rank may say, what the others may say, and whether all go on afterwards.
+# For each kind: the answers that the failing rank may give, those that the others may give, and whether all go on.
 KINDS = {
     "kill": ({NOTHING}, ANY_OF_OTHERS, False),  # SIGKILL
     "stop": ({NOTHING}, ANY_OF_OTHERS, False),  # SIGSTOP

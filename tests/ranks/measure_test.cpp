@@ -1,4 +1,4 @@
-// What ranks find out about their machine and the link between them.
+// The measurements of ranks: their machine, and the link between them.
 #include <gtest/gtest.h>
 
 #include <filesystem>

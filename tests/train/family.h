@@ -1,4 +1,4 @@
-// What the tests of the families share: the golden files, their inputs, and sessions with PyTorch's options.
+// Shared by the tests of the families: the golden files, their inputs, and sessions with PyTorch's options.
 #pragma once
 
 #include <memory>
