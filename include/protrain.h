@@ -80,10 +80,10 @@
  *   fastest among those that fit: what rests on the host or on disk, and what is recomputed instead of kept. It
  *   allocates everything when it is created. If nothing fits, protrain_session_create fails and names the smallest
  *   budget that works. The session's peak is known from the start; protrain_session_report repeats it after each step.
- *   With adamw a trained parameter is kept three times (the weight and two moments). With sgd it is kept once, or twice
- *   with momentum. A frozen parameter is kept once. Predictions rest on measured times of this machine's kernels. A
- *   kernel is measured when a model first needs it, and its time is kept in profile_dir. docs/memory.md says how to
- *   read a plan and what to change in it.
+ *   With adamw and adam a trained parameter is kept three times (the weight and two moments), with adagrad twice. With
+ *   sgd it is kept once, or twice with momentum. A frozen parameter is kept once. Predictions rest on measured times of
+ *   this machine's kernels. A kernel is measured when a model first needs it, and its time is kept in profile_dir.
+ *   docs/memory.md says how to read a plan and what to change in it.
  *
  * Ranks
  *   Several processes, called ranks, can train one model together on one machine or on several. Each
@@ -279,7 +279,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
  *                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
  *                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
- *   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
+ *   optimizer       adamw, adam, sgd or adagrad, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum,
+ *                   dampening, nesterov, rate_decay. Each computes what PyTorch's optimizer of that name does. For
+ *                   adamw and adam, correction and decay_order say where other frameworks differ
  *   trainable       patterns with * and ? over initializers' names: these are trained, whatever the rules say
  *   frozen          patterns likewise: parameters that are not trained
  *   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in

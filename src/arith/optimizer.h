@@ -6,9 +6,10 @@
 
 namespace protrain::arith {
 
-// The numbers that AdamW's updates of step t share. The host computes them once, in double. The first step is t = 1.
+// The numbers that the updates of one step share. The host computes them once, in double (backend/optimizer_numbers.h).
 struct AdamW {
-  float decay;             // 1 - learning_rate * weight_decay
+  float l2;                // the share of the weight that is added to the gradient
+  float decay;             // the factor of the weight
   float beta1, rest1;      // beta1, 1 - beta1
   float beta2, rest2;      // beta2, 1 - beta2
   float root_correction2;  // sqrt(1 - beta2^t)
@@ -18,6 +19,12 @@ struct AdamW {
 
 struct Sgd {
   float learning_rate, weight_decay, momentum;
+  float rest;             // the share of the gradient that the momentum buffer takes
+  float ahead, straight;  // the shares of the buffer and of the gradient in the step
+};
+
+struct Adagrad {
+  float l2, epsilon, minus_step;
 };
 
 // The scaling and clipping of gradients before the update. The default values change no bit of a gradient. A NaN stays
@@ -35,6 +42,7 @@ PROTRAIN_HD float treated(const Treatment &t, float g) {
 
 // g: the treated gradient, w: weight, m and v: running means of g and g^2.
 PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
+  g = fma(c.l2, w, g);
   m = fma(c.beta1, m, c.rest1 * g);
   v = fma(c.beta2, v, c.rest2 * g * g);
   const float root = __builtin_sqrtf(v) / c.root_correction2 + c.epsilon;
@@ -43,10 +51,18 @@ PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
 
 // g: the treated gradient, w: weight, b: the momentum buffer, 0 before the first step.
 PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
-  b = fma(c.momentum, b, fma(c.weight_decay, w, g));
-  w = fma(-c.learning_rate, b, w);
+  g = fma(c.weight_decay, w, g);
+  b = fma(c.momentum, b, c.rest * g);
+  w = fma(-c.learning_rate, fma(c.ahead, b, c.straight * g), w);
 }
 
 PROTRAIN_HD void update(const Sgd &c, float g, float &w) { w = fma(-c.learning_rate, fma(c.weight_decay, w, g), w); }
+
+// g: the treated gradient, w: weight, h: the sum of g^2.
+PROTRAIN_HD void update(const Adagrad &c, float g, float &w, float &h) {
+  g = fma(c.l2, w, g);
+  h = fma(g, g, h);
+  w = fma(c.minus_step, g / (__builtin_sqrtf(h) + c.epsilon), w);
+}
 
 }  // namespace protrain::arith

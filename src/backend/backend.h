@@ -36,6 +36,7 @@ struct DeviceInfo {
 struct OptimizerNumbers {
   arith::AdamW adamw = {};
   arith::Sgd sgd = {};
+  arith::Adagrad adagrad = {};
 };
 
 // Numbers that change from step to step. Kernels read them; no Program holds them.
@@ -52,11 +53,18 @@ struct StepScalars {
 
 // The optimizer's settings, which no step changes.
 struct Optimizer {
-  enum class Kind : std::uint8_t { adamw, sgd } kind = Kind::adamw;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0;
-  double clip_value = 0;  // largest magnitude of a gradient's element; 0: no limit
+  enum class Kind : std::uint8_t { adamw, sgd, adagrad } kind = Kind::adamw;
+  // AdamW's correction of moments that begin at zero: of each moment, of the rate alone (epsilon is then added to the
+  // uncorrected root), or none.
+  enum class Correction : std::uint8_t { moments, rate, none } correction = Correction::moments;
+  bool decoupled = true;      // AdamW: the weight itself decays; false: weight_decay adds to the gradient, as in Adam
+  bool decays_after = false;  // AdamW: the weight decays after the step, not before it
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0, dampening = 0, rate_decay = 0;
+  double clip_value = 0;           // largest magnitude of a gradient's element; 0: no limit
+  std::int64_t earlier_steps = 0;  // made before the session's first one
   // Returns how many arrays the optimizer keeps for a parameter besides its weights.
-  int state_count() const { return kind == Kind::adamw ? 2 : (momentum != 0 ? 1 : 0); }
+  int state_count() const { return kind == Kind::adamw ? 2 : kind == Kind::adagrad || momentum != 0 ? 1 : 0; }
 };
 
 // The update of a few parameters, or of a part of one.

@@ -7,14 +7,42 @@
 
 namespace protrain::backend {
 
-// Returns the numbers of step t. The first step is t = 1.
-inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double t) {
-  return {
-      .adamw = {static_cast<float>(1 - learning_rate * o.weight_decay), static_cast<float>(o.beta1),
-                static_cast<float>(1 - o.beta1), static_cast<float>(o.beta2), static_cast<float>(1 - o.beta2),
-                static_cast<float>(std::sqrt(1 - std::pow(o.beta2, t))), static_cast<float>(o.epsilon),
-                static_cast<float>(-learning_rate / (1 - std::pow(o.beta1, t)))},
-      .sgd = {static_cast<float>(learning_rate), static_cast<float>(o.weight_decay), static_cast<float>(o.momentum)}};
+// With correction::rate the rate is multiplied by sqrt(1 - beta2^t) / (1 - beta1^t), and epsilon is added to sqrt(v).
+// Both the step and the divisor are divided by sqrt(1 - beta2^t) here, so one kernel serves all corrections.
+inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, double t) {
+  const bool corrected = o.correction != Optimizer::Correction::none && t > 0;
+  const double correction1 = corrected ? 1 - std::pow(o.beta1, t) : 1;
+  const double root_correction2 = corrected ? std::sqrt(1 - std::pow(o.beta2, t)) : 1;
+  const double decay = o.decoupled ? 1 - learning_rate * o.weight_decay : 1;
+  const double epsilon = o.correction == Optimizer::Correction::rate ? o.epsilon / root_correction2 : o.epsilon;
+  // (w - step) * decay, which is a decay after the step, is w * decay - step * decay.
+  const double step = learning_rate / correction1 * (o.decays_after ? decay : 1);
+  return {.l2 = static_cast<float>(o.decoupled ? 0 : o.weight_decay),
+          .decay = static_cast<float>(decay),
+          .beta1 = static_cast<float>(o.beta1),
+          .rest1 = static_cast<float>(1 - o.beta1),
+          .beta2 = static_cast<float>(o.beta2),
+          .rest2 = static_cast<float>(1 - o.beta2),
+          .root_correction2 = static_cast<float>(root_correction2),
+          .epsilon = static_cast<float>(epsilon),
+          .minus_step = static_cast<float>(-step)};
+}
+
+// Returns the numbers of a session's step. The first step is 1.
+inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double step) {
+  const double t = step + static_cast<double>(o.earlier_steps);
+  const bool fresh = step == 1 && o.earlier_steps <= 0;  // the momentum buffer begins with the whole gradient
+  const double rate = learning_rate / (1 + (t - 1) * o.rate_decay);
+  return {.adamw = adamw_numbers(o, learning_rate, t),
+          .sgd = {.learning_rate = static_cast<float>(learning_rate),
+                  .weight_decay = static_cast<float>(o.weight_decay),
+                  .momentum = static_cast<float>(o.momentum),
+                  .rest = static_cast<float>(fresh ? 1 : 1 - o.dampening),
+                  .ahead = static_cast<float>(o.nesterov ? o.momentum : 1),
+                  .straight = o.nesterov ? 1.0F : 0.0F},
+          .adagrad = {.l2 = static_cast<float>(o.weight_decay),
+                      .epsilon = static_cast<float>(o.epsilon),
+                      .minus_step = static_cast<float>(-rate)}};
 }
 
 }  // namespace protrain::backend

@@ -68,13 +68,23 @@ const OptionRow kOptions[] = {
      "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
     {"loss_shift", integer, "0", ">= 0, <= 1", "1: each label is compared with the output one position earlier"},
     // The optimizer.
-    {"optimizer", choice, "adamw", "adamw|sgd", "how gradients become updates"},
+    {"optimizer", choice, "adamw", "adamw|adam|sgd|adagrad", "how gradients become updates"},
     {"learning_rate", real, "0.001", ">= 0", "step size; protrain_session_set_learning_rate changes it between steps"},
-    {"beta1", real, "0.9", ">= 0, < 1", "adamw: decay of the mean of gradients"},
-    {"beta2", real, "0.999", ">= 0, < 1", "adamw: decay of the mean of squared gradients"},
-    {"epsilon", real, "1e-08", "> 0", "adamw: added to the root of the mean of squares"},
-    {"weight_decay", real, "0.01", ">= 0", "adamw: decoupled decay; sgd: added to the gradient, default 0"},
+    {"beta1", real, "0.9", ">= 0, < 1", "adamw, adam: decay of the mean of gradients"},
+    {"beta2", real, "0.999", ">= 0, < 1", "adamw, adam: decay of the mean of squared gradients"},
+    {"epsilon", real, "1e-08", "> 0", "adamw, adam, adagrad: added to the root of the mean, or sum, of squares"},
+    {"correction", choice, "moments", "moments|rate|none",
+     "adamw, adam: what is corrected because moments begin at zero; moments: each of them, as in PyTorch; rate: the "
+     "learning rate, so that epsilon is added to the uncorrected root, as in ONNX, TensorFlow and Hugging Face; none: "
+     "nothing"},
+    {"weight_decay", real, "0.01", ">= 0",
+     "adamw: decoupled decay; the others: added to the gradient, default 0, times the weight"},
+    {"decay_order", choice, "before", "before|after", "adamw: weights decay before the step is taken, or after it"},
     {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is added to the next"},
+    {"dampening", real, "0", ">= 0, < 1",
+     "sgd: share of the gradient that momentum leaves out, from the second step on"},
+    {"nesterov", choice, "off", "on|off", "on: sgd steps from where momentum will lead"},
+    {"rate_decay", real, "0", ">= 0", "adagrad: step t has the learning rate divided by 1 + (t - 1) * rate_decay"},
     {"clip_norm", real, "", "> 0", "largest global norm of the gradients; if it is exceeded, all are scaled down"},
     {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm"},
     {"on_nonfinite", choice, "stop", "stop|skip|rollback",
@@ -188,7 +198,7 @@ bool Options::is_set(const std::string &key) const {
 std::string Options::get(const std::string &key) const {
   const OptionRow &row = row_of(key);
   if (const auto found = set_.find(key); found != set_.end()) return fmt::format("{}", fmt::join(found->second, "\n"));
-  if (key == "weight_decay" && get("optimizer") == "sgd") return "0";  // the customary default of each optimizer
+  if (key == "weight_decay" && get("optimizer") != "adamw") return "0";  // the customary default of each optimizer
   return std::string(row.fallback);
 }
 

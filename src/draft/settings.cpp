@@ -45,12 +45,26 @@ std::optional<passes::Loss> loss_of(const Options &options) {
 
 backend::Optimizer optimizer_of(const Options &options) {
   using Kind = backend::Optimizer::Kind;
-  return {.kind = options.text("optimizer") == "sgd" ? Kind::sgd : Kind::adamw,
+  using Correction = backend::Optimizer::Correction;
+  const std::string name = options.text("optimizer"), correction = options.text("correction");
+  require(options.real("momentum") > 0 || (options.text("nesterov") == "off" && options.real("dampening") == 0),
+          Code::arg, "momentum", "nesterov and dampening have no effect unless momentum is above 0");
+  return {.kind = name == "sgd"       ? Kind::sgd
+                  : name == "adagrad" ? Kind::adagrad
+                                      : Kind::adamw,
+          .correction = correction == "rate"   ? Correction::rate
+                        : correction == "none" ? Correction::none
+                                               : Correction::moments,
+          .decoupled = name == "adamw",
+          .decays_after = options.text("decay_order") == "after",
+          .nesterov = options.text("nesterov") == "on",
           .beta1 = options.real("beta1"),
           .beta2 = options.real("beta2"),
           .epsilon = options.real("epsilon"),
           .weight_decay = options.real("weight_decay"),
           .momentum = options.real("momentum"),
+          .dampening = options.real("dampening"),
+          .rate_decay = options.real("rate_decay"),
           .clip_value = options.real("clip_value")};
 }
 

@@ -19,17 +19,33 @@ using draft::kMicroBatch;
 using draft::kSeed;
 using draft::kSkipped;
 
+// The optimizer's name and the names of its arrays.
+struct OptimizerNames {
+  const char *optimizer;
+  std::vector<std::string> arrays;
+};
+
+OptimizerNames names_of(const backend::Optimizer &optimizer) {
+  switch (optimizer.kind) {
+    case backend::Optimizer::Kind::adamw:
+      return {optimizer.decoupled ? "adamw" : "adam", {"moment1", "moment2"}};
+    case backend::Optimizer::Kind::sgd:
+      return {"sgd", optimizer.state_count() > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}};
+    case backend::Optimizer::Kind::adagrad:
+      return {"adagrad", {"sum"}};
+  }
+  fail(Code::internal, "optimizer", "of an unknown kind");
+}
+
 state::Description describe(const draft::Draft &draft) {
-  const bool adamw = draft.settings.optimizer.kind == backend::Optimizer::Kind::adamw;
-  state::Description description{.optimizer = adamw ? "adamw" : "sgd", .counters = {}, .parameters = {}};
+  const OptimizerNames names = names_of(draft.settings.optimizer);
+  state::Description description{.optimizer = names.optimizer, .counters = {}, .parameters = {}};
   const graph::Graph &graph = draft.first().forward;
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const graph::Value &value = graph.value(graph.parameters[p]);
     state::Parameter &parameter = description.parameters.emplace_back(
         state::Parameter{.name = value.name, .shape = value.type.shape, .arrays = {}});
-    if (!draft.programs.state.parameters[p].trained) continue;
-    for (int m = 1; m <= draft.settings.optimizer.state_count(); ++m)
-      parameter.arrays.push_back(adamw ? fmt::format("moment{}", m) : "momentum");
+    if (draft.programs.state.parameters[p].trained) parameter.arrays = names.arrays;
   }
   return description;
 }

@@ -1,4 +1,5 @@
-// Compares updates with PyTorch's formulas in double, and tests the check that scalars are finite.
+// Compares updates with the formulas of PyTorch, ONNX and Hugging Face in double, and tests the check that scalars are
+// finite.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,7 +61,22 @@ State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t 
   return s;
 }
 
-// The weights after `steps` updates by PyTorch's formulas, in double.
+void adam_step(const Optimizer &o, int step, double g, double &w, double &m, double &v) {
+  using Correction = Optimizer::Correction;
+  const double t = step + double(o.earlier_steps), decay = o.decoupled ? 1 - 0.01 * o.weight_decay : 1;
+  const bool corrected = o.correction != Correction::none && t > 0;
+  const double first = corrected ? 1 - std::pow(o.beta1, t) : 1, second = corrected ? 1 - std::pow(o.beta2, t) : 1;
+  m = o.beta1 * m + (1 - o.beta1) * g;
+  v = o.beta2 * v + (1 - o.beta2) * g * g;
+  if (!o.decays_after) w *= decay;
+  if (o.correction == Correction::rate)
+    w -= 0.01 * std::sqrt(second) / first * m / (std::sqrt(v) + o.epsilon);
+  else
+    w -= 0.01 * (m / first) / (std::sqrt(v / second) + o.epsilon);
+  if (o.decays_after) w *= decay;
+}
+
+// The weights after `steps` updates by the formulas of PyTorch, ONNX and Hugging Face, in double.
 std::vector<double> expected(const Optimizer &o, int steps) {
   const std::vector<float> start = wave(0.7);
   std::vector<double> weights(start.begin(), start.end()), m(kElements), v(kElements);
@@ -68,17 +84,16 @@ std::vector<double> expected(const Optimizer &o, int steps) {
     const std::vector<float> gradient = wave(0.3 * t);
     for (std::size_t i = 0; i < weights.size(); ++i) {
       double g = double(gradient[i]), &w = weights[i];
+      if (o.kind != Optimizer::Kind::adamw || !o.decoupled) g += o.weight_decay * w;
       if (o.kind == Optimizer::Kind::sgd) {
-        g += o.weight_decay * w;
-        m[i] = t == 1 ? g : o.momentum * m[i] + g;
-        w -= 0.01 * (o.momentum != 0 ? m[i] : g);
-        continue;
+        m[i] = t == 1 ? g : o.momentum * m[i] + (1 - o.dampening) * g;
+        w -= 0.01 * (o.momentum == 0 ? g : o.nesterov ? g + o.momentum * m[i] : m[i]);
+      } else if (o.kind == Optimizer::Kind::adagrad) {
+        m[i] += g * g;
+        w -= 0.01 / (1 + (t - 1) * o.rate_decay) * g / (std::sqrt(m[i]) + o.epsilon);
+      } else {
+        adam_step(o, t, g, w, m[i], v[i]);
       }
-      w *= 1 - 0.01 * o.weight_decay;
-      m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
-      v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
-      const double root = std::sqrt(v[i]) / std::sqrt(1 - std::pow(o.beta2, t)) + o.epsilon;
-      w -= 0.01 / (1 - std::pow(o.beta1, t)) * m[i] / root;
     }
   }
   return weights;
@@ -90,13 +105,64 @@ const std::vector<Optimizer> kOptimizers = {
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0},
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0.1},
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0.01, .momentum = 0.9},
+    {.kind = Optimizer::Kind::sgd, .nesterov = true, .weight_decay = 0.01, .momentum = 0.9},
+    {.kind = Optimizer::Kind::sgd, .weight_decay = 0, .momentum = 0.9, .dampening = 0.7},
+    {.kind = Optimizer::Kind::adagrad, .epsilon = 1e-6, .weight_decay = 0.1, .rate_decay = 0.05},
+    {.decoupled = false, .weight_decay = 0.1},
+    {.correction = Optimizer::Correction::rate, .epsilon = 1e-3, .weight_decay = 0},
+    {.correction = Optimizer::Correction::rate, .decays_after = true, .epsilon = 1e-3, .weight_decay = 0.1},
+    {.correction = Optimizer::Correction::none, .decays_after = true},
+    {.correction = Optimizer::Correction::rate,
+     .decoupled = false,
+     .epsilon = 1e-3,
+     .weight_decay = 0.1,
+     .earlier_steps = -1},
+    {.weight_decay = 0.1, .earlier_steps = 7},
 };
 
-TEST(Update, FollowsPyTorchsFormulas) {
+TEST(Update, FollowsTheFormulas) {
   for (const Optimizer &optimizer : kOptimizers) {
     const State state = trained(optimizer, 20, 2);
     const std::vector<double> right = expected(optimizer, 20);
     for (std::size_t i = 0; i < right.size(); ++i) ASSERT_NEAR(double(state.weights[i]), right[i], 2e-6) << i;
+  }
+}
+
+// One element of ONNX's node tests of Adam, Momentum and Adagrad, all at T = 0 and with a rate of 0.1.
+struct OnnxElement {
+  Optimizer optimizer;
+  float x, g, v, h;  // weight, gradient, moments
+  float x_new, v_new, h_new;
+};
+
+TEST(Update, FollowsOnnxsNodeTests) {
+  const Optimizer adam{.correction = Optimizer::Correction::rate,
+                       .decoupled = false,
+                       .beta1 = 0.95,
+                       .beta2 = 0.1,
+                       .epsilon = 1e-7,
+                       .weight_decay = 0.001,
+                       .earlier_steps = -1};
+  const Optimizer momentum{.kind = Optimizer::Kind::sgd, .weight_decay = 0.001, .momentum = 0.95, .dampening = 0.9};
+  const Optimizer nesterov{.kind = Optimizer::Kind::sgd, .nesterov = true, .weight_decay = 0.01, .momentum = 0.95};
+  const Optimizer adagrad{.kind = Optimizer::Kind::adagrad, .epsilon = 1e-5, .weight_decay = 0.001, .rate_decay = 0.1};
+  for (const OnnxElement &e : {OnnxElement{adam, 1.2F, -0.94F, 1.7F, 0.1F, 1.0250363F, 1.5680600F, 0.8032108F},
+                               OnnxElement{adam, 2.8F, -2.5F, 3.6F, 0.1F, 2.6610327F, 3.2951398F, 5.6224070F},
+                               OnnxElement{momentum, 1.2F, -0.94F, 1.7F, 0, 1.1323800F, 0.6762000F, 0},
+                               OnnxElement{nesterov, 2.8F, -2.5F, 3.6F, 0, 2.9571400F, 0.9480000F, 0},
+                               OnnxElement{adagrad, 1.0F, -1.0F, 2.0F, 0, 1.0576962F, 2.9980011F, 0},
+                               OnnxElement{adagrad, 2.0F, -3.0F, 1.0F, 0, 2.0948617F, 9.9880037F, 0}}) {
+    const auto device = open("cpu", 1);
+    const auto kernel = device->compile_update({.optimizer = e.optimizer, .elements = {1}});
+    const StepScalars scalars = {.update = numbers_of(e.optimizer, 0.1, 1)};
+    float x = e.x, g = e.g, v = e.v, h = e.h;
+    std::uint32_t status = 0;
+    std::vector<void *> inputs = {&g, &status}, outputs = {&x, &v, &h};
+    outputs.resize(1 + static_cast<std::size_t>(e.optimizer.state_count()));
+    run(*device, *kernel, {inputs, outputs, nullptr, &scalars});
+    EXPECT_NEAR(x, e.x_new, 2e-6);
+    EXPECT_NEAR(v, e.v_new, 2e-6);
+    EXPECT_NEAR(h, e.h_new, 2e-6);
   }
 }
 

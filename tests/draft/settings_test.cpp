@@ -54,6 +54,20 @@ TEST(Settings, HoldWhatIsSet) {
   EXPECT_TRUE(some.test_modes.workers && some.test_modes.poison && !some.test_modes.delays);
 }
 
+TEST(Settings, OfOptimizersAreWhatTheirNamesSay) {
+  using Optimizer = backend::Optimizer;
+  const Optimizer adam = settings({{"optimizer", "adam"}, {"correction", "rate"}}).optimizer;
+  EXPECT_TRUE(adam.kind == Optimizer::Kind::adamw && !adam.decoupled);
+  EXPECT_EQ(adam.correction, Optimizer::Correction::rate);
+  EXPECT_EQ(adam.weight_decay, 0);
+  const Optimizer adagrad = settings({{"optimizer", "adagrad"}, {"rate_decay", "0.1"}}).optimizer;
+  EXPECT_EQ(adagrad.kind, Optimizer::Kind::adagrad);
+  EXPECT_EQ(adagrad.rate_decay, 0.1);
+  EXPECT_TRUE(settings({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"nesterov", "on"}}).optimizer.nesterov);
+  EXPECT_TRUE(settings({{"decay_order", "after"}}).optimizer.decays_after);
+  EXPECT_THROW(settings({{"optimizer", "sgd"}, {"nesterov", "on"}}), Error);
+}
+
 TEST(Settings, BindEachDimOnceAndEachShapeAsAWhole) {
   const Settings bound =
       settings({{"dim", "batch=4"}, {"dim", "a=b=2"}, {"dim", "batch=4"}, {"shapes", "batch=1,s=3"}});

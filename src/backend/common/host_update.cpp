@@ -29,7 +29,8 @@ PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &trea
   }
 #define PROTRAIN_UPDATES(...)                \
   PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__) \
-  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)
+  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)   \
+  PROTRAIN_UPDATE(arith::Adagrad, __VA_ARGS__)
 PROTRAIN_UPDATES(UpdateArrays<WholeWeights, float>)
 PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, float>)
 PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, bf16>)
@@ -52,10 +53,7 @@ class ArraysUpdate : public HostUpdate {
     for (std::size_t i = 0; i < count; ++i) {
       const auto at = UpdateArrays<Weights, Gradient>::of(launch, i, optimizer_.state_count());
       const Range range = share(elements_[i], kLine, member);
-      if (optimizer_.kind == Optimizer::Kind::adamw)
-        update_all(numbers.adamw, treatment, at, range);
-      else
-        update_all(numbers.sgd, treatment, at, range);
+      with_numbers(optimizer_.kind, numbers, [&](const auto &step) { update_all(step, treatment, at, range); });
     }
   }
 

@@ -65,6 +65,19 @@ struct UpdateArrays {
   float *__restrict second;
 };
 
+// Calls act() with the numbers of an optimizer of this kind.
+template <typename Act>
+void with_numbers(Optimizer::Kind kind, const OptimizerNumbers &numbers, Act &&act) {
+  switch (kind) {
+    case Optimizer::Kind::adamw:
+      return act(numbers.adamw);
+    case Optimizer::Kind::sgd:
+      return act(numbers.sgd);
+    case Optimizer::Kind::adagrad:
+      return act(numbers.adagrad);
+  }
+}
+
 template <typename Weights, typename Gradient>
 PROTRAIN_HD void update(const arith::AdamW &step, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
                         std::int64_t i) {
@@ -81,6 +94,13 @@ PROTRAIN_HD void update(const arith::Sgd &step, const arith::Treatment &t, const
     arith::update(step, g, w, at.first[i]);
   else
     arith::update(step, g, w);
+  at.weights.set(i, w);
+}
+template <typename Weights, typename Gradient>
+PROTRAIN_HD void update(const arith::Adagrad &step, const arith::Treatment &t,
+                        const UpdateArrays<Weights, Gradient> &at, std::int64_t i) {
+  float w = at.weights.get(i);
+  arith::update(step, arith::treated(t, arith::widened(at.gradient[i])), w, at.first[i]);
   at.weights.set(i, w);
 }
 

@@ -72,8 +72,10 @@ template <typename Step>
 __device__ Step numbers(const OptimizerNumbers &of) {
   if constexpr (std::is_same_v<Step, arith::AdamW>)
     return of.adamw;
-  else
+  else if constexpr (std::is_same_v<Step, arith::Sgd>)
     return of.sgd;
+  else
+    return of.adagrad;
 }
 
 template <typename Step, typename Weights, typename Gradient>
@@ -104,9 +106,7 @@ class Update : public CudaKernel {
 
   void run(Stream stream, const Launch &launch) override {
     const std::size_t count = elements_.size();
-    const bool adamw = optimizer_.kind == Optimizer::Kind::adamw;
-    const auto kernel =
-        adamw ? update_kernel<arith::AdamW, Weights, Gradient> : update_kernel<arith::Sgd, Weights, Gradient>;
+    const auto kernel = kernel_of(optimizer_.kind);
     for (std::size_t begin = 0; begin < count; begin += kUpdateTensors) {
       UpdateTensors<Arrays> tensors{};
       std::int64_t blocks = 0;
@@ -131,6 +131,12 @@ class Update : public CudaKernel {
 
  private:
   using Arrays = UpdateArrays<Weights, Gradient>;
+
+  static auto kernel_of(Optimizer::Kind kind) {
+    return kind == Optimizer::Kind::adamw ? update_kernel<arith::AdamW, Weights, Gradient>
+           : kind == Optimizer::Kind::sgd ? update_kernel<arith::Sgd, Weights, Gradient>
+                                          : update_kernel<arith::Adagrad, Weights, Gradient>;
+  }
 
   const Optimizer optimizer_;
   const std::vector<std::int64_t> elements_;

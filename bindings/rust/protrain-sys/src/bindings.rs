@@ -260,7 +260,9 @@ extern "C" {
     ///   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
     ///                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
     ///                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
-    ///   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
+    ///   optimizer       adamw, adam, sgd or adagrad, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum,
+    ///                   dampening, nesterov, rate_decay. Each computes what PyTorch's optimizer of that name does. For
+    ///                   adamw and adam, correction and decay_order say where other frameworks differ
     ///   trainable       patterns with * and ? over initializers' names: these are trained, whatever the rules say
     ///   frozen          patterns likewise: parameters that are not trained
     ///   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
