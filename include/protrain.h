@@ -281,7 +281,10 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
  *   optimizer       adamw, adam, sgd or adagrad, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum,
  *                   dampening, nesterov, rate_decay. Each computes what PyTorch's optimizer of that name does. For
- *                   adamw and adam, correction and decay_order say where other frameworks differ
+ *                   adamw and adam, correction and decay_order say where other frameworks differ. If the model's file
+ *                   describes an optimizer (training_info, or artifacts of onnxruntime-training), the session begins
+ *                   with its settings, learning rate and state, and each option that you set replaces one setting.
+ *                   The option optimizer replaces them all
  *   trainable       patterns with * and ? over initializers' names: these are trained, whatever the rules say
  *   frozen          patterns likewise: parameters that are not trained
  *   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
@@ -357,6 +360,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *                   the doubt is why it may be wrong. "settled_by" is "option" (trainable or frozen), or "export" for a
  *                   Constant, which no option can make a parameter: export the file again, with initializers
  *     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
+ *     "training"    null, or what the file says about its training: {"source", "loss", "options", "steps"}. "options"
+ *                   are the optimizer's settings, which hold where no option is set; "steps" are those it has made
  *     "parameter_elements"   number of elements of all parameters together
  *     "blocks"      number of repeated layers found
  *     "loss"        name of the loss, or null
@@ -409,8 +414,8 @@ PROTRAIN_CHECKED protrain_error *protrain_model_profile(protrain_options *option
 /* Reads a model and makes it ready to train. It builds the gradient graph, measures the kernels that this machine has
  * not measured before, chooses a plan, lays out and allocates all memory, reads the weights, and starts the threads. A
  * step does none of this.
- *   model_path: an ONNX file; weights in files beside it are read as well. Afterwards only protrain_session_export
- *               needs these files.
+ *   model_path: an ONNX file, or a folder of onnxruntime-training's artifacts (docs/from-onnxruntime.md). Weights in
+ *               files beside it are read as well. Afterwards only protrain_session_export needs these files.
  *   session:    where the new object goes; NULL is stored there on failure.
  * Errors: IO, PATH, FORMAT, LIMIT, VERSION for files; GRAPH, SHAPE, TYPE for graphs that are not legal, have no loss,
  *   or do not fit the bound dimensions; UNSUPPORTED lists every operator and every gradient that is missing, with the
@@ -639,7 +644,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *se
                                                             size_t values_len);
 
 /* Writes the model with its present weights: the graph of the original file, unchanged, with new values in its
- * initializers. The file at `path` is replaced only when the new one is complete.
+ * initializers. Of onnxruntime-training's artifacts it is the eval model. The file at `path` is replaced only when the
+ * new one is complete.
  * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);

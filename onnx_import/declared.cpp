@@ -112,4 +112,13 @@ graph::FileDeclarations read_declarations(const ModelProto &proto, const std::ma
   return declared;
 }
 
+void check_moments(const graph::FileTraining &training, const std::map<std::string, Tensor> &initializers) {
+  for (const auto &[parameter, moments] : training.moments)
+    for (const std::string &moment : moments) {
+      const graph::Type &type = initializers.at(moment).type, &expected = initializers.at(parameter).type;
+      require(is_float(type.dtype) && type.shape == expected.shape, Code::shape, moment,
+              "a moment of {} for a parameter of {}", to_text(type), to_text(expected));
+    }
+}
+
 }  // namespace protrain::onnx_import

@@ -14,4 +14,7 @@ namespace protrain::onnx_import {
 graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
                                           const std::string &path);
 
+// Code::shape if a moment does not have the type of its parameter.
+void check_moments(const graph::FileTraining &training, const std::map<std::string, Tensor> &initializers);
+
 }  // namespace protrain::onnx_import

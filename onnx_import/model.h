@@ -46,7 +46,7 @@ struct Output {
 // Above this size, save() writes large tensors to a second file, because a model file may not exceed 2 GiB.
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
-// The source of a model: a file, or bytes in memory.
+// The source of a model: a file, a folder of onnxruntime-training's artifacts, or bytes in memory.
 class ModelSource {
  public:
   ModelSource(std::string path) : path_(std::move(path)) {}  // external data lies beside it

@@ -116,7 +116,7 @@ class ModelWriter {
     std::uint64_t bytes = original_.proto.ByteSizeLong();
     for (const auto &[name, tensor] : original_.initializers) {
       bytes = checked_add(bytes, tensor.bytes);
-      external_ = external_ || tensor.external.has_value();
+      external_ = external_ || (tensor.external.has_value() && !original_.in_checkpoint);
     }
     external_ = external_ || bytes > inline_bytes;
     const MessageParts model = model_parts();

@@ -16,6 +16,7 @@ struct OriginalModel {
   const std::map<std::string, Tensor> &initializers;
   const Storage &storage;
   const Floats &floats;
+  bool in_checkpoint = false;  // the weights lie in a checkpoint, which says nothing about where an export has them
 };
 void save_model(const OriginalModel &original, const std::string &path, const Model::Weights &weights,
                 std::uint64_t inline_bytes);

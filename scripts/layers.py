@@ -15,10 +15,7 @@ FOREIGN = {"google/protobuf": "onnx_import", "onnx_import/model.pb.h": "onnx_imp
            "mpi.h": "src/comm/mpi", "gloo/": "src/comm/gloo", "nccl.h": "src/comm/nccl"}
 # Files that still include each other; a header and its sources count as one. No others may be added.
 KNOTS = ({"src/backend/cpu/gemm", "src/backend/cpu/widened_product"},
-         {"src/backend/cuda/attention", "src/backend/cuda/attention_tiles"},
-         {"onnx_import/attributes", "onnx_import/bodies", "onnx_import/build", "onnx_import/declared",
-          "onnx_import/model", "onnx_import/save", "onnx_import/scope", "onnx_import/split_model", "onnx_import/tensors",
-          "onnx_import/unbound_graph"})
+         {"src/backend/cuda/attention", "src/backend/cuda/attention_tiles"})
 
 
 def read_table():

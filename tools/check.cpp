@@ -85,6 +85,15 @@ void print_replaced_floats(const Json &about) {
   }
 }
 
+// Says which training the file describes.
+void print_training(const Json &training) {
+  if (training.is_null()) return;
+  std::string options;
+  for (const auto &[key, value] : training["options"].items()) options += fmt::format(" {} {}", key, plain(value));
+  fmt::print("trained as by {}: loss {},{}{}\n", plain(training["source"]), plain(training["loss"]), options,
+             training["steps"] == 0 ? "" : fmt::format(", after {} steps", plain(training["steps"])));
+}
+
 void print_check(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
@@ -96,6 +105,7 @@ void print_check(const Json &about) {
   for (const auto &[name, dim] : dims.items()) fmt::print("  {} = {}{}\n", name, plain(dim["value"]), origin_of(dim));
   print_batch(about["batch"]);
   print_replaced_floats(about);
+  print_training(about["training"]);
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));

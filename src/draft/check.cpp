@@ -40,6 +40,12 @@ std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Grap
   return inputs;
 }
 
+Json training_json(const graph::FileTraining &training) {
+  Json options = Json::object();
+  for (const auto &[key, value] : training.options) options[key] = value;
+  return {{"source", training.source}, {"loss", training.loss}, {"options", options}, {"steps", training.steps}};
+}
+
 Json batch_json(const Batch &batch) {
   return {{"input", batch.input},
           {"dim", batch.dim},
@@ -108,6 +114,7 @@ Json empty_answer(const std::string &model_path) {
           {"constants", Json::array()},
           {"doubtful", Json::array()},
           {"unmatched", Json::array()},
+          {"training", Json()},
           {"parameter_elements", 0},
           {"loss", Json()},
           {"loss_from", ""}};
@@ -131,9 +138,10 @@ std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &js
   }
 }
 
-void look_at(const Settings &settings, std::unique_ptr<onnx_import::Model> file, const onnx_import::DimBindings &dims,
-             backend::Device &device, Json &json) {
+void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_import::Model> file,
+             const onnx_import::DimBindings &dims, backend::Device &device, Json &json) {
   try {
+    take_declared(settings, options, file->declared());
     LoadedModel loaded = load_model(settings, std::move(file), dims);
     json["inputs"] =
         inputs_json(wanted(inputs_of(*loaded.file, settings.loss, settings.constants), loaded.prepared.graph));
@@ -160,12 +168,13 @@ std::string check_model(const Options &options, const std::string &model_path) {
   const std::unique_ptr<backend::Device> device = open_device(settings);
   json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
   if (std::unique_ptr<onnx_import::Model> file = open_model(model_path, json)) {
+    if (file->declared().training) json["training"] = training_json(*file->declared().training);
     for (const DType dtype : file->replaced_floats()) json["replaced_floats"].push_back(name_of(dtype));
     const onnx_import::DimBindings dims = bind_all(settings, *file, json);
     const std::vector<ModelInput> inputs = inputs_of(*file, settings.loss, settings.constants);
     json["inputs"] = inputs_json(inputs);
     json["batch"] = batch_json(batch_of(inputs, dims));
-    look_at(settings, std::move(file), dims, *device, json);
+    look_at(settings, options, std::move(file), dims, *device, json);
   }
   return json.dump(1);
 }

@@ -10,9 +10,9 @@ namespace protrain::draft {
 
 namespace {
 
-// If one of several outputs is called "loss", only it is trained on. The others would only take memory.
-void keep_loss_output(graph::Graph &graph) {
-  const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == "loss"; };
+// If one of several outputs is the loss, only it is trained on. The others would only take memory.
+void keep_loss_output(graph::Graph &graph, const std::string &name) {
+  const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == name; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);
   if (graph.outputs.size() > 1 && found != graph.outputs.end()) {
     graph.outputs = {*found};
@@ -56,7 +56,8 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
   LoadedModel loaded{.file = std::move(file), .prepared = {}};
   graph::Graph graph = loaded.file->graph(dims, settings.constants);
   require_samples(settings, *loaded.file, dims);
-  if (!settings.loss) keep_loss_output(graph);
+  const auto &training = loaded.file->declared().training;
+  if (!settings.loss) keep_loss_output(graph, training && !training->loss.empty() ? training->loss : "loss");
   const auto load = [&](const std::string &name) { return loaded.file->load(name); };
   loaded.prepared = passes::prepare(std::move(graph), load,
                                     {.trainable = settings.trainable,

@@ -121,10 +121,16 @@ Json figures_json(const std::string &model, const Draft &draft) {
   return json;
 }
 
+Settings settings_for(const Options &options, const std::string &path) {
+  Settings settings = settings_of(options);
+  take_declared(settings, options, onnx_import::Model::open(path)->declared());
+  return settings;
+}
+
 }  // namespace
 
 std::string profile_model(const Options &options, const std::string &path, const Log &progress) {
-  const Settings settings = settings_of(options);
+  const Settings settings = settings_for(options, path);
   require(settings.hardware.empty(), Code::arg, "hardware", "only this machine can be measured");
   NamedMachine machine(settings, progress, true);
   profile::Profile profile = estimate(settings, path, *machine).profile;
@@ -133,7 +139,7 @@ std::string profile_model(const Options &options, const std::string &path, const
 }
 
 std::string plan_model(const Options &options, const std::string &path, const Log &progress) {
-  const Settings settings = settings_of(options);
+  const Settings settings = settings_for(options, path);
   NamedMachine machine(settings, progress);
   const Draft draft = estimate(settings, path, *machine);
   const plan::SearchResult &found = draft.decision.found;

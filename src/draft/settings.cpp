@@ -174,6 +174,20 @@ Settings settings_of(const Options &options) {
           .test_modes = test_modes_of(options)};
 }
 
+void take_declared(Settings &settings, const Options &options, const graph::FileDeclarations &declared) {
+  if (!declared.training || options.is_set("optimizer")) return;
+  if (declared.training->refusal) throw *declared.training->refusal;
+  Options all = options;
+  for (const auto &[key, value] : declared.training->options)
+    if (!options.is_set(key)) all.set(key, value);
+  const Settings said = settings_of(all);
+  settings.optimizer = said.optimizer;
+  settings.optimizer.earlier_steps = declared.training->steps;
+  settings.learning_rate = said.learning_rate;
+  settings.clip_norm = said.clip_norm;
+  settings.declared_state = !declared.training->moments.empty();
+}
+
 const char *precision_name(DType precision) {
   for (const auto &[other, name] : kPrecisions)
     if (precision == other) return name;

@@ -70,10 +70,17 @@ struct Settings {
 
   std::string resume;
   TestModes test_modes;
+
+  bool declared_state = false;  // the optimizer begins with the state that the model's file holds
 };
 
 // Code::arg if options contradict each other, Code::shape if one dim is bound to two sizes.
 Settings settings_of(const Options &options);
+
+// Takes over the optimizer that a model's file declares. Options that are set win over what the file says. The option
+// `optimizer` replaces the file's whole optimizer, with its learning rate and its state; without it, throws why the
+// file's optimizer cannot be followed.
+void take_declared(Settings &settings, const Options &options, const graph::FileDeclarations &declared);
 
 // The name in the option `precision`: "fp32", "bf16", "fp16".
 const char *precision_name(DType precision);

@@ -5,18 +5,33 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/error.h"
 
 namespace protrain::graph {
 
 enum class StoredKind : std::uint8_t { parameter, buffer };
 
+// The training that a file describes: the loss, the optimizer, and the state in which the optimizer is.
+struct FileTraining {
+  std::string source;  // a phrase for reasons and errors, such as "the model's training_info"
+  std::string loss;    // an output of the graph
+  std::vector<std::pair<std::string, std::string>> options = {};  // of the optimizer, as options of a session
+  std::int64_t steps = 0;                                         // updates that the optimizer has made
+  // For trained initializers: the initializers that hold the optimizer's moments. They are not in the graph.
+  std::map<std::string, std::vector<std::string>> moments = {};
+  std::optional<Error> refusal = {};  // why a session cannot follow the optimizer
+};
+
 struct FileDeclarations {
   // Names of the trained initializers, as listed by the metadata entry protrain.parameters or by the user. Nothing if
   // there is no list.
   std::optional<std::vector<std::string>> list;
-  // Initializers that the file's training_info updates. Nothing if there is no training_info.
+  // Initializers that the training in the file updates. Nothing if there is no training in the file.
   std::optional<std::vector<std::string>> updated;
+  std::optional<FileTraining> training;
   // The kind of each tensor, by its name in the framework. Some of these tensors may no longer be in the file.
   std::map<std::string, StoredKind> kinds;
   // For each initializer that the exporter computed: the names of all values that it was computed from.

@@ -48,7 +48,8 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   PreparedModel prepared;
   Problems problems;
-  prepared.splits = split_merged(graph, load_from_file);
+  // A training in the file updates each of its initializers as a whole.
+  if (!choices.declared.updated) prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
   FoldBudget budget(graph);
   const LoadInitializer load = [&](const std::string &name) {

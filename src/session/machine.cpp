@@ -56,6 +56,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
   if (device_->info().asynchronous) warm_up();
   for (std::size_t v = 0; v < draft_.variants.size(); ++v) fill_values(v);
   parameters_->fill(device().threads, device().shares_memory);
+  if (settings.declared_state && settings.resume.empty()) parameters_->fill_moments();
 }
 
 // Declares all regions on the disk: the arrays of chunks, even those that no Program moves, and the operands of

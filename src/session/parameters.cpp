@@ -198,6 +198,28 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   }
 }
 
+void Parameters::fill_moments() {
+  const auto &moments = draft_.file->declared().training->moments;
+  run::Store::Sweep sweep(store_);
+  std::vector<std::byte> part;
+  for (std::size_t p = 0; p < count(); ++p) {
+    const auto found = moments.find(name(p));
+    if (found == moments.end() || !state().parameters[p].trained) continue;
+    const auto wanted = static_cast<std::size_t>(draft_.settings.optimizer.state_count());
+    require(
+        found->second.size() == wanted, Code::mismatch, name(p),
+        "the file has {} moments for it, and the optimizer keeps {}; set the option optimizer to begin without them",
+        found->second.size(), wanted);
+    for (std::size_t m = 0; m < wanted; ++m)
+      for (std::size_t at = 0; at < elements(p); at += kPartElements) {
+        part.resize(std::min(elements(p) - at, kPartElements) * sizeof(float));
+        draft_.file->read(found->second[m], at * sizeof(float), part);
+        write(p, m + 1, at * sizeof(float), part);
+      }
+  }
+  sweep.finish();
+}
+
 void Parameters::read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out) {
   store_.read(buffer(at.buffer), at.offset + offset, out.data(), out.size());
 }

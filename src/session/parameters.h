@@ -28,6 +28,8 @@ class Parameters {
   // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
   // the host can write to the device's memory.
   void fill(int threads, bool reachable);
+  // Fills the optimizer's arrays with the state that the model's file declares.
+  void fill_moments();
 
   // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole elements from byte `offset`
   // on. With several ranks, all must make the same call: read() gives every rank all values, and in write() each rank

@@ -58,6 +58,7 @@ std::unique_ptr<Session> Session::create(const draft::Options &options, const on
           "a session runs on this machine; the option hardware is only for plans");
   Channels channels = open_channels(options, settings);
   try {
+    draft::take_declared(settings, options, onnx_import::Model::open(model)->declared());
     settings.device = device_of_rank(*channels.hosts, settings.device);
     std::unique_ptr<backend::Device> device = draft::open_device(settings);
     add_step_channel(channels, device->info(), settings);

@@ -265,7 +265,7 @@ def write_calls():
 
 
 def main():
-    for target in ("onnx", "graph", "plan", "hardware", "checkpoint", "npy", "tokens", "calls"):
+    for target in ("onnx", "graph", "plan", "hardware", "checkpoint", "ort_checkpoint", "npy", "tokens", "calls"):
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
@@ -275,6 +275,9 @@ def main():
     write_plans()
     write_machines()
     write_checkpoints()
+    put("ort_checkpoint", "state", (FIXTURES / "artifacts/state/mlp_checkpoint").read_bytes())
+    put("ort_checkpoint", "plain", (FIXTURES / "artifacts/plain/checkpoint").read_bytes())
+    put("onnx", "training-info", (FIXTURES / "training_info/adam.onnx").read_bytes())
     write_arrays()
     write_tokens()
     write_calls()

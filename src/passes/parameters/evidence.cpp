@@ -138,7 +138,8 @@ Declarations::Claim Declarations::by_training_info(const std::string &name) cons
   const bool updated = updated_.contains(name);
   return {.verdict = updated ? Verdict::trained : Verdict::fixed,
           .evidence = Evidence::training_info,
-          .reason = updated ? "is updated by the model's training_info" : "is not updated by the model's training_info",
+          .reason = fmt::format("is {}updated by {}", updated ? "" : "not ",
+                                declared_.training ? declared_.training->source : "the model's training_info"),
           .doubt = ""};
 }
 

@@ -362,7 +362,8 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   require_used(choices.trainable, eligible, "trainable");
   require_used(choices.frozen, eligible, "frozen");
   tie(graph, choices.ties, judged.findings);
-  retie_transposes(graph, load, judged.findings);
+  // A training in the file says of each matrix on its own that it is trained.
+  if (!choices.declared.updated) retie_transposes(graph, load, judged.findings);
   order_parameters(graph);
   return judged;
 }

@@ -262,7 +262,10 @@ extern "C" {
     ///                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
     ///   optimizer       adamw, adam, sgd or adagrad, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum,
     ///                   dampening, nesterov, rate_decay. Each computes what PyTorch's optimizer of that name does. For
-    ///                   adamw and adam, correction and decay_order say where other frameworks differ
+    ///                   adamw and adam, correction and decay_order say where other frameworks differ. If the model's file
+    ///                   describes an optimizer (training_info, or artifacts of onnxruntime-training), the session begins
+    ///                   with its settings, learning rate and state, and each option that you set replaces one setting.
+    ///                   The option optimizer replaces them all
     ///   trainable       patterns with * and ? over initializers' names: these are trained, whatever the rules say
     ///   frozen          patterns likewise: parameters that are not trained
     ///   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
@@ -366,6 +369,8 @@ extern "C" {
     ///                   the doubt is why it may be wrong. "settled_by" is "option" (trainable or frozen), or "export" for a
     ///                   Constant, which no option can make a parameter: export the file again, with initializers
     ///     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
+    ///     "training"    null, or what the file says about its training: {"source", "loss", "options", "steps"}. "options"
+    ///                   are the optimizer's settings, which hold where no option is set; "steps" are those it has made
     ///     "parameter_elements"   number of elements of all parameters together
     ///     "blocks"      number of repeated layers found
     ///     "loss"        name of the loss, or null
@@ -437,8 +442,8 @@ extern "C" {
     /// threads. A step does none of this.
     ///
     /// ```text
-    ///   model_path: an ONNX file; weights in files beside it are read as well. Afterwards only protrain_session_export
-    ///               needs these files.
+    ///   model_path: an ONNX file, or a folder of onnxruntime-training's artifacts (docs/from-onnxruntime.md). Weights in
+    ///               files beside it are read as well. Afterwards only protrain_session_export needs these files.
     ///   session:    where the new object goes; NULL is stored there on failure.
     /// Errors: IO, PATH, FORMAT, LIMIT, VERSION for files; GRAPH, SHAPE, TYPE for graphs that are not legal, have no loss,
     ///   or do not fit the bound dimensions; UNSUPPORTED lists every operator and every gradient that is missing, with the
@@ -826,7 +831,8 @@ extern "C" {
     ) -> *mut protrain_error;
 
     /// Writes the model with its present weights: the graph of the original file, unchanged, with new values in its
-    /// initializers. The file at `path` is replaced only when the new one is complete.
+    /// initializers. Of onnxruntime-training's artifacts it is the eval model. The file at `path` is replaced only when
+    /// the new one is complete.
     ///
     /// ```text
     /// Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file.

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/artifacts.h"
 #include "onnx_import/bodies.h"
 #include "onnx_import/build.h"
 #include "onnx_import/declared.h"
@@ -21,6 +22,7 @@
 #include "onnx_import/save.h"
 #include "onnx_import/skeleton.h"
 #include "onnx_import/split_model.h"
+#include "onnx_import/training_info.h"
 
 namespace protrain::onnx_import {
 
@@ -29,7 +31,7 @@ namespace {
 // The skeleton has limited how deep messages lie in each other: four levels for each body, and a few around them.
 constexpr int kMostLevels = 4 * kMaxSubgraphDepth + 20;
 
-const ModelProto &parse(const File &file, Messages &messages) {
+ModelProto &parse(const File &file, Messages &messages) {
   auto &proto = messages.make<ModelProto>();
   const std::string skeleton = read_skeleton(file);
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t *>(skeleton.data()),
@@ -45,9 +47,23 @@ const ModelProto &parse(const File &file, Messages &messages) {
 
 class OpenModel : public Model {
  public:
-  explicit OpenModel(const ModelSource &source)
-      : storage_(source), proto_(parse(storage_.model(), messages_)), unbound_(build_unbound(proto_, storage_)) {
-    declared_ = read_declarations(proto_, unbound_.initializers, storage_.model().path());
+  explicit OpenModel(const ModelSource &source) : storage_(source) {
+    ModelProto &proto = parse(storage_.model(), messages_);
+    if (is_training_model(proto)) {
+      take_artifacts(proto);
+    } else if (auto found = join_training(proto, storage_)) {
+      take_training(proto, std::move(found->training), std::move(found->trained));
+      exported_ = std::make_unique<OpenModel>(source, nullptr);
+    } else {
+      take(proto);
+    }
+  }
+  // Opens the eval model of artifacts, or (nullptr) a model without its training_info.
+  OpenModel(const ModelSource &source, const Artifacts *artifacts)
+      : storage_(source), in_checkpoint_(artifacts != nullptr) {
+    ModelProto &proto = parse(storage_.model(), messages_);
+    if (artifacts != nullptr) artifacts->bind(proto, messages_);
+    take(proto);
   }
 
   const std::vector<Input> &inputs() const override { return unbound_.inputs; }
@@ -60,15 +76,16 @@ class OpenModel : public Model {
   graph::Array load(const std::string &initializer) const override { return loaded(weights(initializer)); }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-            const std::vector<graph::Split> &splits) const override {
-    const Floats &floats = unbound_.floats;
-    if (splits.empty())
-      return save_model({proto_, unbound_.initializers, storage_, floats}, path, weights, inline_bytes);
-    const SplitModel split(proto_, splits);
-    save_model({split.proto(), split.initializers(), storage_, floats}, path, weights, inline_bytes);
-  }
+            const std::vector<graph::Split> &splits) const override;
 
  private:
+  void take(const ModelProto &proto) {
+    proto_ = &proto;
+    unbound_ = build_unbound(proto, storage_);
+    declared_ = read_declarations(proto, unbound_.initializers, storage_.model().path());
+  }
+  void take_artifacts(ModelProto &proto);
+  void take_training(const ModelProto &proto, graph::FileTraining training, std::vector<std::string> trained);
   const Tensor &weights(const std::string &initializer) const;
   // Returns the values in the graph's type. Takes memory only once the data is known to exist.
   graph::Array loaded(const Tensor &tensor) const { return unbound_.floats.computed(storage_.load(tensor)); }
@@ -79,10 +96,39 @@ class OpenModel : public Model {
 
   Storage storage_;
   Messages messages_;
-  const ModelProto &proto_;  // unbound_ points into it
+  const ModelProto *proto_ = nullptr;  // unbound_ points into it
   UnboundGraph unbound_;
   graph::FileDeclarations declared_;
+  const bool in_checkpoint_ = false;     // the weights lie in the checkpoint of artifacts
+  std::unique_ptr<OpenModel> exported_;  // the model to export, if it is another one than trains
 };
+
+void OpenModel::take_artifacts(ModelProto &proto) {
+  const Artifacts artifacts(storage_);
+  const std::vector<std::string> trained = artifacts.cut(proto, messages_);
+  artifacts.bind(proto, messages_);
+  take_training(proto, artifacts.add_moments(proto, trained), trained);
+  if (const auto eval = artifacts.eval_model()) exported_ = std::make_unique<OpenModel>(*eval, &artifacts);
+}
+
+void OpenModel::take_training(const ModelProto &proto, graph::FileTraining training, std::vector<std::string> trained) {
+  take(proto);
+  if (!trained.empty()) declared_.updated = std::move(trained);
+  declared_.training = std::move(training);
+  check_moments(*declared_.training, unbound_.initializers);
+}
+
+void OpenModel::save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
+                     const std::vector<graph::Split> &splits) const {
+  if (exported_) return exported_->save(path, weights, inline_bytes, splits);
+  require(!declared_.training, Code::unsupported, storage_.model().path(),
+          "no eval model beside it; an export of onnxruntime-training's artifacts writes that model with new weights");
+  const Floats &floats = unbound_.floats;
+  if (splits.empty())
+    return save_model({*proto_, unbound_.initializers, storage_, floats, in_checkpoint_}, path, weights, inline_bytes);
+  const SplitModel split(*proto_, splits);
+  save_model({split.proto(), split.initializers(), storage_, floats, in_checkpoint_}, path, weights, inline_bytes);
+}
 
 const Tensor &OpenModel::weights(const std::string &initializer) const {
   const auto found = unbound_.initializers.find(initializer);
@@ -237,6 +283,9 @@ graph::Graph OpenModel::graph(const DimBindings &dims, const InputValues &values
 
 }  // namespace
 
-std::unique_ptr<Model> Model::open(const ModelSource &source) { return std::make_unique<OpenModel>(source); }
+std::unique_ptr<Model> Model::open(const ModelSource &source) {
+  if (source.bytes()) return std::make_unique<OpenModel>(source);
+  return std::make_unique<OpenModel>(ModelSource(training_model_in(source.path())));
+}
 
 }  // namespace protrain::onnx_import

@@ -1,0 +1,52 @@
+// The artifacts of onnxruntime-training: a training model, an eval model, an optimizer model and a checkpoint, side by
+// side. Their parameters are inputs of the graphs, and their values lie in the checkpoint. The training model also
+// computes gradients; this library builds its own and keeps the forward part.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/declared.h"
+#include "onnx_import/messages.h"
+#include "onnx_import/model.pb.h"
+#include "onnx_import/ort_checkpoint.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+// If `path` is a folder, returns the training model in it. Code::io if it has none, or several.
+std::string training_model_in(const std::string &path);
+
+// True if the model accumulates gradients as a training model of onnxruntime-training does.
+bool is_training_model(const ModelProto &proto);
+
+class Artifacts {
+ public:
+  // Reads the checkpoint and the optimizer model beside the training model, which is `storage`'s. There may be no
+  // optimizer model.
+  explicit Artifacts(const Storage &storage);
+
+  // Keeps what the loss needs of a training model. Returns the parameters whose gradients the rest computes.
+  std::vector<std::string> cut(ModelProto &proto, Messages &messages) const;
+  // Makes initializers of the graph's inputs that the checkpoint holds.
+  void bind(ModelProto &proto, Messages &messages) const;
+  // Adds the moments of `trained` parameters as initializers that no node reads, and returns the training.
+  graph::FileTraining add_moments(ModelProto &proto, const std::vector<std::string> &trained) const;
+
+  // The eval model's path; nothing if there is none.
+  std::optional<std::string> eval_model() const;
+
+ private:
+  void add_initializer(ModelProto &proto, const CheckpointTensor &tensor, const std::string &name) const;
+  std::optional<std::string> find(const char *file) const;
+
+  const std::vector<std::string> roots_;
+  const std::string prefix_;  // of the files' names
+  OrtCheckpoint checkpoint_;
+  std::vector<std::pair<std::string, std::string>> optimizer_;  // as options
+  std::optional<Error> refusal_;                                // of the optimizer
+};
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,30 @@
+// Parts of a file's graph: the nodes that some of its values need, and lists without some of their elements.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "onnx_import/messages.h"
+#include "onnx_import/model.pb.h"
+
+namespace protrain::onnx_import {
+
+// Adds the names that a node reads. Its bodies may read what encloses them.
+void add_reads(const NodeProto &node, std::vector<std::string> &reads);
+
+// Marks the nodes that the values `wanted` need, directly or through others.
+std::vector<bool> needed_nodes(const GraphProto &graph, const std::vector<std::string> &wanted);
+
+// Drops the elements of a list for which drops(element, index) is true.
+template <typename Message, typename Drops>
+void drop(google::protobuf::RepeatedPtrField<Message> &list, Messages &messages, const Drops &drops) {
+  auto &all = messages.make<google::protobuf::RepeatedPtrField<Message>>();
+  all.Swap(&list);
+  for (int i = 0; i < all.size(); ++i)
+    if (!drops(all.Get(i), i)) list.Add()->Swap(all.Mutable(i));
+}
+
+// The shortest text of a number that the file has in float32.
+std::string text_of_float(double number);
+
+}  // namespace protrain::onnx_import
