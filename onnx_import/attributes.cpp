@@ -1,5 +1,7 @@
-// ONNX has fourteen kinds of attributes. This library reads six of them.
+// ONNX has fourteen kinds of attributes. This library reads seven of them.
 #include "onnx_import/attributes.h"
+
+#include <fmt/ranges.h>
 
 #include <array>
 #include <string_view>
@@ -17,7 +19,7 @@ namespace protrain::onnx_import {
 namespace {
 
 // Kinds of attributes, numbered as in ONNX's AttributeProto.AttributeType.
-enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts };
+enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings };
 
 // Limit for tensors in attributes. Tensors of Constant nodes are not read here.
 constexpr std::uint64_t kMaxAttributeBytes = 1 << 10;
@@ -27,7 +29,6 @@ struct KindName {
   std::string_view name;
 };
 constexpr auto kUnsupported = std::to_array<KindName>({{kGraph, "a subgraph"},
-                                                       {8, "a list of strings"},
                                                        {9, "a list of tensors"},
                                                        {10, "a list of subgraphs"},
                                                        {11, "a sparse tensor"},
@@ -44,7 +45,7 @@ bool has_stray_value(const AttributeProto &attribute) {
                                                                {kGraph, attribute.has_g()},
                                                                {kFloats, attribute.floats_size() > 0},
                                                                {kInts, attribute.ints_size() > 0},
-                                                               {8, attribute.strings_size() > 0},
+                                                               {kStrings, attribute.strings_size() > 0},
                                                                {9, attribute.tensors_size() > 0},
                                                                {10, attribute.graphs_size() > 0},
                                                                {11, attribute.has_sparse_tensor()},
@@ -66,6 +67,18 @@ bool is_branch(const NodeProto &node, const AttributeProto &attribute) {
   return attribute.type() == kGraph && is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }
 
+// Returns the list as one text, with commas between the items. ONNX has lists of names only, such as those of
+// activations.
+std::string joined(const AttributeProto &attribute, const std::string &subject) {
+  for (const std::string &item : attribute.strings()) {
+    check_text(item, subject);
+    require(item.find(',') == std::string::npos, Code::unsupported, subject,
+            "the attribute is a list of strings, and \"{}\" has a comma; such lists are not supported",
+            printable(item));
+  }
+  return fmt::format("{}", fmt::join(attribute.strings(), ","));
+}
+
 graph::Attribute read_value(const AttributeProto &attribute, const std::string &subject, const Storage &storage) {
   switch (attribute.type()) {
     case kFloat:
@@ -85,6 +98,8 @@ graph::Attribute read_value(const AttributeProto &attribute, const std::string &
       return std::vector<double>(attribute.floats().begin(), attribute.floats().end());
     case kInts:
       return std::vector<std::int64_t>(attribute.ints().begin(), attribute.ints().end());
+    case kStrings:
+      return joined(attribute, subject);
     default:
       break;
   }
