@@ -9,6 +9,7 @@
 
 #include "backend/kernel_table.h"
 #include "kernel_nodes.h"
+#include "recurrent_nodes.h"
 
 namespace protrain::test {
 
@@ -58,6 +59,15 @@ inline std::vector<OneNode> layer_nodes() {
     const OneNode softmax{name, {}, {x}};
     nodes.push_back(softmax);
     nodes.push_back({std::string(name) + "Grad", {}, {dy, reference(softmax)[0]}});
+  }
+  return nodes;
+}
+
+inline std::vector<OneNode> recurrent_nodes() {
+  std::vector<OneNode> nodes;
+  for (const char *op : {"LstmSteps", "GruSteps", "RnnSteps"}) {
+    nodes.push_back(recurrent(op, {3, 2, 4}, {{"linear_before_reset", std::int64_t{1}}}, 1));
+    nodes.push_back(recurrent_gradient(nodes.back(), 9));
   }
   return nodes;
 }
@@ -129,7 +139,7 @@ inline std::vector<OneNode> step_nodes() {
 
 inline std::vector<OneNode> every_kernel() {
   std::vector<OneNode> nodes;
-  for (const auto &family : {loss_nodes(), layer_nodes(), movement_nodes(), step_nodes()})
+  for (const auto &family : {loss_nodes(), layer_nodes(), recurrent_nodes(), movement_nodes(), step_nodes()})
     nodes.insert(nodes.end(), family.begin(), family.end());
   for (const OneNode &node : elementwise_nodes())
     if (std::ranges::find(nodes, node.op, &OneNode::op) == nodes.end()) nodes.push_back(node);

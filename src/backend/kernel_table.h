@@ -41,6 +41,8 @@
   FAMILY(make_softmax_grad, "SoftmaxGrad", "LogSoftmaxGrad")                                                           \
   FAMILY(make_normalization, "LayerNormalization", "RMSNormalization")                                                 \
   FAMILY(make_normalization_grad, "LayerNormalizationGrad", "RMSNormalizationGrad")                                    \
+  FAMILY(make_recurrent, "LstmSteps", "GruSteps", "RnnSteps")                                                          \
+  FAMILY(make_recurrent_grad, "LstmStepsGrad", "GruStepsGrad", "RnnStepsGrad")                                         \
   FAMILY(make_rotary, "Rotary")                                                                                        \
   FAMILY(make_binary, "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater",      \
          "GreaterOrEqual", "And", "Or", "Xor")                                                                         \

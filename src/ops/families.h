@@ -19,6 +19,7 @@ Family softmax_family();        // Softmax, LogSoftmax and gradients
 Family normalization_family();  // LayerNormalization, RMSNormalization and gradients
 Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
+Family recurrent_family();      // ONNX's LSTM, GRU, RNN; LstmSteps, GruSteps, RnnSteps and gradients
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
 Family dropout_family();        // Dropout
 Family accumulate_family();     // Accumulate, SumParts, CountTargets, CountedLoss: micro-batches joined into one step

@@ -21,7 +21,8 @@ Contender cpu() {
                       .unsupported = {},
                       .expected_failures = {},
                       // The bits of these operators depend on the number of threads.
-                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};
+                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad", "LstmSteps",
+                                     "LstmStepsGrad", "GruSteps", "GruStepsGrad", "RnnSteps", "RnnStepsGrad"}};
   for (int threads : {1, 2, 3})
     contender.ways.push_back({fmt::format("{} threads", threads), machine(backend::open("cpu", threads)), nullptr});
   return contender;

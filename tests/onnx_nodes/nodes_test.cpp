@@ -12,7 +12,7 @@ namespace {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases = installed_cases();
-  for (const char *pack : {"cases-18-24.bin", "cases-contrib.bin"})
+  for (const char *pack : {"cases-18-24.bin", "cases-contrib.bin", "cases-runtime.bin"})
     for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../onnx_nodes/" + pack))
       cases.push_back(std::move(packed));
   return cases;
@@ -30,11 +30,11 @@ const std::vector<CaseResult> &all_results() {
   return all;
 }
 
-// ONNX Runtime's operators have no case that is refused, and every gradient equals finite differences.
-TEST(ContribCases, GiveWhatOnnxRuntimeGives) {
+// No case of ONNX Runtime's is refused, and every gradient equals finite differences.
+TEST(RuntimeCases, GiveWhatOnnxRuntimeGives) {
   int count = 0;
   for (const CaseResult &one : all_results()) {
-    if (!one.given.name.starts_with("test_contrib_")) continue;
+    if (!one.given.name.starts_with("test_contrib_") && !one.given.name.starts_with("test_runtime_")) continue;
     ++count;
     EXPECT_EQ(one.result.outcome, Outcome::computed) << one.given.name << ": " << one.result.reason;
     EXPECT_EQ(one.result.slope, Slope::checked) << one.given.name << ": " << one.result.reason;

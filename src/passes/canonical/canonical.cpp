@@ -11,6 +11,7 @@ const Rules &all_rules() {
     all.merge(sequence_rules());
     all.merge(arithmetic_rules());
     all.merge(layer_rules());
+    all.merge(recurrent_rules());
     all.merge(loss_rules());
     all.merge(window_rules());
     all.merge(channel_rules());

@@ -77,6 +77,7 @@ Rules shape_rules();                 // Reshape and similar operators, Split, Sl
 Rules sequence_rules();              // sequences of tensors, and what is made of them
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
 Rules layer_rules();                 // normalizations, attention, rotary embeddings
+Rules recurrent_rules();             // LSTM, GRU, RNN
 Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
 Rules channel_rules();               // normalizations of channels, with their own or with given statistics
 Rules einsum_rules();                // Einsum

@@ -144,11 +144,11 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.inert = false;
   }
   // An exporter renames a matrix when it transposes it, but a convolution's kernel only when it computes it.
-  const bool kernel = use.role == operand && value.type.shape.size() > 2;
+  const bool kernel = use.role == operand && value.type.shape.size() > 2 && !use.recurrent;
   if (use.weights && name == Naming::made &&
       (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
-  const bool row = is_row(use, value);
+  const bool row = is_row(use, value) && !use.recurrent;
   const bool written = use.role == bias && name == Naming::made && names_literal(value.name);
   if (use.role == other || (use.role == bias && !row && !written)) return use;
   if (use.role == norm && name == Naming::own) return use;

@@ -33,6 +33,9 @@ bool moves(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Expand"});
 }
 
+// True for the operators that LSTM, GRU and RNN become (ops/recurrent.cpp).
+bool is_recurrent(const Node &node) { return one_of(node.op, {"LstmSteps", "GruSteps", "RnnSteps"}); }
+
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
 
 // Returns the use of a value that is added to attention scores. A learned bias is read from a table by distance; a mask
@@ -126,6 +129,7 @@ Use Places::as_operand(const Node &node, const Place &place) const {
     use.weights = place.input > 0;
     return use;
   }
+  use.recurrent = feeds_recurrent(node);
   use.doubt = doubt_of_result(node);
   if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
@@ -142,6 +146,28 @@ Use Places::as_operand(const Node &node, const Place &place) const {
     use.doubt = "frequencies of features are mostly fixed, and some are learned";
   }
   return use;
+}
+
+// True if the product of an input and weights goes into a recurrent layer.
+bool Places::feeds_recurrent(const Node &product) const {
+  return std::ranges::any_of(readers_[index(product.outputs.at(0))],
+                             [&](NodeId reader) { return is_recurrent(graph_.node(reader)); });
+}
+
+// Returns the use by a recurrent layer: as recurrent weights, as peepholes or a bias, or as the state before the first
+// step.
+Use Places::as_recurrent(const Node &node, const Place &place) const {
+  const std::string where = name_of_node(node);
+  if (place.input == 1 || place.input == 4)
+    return {.role = place.input == 1 ? Use::Role::operand : Use::Role::bias,
+            .weights = true,
+            .recurrent = true,
+            .reason = (place.input == 1 ? "recurrent weights of " : "bias or peepholes of ") + where,
+            .doubt = ""};
+  return {.role = Use::Role::choice,
+          .weights = place.naming == Naming::own,
+          .reason = "is the first state of " + where,
+          .doubt = "first states are mostly constants, and learned ones as well"};
 }
 
 Use Places::as_table(const Node &node, const Place &place) const {
@@ -471,6 +497,7 @@ Use Places::use(const Place &place) const {
   if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);
   if (one_of(node.op, {"Add", "Sub"})) return as_sum(node, place);
   if (one_of(node.op, {"Mul", "Div"})) return as_scale(node, place);
+  if (is_recurrent(node)) return as_recurrent(node, place);
   if (place.single) return use;
   if (node.op == "Gather" && place.input == 0) return as_table(node, place);
   if (node.op == "Where") return as_choice(node, place);

@@ -29,9 +29,10 @@ struct Use {
   bool weights = false;  // weights are expected here
   bool as_kept = false;  // in the layout that frameworks store; an exporter renames such a value only if it computed it
   bool formula = false;  // weights are expected here, but the values follow a formula
-  bool inert = false;    // it only shifts the loss, so it must have been computed from parameters
-  std::string reason;    // why weights are expected here, or why not
-  std::string doubt;     // not empty: why `weights` may be wrong
+  bool recurrent = false;  // of a recurrent layer: an exporter that renamed it only reordered and stacked weights
+  bool inert = false;      // it only shifts the loss, so it must have been computed from parameters
+  std::string reason;      // why weights are expected here, or why not
+  std::string doubt;       // not empty: why `weights` may be wrong
 };
 
 // Follows initializers through the graph. Finds out which values depend on the model's inputs, and judges every place
@@ -57,7 +58,9 @@ class Places {
   Use as_sum(const graph::Node &node, const Place &place) const;
   Use as_scale(const graph::Node &node, const Place &place) const;
   Use as_choice(const graph::Node &node, const Place &place) const;
+  Use as_recurrent(const graph::Node &node, const Place &place) const;
 
+  bool feeds_recurrent(const graph::Node &product) const;
   bool is_bias(const graph::Node &node, const Place &place) const;
   bool adds_to_scores(const graph::Node &node) const;
   bool is_attention(const graph::Node &softmax) const;

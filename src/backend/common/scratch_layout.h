@@ -1,0 +1,34 @@
+// Where the parts of a kernel's scratch lie.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+// Divides scratch into parts. Each part begins on a cache line of its own.
+class ScratchLayout {
+ public:
+  template <typename E>
+  std::uint64_t take(std::int64_t count) {
+    return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
+  }
+  // Takes memory for `count` float32 results rounded to T; none if T is float32.
+  template <typename T>
+  std::uint64_t room(std::int64_t count) {
+    return take<T>(std::is_same_v<T, float> ? 0 : count);
+  }
+  std::uint64_t bytes(std::uint64_t count) {
+    const std::uint64_t at = total_;
+    total_ = round_up(checked_add(total_, count), kAlignment);
+    return at;
+  }
+  std::uint64_t total() const { return total_; }
+
+ private:
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace protrain::backend

@@ -1,0 +1,86 @@
+// What the kernels of recurrent layers share with those of their gradients. Each member of the team computes some of
+// the units, all their gates, so that it needs the others' results only once in a step: the states of all units, or
+// their gradients. Sums and cells are float32 whatever the operands are.
+#pragma once
+
+#include <vector>
+
+#include "backend/common/recurrent_shape.h"
+#include "backend/common/scratch_layout.h"
+#include "backend/cpu/floats.h"
+#include "backend/cpu/gemm.h"
+
+namespace protrain::backend::cpu {
+
+// A member's units, and the products of a step for them. There are none without units.
+struct UnitPart {
+  Range units;
+  std::vector<Gemm> products;
+};
+
+// The parts of the team, and where their scratch lies: what all share comes first, then what each member has.
+class StepsKernel : public CpuKernel {
+ protected:
+  // Returns the shape of product 0 or 1 of a step for `units` units.
+  using ShapeOf = GemmShape (*)(const RecurrentShape &shape, int product, std::int64_t units);
+  StepsKernel(const KernelRequest &request, int team_size, ShapeOf shape_of);
+
+  std::int64_t most_units() const;
+  // Sets scratch_bytes. `own` is the layout of a member's part, before the scratch of its products.
+  void finish_layout(const ScratchLayout &whole, ScratchLayout own);
+
+  UnitPart &part(const Member &member) { return parts_[static_cast<std::size_t>(member.index)]; }
+  template <typename E>
+  E *shared(const Launch &launch, std::uint64_t offset) const {
+    return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) + offset);
+  }
+  template <typename E>
+  E *own(const Member &member, const Launch &launch, std::uint64_t offset) const {
+    return shared<E>(launch, whole_bytes_ + static_cast<std::uint64_t>(member.index) * own_bytes_ + offset);
+  }
+  void run_product(const Member &member, const Launch &launch, std::size_t product, const GemmOperands &operands);
+
+  const RecurrentShape shape_;
+
+ private:
+  std::vector<UnitPart> parts_;
+  std::uint64_t whole_bytes_ = 0, own_bytes_ = 0, product_at_ = 0;
+};
+
+// Both convert the numbers of a member's units in `count` gates. A row of an operand has all units of a gate, and then
+// those of the next gate.
+template <typename T>
+void widen_gates(const T *row, const RecurrentShape &s, const UnitPart &part, std::int64_t count, float *to) {
+  for (std::int64_t gate = 0; gate < count; ++gate)
+    widen(row + gate * s.units + part.units.begin, to + gate * part.units.size(), part.units.size());
+}
+template <typename T>
+void narrow_gates(const float *from, const RecurrentShape &s, const UnitPart &part, std::int64_t count, T *row) {
+  for (std::int64_t gate = 0; gate < count; ++gate)
+    narrow(from + gate * part.units.size(), row + gate * s.units + part.units.begin, part.units.size());
+}
+// Converts the numbers of a member's units, or gives zeros if there is no operand.
+template <typename T>
+void widen_or_zero(const T *row, const UnitPart &part, float *to) {
+  if (row == nullptr)
+    std::fill_n(to, part.units.size(), 0.0f);
+  else
+    widen(row + part.units.begin, to, part.units.size());
+}
+
+// True if the sample has the step at `time`. Beyond its length it keeps its state.
+inline bool has_step(const Launch &launch, std::int64_t sample, std::int64_t time) {
+  const auto *lengths = optional_input<std::int32_t>(launch, kLengths);
+  return lengths == nullptr || time < lengths[sample];
+}
+
+// Loops over `count` numbers.
+void activate(const arith::Activation &a, float *row, std::int64_t count);  // row = F(row)
+// row *= F', where `values` are those of F
+void apply_slope(const arith::Activation &a, const float *values, float *row, std::int64_t count);
+void multiply(const float *a, const float *b, float *to, std::int64_t count);         // to = a * b; `to` may be a or b
+void add_products(const float *a, const float *b, float *to, std::int64_t count);     // to += a * b
+void take_complement(const float *a, const float *b, float *to, std::int64_t count);  // to = (1 - a) * b
+void mix(const float *z, const float *h, const float *fresh, float *to, std::int64_t count);  // z * h + (1 - z) * fresh
+
+}  // namespace protrain::backend::cpu

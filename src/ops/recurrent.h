@@ -1,0 +1,67 @@
+// Recurrent layers: the operators LstmSteps, GruSteps and RnnSteps, their settings, and the activations of ONNX.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace protrain::ops {
+
+struct RecurrentActivation {
+  std::string_view name;
+  double alpha, beta;    // the values of a node that does not give them; NaN: a node must
+  bool scaled, shifted;  // whether a node's alpha and beta count
+  double (*value)(double x, double alpha, double beta);
+  double (*slope)(double y, double alpha, double beta);  // as a function of the value y
+};
+
+const RecurrentActivation *find_recurrent_activation(std::string_view name);  // nullptr: unknown
+
+// An activation of a node. Its argument is limited to [-clip, clip] first.
+class LimitedActivation {
+ public:
+  // `key` is the attribute with the name. KEY_alpha and KEY_beta are those with the coefficients. `dtype` is the type
+  // in which values are saved.
+  LimitedActivation(const Node &node, const std::string &key, const char *fallback, double clip, DType dtype);
+
+  double value(double x) const;
+  double slope(double y) const;  // at the saved value y; 0 where the argument was limited
+
+ private:
+  const RecurrentActivation *row_;
+  double clip_, alpha_, beta_;
+  double margin_;  // the relative error of a saved value
+};
+
+// The attributes and sizes of LstmSteps, GruSteps, RnnSteps, and of their gradients.
+struct RecurrentSettings {
+  enum class Cell : std::uint8_t { lstm, gru, rnn };
+
+  // r is (gates * units, units), per_step is (steps, batch, ...).
+  RecurrentSettings(const Node &node, const Type &r, const Shape &per_step);
+
+  // Returns how many gates forward saves. With resets_product, the product of a GRU's new gate is saved as well.
+  std::int64_t saved() const;
+  // Returns how many numbers for each unit input 4 has: peepholes of the gates i, o and f, or a bias.
+  std::int64_t extras() const { return cell == Cell::lstm ? 3 : 1; }
+  std::int64_t time(std::int64_t k) const { return reverse ? steps - 1 - k : k; }  // the k-th step's place in time
+
+  Cell cell;
+  std::int64_t gates, units, steps, batch;
+  bool reverse;
+  bool resets_product;  // a GRU's reset gate multiplies h R, not h
+  bool couples;         // an LSTM's forget gate is 1 - i
+  LimitedActivation f, g, h;
+};
+
+// The places of the operands of gradient nodes. At 1 to 5 are those of the forward node.
+inline constexpr std::size_t kRecurrentStates = 6, kRecurrentGates = 7, kRecurrentCells = 8, kCellGradients = 9;
+
+std::vector<Array> evaluate_recurrent(const Node &node, std::span<const Array *const> in, std::span<const Type> out);
+std::vector<Array> evaluate_recurrent_gradient(const Node &node, std::span<const Array *const> in,
+                                               std::span<const Type> out);
+
+}  // namespace protrain::ops
