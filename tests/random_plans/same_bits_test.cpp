@@ -79,6 +79,7 @@ TEST_P(SameBits, InFloat16Too) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);
+INSTANTIATE_TEST_SUITE_P(Recurrent, SameBits, testing::Values("recurrent-dynamic-opset18"), model_name);
 
 }  // namespace
 }  // namespace protrain::test::same_bits_test

@@ -99,7 +99,8 @@ std::string test_name(const testing::TestParamInfo<std::string> &info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Golden, testing::ValuesIn(test::model_files()), test_name);
-INSTANTIATE_TEST_SUITE_P(Own, Golden, testing::Values("retention-dynamic-opset18"), test_name);
+INSTANTIATE_TEST_SUITE_P(Own, Golden, testing::Values("retention-dynamic-opset18", "recurrent-dynamic-opset18"),
+                         test_name);
 
 }  // namespace
 }  // namespace protrain::golden_losses_test
