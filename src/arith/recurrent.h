@@ -30,10 +30,18 @@ PROTRAIN_ACTIVATION(Softplus, arith::softplus(x), -expm1(-y));
 }  // namespace recurrent
 #undef PROTRAIN_ACTIVATION
 
-#define PROTRAIN_ACTIVATIONS(EACH)                                                                            \
-  EACH(Sigmoid)                                                                                               \
-  EACH(Tanh) EACH(Relu) EACH(Affine) EACH(LeakyRelu) EACH(ThresholdedRelu) EACH(ScaledTanh) EACH(HardSigmoid) \
-      EACH(Elu) EACH(Softsign) EACH(Softplus)
+#define PROTRAIN_ACTIVATIONS(EACH) \
+  EACH(Sigmoid)                    \
+  EACH(Tanh)                       \
+  EACH(Relu)                       \
+  EACH(Affine)                     \
+  EACH(LeakyRelu)                  \
+  EACH(ThresholdedRelu)            \
+  EACH(ScaledTanh)                 \
+  EACH(HardSigmoid)                \
+  EACH(Elu)                        \
+  EACH(Softsign)                   \
+  EACH(Softplus)
 
 // An activation with its coefficients. Its argument is limited to [-clip, clip] first. The value at a limit has the
 // slope 0.

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "backend/common/attention_shape.h"
+#include "backend/common/scratch_layout.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"
-#include "backend/common/scratch_layout.h"
 
 namespace protrain::backend::cpu {
 
