@@ -38,7 +38,9 @@ inline std::vector<OneNode> layer_nodes() {
               dy = random_floats({6, 8}, 4), residual = random_floats({6, 8}, 9);
   const OneNode layer{"LayerNormalization", {}, {x, scale, bias}, {true, true, true}};
   const OneNode root{"RMSNormalization", {}, {x, scale}, {true, true}};
-  const std::vector<Array> of_layer = reference(layer), of_root = reference(root);
+  const Array statistic = random_floats({8}, 10), variance = random_floats({8}, 11, 0.5, 2);
+  const OneNode batch{"BatchNorm", {}, {x, scale, bias, statistic, variance}, {true, true, true, true}};
+  const std::vector<Array> of_layer = reference(layer), of_root = reference(root), of_batch = reference(batch);
   OneNode attention = forward({2, 3, 4, 2, 1, 8, 8}, form(0), 7);
   attention.inputs.push_back(random_floats({1, 2, 3, 4}, 8));
   const Attributes silu{{"activation", std::string("Silu")}};
@@ -47,6 +49,10 @@ inline std::vector<OneNode> layer_nodes() {
       root,
       {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2], residual}, {true, true, true}},
       {"RMSNormalizationGrad", {}, {dy, x, scale, of_root[1], residual}, {true, true}},
+      batch,
+      {"BatchNormGrad", {}, {dy, x, scale, of_batch[1], of_batch[2]}, {true, true, true}},
+      {"FoldStatistics", {}, {statistic, scale, bias}},
+      {"AccumulateStatistics", {}, {scale, statistic, bias, scale}},
       attention,
       backward(attention, 9),
       rotary({{2, 3, 2, 8}, 4, true}, 0, 0),

@@ -41,6 +41,9 @@
   FAMILY(make_softmax_grad, "SoftmaxGrad", "LogSoftmaxGrad")                                                           \
   FAMILY(make_normalization, "LayerNormalization", "RMSNormalization")                                                 \
   FAMILY(make_normalization_grad, "LayerNormalizationGrad", "RMSNormalizationGrad")                                    \
+  FAMILY(make_batch_norm, "BatchNorm")                                                                                 \
+  FAMILY(make_batch_norm_grad, "BatchNormGrad")                                                                        \
+  FAMILY(make_fold_statistics, "FoldStatistics", "AccumulateStatistics")                                               \
   FAMILY(make_rotary, "Rotary")                                                                                        \
   FAMILY(make_binary, "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater",      \
          "GreaterOrEqual", "And", "Or", "Xor")                                                                         \

@@ -17,6 +17,7 @@ Family reduce_family();         // ReduceSum, ReduceMean, ...; ArgMax
 Family matmul_family();         // MatMul, Gemm
 Family softmax_family();        // Softmax, LogSoftmax and gradients
 Family normalization_family();  // LayerNormalization, RMSNormalization and gradients
+Family batch_norm_family();     // BatchNormalization; BatchNorm and gradient; FoldStatistics, AccumulateStatistics
 Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients

@@ -13,10 +13,17 @@ bool stays_wide(std::string_view op, std::size_t input) {
     std::string_view op;
     std::vector<std::size_t> inputs;
   };
-  static const std::vector<Wide> rows = {
-      {"FusedAttentionGrad", {5}},  {"LayerNormalizationGrad", {3, 4}}, {"RMSNormalizationGrad", {3}},
-      {"CrossEntropyGrad", {0, 3}}, {"LinearCrossEntropyGrad", {4}},    {"CountedLoss", {0}},
-      {"Accumulate", {0}}};
+  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},
+                                         {"LayerNormalizationGrad", {3, 4}},
+                                         {"RMSNormalizationGrad", {3}},
+                                         {"CrossEntropyGrad", {0, 3}},
+                                         {"LinearCrossEntropyGrad", {4}},
+                                         {"CountedLoss", {0}},
+                                         {"Accumulate", {0}},
+                                         {"BatchNorm", {3, 4}},
+                                         {"BatchNormGrad", {3, 4}},
+                                         {"FoldStatistics", {0, 1, 2}},
+                                         {"AccumulateStatistics", {0, 1, 2, 3}}};
   return std::ranges::any_of(
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
