@@ -20,6 +20,9 @@ struct Sgd {
   float learning_rate, weight_decay, momentum;
 };
 
+// For state that forward changes: its new value takes the place of a gradient, and becomes the weight.
+struct Assign {};
+
 // The scaling and clipping of gradients before the update. The default values change no bit of a gradient. A NaN stays
 // NaN.
 struct Treatment {

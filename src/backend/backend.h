@@ -50,9 +50,10 @@ struct StepScalars {
       0;  // number of the micro-batch's first sample within the step, on which random numbers depend
 };
 
-// The optimizer's settings, which no step changes.
+// The optimizer's settings, which no step changes. `assign` is for state that forward changes: the new value, which
+// takes the gradient's place, replaces the old one.
 struct Optimizer {
-  enum class Kind : std::uint8_t { adamw, sgd } kind = Kind::adamw;
+  enum class Kind : std::uint8_t { adamw, sgd, assign } kind = Kind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0;
   double clip_value = 0;  // largest magnitude of a gradient's element; 0: no limit
   // Returns how many arrays the optimizer keeps for a parameter besides its weights.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "ops/op.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
 
@@ -45,9 +46,11 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for operands that stay float32 if the other operands are narrow: a bias of attention scores, an exponent.
+// True for operands that stay float32 if the other operands are narrow: a bias of attention scores, an exponent, state.
 bool may_be_wide(const Node &node, std::size_t input) {
-  return (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
+  const ops::Op *op = ops::find(node.op);
+  const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
+  return state || (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
 }
 
 class Narrowing {
@@ -59,7 +62,7 @@ class Narrowing {
   }
 
   void run() {
-    for (ValueId id : graph_.parameters)
+    for (ValueId id : graph_.weights())
       if (is(id, DType::f32)) graph_.value(id).type.dtype = narrow_;
     rewriter_.walk([this](Node &node) { visit(node); });
   }

@@ -62,7 +62,7 @@ std::string sentence_of(const std::vector<Problem> &problems, std::size_t behind
 // Marks values that depend on a trained parameter. An untyped value may depend on one.
 std::vector<bool> trained_values(const Graph &graph) {
   std::vector<bool> trained(graph.value_count(), false);
-  for (ValueId id : graph.parameters) trained[index(id)] = !graph.value(id).frozen;
+  for (ValueId id : graph.parameters) trained[index(id)] = graph::is_trained(graph.value(id));
   for (const Node &node : graph.nodes()) {
     const bool any =
         std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && trained[index(in)]; });

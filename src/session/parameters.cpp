@@ -152,7 +152,7 @@ void Parameters::fill_through_memory(std::size_t c) {
   for (std::size_t i = planes_below(); i < chunk.optimizer.size(); ++i)
     store_.clear_disk(buffer(chunk.optimizer[i]).offset, buffer(chunk.optimizer[i]).bytes);
   if (chunk.gradient == program::BufferId::none) return;
-  for (std::size_t p : draft_.decision.plan.chunks[c].parameters) {
+  for (std::size_t p : chunk.parameters) {
     if (!state().parameters[p].trained) continue;
     const grad::Training &training = draft_.first().training;
     const graph::Type &type = training.graph.value(training.gradients[p]).type;
@@ -162,7 +162,7 @@ void Parameters::fill_through_memory(std::size_t c) {
 }
 
 void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
-  for (std::size_t p : draft_.decision.plan.chunks[chunk].parameters) {
+  for (std::size_t p : state().chunks[chunk].parameters) {
     if (is_split(p)) {
       read_masters(p, to);
       continue;

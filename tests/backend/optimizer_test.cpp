@@ -92,6 +92,12 @@ const std::vector<Optimizer> kOptimizers = {
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0.01, .momentum = 0.9},
 };
 
+TEST(Update, ReplacesStateByItsNewValue) {
+  const Optimizer assign{.kind = Optimizer::Kind::assign};
+  EXPECT_EQ(trained(assign, 1, 2).weights, wave(0.3));
+  EXPECT_EQ(trained(assign, 1, 2, 5).weights, wave(0.7)) << "the status is not finite";
+}
+
 TEST(Update, FollowsPyTorchsFormulas) {
   for (const Optimizer &optimizer : kOptimizers) {
     const State state = trained(optimizer, 20, 2);

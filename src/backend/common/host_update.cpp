@@ -29,7 +29,8 @@ PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &trea
   }
 #define PROTRAIN_UPDATES(...)                \
   PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__) \
-  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)
+  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)   \
+  PROTRAIN_UPDATE(arith::Assign, __VA_ARGS__)
 PROTRAIN_UPDATES(UpdateArrays<WholeWeights, float>)
 PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, float>)
 PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, bf16>)
@@ -54,8 +55,10 @@ class ArraysUpdate : public HostUpdate {
       const Range range = share(elements_[i], kLine, member);
       if (optimizer_.kind == Optimizer::Kind::adamw)
         update_all(numbers.adamw, treatment, at, range);
-      else
+      else if (optimizer_.kind == Optimizer::Kind::sgd)
         update_all(numbers.sgd, treatment, at, range);
+      else
+        update_all(arith::Assign(), treatment, at, range);
     }
   }
 

@@ -83,5 +83,10 @@ PROTRAIN_HD void update(const arith::Sgd &step, const arith::Treatment &t, const
     arith::update(step, g, w);
   at.weights.set(i, w);
 }
+template <typename Weights, typename Gradient>
+PROTRAIN_HD void update(const arith::Assign &, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
+                        std::int64_t i) {
+  at.weights.set(i, arith::treated(t, arith::widened(at.gradient[i])));
+}
 
 }  // namespace protrain::backend

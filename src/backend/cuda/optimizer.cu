@@ -72,8 +72,10 @@ template <typename Step>
 __device__ Step numbers(const OptimizerNumbers &of) {
   if constexpr (std::is_same_v<Step, arith::AdamW>)
     return of.adamw;
-  else
+  else if constexpr (std::is_same_v<Step, arith::Sgd>)
     return of.sgd;
+  else
+    return {};
 }
 
 template <typename Step, typename Weights, typename Gradient>
@@ -104,9 +106,10 @@ class Update : public CudaKernel {
 
   void run(Stream stream, const Launch &launch) override {
     const std::size_t count = elements_.size();
-    const bool adamw = optimizer_.kind == Optimizer::Kind::adamw;
-    const auto kernel =
-        adamw ? update_kernel<arith::AdamW, Weights, Gradient> : update_kernel<arith::Sgd, Weights, Gradient>;
+    using enum Optimizer::Kind;
+    const auto kernel = optimizer_.kind == adamw ? update_kernel<arith::AdamW, Weights, Gradient>
+                        : optimizer_.kind == sgd ? update_kernel<arith::Sgd, Weights, Gradient>
+                                                 : update_kernel<arith::Assign, Weights, Gradient>;
     for (std::size_t begin = 0; begin < count; begin += kUpdateTensors) {
       UpdateTensors<Arrays> tensors{};
       std::int64_t blocks = 0;
