@@ -48,6 +48,7 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   PreparedModel prepared;
   Problems problems;
+  set_batch_norm(graph, choices.batch_norm);
   prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
   FoldBudget budget(graph);

@@ -17,9 +17,10 @@
 
 namespace protrain::test {
 
-// Two models of the fixtures' families, and two of our own. The last one has dropout.
+// Two models of the fixtures' families, and three of our own. The last but one has dropout, and the last has
+// BatchNorm, whose running statistics are state that forward changes.
 inline const std::vector<std::string> kModels = {"gpt2-dynamic-opset18", "llama-dynamic-opset23",
-                                                 "retention-dynamic-opset18", "dropout-gpt"};
+                                                 "retention-dynamic-opset18", "dropout-gpt", "batch-norm"};
 
 inline std::string model_name(const testing::TestParamInfo<std::string> &info) {
   std::string name = info.param;

@@ -475,7 +475,7 @@ Use Places::use(const Place &place) const {
   if (node.op == "Gather" && place.input == 0) return as_table(node, place);
   if (node.op == "Where") return as_choice(node, place);
   if (node.op == "FusedAttention" && place.input == 3) return scores_use(node, place);
-  if (one_of(node.op, {"LayerNormalization", "RMSNormalization"}))
+  if (one_of(node.op, {"BatchNorm", "LayerNormalization", "RMSNormalization"}))
     return {.role = Use::Role::norm,
             .weights = place.input > 0,
             .reason = (place.input == 2 ? "bias of " : "scale of ") + where,
