@@ -113,6 +113,15 @@ inline std::vector<OneNode> elementwise_nodes() {
   return nodes;
 }
 
+inline std::vector<OneNode> quantised_nodes() {
+  const Array x = random_floats({4, 6}, 1), dy = random_floats({4, 6}, 2), scale = random_floats({6}, 3, 0.01, 0.02),
+              q = random_integers({4, 6}, 4, -128, 128, DType::i8), zero = random_integers({6}, 5, -8, 8, DType::i8);
+  const Attributes range{{"low", std::int64_t{-128}}, {"high", std::int64_t{127}}};
+  return {{"DequantizeLinear", {}, {q, scale, zero}},
+          {"FakeQuantize", range, {x, scale, zero}},
+          {"FakeQuantizeGrad", range, {dy, x, scale, zero}}};
+}
+
 inline std::vector<OneNode> step_nodes() {
   const Array x = random_floats({4, 6}, 1);
   return {{"LossScale", {}, {}},
@@ -129,7 +138,7 @@ inline std::vector<OneNode> step_nodes() {
 
 inline std::vector<OneNode> every_kernel() {
   std::vector<OneNode> nodes;
-  for (const auto &family : {loss_nodes(), layer_nodes(), movement_nodes(), step_nodes()})
+  for (const auto &family : {loss_nodes(), layer_nodes(), movement_nodes(), quantised_nodes(), step_nodes()})
     nodes.insert(nodes.end(), family.begin(), family.end());
   for (const OneNode &node : elementwise_nodes())
     if (std::ranges::find(nodes, node.op, &OneNode::op) == nodes.end()) nodes.push_back(node);

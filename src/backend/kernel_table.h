@@ -26,6 +26,8 @@
   FAMILY(make_count_targets, "CountTargets")                                                                           \
   FAMILY(make_counted_loss, "CountedLoss")                                                                             \
   FAMILY(make_cast, "Cast")                                                                                            \
+  FAMILY(make_dequantize, "DequantizeLinear")                                                                          \
+  FAMILY(make_fake_quantize, "FakeQuantize", "FakeQuantizeGrad")                                                       \
   FAMILY(make_transpose, "Transpose")                                                                                  \
   FAMILY(make_moves, "Slice", "SliceGrad", "Concat", "Split", "Expand", "Pad")                                         \
   FAMILY(make_trilu, "Trilu")                                                                                          \

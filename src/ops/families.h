@@ -26,6 +26,7 @@ Family windows_family();        // Conv, ConvTranspose, pooling: result types al
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
+Family quantize_family();       // QuantizeLinear, DequantizeLinear, FakeQuantize and its gradient
 Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
 Family control_flow_family();   // If, Loop, Scan
 Family ranks_family();          // AllToAll, AllGather: between ranks
