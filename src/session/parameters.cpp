@@ -74,6 +74,12 @@ struct Parameters::PlaneBuffer {
   std::vector<std::byte> high, low;
 };
 
+Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
+    : draft_(draft), store_(store), channel_(channel) {
+  for (std::size_t p = 0; p < forward().parameters.size(); ++p)
+    if (is_float(value(p).type.dtype)) shown_.push_back(p);
+}
+
 Parameters::PlaneBuffer Parameters::plane_buffer(std::size_t p, std::size_t elements) const {
   return {value(p).type.dtype, state().optimizer_arrays[0].element_bytes, std::min(elements, kPartElements)};
 }
@@ -94,15 +100,14 @@ const program::Buffer *Parameters::low_plane(std::size_t chunk) const {
 
 std::size_t Parameters::elements() const {
   std::size_t sum = 0;
-  for (std::size_t p = 0; p < count(); ++p) sum += elements(p);
+  for (const std::size_t p : shown_) sum += elements(p);
   return sum;
 }
 
 std::optional<std::size_t> Parameters::find(const std::string &name) const {
   const graph::ValueId id = forward().find(name);
-  const auto found = std::ranges::find(forward().parameters, id);
-  if (id == graph::ValueId::none || found == forward().parameters.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - forward().parameters.begin());
+  const auto found = std::ranges::find_if(shown_, [&](std::size_t p) { return forward().parameters[p] == id; });
+  return found == shown_.end() ? std::nullopt : std::optional(*found);
 }
 
 void Parameters::fill(int threads, bool reachable) {
@@ -308,7 +313,7 @@ void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, 
 
 std::vector<std::uint64_t> Parameters::owned() const {
   std::vector<std::uint64_t> elements;
-  for (std::size_t p = 0; p < count(); ++p) {
+  for (const std::size_t p : shown_) {
     const Elements own = shard(p, channel_.rank());
     elements.push_back(own.end - own.begin);
   }
