@@ -563,7 +563,8 @@ PROTRAIN_API void protrain_session_cancel(protrain_session *session);
 
 /* ---- Sessions: parameters ---------------------------------------------------------------------------------------- */
 
-/* Gets the number of parameters (tensors) of the model, including frozen ones.
+/* Gets the number of parameters (tensors) of the model, including frozen ones. Weights that the file holds as integers
+ * (quantised ones) are not among them: they never change. No function reads or writes them, and no checkpoint has them.
  * Errors: none of its own.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_count(protrain_session *session, size_t *count);

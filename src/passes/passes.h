@@ -78,7 +78,7 @@ struct Finding {
 
 struct PreparedModel {
   graph::Graph graph;
-  std::vector<Finding> findings;       // every float initializer, in file order
+  std::vector<Finding> findings;       // every initializer of floats or quantised weights
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
   std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
   std::string loss_from;               // for an attached loss: what it is computed from; "" if there is no choice

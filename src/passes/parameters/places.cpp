@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "passes/parameters/quantised.h"
 
 namespace protrain::passes {
 
@@ -88,7 +89,7 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
     for (NodeId reader : readers_[index(at.value)]) {
       const Node &node = graph_.node(reader);
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] != at.value) continue;
+        if (node.inputs[i] != at.value || is_scale(node, i)) continue;
         Place place = at;
         place.node = reader;
         place.input = i;
