@@ -17,13 +17,15 @@
 
 namespace protrain::test {
 
-// Two models of the fixtures' families, and two of our own. The last one has dropout.
+// Two models of the fixtures' families, two of our own, of which the second one has dropout, and one with weights of
+// four bits.
 inline const std::vector<std::string> kModels = {"gpt2-dynamic-opset18", "llama-dynamic-opset23",
-                                                 "retention-dynamic-opset18", "dropout-gpt"};
+                                                 "retention-dynamic-opset18", "dropout-gpt", "quantised/tokens-int4"};
 
 inline std::string model_name(const testing::TestParamInfo<std::string> &info) {
   std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '/'; }, '_');
   return name;
 }
 
