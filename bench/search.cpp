@@ -1,6 +1,7 @@
 // Compares the plan that the search chooses with the best of its whole space. Lays out and simulates every point. With
-// `grid`, for spaces that are too large for that, takes the points that bench/grid.h finds.
-//   bench_search MODEL.onnx HARDWARE [grid] BUDGET... [key=value...]
+// `grid`, for spaces that are too large for that, takes the points that bench/grid.h finds. With `alone` lays out
+// nothing but what the search does, and compares with nothing.
+//   bench_search MODEL.onnx HARDWARE [grid|alone] BUDGET... [key=value...]
 // BUDGET: device memory (or memory, if device and host share it); key=value: options of a session. It prints one JSON
 // line per budget.
 #include <fmt/format.h>
@@ -38,6 +39,7 @@ Json to_json(const bench::Space &space, const GridPoint &laid) {
           {"chunk_bytes", c.chunk_bytes},
           {"n_device_update", c.n_device_update},
           {"n_deferred", c.n_deferred},
+          {"slack", c.slack},
           {"barrier", c.order == plan::OptimizerOrder::barrier},
           {"seconds", laid.out.seconds},
           {"device_bytes", laid.out.bytes[Tier::device]},
@@ -48,13 +50,15 @@ Json to_json(const bench::Space &space, const GridPoint &laid) {
 int measure_search(int argc, char **argv) {
   draft::Options options;
   std::vector<std::uint64_t> budgets;
-  bool grid = false;
+  bool grid = false, alone = false;
   for (int i = 3; i < argc; ++i) {
     const std::string text = argv[i];
     if (const std::size_t equals = text.find('='); equals != std::string::npos)
       options.set(text.substr(0, equals), text.substr(equals + 1));
     else if (text == "grid")
       grid = true;
+    else if (text == "alone")
+      alone = true;
     else
       budgets.push_back(parse_bytes(text).value());
   }
@@ -63,7 +67,7 @@ int measure_search(int argc, char **argv) {
                      std::make_unique<draft::PaperMachine>(draft::described_machine(argv[2])));
   const unsigned threads = std::thread::hardware_concurrency();
   std::vector<GridPoint> laid;
-  if (!grid) laid = space.lay_out(space.points(), threads);
+  if (!grid && !alone) laid = space.lay_out(space.points(), threads);
   for (std::uint64_t budget : budgets) {
     plan::Bytes &capacity = space.terms.capacity;
     capacity[Tier::device] = budget;
@@ -87,7 +91,7 @@ int measure_search(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   if (argc < 4) {
-    fmt::print(stderr, "usage: bench_search MODEL.onnx HARDWARE [grid] BUDGET... [key=value...]\n");
+    fmt::print(stderr, "usage: bench_search MODEL.onnx HARDWARE [grid|alone] BUDGET... [key=value...]\n");
     return 2;
   }
   try {

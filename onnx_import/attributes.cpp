@@ -57,8 +57,8 @@ bool has_stray_value(const AttributeProto &attribute) {
 
 // True for attributes that hold an element type. ONNX gives the number of the type, the graph holds the name.
 bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
-  return is_default_domain(node.domain()) &&
-         (attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast"));
+  return is_default_domain(node.domain()) && (one_of(attribute.name(), {"dtype", "output_dtype"}) ||
+                                              (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
 // True for subgraphs of control flow, which are skipped here. The passes refuse their nodes later, together with all
@@ -122,9 +122,13 @@ graph::Attributes read_attributes(const NodeProto &node, const std::string &subj
             attribute.type());
     if (is_branch(node, attribute)) continue;
     graph::Attribute value = read_value(attribute, where, storage);
+    const bool unset = attribute.name() == "output_dtype" && attribute.type() == kInt && attribute.i() == 0;
+    if (unset) continue;
     if (attribute.type() == kInt && is_dtype(node, attribute)) {
       require(attribute.i() > 0 && attribute.i() < 1000, Code::type, where, "element type {}", attribute.i());
-      value = std::string(name_of(dtype_of(static_cast<std::int32_t>(attribute.i()), where)));
+      const auto onnx = static_cast<std::int32_t>(attribute.i());
+      const bool quantises = attribute.name() == "output_dtype";
+      value = std::string(name_of(quantises ? stored_dtype_of(onnx, where) : dtype_of(onnx, where)));
     }
     attributes.set(attribute.name(), std::move(value));
   }

@@ -17,6 +17,9 @@ namespace {
 using graph::Origin;
 using graph::ValueId;
 
+// True for floats, and for the integers that weights are quantised to.
+bool may_be_weights(DType dtype) { return is_float(dtype) || (is_integer(dtype) && size_of(dtype) <= 2); }
+
 // Turns parsed messages into a graph. Checks everything that can be wrong with a file's graph, so that later code can
 // rely on it. The subject of an error is the node or value at fault.
 class GraphBuilder {
@@ -79,15 +82,17 @@ void GraphBuilder::choose_floats() {
   unbound_.floats = Floats(doubles > others || std::ranges::any_of(graph_.input(), is_double));
 }
 
-// Float initializers may be weights; all others are constants. Initializers that nothing reads stay out of the graph.
+// Initializers of floats and of quantised integers may be weights; all others are constants. Initializers that nothing
+// reads stay out of the graph.
 void GraphBuilder::add_initializers() {
   for (const TensorProto &proto : graph_.initializer()) {
     const std::string &name = proto.name();
     if (!scope_.is_read(name)) continue;
     const Tensor &tensor = unbound_.initializers.at(name);
-    const graph::Type type = {unbound_.floats.computed(tensor.type.dtype), tensor.type.shape};
-    const Origin origin = is_float(type.dtype) ? Origin::initializer : Origin::constant;
+    const graph::Type type = scope_.type_of(name, tensor);
+    const Origin origin = may_be_weights(type.dtype) ? Origin::initializer : Origin::constant;
     const ValueId id = scope_.define_initializer({.name = name, .type = type, .origin = origin, .array = {}});
+    if (scope_.packs(name, tensor)) unbound_.packed.insert(id);
     if (origin == Origin::constant) unbound_.deferred.emplace(id, tensor);
   }
 }

@@ -86,10 +86,11 @@ class Model {
   // float64 if the model is one of float64.
   virtual std::set<DType> replaced_floats() const = 0;
 
-  // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Float initializers
-  // are Origin::initializer; other initializers and Constant nodes are constants already. So are inputs whose values
-  // are known, because `values` binds them or because they have no elements; these are not among the graph's inputs.
-  // Unknown operators are kept, because passes report them all at once. Code::shape if a dim is not bound.
+  // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
+  // floats and of integers with 16 bits or less are Origin::initializer; other initializers and Constant nodes are
+  // constants already. So are inputs whose values are known, because `values` binds them or because they have no
+  // elements; these are not among the graph's inputs. Unknown operators are kept, because passes report them all at
+  // once. Code::shape if a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims, const InputValues &values = {}) const = 0;
 
   // Returns the values of an initializer in the type that it has in the graph. Code::arg for an unknown name.

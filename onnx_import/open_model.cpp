@@ -73,7 +73,9 @@ class OpenModel : public Model {
   const graph::Bodies &bodies() const override { return unbound_.bodies; }
   graph::Graph graph(const DimBindings &dims, const InputValues &values) const override;
   std::set<DType> replaced_floats() const override;
-  graph::Array load(const std::string &initializer) const override { return loaded(weights(initializer)); }
+  graph::Array load(const std::string &initializer) const override {
+    return loaded(unbound_.graph.find(initializer), weights(initializer));
+  }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
             const std::vector<graph::Split> &splits) const override;
@@ -88,9 +90,9 @@ class OpenModel : public Model {
   void take_training(const ModelProto &proto, graph::FileTraining training, std::vector<std::string> trained);
   const Tensor &weights(const std::string &initializer) const;
   // Returns the values in the graph's type. Takes memory only once the data is known to exist.
-  graph::Array loaded(const Tensor &tensor) const { return unbound_.floats.computed(storage_.load(tensor)); }
-  std::uint64_t loaded_bytes(const Tensor &tensor) const {
-    return byte_count(unbound_.floats.computed(tensor.type.dtype), tensor.type.shape);
+  graph::Array loaded(graph::ValueId id, const Tensor &tensor) const {
+    return unbound_.packed.contains(id) ? storage_.load_packed(tensor)
+                                        : unbound_.floats.computed(storage_.load(tensor));
   }
   DimBindings all_dims(const DimBindings &dims) const;
 
@@ -139,7 +141,7 @@ const Tensor &OpenModel::weights(const std::string &initializer) const {
 void OpenModel::read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const {
   const Tensor &tensor = weights(initializer);
   const DType in_file = tensor.type.dtype, computed = unbound_.floats.computed(in_file);
-  if (in_file == computed) return storage_.read_floats(tensor, offset, out);
+  if (in_file == computed) return storage_.read_part(tensor, offset, out);
   constexpr std::size_t kAtOnce = 1 << 18;  // elements
   const std::uint64_t first = offset / size_of(computed), count = out.size() / size_of(computed);
   require(first * size_of(computed) == offset && count * size_of(computed) == out.size(), Code::internal, initializer,
@@ -147,7 +149,7 @@ void OpenModel::read(const std::string &initializer, std::uint64_t offset, std::
   std::vector<std::byte> bytes(std::min<std::uint64_t>(kAtOnce, count) * size_of(in_file));
   for (std::uint64_t at = 0; at < count; at += kAtOnce) {
     const std::uint64_t some = std::min<std::uint64_t>(kAtOnce, count - at);
-    storage_.read_floats(tensor, (first + at) * size_of(in_file), std::span(bytes).first(some * size_of(in_file)));
+    storage_.read_part(tensor, (first + at) * size_of(in_file), std::span(bytes).first(some * size_of(in_file)));
     convert_floats(in_file, bytes.data(), static_cast<std::int64_t>(some), computed,
                    out.data() + at * size_of(computed));
   }
@@ -275,9 +277,12 @@ graph::Graph OpenModel::graph(const DimBindings &dims, const InputValues &values
     if (graph.inputs.empty() || graph.inputs.back() != id) value.origin = graph::Origin::constant;
   }
   std::uint64_t bytes = 0;  // may exceed the size of the files, because tensors can share bytes
-  for (const auto &[id, tensor] : unbound_.deferred) bytes = checked_add(bytes, loaded_bytes(tensor));
+  for (const auto &[id, tensor] : unbound_.deferred) {
+    const graph::Type &type = graph.value(id).type;
+    bytes = checked_add(bytes, byte_count(type.dtype, type.shape));
+  }
   require_room(bytes, storage_.model().path());
-  for (const auto &[id, tensor] : unbound_.deferred) graph.value(id).array = loaded(tensor);
+  for (const auto &[id, tensor] : unbound_.deferred) graph.value(id).array = loaded(id, tensor);
   return graph;
 }
 

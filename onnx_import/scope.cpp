@@ -24,6 +24,12 @@ constexpr std::size_t kMostCaptured = 1 << 18;
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
+// ONNX Runtime has operators of these names too, for types that ONNX's lacked before opset 21.
+bool is_quantization(const NodeProto &node) {
+  return one_of(node.op_type(), {"QuantizeLinear", "DequantizeLinear"}) &&
+         (is_default_domain(node.domain()) || node.domain() == "com.microsoft");
+}
+
 bool has_bodies(const NodeProto &node) {
   return is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }
@@ -51,11 +57,23 @@ Scope::Scope(ScopeSources &sources, const GraphProto &proto, graph::Graph &graph
 // Counts what bodies read as well, even if they find it in themselves.
 void Scope::collect_reads(const GraphProto &proto) {
   for (const NodeProto &node : proto.node()) {
+    const bool dequantises = is_quantization(node) && node.op_type() == "DequantizeLinear" && node.input_size() > 0;
     reads_.insert(node.input().begin(), node.input().end());
+    reads_elements_.insert(node.input().begin() + (dequantises ? 1 : 0), node.input().end());
     for (const AttributeProto &attribute : node.attribute())
       if (attribute.has_g()) collect_reads(attribute.g());
   }
-  for (const ValueInfo &output : proto.output()) reads_.insert(output.name());
+  for (const ValueInfo &output : proto.output())
+    for (auto *names : {&reads_, &reads_elements_}) names->insert(output.name());
+}
+
+bool Scope::packs(const std::string &name, const Tensor &tensor) const {
+  return tensor.four_bits && !reads_elements_.contains(name);
+}
+
+graph::Type Scope::type_of(const std::string &name, const Tensor &tensor) const {
+  if (packs(name, tensor)) return {DType::u8, {static_cast<std::int64_t>(tensor.bytes)}};
+  return {sources_.unbound.floats.computed(tensor.type.dtype), tensor.type.shape};
 }
 
 void Scope::require_new(const std::string &name, const std::string &subject) const {
@@ -78,8 +96,9 @@ ValueId Scope::define_initializer(graph::Value value) {
 void Scope::add_stored(const std::string &name, const Tensor &tensor, const std::string &subject) {
   require_new(name, subject);
   graph::Graph &main = sources_.unbound.graph;
-  const graph::Type type = {sources_.unbound.floats.computed(tensor.type.dtype), tensor.type.shape};
+  const graph::Type type = type_of(name, tensor);
   const ValueId id = main.add_value({.name = name, .type = type, .origin = Origin::constant, .array = {}});
+  if (packs(name, tensor)) sources_.unbound.packed.insert(id);
   sources_.unbound.deferred.emplace(id, tensor);
   names_[name] = from_main(id);
 }
@@ -171,6 +190,7 @@ void Scope::add_node(const NodeProto &proto) {
     node.op = proto.domain() + "::" + proto.op_type();
     require(imported(sources_.model.opset_import(), proto.domain(), sources_.storage.model().path()).has_value(),
             Code::unsupported, subject, "{} is of a domain that opset_import does not name", node.op);
+    if (is_quantization(proto)) node.op = proto.op_type();
   }
   node.attributes = read_attributes(proto, subject, sources_.storage);
   sources_.unbound.floats.compute(node.attributes);
@@ -184,7 +204,36 @@ void Scope::add_node(const NodeProto &proto) {
     node.outputs.push_back(output.empty() ? ValueId::none : names_.at(output));
   if (has_bodies(proto)) add_bodies(proto, subject, node);
   upgrade(node, proto);
+  if (is_quantization(proto)) describe_four_bits(node, proto);
   graph_.add_node(std::move(node));
+}
+
+// Returns the tensor of an initializer or a constant; nullptr for other values.
+const Tensor *Scope::stored(ValueId id) const {
+  const UnboundGraph &unbound = sources_.unbound;
+  const ValueId main = id == ValueId::none ? id : in_main(id);
+  if (main == ValueId::none) return nullptr;
+  if (const auto found = unbound.deferred.find(main); found != unbound.deferred.end()) return &found->second;
+  const auto found = unbound.initializers.find(unbound.graph.value(main).name);
+  return found == unbound.initializers.end() ? nullptr : &found->second;
+}
+
+// Says with attributes what tensors of four-bit elements hold. Integers that the node itself makes have one byte each,
+// and the range of four bits.
+void Scope::describe_four_bits(graph::Node &node, const NodeProto &proto) const {
+  const bool dequantises = node.op == "DequantizeLinear";
+  const std::size_t input = dequantises ? 0 : 2;  // the integers, or the zero points, which have their type
+  const Tensor *tensor = node.inputs.size() > input ? stored(node.inputs[input]) : nullptr;
+  bool four_bits = tensor != nullptr && tensor->four_bits;
+  if (dequantises) four_bits = four_bits && sources_.unbound.packed.contains(in_main(node.inputs[0]));
+  for (const AttributeProto &attribute : proto.attribute())
+    four_bits = four_bits || (!dequantises && attribute.name() == "output_dtype" &&
+                              has_four_bits(static_cast<std::int32_t>(attribute.i())));
+  if (!four_bits) return;
+  node.attributes.set("bits", std::int64_t{4});
+  if (!dequantises) return;
+  node.attributes.set("signed", std::int64_t{tensor->type.dtype == DType::i8});
+  node.attributes.set("shape", tensor->type.shape);
 }
 
 void Scope::add_bodies(const NodeProto &proto, const std::string &subject, graph::Node &node) {

@@ -31,7 +31,10 @@ class Scope {
   // Adds a value of this scope. Code::graph if its name is taken.
   graph::ValueId define(graph::Value value, const std::string &subject);
   graph::ValueId define_initializer(graph::Value value);  // of the main graph, whose names differ already
-  void add_nodes();                                       // once all inputs and initializers are defined
+  // True for a stored tensor of four-bit elements that only DequantizeLinear reads, so that it stays as it is.
+  bool packs(const std::string &name, const Tensor &tensor) const;
+  graph::Type type_of(const std::string &name, const Tensor &tensor) const;  // of a stored tensor, in the graph
+  void add_nodes();  // once all inputs and initializers are defined
   // Returns the value of that name, from this scope or those around it; none if there is none.
   graph::ValueId find(const std::string &name);
 
@@ -45,6 +48,8 @@ class Scope {
   graph::Body read_body(const GraphProto &proto, const std::string &subject, std::vector<graph::ValueId> &captured);
   void add_stored(const std::string &name, const Tensor &tensor, const std::string &subject);
   void upgrade(graph::Node &node, const NodeProto &proto);
+  const Tensor *stored(graph::ValueId id) const;
+  void describe_four_bits(graph::Node &node, const NodeProto &proto) const;
   bool is_true(graph::ValueId value) const;
   graph::ValueId capture(graph::ValueId outside);
   graph::ValueId from_main(graph::ValueId in_main);
@@ -55,6 +60,7 @@ class Scope {
   graph::Graph &graph_;
   Scope *const outer_;
   std::unordered_set<std::string_view> reads_;
+  std::unordered_set<std::string_view> reads_elements_;  // the same, except what a DequantizeLinear dequantises
   std::unordered_map<std::string, graph::ValueId> names_;
   std::map<graph::ValueId, graph::ValueId> captured_;  // by a value of the scope around this one: its stand-in here
   std::map<graph::ValueId, graph::ValueId> outside_;   // the reverse

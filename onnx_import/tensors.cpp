@@ -25,6 +25,7 @@ static_assert(std::endian::native == std::endian::little, "tensor data is copied
 namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
+constexpr std::int32_t kUint4 = 21, kInt4 = 22;
 constexpr std::uint64_t kReadBytes = 1 << 20;       // bytes that a checksum reads at a time
 constexpr std::uint64_t kMostSpare = 32 << 20;      // slack of the limit in check_sum()
 constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // loading a constant checks the sum of a file up to this size
@@ -60,8 +61,8 @@ constexpr std::array<ElementType, 29> kElementTypes{{{DType::none, "undefined", 
                                                      {DType::none, "float8e4m3fnuz", 0},
                                                      {DType::none, "float8e5m2", 0},
                                                      {DType::none, "float8e5m2fnuz", 0},
-                                                     {DType::none, "uint4", 0},
-                                                     {DType::none, "int4", 0},
+                                                     {DType::none, "uint4", kInt32Data},
+                                                     {DType::none, "int4", kInt32Data},
                                                      {DType::none, "float4e2m1", 0},
                                                      {DType::none, "float8e8m0", 0},
                                                      {DType::none, "uint2", 0},
@@ -157,7 +158,7 @@ class IntegerSink {
  public:
   IntegerSink(const Tensor &tensor, std::byte *out) : tensor_(tensor), out_(out), left_(tensor.bytes) {
     const bool half = tensor.type.dtype == DType::f16 || tensor.type.dtype == DType::bf16;
-    dtype_ = half ? DType::u16 : tensor.type.dtype;
+    dtype_ = half ? DType::u16 : tensor.four_bits ? DType::u8 : tensor.type.dtype;
     const auto bits = static_cast<int>(8 * size_of(dtype_));
     const bool is_signed = dtype_ == DType::i8 || dtype_ == DType::i16 || dtype_ == DType::i32 || dtype_ == DType::i64;
     if (dtype_ == DType::boolean)
@@ -231,6 +232,18 @@ void read_inline(const Tensor &tensor, std::byte *out) {
   }
 }
 
+// Returns one byte for each element of four bits. The first of two is the lower half of their byte.
+std::vector<std::byte> unpacked(const Tensor &tensor, const std::vector<std::byte> &packed) {
+  require_room(byte_count(tensor.type.dtype, tensor.type.shape), tensor.subject);
+  std::vector<std::byte> bytes(byte_count(tensor.type.dtype, tensor.type.shape));
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto half = static_cast<std::uint8_t>(packed[i / 2] >> (i % 2 * 4) & std::byte{15});
+    const bool negative = tensor.type.dtype == DType::i8 && half > 7;
+    bytes[i] = static_cast<std::byte>(negative ? half - 16 : half);
+  }
+  return bytes;
+}
+
 void check_bools(const Tensor &tensor, const std::byte *values) {
   const bool plain = std::all_of(values, values + tensor.bytes, [](std::byte b) { return b <= std::byte{1}; });
   require(plain, Code::format, tensor.subject, "a bool is neither 0 nor 1");
@@ -252,13 +265,22 @@ DType dtype_of(std::int32_t onnx, const std::string &subject) {
   return dtype;
 }
 
+bool has_four_bits(std::int32_t onnx) { return onnx == kUint4 || onnx == kInt4; }
+
+DType stored_dtype_of(std::int32_t onnx, const std::string &subject) {
+  if (!has_four_bits(onnx)) return dtype_of(onnx, subject);
+  return onnx == kInt4 ? DType::i8 : DType::u8;
+}
+
 Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   Tensor tensor;
   tensor.subject = subject;
   tensor.proto = &proto;
-  tensor.type.dtype = dtype_of(proto.data_type(), subject);
+  tensor.type.dtype = stored_dtype_of(proto.data_type(), subject);
   tensor.type.shape = check_dims(proto, tensor.type.dtype, subject);
   tensor.bytes = byte_count(tensor.type.dtype, tensor.type.shape);
+  tensor.four_bits = has_four_bits(proto.data_type());
+  if (tensor.four_bits) tensor.bytes = tensor.bytes / 2 + tensor.bytes % 2;
   require(!proto.has_segment(), Code::format, subject, "tensor segments are not supported");
   const int field = data_field(proto, subject);
   if (proto.data_location() == kExternalLocation) {
@@ -366,9 +388,9 @@ void Storage::copy(const Tensor &tensor, std::byte *out) const {
   if (tensor.type.dtype == DType::boolean) check_bools(tensor, out);
 }
 
-void Storage::read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const {
-  require(is_float(tensor.type.dtype) && offset <= tensor.bytes && out.size() <= tensor.bytes - offset, Code::internal,
-          tensor.subject, "bytes {} to {} of {}", offset, offset + out.size(), to_text(tensor.type));
+void Storage::read_part(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const {
+  require(offset <= tensor.bytes && out.size() <= tensor.bytes - offset, Code::internal, tensor.subject,
+          "bytes {} to {} of {}", offset, offset + out.size(), to_text(tensor.type));
   if (out.empty()) return;
   const bool in_words = tensor.proto->payload_field() == kInt32Data || tensor.proto->int32_data_size() > 0;
   if (in_words) {
@@ -386,7 +408,7 @@ void Storage::read_floats(const Tensor &tensor, std::uint64_t offset, std::span<
   }
 }
 
-graph::Array Storage::load(const Tensor &tensor) const {
+std::vector<std::byte> Storage::load_bytes(const Tensor &tensor) const {
   if (tensor.external) {
     const File file = open_data(tensor);
     if (file.size() <= kSummedAtOnce)
@@ -395,7 +417,17 @@ graph::Array Storage::load(const Tensor &tensor) const {
   require_room(tensor.bytes, tensor.subject);
   std::vector<std::byte> bytes(tensor.bytes);
   copy(tensor, bytes.data());
+  return bytes;
+}
+
+graph::Array Storage::load(const Tensor &tensor) const {
+  std::vector<std::byte> bytes = load_bytes(tensor);
+  if (tensor.four_bits) bytes = unpacked(tensor, bytes);
   return graph::Array::dense(tensor.type, std::move(bytes));
+}
+
+graph::Array Storage::load_packed(const Tensor &tensor) const {
+  return graph::Array::dense({DType::u8, {static_cast<std::int64_t>(tensor.bytes)}}, load_bytes(tensor));
 }
 
 void Storage::check_ranges(const std::map<std::string, Tensor> &tensors) const {

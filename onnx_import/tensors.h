@@ -24,12 +24,16 @@ struct Tensor {
   std::string subject;  // for errors: the tensor's name, or the name of its node
   graph::Type type;
   std::uint64_t bytes = 0;
+  bool four_bits = false;  // int4 or uint4, two elements in a byte; `type` is int8 or uint8
   std::optional<ExternalData> external;
   const TensorProto *proto = nullptr;  // not owned: holds small values, or the position of large ones in the model file
 };
 
 // Code::type with `subject` for an ONNX element type that this library does not support.
 DType dtype_of(std::int32_t onnx, const std::string &subject);
+// The same for tensors that a file holds, which may be of int4 or uint4: these are int8 or uint8 once they are loaded.
+DType stored_dtype_of(std::int32_t onnx, const std::string &subject);
+bool has_four_bits(std::int32_t onnx);
 std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" for unknown numbers
 
 // Checks all that can be checked without reading large data. Throws Code::type, shape, limit, format, path.
@@ -49,10 +53,12 @@ class Storage {
   const std::vector<std::string> &roots() const { return roots_; }
   // Reads all bytes of the tensor's values, row-major. Throws Code::format, shape, path, io, limit, corrupt.
   void read(const Tensor &tensor, std::byte *out) const;
-  // Reads a part of a tensor of floats. Any thread may call it. The whole tensor is read for each part if the file
-  // holds 16 bits as wider integers.
-  void read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
+  // Reads a part of a tensor's bytes. Any thread may call it. The whole tensor is read for each part if the file holds
+  // its elements as wider integers.
+  void read_part(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
   graph::Array load(const Tensor &tensor) const;  // takes memory only once the data is known to exist
+  // The bytes of a tensor of four-bit elements, as a vector of uint8.
+  graph::Array load_packed(const Tensor &tensor) const;
   // Checks external ranges against existing files: each lies within its file, and no two overlap partly.
   void check_ranges(const std::map<std::string, Tensor> &tensors) const;
 
@@ -61,6 +67,7 @@ class Storage {
   std::optional<std::uint64_t> size_of_data(const Tensor &tensor) const;
   void check_range(const Tensor &tensor, std::uint64_t file_bytes) const;
   void copy(const Tensor &tensor, std::byte *out) const;
+  std::vector<std::byte> load_bytes(const Tensor &tensor) const;
   void check_sum(const Tensor &tensor, const File &file) const;
 
   File model_;

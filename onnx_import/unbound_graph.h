@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct UnboundGraph {
   // In the file's types: all initializers, even if nothing reads them, and constants.
   std::map<std::string, Tensor> initializers;
   std::map<graph::ValueId, Tensor> deferred;
+  // Initializers and constants of four-bit elements that only DequantizeLinear reads. In the graph they are vectors of
+  // the file's bytes, and the nodes have attributes that tell what these hold (src/ops/quantize.cpp).
+  std::set<graph::ValueId> packed;
   Floats floats;
   graph::Bodies bodies;
 };

@@ -39,7 +39,9 @@ inline std::vector<OneNode> layer_nodes() {
               dy = random_floats({6, 8}, 4), residual = random_floats({6, 8}, 9);
   const OneNode layer{"LayerNormalization", {}, {x, scale, bias}, {true, true, true}};
   const OneNode root{"RMSNormalization", {}, {x, scale}, {true, true}};
-  const std::vector<Array> of_layer = reference(layer), of_root = reference(root);
+  const Array statistic = random_floats({8}, 10), variance = random_floats({8}, 11, 0.5, 2);
+  const OneNode batch{"BatchNorm", {}, {x, scale, bias, statistic, variance}, {true, true, true, true}};
+  const std::vector<Array> of_layer = reference(layer), of_root = reference(root), of_batch = reference(batch);
   OneNode attention = forward({2, 3, 4, 2, 1, 8, 8}, form(0), 7);
   attention.inputs.push_back(random_floats({1, 2, 3, 4}, 8));
   const Attributes silu{{"activation", std::string("Silu")}};
@@ -48,6 +50,10 @@ inline std::vector<OneNode> layer_nodes() {
       root,
       {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2], residual}, {true, true, true}},
       {"RMSNormalizationGrad", {}, {dy, x, scale, of_root[1], residual}, {true, true}},
+      batch,
+      {"BatchNormGrad", {}, {dy, x, scale, of_batch[1], of_batch[2]}, {true, true, true}},
+      {"FoldStatistics", {}, {statistic, scale, bias}},
+      {"AccumulateStatistics", {}, {scale, statistic, bias, scale}},
       attention,
       backward(attention, 9),
       rotary({{2, 3, 2, 8}, 4, true}, 0, 0),
@@ -123,6 +129,15 @@ inline std::vector<OneNode> elementwise_nodes() {
   return nodes;
 }
 
+inline std::vector<OneNode> quantised_nodes() {
+  const Array x = random_floats({4, 6}, 1), dy = random_floats({4, 6}, 2), scale = random_floats({6}, 3, 0.01, 0.02),
+              q = random_integers({4, 6}, 4, -128, 128, DType::i8), zero = random_integers({6}, 5, -8, 8, DType::i8);
+  const Attributes range{{"low", std::int64_t{-128}}, {"high", std::int64_t{127}}};
+  return {{"DequantizeLinear", {}, {q, scale, zero}},
+          {"FakeQuantize", range, {x, scale, zero}},
+          {"FakeQuantizeGrad", range, {dy, x, scale, zero}}};
+}
+
 inline std::vector<OneNode> step_nodes() {
   const Array x = random_floats({4, 6}, 1);
   return {{"LossScale", {}, {}},
@@ -139,7 +154,8 @@ inline std::vector<OneNode> step_nodes() {
 
 inline std::vector<OneNode> every_kernel() {
   std::vector<OneNode> nodes;
-  for (const auto &family : {loss_nodes(), layer_nodes(), recurrent_nodes(), movement_nodes(), step_nodes()})
+  for (const auto &family :
+       {loss_nodes(), layer_nodes(), recurrent_nodes(), movement_nodes(), quantised_nodes(), step_nodes()})
     nodes.insert(nodes.end(), family.begin(), family.end());
   for (const OneNode &node : elementwise_nodes())
     if (std::ranges::find(nodes, node.op, &OneNode::op) == nodes.end()) nodes.push_back(node);

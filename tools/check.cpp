@@ -111,6 +111,7 @@ void print_check(const Json &about) {
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));
   print_doubts(about);
   print_findings(about, "parameters");
+  print_findings(about, "states");
   print_findings(about, "constants");
 }
 

@@ -27,6 +27,9 @@ struct Adagrad {
   float l2, epsilon, minus_step;
 };
 
+// For state that forward changes: its new value takes the place of a gradient, and becomes the weight.
+struct Assign {};
+
 // The scaling and clipping of gradients before the update. The default values change no bit of a gradient. A NaN stays
 // NaN.
 struct Treatment {

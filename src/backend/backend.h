@@ -51,9 +51,10 @@ struct StepScalars {
       0;  // number of the micro-batch's first sample within the step, on which random numbers depend
 };
 
-// The optimizer's settings, which no step changes.
+// The optimizer's settings, which no step changes. `assign` is for state that forward changes: the new value, which
+// takes the gradient's place, replaces the old one.
 struct Optimizer {
-  enum class Kind : std::uint8_t { adamw, sgd, adagrad } kind = Kind::adamw;
+  enum class Kind : std::uint8_t { adamw, sgd, adagrad, assign } kind = Kind::adamw;
   // AdamW's correction of moments that begin at zero: of each moment, of the rate alone (epsilon is then added to the
   // uncorrected root), or none.
   enum class Correction : std::uint8_t { moments, rate, none } correction = Correction::moments;

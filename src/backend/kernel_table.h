@@ -26,6 +26,8 @@
   FAMILY(make_count_targets, "CountTargets")                                                                           \
   FAMILY(make_counted_loss, "CountedLoss")                                                                             \
   FAMILY(make_cast, "Cast")                                                                                            \
+  FAMILY(make_dequantize, "DequantizeLinear")                                                                          \
+  FAMILY(make_fake_quantize, "FakeQuantize", "FakeQuantizeGrad")                                                       \
   FAMILY(make_transpose, "Transpose")                                                                                  \
   FAMILY(make_moves, "Slice", "SliceGrad", "Concat", "Split", "Expand", "Pad")                                         \
   FAMILY(make_trilu, "Trilu")                                                                                          \
@@ -41,6 +43,9 @@
   FAMILY(make_softmax_grad, "SoftmaxGrad", "LogSoftmaxGrad")                                                           \
   FAMILY(make_normalization, "LayerNormalization", "RMSNormalization")                                                 \
   FAMILY(make_normalization_grad, "LayerNormalizationGrad", "RMSNormalizationGrad")                                    \
+  FAMILY(make_batch_norm, "BatchNorm")                                                                                 \
+  FAMILY(make_batch_norm_grad, "BatchNormGrad")                                                                        \
+  FAMILY(make_fold_statistics, "FoldStatistics", "AccumulateStatistics")                                               \
   FAMILY(make_recurrent, "LstmSteps", "GruSteps", "RnnSteps")                                                          \
   FAMILY(make_recurrent_grad, "LstmStepsGrad", "GruStepsGrad", "RnnStepsGrad")                                         \
   FAMILY(make_rotary, "Rotary")                                                                                        \

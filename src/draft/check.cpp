@@ -89,10 +89,10 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
     if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
       const graph::Type &type = graph.value(id).type;
       row["shape"] = type.shape;
-      row["frozen"] = finding.frozen;
+      if (!finding.state) row["frozen"] = finding.frozen;
       elements += element_count(type.shape);
     }
-    json[finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
+    json[finding.state ? "states" : finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
   }
   json["parameter_elements"] = elements;
 }
@@ -111,6 +111,7 @@ Json empty_answer(const std::string &model_path) {
           {"operators", Json::object()},
           {"blocks", 0},
           {"parameters", Json::array()},
+          {"states", Json::array()},
           {"constants", Json::array()},
           {"doubtful", Json::array()},
           {"unmatched", Json::array()},

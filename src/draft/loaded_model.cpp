@@ -64,6 +64,7 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
                                      .frozen = settings.frozen,
                                      .ties = settings.tie,
                                      .loss = settings.loss,
+                                     .batch_norm = settings.batch_norm,
                                      .declared = declarations_of(settings.parameters_from, *loaded.file),
                                      .bodies = &loaded.file->bodies()});
   if (settings.without_past) drop_unread_past(*loaded.file, loaded.prepared.graph);

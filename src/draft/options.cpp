@@ -55,6 +55,9 @@ const OptionRow kOptions[] = {
      "a list of the parameters to train, instead of the model's own: names, one a line, or a safetensors file"},
     {"tie", list, "", "GLOB|GLOB",
      "parameters to train as one, with the values of the first: of the same shape, or a matrix and its transpose"},
+    {"batch_norm", choice, "", "train|frozen",
+     "train: every BatchNormalization takes the statistics of its batch and updates the running ones, as PyTorch does; "
+     "frozen: it uses the running ones as they are; else as the model was exported"},
     {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce",

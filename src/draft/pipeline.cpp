@@ -109,7 +109,7 @@ class Pipeline {
     }
     variant->forward.outputs = {variant->loss};
     if (variant->weight != ValueId::none) variant->forward.outputs.push_back(variant->weight);
-    passes::without_randomness(variant->forward);
+    passes::for_evaluation(variant->forward);
     variant->forward.drop_dead_nodes();
     grad::prune_unread_outputs(variant->forward);
     return variant;

@@ -15,6 +15,7 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .squared_norms = training.squared_norms,
                                 .shard_norms = training.shard_norms,
                                 .accumulators = training.accumulators,
+                                .changed = training.changed,
                                 .weight = training.weight,
                                 .scale = training.scale,
                                 .updates = updates,

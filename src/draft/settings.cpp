@@ -43,6 +43,12 @@ std::optional<passes::Loss> loss_of(const Options &options) {
                       .from = sources.at(options.text("loss_from"))};
 }
 
+passes::BatchNorm batch_norm_of(const std::string &mode) {
+  return mode == "train"    ? passes::BatchNorm::train
+         : mode == "frozen" ? passes::BatchNorm::frozen
+                            : passes::BatchNorm::as_exported;
+}
+
 backend::Optimizer optimizer_of(const Options &options) {
   using Kind = backend::Optimizer::Kind;
   using Correction = backend::Optimizer::Correction;
@@ -162,6 +168,7 @@ Settings settings_of(const Options &options) {
           .tie = options.list("tie"),
           .keep_gradients = options.list("keep_gradients"),
           .parameters_from = options.text("parameters_from"),
+          .batch_norm = batch_norm_of(options.text("batch_norm")),
           .loss = loss_of(options),
           .optimizer = optimizer_of(options),
           .learning_rate = options.real("learning_rate"),

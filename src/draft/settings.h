@@ -57,6 +57,7 @@ struct Settings {
 
   std::vector<std::string> trainable, frozen, tie, keep_gradients;
   std::string parameters_from;
+  passes::BatchNorm batch_norm = passes::BatchNorm::as_exported;
 
   std::optional<passes::Loss> loss;
 

@@ -1,4 +1,5 @@
-// Emitter: appends backward nodes to a graph. Each is named after the forward node that it belongs to.
+// Emitter: appends the nodes of a step to a forward graph. Backward nodes are named after the forward node that they
+// belong to.
 #pragma once
 
 #include <string>
@@ -17,24 +18,27 @@ class Emitter {
   void begin(const graph::Node &node) {
     current_ = node;  // a copy, because emitting may move the list that holds `node`
     name_ = node.name.empty() ? node.op : node.name;
+    phase_ = graph::Phase::backward;
   }
-  void begin(const std::string &name) {
+  void begin(const std::string &name, graph::Phase phase = graph::Phase::backward) {
     current_ = {.op = "", .name = name};
+    phase_ = phase;
     name_ = name;
   }
   const graph::Node &current() const { return current_; }
 
   std::vector<graph::ValueId> emit(const std::string &op, std::vector<graph::ValueId> inputs,
                                    graph::Attributes attributes, std::size_t output_count) {
+    const bool back = phase_ == graph::Phase::backward;
     graph::Node node{.op = op,
-                     .name = current_.name + "/gradient",
+                     .name = current_.name + (back ? "/gradient" : "/new"),
                      .attributes = std::move(attributes),
                      .inputs = std::move(inputs),
                      .outputs = {},
                      .block = current_.block,
-                     .phase = graph::Phase::backward};
+                     .phase = phase_};
     const std::vector<graph::Type> types = ops::infer(graph_, node);
-    std::vector<std::string> names(output_count, "d/" + name_);
+    std::vector<std::string> names(output_count, (back ? "d/" : "new/") + name_);
     const graph::NodeId id = graph_.add_node(std::move(node), names);
     const std::vector<graph::ValueId> outputs = graph_.node(id).outputs;
     for (std::size_t i = 0; i < output_count; ++i) graph_.value(outputs[i]).type = types.at(i);
@@ -47,7 +51,7 @@ class Emitter {
   graph::ValueId constant(graph::Type type, double value) {
     return graph_.add_constant("constant/" + name_, graph::Array::filled(std::move(type), value));
   }
-  // Returns a new value that holds a sum across micro-batches.
+  // Returns a new value that lasts across micro-batches.
   graph::ValueId accumulator(graph::Type type) {
     return graph_.add_value({.name = "sum/" + name_, .type = std::move(type), .origin = graph::Origin::accumulator});
   }
@@ -55,6 +59,7 @@ class Emitter {
  private:
   graph::Graph &graph_;
   graph::Node current_;
+  graph::Phase phase_ = graph::Phase::backward;
   std::string name_;
 };
 

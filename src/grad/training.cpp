@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "grad/state_changes.h"
 #include "grad/step_gradients.h"
 #include "ops/op.h"
 
@@ -28,7 +29,7 @@ class GradientPath {
  public:
   GradientPath(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
     for (ValueId id : graph.parameters)  // a parameter without elements has nothing to train
-      wanted_[index(id)] = !graph.value(id).frozen && element_count(graph.value(id).type.shape) > 0;
+      wanted_[index(id)] = graph::is_trained(graph.value(id)) && element_count(graph.value(id).type.shape) > 0;
     for (const Node &node : graph.nodes())
       for (ValueId out : node.outputs)
         if (out != ValueId::none && is_float(graph.value(out).type.dtype))
@@ -199,6 +200,7 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   Emitter emitter(graph);
   TrainingBuilder builder(training, path, emitter);
   StepGradients gradients(training, emitter, settings);
+  change_state(training, emitter, settings);
   if (settings.accumulate || settings.ranks > 1) gradients.weigh(loss);
   builder.start_at(loss, settings.scale_loss);
   std::int32_t block = -1;  // of the last visited forward node
@@ -216,7 +218,7 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
           graph.value(loss).name, "the gradients of all trained parameters are always zero");
   gradients.join();
   graph.outputs = {training.loss};
-  for (const auto *values : {&training.gradients, &training.shard_norms})
+  for (const auto *values : {&training.gradients, &training.shard_norms, &training.changed})
     std::ranges::copy_if(*values, std::back_inserter(graph.outputs), [](ValueId id) { return id != ValueId::none; });
   for (ValueId id : {training.norm, training.weight, training.scale})
     if (id != ValueId::none) graph.outputs.push_back(id);

@@ -9,7 +9,7 @@ namespace protrain::grad {
 
 struct Training {
   // Forward values keep their ids. The outputs are the loss, the gradients, the norm and, where present, shard_norms,
-  // weight and scale.
+  // changed, weight and scale.
   graph::Graph graph;
   graph::ValueId loss;   // float scalar
   graph::ValueId norm;   // float64 scalar: global L2 norm of the gradients before clipping
@@ -21,6 +21,9 @@ struct Training {
   std::vector<graph::ValueId> squared_norms;  // of whole gradients, on any number of ranks; float64 scalars
   // With several ranks and without accumulation: the squared norms of this rank's shards. Otherwise empty.
   std::vector<graph::ValueId> shard_norms;
+  // Parallel to graph.parameters: the new value of state; ValueId::none for other parameters. With accumulation it is
+  // the value after the micro-batches so far. All ranks have the same values.
+  std::vector<graph::ValueId> changed;
   // Hold the sums between micro-batches. Empty without accumulation. Also empty if sums_by_rank(): then each rank keeps
   // sums of whole parameters, and only the last micro-batch makes `gradients` of them.
   std::vector<graph::ValueId> accumulators;

@@ -48,6 +48,11 @@ ValueId Graph::find(const std::string &name) const {
   return found == by_name_.end() ? ValueId::none : found->second;
 }
 
+std::span<const ValueId> Graph::weights() const {
+  const auto first = std::ranges::find_if(parameters, [&](ValueId id) { return value(id).origin == Origin::state; });
+  return {parameters.begin(), first};
+}
+
 std::vector<std::vector<NodeId>> Graph::consumers() const {
   std::vector<std::vector<NodeId>> readers(values_.size());
   for (std::size_t i = 0; i < nodes_.size(); ++i)

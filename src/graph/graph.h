@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ enum class Origin : std::uint8_t {
   input,        // set by the user before each step
   initializer,  // stored with the model; not yet known to be a parameter or a constant
   parameter,    // stored with the model and trained (or frozen)
+  state,        // stored with the model and changed by forward: running statistics
   constant,     // held by Value::array
   accumulator,  // kept between micro-batches: the sum of gradients so far
 };
@@ -33,6 +35,8 @@ struct Value {
   Array array;                     // if origin is constant: the elements
   bool frozen = false;             // if origin is parameter: used, but not trained
 };
+
+inline bool is_trained(const Value &value) { return value.origin == Origin::parameter && !value.frozen; }
 
 // The part of a step that a node belongs to.
 enum class Phase : std::uint8_t { forward, backward };
@@ -64,12 +68,14 @@ class Graph {
   std::size_t value_count() const { return values_.size(); }
   std::size_t node_count() const { return nodes_.size(); }
   ValueId find(const std::string &name) const;  // ValueId::none if there is none
+  // The parameters that are no state. Plans place only these; state always rests on the device.
+  std::span<const ValueId> weights() const;
 
   const std::vector<Value> &values() const { return values_; }
   const std::vector<Node> &nodes() const { return nodes_; }  // in execution order
 
   std::vector<ValueId> inputs;      // in the order of the file
-  std::vector<ValueId> parameters;  // in the order of first use, once known
+  std::vector<ValueId> parameters;  // in the order of first use, once known; state comes after all others
   std::vector<ValueId> outputs;
 
   // Returns for each value the nodes that read it, in execution order. The graph's outputs do not count as readers.

@@ -21,7 +21,10 @@ void append_names(std::string &out, const Graph &graph, const std::vector<ValueI
 void append_types(std::string &out, const Graph &graph, const char *what, const std::vector<ValueId> &ids) {
   for (ValueId id : ids) {
     const Value &value = graph.value(id);
-    out += fmt::format("{} {} {}{}\n", what, value.name, to_text(value.type), value.frozen ? " frozen" : "");
+    out += fmt::format("{} {} {}{}\n", what, value.name, to_text(value.type),
+                       value.origin == Origin::state ? " state"
+                       : value.frozen                ? " frozen"
+                                                     : "");
   }
 }
 

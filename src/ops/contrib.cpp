@@ -30,6 +30,7 @@ Family contrib_family() {
   add("com.microsoft::FusedMatMul");
   add("com.microsoft::Gelu");
   add("com.microsoft::GroupQueryAttention", {1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+  add("com.microsoft::MatMulNBits", {3, 4, 5});
   add("com.microsoft::MultiHeadAttention", {1, 2, 3, 4, 5, 6, 7, 8, 9});
   add("com.microsoft::QuickGelu");
   add("com.microsoft::RelativePositionBias");

@@ -17,6 +17,7 @@ Family reduce_family();         // ReduceSum, ReduceMean, ...; ArgMax
 Family matmul_family();         // MatMul, Gemm
 Family softmax_family();        // Softmax, LogSoftmax and gradients
 Family normalization_family();  // LayerNormalization, RMSNormalization and gradients
+Family batch_norm_family();     // BatchNormalization; BatchNorm and gradient; FoldStatistics, AccumulateStatistics
 Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family recurrent_family();      // ONNX's LSTM, GRU, RNN; LstmSteps, GruSteps, RnnSteps and gradients
@@ -27,6 +28,7 @@ Family windows_family();        // Conv, ConvTranspose, pooling: result types al
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
+Family quantize_family();       // QuantizeLinear, DequantizeLinear, FakeQuantize and its gradient
 Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
 Family control_flow_family();   // If, Loop, Scan
 Family ranks_family();          // AllToAll, AllGather: between ranks

@@ -137,11 +137,6 @@ void differentiate_normalization(GradientBuilder &builder, const Node &node) {
   if (has_bias) builder.contribute(node.inputs[2], made[2]);
 }
 
-// x, scale, bias, mean, variance -> y[, mean, variance]
-std::vector<Type> infer_batch_normalization(const NodeTypes &types) {
-  return {types.input(0), types.input(3), types.input(4)};
-}
-
 double normalization_flops(const NodeTypes &types, std::span<const Type>) {
   return 8.0 * static_cast<double>(element_count(types.input(0).shape));
 }
@@ -166,7 +161,6 @@ Family normalization_family() {
   for (const char *name :
        {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization"})
     family.push_back({.name = name, .infer = same_as_input, .file_only = true});
-  family.push_back({.name = "BatchNormalization", .infer = infer_batch_normalization, .file_only = true});
   return family;
 }
 

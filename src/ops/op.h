@@ -46,6 +46,11 @@ struct AbsorbedInput {
   const char *attribute;
 };
 
+// An input that is state, and the output from which a step works out the state's new value.
+struct StateInput {
+  std::size_t input, statistic;
+};
+
 // The memory that holds an operator's first output.
 enum class Storage : std::uint8_t {
   own,       // the output's own
@@ -68,6 +73,8 @@ struct Op {
   // Inputs that may be absent, besides absorbed ones. Outputs need no such list: any output may be absent as long as
   // one is left, because grad::prune_unread_outputs removes those that no node reads.
   std::vector<std::size_t> optional = {};
+  // Inputs that are state, which forward changes. Only an evaluation reads them.
+  std::vector<StateInput> states = {};
   Storage storage = Storage::own;
   // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what
   // libraries need for products. nullptr: none.

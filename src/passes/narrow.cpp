@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "ops/op.h"
+#include "passes/parameters/quantised.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
 
@@ -45,9 +47,23 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for operands that stay float32 if the other operands are narrow: a bias of attention scores, an exponent.
+// Marks the parameters that stay float32: frozen scales.
+Marks wide_parameters(const Graph &graph) {
+  Marks marks(graph.value_count(), false);
+  for (const Node &node : graph.nodes())
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (is_scale(node, i) && node.inputs[i] != ValueId::none)
+        marks[index(node.inputs[i])] = graph.value(node.inputs[i]).frozen;
+  return marks;
+}
+
+// True for operands that stay float32 if the other operands are narrow: a bias of attention scores, an exponent, the
+// scales of quantised numbers, state.
 bool may_be_wide(const Node &node, std::size_t input) {
-  return (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
+  const ops::Op *op = ops::find(node.op);
+  const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
+  return state || (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1) ||
+         is_scale(node, input);
 }
 
 class Narrowing {
@@ -59,8 +75,9 @@ class Narrowing {
   }
 
   void run() {
-    for (ValueId id : graph_.parameters)
-      if (is(id, DType::f32)) graph_.value(id).type.dtype = narrow_;
+    const Marks stay = wide_parameters(graph_);
+    for (ValueId id : graph_.weights())
+      if (is(id, DType::f32) && !stay[index(id)]) graph_.value(id).type.dtype = narrow_;
     rewriter_.walk([this](Node &node) { visit(node); });
   }
 
@@ -72,18 +89,25 @@ class Narrowing {
     const bool wide = any(node.outputs, [&](ValueId out) { return is_wide(out); });
     const bool narrow = !wide && any(node.inputs, [&](ValueId in) { return is(in, narrow_); });
     const DType from = wide ? narrow_ : DType::f32, to = wide ? DType::f32 : narrow_;
-    for (std::size_t i = 0; (wide || narrow) && i < node.inputs.size(); ++i) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueId &in = node.inputs[i];
-      if (in != ValueId::none && is(in, from) && !(narrow && may_be_wide(node, i))) in = as(in, to, node);
+      if (in == ValueId::none) continue;
+      if (is_scale(node, i) && is(in, narrow_))
+        in = as(in, DType::f32, node);
+      else if ((wide || narrow) && is(in, from) && !(narrow && may_be_wide(node, i)))
+        in = as(in, to, node);
     }
-    if (!wide && is_cast_to_float32(node) && of_parameters_[index(node.inputs[0])])
-      node.attributes.set("to", std::string(name_of(narrow_)));
+    if (const char *type = result_type(node); !wide && type != nullptr && of_parameters_[index(node.inputs[0])])
+      node.attributes.set(type, std::string(name_of(narrow_)));
     rewriter_.keep(std::move(node));
   }
 
-  bool is_cast_to_float32(const Node &node) const {
-    return node.op == "Cast" && node.attributes.text("to", "") == name_of(DType::f32) &&
-           index(node.inputs[0]) < of_parameters_.size();
+  // Returns the attribute that makes the node's result float32; nullptr if none does.
+  const char *result_type(const Node &node) const {
+    if (node.op == "DequantizeLinear") return "output_dtype";
+    const bool cast = node.op == "Cast" && node.attributes.text("to", "") == name_of(DType::f32) &&
+                      index(node.inputs[0]) < of_parameters_.size();
+    return cast ? "to" : nullptr;
   }
 
   // Returns the value in type `dtype`. It is converted once, in the block of the first reader.

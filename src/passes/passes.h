@@ -42,14 +42,22 @@ struct Loss {
   From from = From::automatic;
 };
 
+// The mode in which BatchNormalization trains.
+enum class BatchNorm : std::uint8_t {
+  as_exported,  // that of each node in the file; running variances are the biased ones, as ONNX defines them
+  train,        // each batch's own statistics, and PyTorch's running ones
+  frozen,       // the running statistics, which stay as they are
+};
+
 // The user's choices. Patterns are globs over initializer names.
 struct Choices {
   std::vector<std::string> trainable = {};  // trained parameters, even if other evidence says otherwise
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::optional<Loss> loss = std::nullopt;  // nothing: the graph has one
-  graph::FileDeclarations declared = {};    // from the file; the list may come from the user
-  const graph::Bodies *bodies = nullptr;    // from the file: those of its control flow nodes
+  BatchNorm batch_norm = BatchNorm::as_exported;
+  graph::FileDeclarations declared = {};  // from the file; the list may come from the user
+  const graph::Bodies *bodies = nullptr;  // from the file: those of its control flow nodes
 };
 
 // Facts that the file's own graph shows but the folded graph does not.
@@ -67,6 +75,7 @@ struct Finding {
   std::string initializer;
   bool parameter = false;
   bool frozen = false;
+  bool state = false;  // a parameter that forward changes, neither trained nor frozen
   // For example "operand of MatMul at /h.0/attn/MatMul" or "meets data in Mul at /rotary/Mul with shape [1, 8, 64]".
   std::string reason;
   Evidence evidence = Evidence::rules;
@@ -78,7 +87,7 @@ struct Finding {
 
 struct PreparedModel {
   graph::Graph graph;
-  std::vector<Finding> findings;       // every float initializer, in file order
+  std::vector<Finding> findings;       // every initializer of floats or quantised weights
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
   std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
   std::string loss_from;               // for an attached loss: what it is computed from; "" if there is no choice
@@ -129,8 +138,12 @@ void clean_up(graph::Graph &graph);
 // Replaces patterns by fused operators. Returns true if anything changed; more patterns may match once constants are
 // folded and the graph is cleaned up.
 bool fuse(graph::Graph &graph);
-// Turns Dropout off for evaluation. Its masks become true everywhere. Adds no values to the graph.
-void without_randomness(graph::Graph &graph);
+// Sets the mode of each BatchNormalization of a file's graph. Code::arg if there is none, Code::unsupported if the
+// graph reads running statistics that a frozen one does not compute.
+void set_batch_norm(graph::Graph &graph, BatchNorm batch_norm);
+// Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
+// the running statistics. Adds no values to the graph.
+void for_evaluation(graph::Graph &graph);
 // Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Sums
 // inside operators (losses, statistics of rows), the loss, and the values between the last product and the loss stay
 // float32. So do values computed from inputs and constants alone. Where such a value meets the narrow type, it is

@@ -156,8 +156,7 @@ bool trained(const Rewriter &r, ValueId id) {
     pending.pop_back();
     if (at == ValueId::none || !is_float(r.type(at).dtype) || !seen.insert(at).second) continue;
     const graph::Value &value = r.value(at);
-    if (value.origin == graph::Origin::initializer || (value.origin == graph::Origin::parameter && !value.frozen))
-      return true;
+    if (value.origin == graph::Origin::initializer || graph::is_trained(value)) return true;
     if (const Node *node = r.producer(at)) pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
   }
   return false;

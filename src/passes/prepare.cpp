@@ -7,6 +7,7 @@
 #include "passes/attach_loss.h"
 #include "passes/canonical/canonical.h"
 #include "passes/parameters/mend.h"
+#include "passes/parameters/quantised.h"
 #include "passes/parameters/sizes.h"
 #include "passes/parameters/split.h"
 #include "passes/problems.h"
@@ -48,6 +49,8 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   PreparedModel prepared;
   Problems problems;
+  set_batch_norm(graph, choices.batch_norm);
+  const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
   // A training in the file updates each of its initializers as a whole.
   if (!choices.declared.updated) prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
@@ -64,7 +67,8 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
-  prepared.findings.insert(prepared.findings.end(), sizes.begin(), sizes.end());
+  for (const std::vector<Finding> &settled : {sizes, quantised})
+    prepared.findings.insert(prepared.findings.end(), settled.begin(), settled.end());
   prepared.unmatched = std::move(judged.unmatched);
   say_what_was_split(prepared);
   std::map<ValueId, std::string> refusals = fold(graph, budget);
@@ -82,6 +86,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
     fold(graph, budget);  // fusion adds nodes that compute with constants
     clean_up(graph);
   }
+  widen_late(graph);
   order_parameters(graph);
   problems.collect_without_gradient(graph);
   problems.require_none();

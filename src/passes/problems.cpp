@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "ops/op.h"
 #include "passes/canonical/canonical.h"
@@ -13,10 +15,40 @@ namespace {
 
 constexpr std::size_t kMostKinds = 20, kMostNodes = 5;  // in one sentence
 
-// ONNX Runtime's convolutions in blocks of channels, whose size the file does not say.
-constexpr const char *kOneProcessor = "com.microsoft.nchwc::";
-constexpr const char *kLaidOut =
-    " is laid out for one processor; let ONNX Runtime optimise with ORT_ENABLE_EXTENDED instead of ALL";
+constexpr const char *kIntegers =
+    " computes with integers; give the model from before quantisation, or quantise it with QuantizeLinear and "
+    "DequantizeLinear in pairs (QuantFormat.QDQ of onnxruntime.quantization.quantize_static)";
+constexpr const char *kDynamic =
+    " computes scales from data; give the model from before quantisation, or quantise it with QuantizeLinear and "
+    "DequantizeLinear in pairs (QuantFormat.QDQ of onnxruntime.quantization.quantize_static)";
+constexpr const char *kOtherForm =
+    " holds quantised weights in a form that is not read; MatMulNBits and DequantizeLinear are read";
+
+// What to do about unknown operators, by a part of their names.
+struct Advice {
+  std::string_view part;
+  const char *text;
+};
+constexpr auto kAdvice = std::to_array<Advice>(
+    // ONNX Runtime's convolutions in blocks of channels, whose size the file does not say.
+    {{"com.microsoft.nchwc::",
+      " is laid out for one processor; let ONNX Runtime optimise with ORT_ENABLE_EXTENDED instead of ALL"},
+     {"DynamicQuantize", kDynamic},
+     {"GatherBlockQuantized", kOtherForm},
+     {"MatMulBnb4", kOtherForm},
+     {"MatMulFpQ4", kOtherForm},
+     {"QMoE", kOtherForm},
+     {"ConvInteger", kIntegers},
+     {"MatMulInteger", kIntegers},
+     {"QLinear", kIntegers},
+     {"::QAttention", kIntegers},
+     {"::QEmbedLayerNormalization", kIntegers},
+     {"::QGemm", kIntegers}});
+
+const char *advice_for(const std::string &op) {
+  const auto found = std::ranges::find_if(kAdvice, [&](const Advice &row) { return op.find(row.part) != op.npos; });
+  return found == kAdvice.end() ? " is unknown" : found->text;
+}
 
 std::string subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
@@ -62,7 +94,7 @@ std::string sentence_of(const std::vector<Problem> &problems, std::size_t behind
 // Marks values that depend on a trained parameter. An untyped value may depend on one.
 std::vector<bool> trained_values(const Graph &graph) {
   std::vector<bool> trained(graph.value_count(), false);
-  for (ValueId id : graph.parameters) trained[index(id)] = !graph.value(id).frozen;
+  for (ValueId id : graph.parameters) trained[index(id)] = graph::is_trained(graph.value(id));
   for (const Node &node : graph.nodes()) {
     const bool any =
         std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && trained[index(in)]; });
@@ -115,7 +147,7 @@ void Problems::collect_without_core_form(const Graph &graph, const std::map<Valu
   for (const Node &node : graph.nodes()) {
     const ops::Op *op = ops::find(node.op);
     if (op == nullptr) {
-      add(node, node.op.starts_with(kOneProcessor) ? kLaidOut : " is unknown");
+      add(node, advice_for(node.op));
       continue;
     }
     if (reads_untyped(graph, node)) {

@@ -35,7 +35,8 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
     return byte_count(type.dtype, type.shape);
   };
   std::vector<std::uint64_t> block_bytes(outline.blocks.size(), 0);
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+  const std::size_t weights = graph.weights().size();
+  for (std::size_t p = 0; p < weights; ++p)
     if (outline.block_of_parameter[p] >= 0)
       block_bytes[static_cast<std::size_t>(outline.block_of_parameter[p])] += bytes_of(p);
   const auto ranks = static_cast<std::uint64_t>(terms.ranks);

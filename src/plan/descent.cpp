@@ -8,6 +8,12 @@ namespace protrain::plan {
 namespace {
 
 constexpr int kSlacks[] = {1, 2, 4, 8};  // stages
+constexpr std::size_t kPairs = 24;       // limit of the pairs of steps that are tried from one plan
+
+// The integers of a choice that steps change.
+constexpr int Choice::*kIntegers[] = {&Choice::n_persist,       &Choice::n_buffer,    &Choice::n_swap,
+                                      &Choice::n_checkpoint,    &Choice::n_selective, &Choice::n_host,
+                                      &Choice::n_device_update, &Choice::n_deferred,  &Choice::slack};
 
 }  // namespace
 
@@ -23,7 +29,7 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
 }
 
 // The first faster neighbour is the next start. From there, the kind of step that helped last is tried first, because
-// it usually helps again.
+// it usually helps again. If no single step helps, two at once may.
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
@@ -31,8 +37,73 @@ void Descent::from(const Choice &start) {
     for (std::size_t k = 0; k < kKinds && better == nullptr; ++k)
       if ((better = faster(*best, steps(best->candidate.choice, (kind + k) % kKinds))) != nullptr)
         kind = (kind + k) % kKinds;
-    best = better;
+    best = better != nullptr ? better : faster(*best, pairs(*best));
   }
+}
+
+// Returns choices that are two steps of different kinds away from `from` and were not tried, the most promising first.
+// All single steps were tried, so the result of a pair can be guessed: it changes seconds and bytes by as much as its
+// two steps together. A typical pair is a step that is faster but too large and one that is slower but smaller. If a
+// pair leaves memory for persistent chunks, it gets them, and each is worth as much as it costs to have one fewer.
+std::vector<Choice> Descent::pairs(const Trial &from) const {
+  const std::vector<std::vector<const Trial *>> tried = tried_steps(from);
+  const double worth = worth_of_chunk(from);
+  std::vector<std::pair<double, Choice>> guesses;  // seconds
+  for (std::size_t kind = 0; kind < kKinds; ++kind)
+    for (std::size_t other = kind + 1; other < kKinds; ++other)
+      for (const Trial *a : tried[kind])
+        for (const Trial *b : tried[other]) {
+          const auto change = [&](Tier t) {
+            return static_cast<double>(b->cost.bytes[t]) - static_cast<double>(from.cost.bytes[t]);
+          };
+          Bytes bytes;
+          for (const Tier t : kTiers) bytes[t] = shifted(a->cost.bytes[t], change(t));
+          if (!fits(bytes, terms_.capacity)) continue;
+          Choice choice = both(from.candidate.choice, a->candidate.choice, b->candidate.choice);
+          const int more = chunks_that_fit(choice, bytes);
+          choice.n_persist += more;
+          guesses.emplace_back(a->cost.seconds + b->cost.seconds - from.cost.seconds - worth * more, choice);
+        }
+  std::ranges::stable_sort(guesses, {}, &std::pair<double, Choice>::first);
+  std::vector<Choice> choices;
+  for (auto &[seconds, choice] : guesses) {
+    if (choices.size() == kPairs) break;
+    const auto same = [&](const Choice &other) { return same_integers(choice, other); };
+    if (settle(choice) && trials_.find(choice) == nullptr && std::ranges::none_of(choices, same))
+      choices.push_back(choice);
+  }
+  return choices;
+}
+
+// For each kind, the trials of the single steps from `from`.
+std::vector<std::vector<const Trial *>> Descent::tried_steps(const Trial &from) const {
+  std::vector<std::vector<const Trial *>> tried(kKinds);
+  for (std::size_t kind = 0; kind < kKinds; ++kind)
+    for (Choice choice : steps(from.candidate.choice, kind))
+      if (settle(choice))
+        if (const Trial *trial = trials_.find(choice); trial != nullptr && trial != &from) tried[kind].push_back(trial);
+  return tried;
+}
+
+// Returns the seconds by which a step takes longer with one persistent chunk fewer; 0: it does not, or was not tried.
+double Descent::worth_of_chunk(const Trial &from) const {
+  Choice fewer = from.candidate.choice;
+  --fewer.n_persist;
+  const Trial *trial = settle(fewer) ? trials_.find(fewer) : nullptr;
+  return trial != nullptr ? std::max(trial->cost.seconds - from.cost.seconds, 0.0) : 0;
+}
+
+// Returns `from` with the changes that lead from it to `a` and to `b`.
+Choice Descent::both(const Choice &from, const Choice &a, const Choice &b) const {
+  const auto counted = [&](Choice choice) {
+    if (choice.n_device_update < 0) choice.n_device_update = chunks_of(choice) - choice.n_persist;
+    return choice;
+  };
+  const Choice start = counted(from), other = counted(b);
+  Choice to = counted(a);
+  for (int Choice::*integer : kIntegers) to.*integer += other.*integer - start.*integer;
+  to.chunk_bytes += other.chunk_bytes - start.chunk_bytes;
+  return to;
 }
 
 const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choices) {
@@ -45,22 +116,19 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
       }
       const Bytes &bytes = trial->cost.bytes;
       if (fits(bytes, terms_.capacity) && trial->cost.seconds < than.cost.seconds) return trial;
-      const int more =
-          chunks_that_fit(choice, shifted(terms_.capacity[Tier::device], -static_cast<double>(bytes[Tier::device])),
-                          shifted(bytes[Tier::device], -static_cast<double>(terms_.capacity[Tier::device])));
+      const int more = chunks_that_fit(choice, bytes);
       if (more == 0) break;
       choice.n_persist += more;
     }
   return nullptr;
 }
 
-// Returns by how much n_persist may grow if `left` bytes of the device are free. If `lacking` bytes are missing, the
-// result is negative: n_persist must shrink by that much.
-int Descent::chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const {
-  const auto chunk = static_cast<double>(resting_) / chunks_of(choice);
-  const double chunks =
-      lacking > 0 ? -std::ceil(static_cast<double>(lacking) / chunk) : std::floor(static_cast<double>(left) / chunk);
-  return static_cast<int>(std::clamp(chunks, -1e6, 1e6));
+// Returns by how much n_persist may grow if a plan takes these bytes and the device has some left. If it lacks some,
+// the result is negative: n_persist must shrink by that much.
+int Descent::chunks_that_fit(const Choice &choice, const Bytes &bytes) const {
+  const double left = static_cast<double>(terms_.capacity[Tier::device]) - static_cast<double>(bytes[Tier::device]);
+  return static_cast<int>(
+      std::clamp(std::floor(left / (static_cast<double>(resting_) / chunks_of(choice))), -1e6, 1e6));
 }
 
 std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {

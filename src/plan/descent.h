@@ -1,6 +1,7 @@
-// Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until no
-// neighbour is. The closed form assumes that every queue is busy all the time. When queues wait for buffers that other
-// queues still use, its error can be half of the time. Only simulating the laid-out Program shows such waits.
+// Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until neither
+// a step nor a promising pair of steps helps. The closed form assumes that every queue is busy all the time. When
+// queues wait for buffers that other queues still use, its error can be half of the time. Only simulating the laid-out
+// Program shows such waits.
 #pragma once
 
 #include "plan/space.h"
@@ -24,12 +25,16 @@ class Descent {
   // then once more: with more persistent chunks if device memory is left, with fewer if too much is used.
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   std::vector<Choice> steps(Choice from, std::size_t kind) const;
+  std::vector<Choice> pairs(const Trial &from) const;
+  std::vector<std::vector<const Trial *>> tried_steps(const Trial &from) const;
+  double worth_of_chunk(const Trial &from) const;
+  Choice both(const Choice &from, const Choice &a, const Choice &b) const;
   Choice with_chunks_of(const Choice &from, std::uint64_t bytes) const;
   // Brings the choice into the form that the search uses, such as n_device_update -1 for all chunks. Returns false if
   // the choice is outside the space.
   bool settle(Choice &choice) const;
   int chunks_of(const Choice &choice) const;
-  int chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const;
+  int chunks_that_fit(const Choice &choice, const Bytes &bytes) const;
 
   const Space &space_;
   const Terms &terms_;

@@ -59,10 +59,11 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
   const std::vector<int> blocks = block_of_first_use(graph);
   std::vector<Chunk> chunks;
   int open_block = -2;  // block of the last parameter in the open chunk
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
-    const graph::Value &value = graph.value(graph.parameters[p]);
+  const std::span<const graph::ValueId> weights = graph.weights();
+  for (std::size_t p = 0; p < weights.size(); ++p) {
+    const graph::Value &value = graph.value(weights[p]);
     const std::uint64_t bytes = byte_count(value.type.dtype, value.type.shape);
-    const int block = blocks[index(graph.parameters[p])];
+    const int block = blocks[index(weights[p])];
     // A chunk that is at least half full closes at a block border, so that the next block starts a new chunk.
     const bool border = block != open_block && !chunks.empty() && chunks.back().bytes * 2 >= chunk_bytes;
     if (chunks.empty() || border || chunks.back().bytes + bytes > chunk_bytes) chunks.emplace_back();
@@ -109,7 +110,7 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
 
 Plan resident(const graph::Graph &graph, OptimizerOrder order) {
   Choice choice{.order = order};
-  choice.n_persist = static_cast<int>(graph.parameters.size());
+  choice.n_persist = static_cast<int>(graph.weights().size());
   return expand(graph, choice);
 }
 
@@ -118,7 +119,7 @@ bool defers(const Plan &plan) { return std::ranges::any_of(plan.chunks, &Chunk::
 void check(const Plan &plan, const graph::Graph &graph) {
   require(plan.piece_bytes > 0 && plan.piece_bytes % kDiskAlignment == 0, Code::arg, "plan",
           "piece_bytes {} is no multiple of {}", plan.piece_bytes, kDiskAlignment);
-  std::vector<int> seen(graph.parameters.size(), 0);
+  std::vector<int> seen(graph.weights().size(), 0);
   for (const Chunk &chunk : plan.chunks) {
     for (std::size_t p : chunk.parameters) {
       require(p < seen.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p, seen.size());

@@ -140,7 +140,8 @@ class Search {
   }
 
   // Descends from the best plan of each place of the optimizer, unless that plan is far slower than the best of all. A
-  // descent seldom gets from one place to another, because each has a local minimum of its own.
+  // descent seldom gets from one place to another, because each has a local minimum of its own. Each descent may lay
+  // out its share and what those before it left. What all of them left is spent on the best plan.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
@@ -148,8 +149,12 @@ class Search {
     const auto seconds = [](const Point &point) { return point.cost.seconds; };
     std::ranges::sort(starts, {}, seconds);
     std::erase_if(starts, [&](const Point &point) { return seconds(point) > kFarBehind * seconds(starts[0]); });
-    for (const Point &start : starts)
-      Descent(graph_, space_, terms_, trials_, trials_.instructions() + kDescent / starts.size()).from(start.choice);
+    const std::size_t begin = trials_.instructions();
+    const auto from = [&](const Choice &choice, std::size_t share) {
+      Descent(graph_, space_, terms_, trials_, begin + kDescent * share / starts.size()).from(choice);
+    };
+    for (std::size_t i = 0; i < starts.size(); ++i) from(starts[i].choice, i + 1);
+    if (const std::optional<Point> fastest = best()) from(fastest->choice, starts.size());
   }
 
   // Returns the next point to lay out. The closed form estimates the cost of swaps worst. So if the first point swaps,

@@ -25,7 +25,8 @@ Choice with_terms(Choice choice, const Terms &terms) {
 Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms) {
   Space space{.blocks = static_cast<int>(outline.blocks.size())};
   std::uint64_t all = 0, in_blocks = 0;
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+  const std::size_t weights = graph.weights().size();
+  for (std::size_t p = 0; p < weights; ++p) {
     const graph::Type &type = graph.value(graph.parameters[p]).type;
     const std::uint64_t bytes = byte_count(type.dtype, type.shape);
     all += bytes;

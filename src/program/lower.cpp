@@ -29,6 +29,22 @@ struct Roots {
   std::vector<bool> rests_on_disk;     // true: the root is a gradient that rests on the disk
 };
 
+// Returns the instruction that gives state its new values, unless the step's status says that something was not finite.
+// It comes after all checks. It has no targets if the Program changes no state.
+Instruction commit_of(const LoweringInput &source, const State &state, const Whereabouts &where) {
+  Instruction commit{.kind = Kind::update};
+  for (std::size_t p = 0; source.updates && p < source.changed.size(); ++p) {
+    if (source.changed[p] == ValueId::none) continue;
+    const State::Parameter &parameter = state.parameters[p];
+    commit.targets.push_back({.parameter = p, .bytes = bytes_of(source.graph, source.graph.parameters[p])});
+    commit.bytes += commit.targets.back().bytes;
+    commit.inputs.push_back(where.of(source.changed[p]));
+    commit.outputs.push_back({state.chunks[parameter.chunk].weights, parameter.whole_at});
+  }
+  commit.inputs.push_back({state.status, 0});
+  return commit;
+}
+
 // Lowering walks the sequence once. Before the walk, Transfers decides what moves at which item, and Updates what
 // happens to gradients. The walk then emits nodes, moves and updates in one order, so the Program depends on graph and
 // plan alone.
@@ -55,6 +71,8 @@ class Lowering {
     updates_.end_settling();
     builder_.begin_stage();
     updates_.finish();
+    if (Instruction commit = commit_of(source_, state_, where_); !commit.targets.empty())
+      builder_.emit(std::move(commit));
     builder_.program.loss = keep_to_end(source_.loss);
     if (source_.updates) builder_.program.norm = keep_to_end(source_.norm);
     builder_.program.weight = keep_to_end(source_.weight);
@@ -96,6 +114,7 @@ class Lowering {
     if (source_.updates) {
       values.insert(values.end(), source_.squared_norms.begin(), source_.squared_norms.end());
       values.insert(values.end(), source_.shard_norms.begin(), source_.shard_norms.end());
+      values.insert(values.end(), source_.changed.begin(), source_.changed.end());
       values.insert(values.end(), {source_.norm, source_.scale});
     }
     // Sums that are no parameter's gradient are wanted too, such as the count of targets.

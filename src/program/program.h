@@ -61,7 +61,7 @@ enum class Kind : std::uint8_t {
   run,    // a node
   check,  // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
   // The optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs {weights,
-  // state...} of each.
+  // state...} of each. Parameters that are state are set to what stands in for their gradients: their new values.
   update,
   fetch,     // weights, optimizer state or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
@@ -157,7 +157,8 @@ struct State {
     // True if each rank keeps only its shards of the weights. Nodes then read the weights from a buffer of
     // `whole_bytes`, which all ranks fill. False with one rank.
     bool sharded = false;
-    std::uint64_t whole_bytes = 0;  // size of the whole weights
+    std::uint64_t whole_bytes = 0;             // size of the whole weights
+    std::vector<std::size_t> parameters = {};  // positions in graph.parameters
   };
   // The places of a parameter. A rank keeps optimizer arrays and a gradient only for its own shard. With one rank the
   // shard is the whole parameter.
@@ -174,7 +175,7 @@ struct State {
   Tier exchanges = Tier::device;  // the memory that a Channel can send from and receive into
   std::vector<Buffer> buffers;
   std::vector<OptimizerArray> optimizer_arrays;
-  std::vector<Chunk> chunks;
+  std::vector<Chunk> chunks;  // those of the plan; then one of the state that forward changes, if there is any
   std::vector<Parameter> parameters;
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
   std::vector<BufferId> kept;        // per parameter: a copy of its gradient for readers, or none
@@ -222,6 +223,7 @@ struct LoweringInput {
   // squared_norms are checked instead.
   std::vector<graph::ValueId> shard_norms = {};
   std::vector<graph::ValueId> accumulators = {};  // per parameter; empty: gradients are not summed over micro-batches
+  std::vector<graph::ValueId> changed = {};       // per parameter, none: no state; empty: evaluation
   graph::ValueId weight = graph::ValueId::none;   // accumulation: weight of this micro-batch
   graph::ValueId scale = graph::ValueId::none;    // factor by which Updates multiply gradients; none: 1
   bool updates = true;                            // false: a micro-batch before the last

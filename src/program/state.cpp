@@ -27,7 +27,8 @@ class Layout {
     state_.parameters.resize(training_.graph.parameters.size());
     state_.optimizer_arrays = request_.optimizer;
     state_.shards = request_.shards.bounds.empty() ? graph::cut_shards(training_.graph, 0, 1) : request_.shards;
-    for (std::size_t c = 0; c < plan_.chunks.size(); ++c) add_chunk(c);
+    for (std::size_t c = 0; c < plan_.chunks.size(); ++c) add_chunk(plan_.chunks[c], fmt::format("chunk{}", c));
+    if (const plan::Chunk states = chunk_of_states(); !states.parameters.empty()) add_chunk(states, "state");
     add_kept();
     add_verdict();
     add_inputs();
@@ -61,13 +62,23 @@ class Layout {
     return plan_.order == plan::OptimizerOrder::barrier || chunk.deferred || request_.accumulates;
   }
 
-  void add_chunk(std::size_t c) {
-    const Tier tier = resting_place(plan_.chunks[c]);
+  // State rests on the device of every rank, whatever the plan.
+  plan::Chunk chunk_of_states() const {
+    plan::Chunk chunk;
+    for (std::size_t p = training_.graph.weights().size(); p < training_.graph.parameters.size(); ++p)
+      chunk.parameters.push_back(p);
+    return chunk;
+  }
+
+  void add_chunk(const plan::Chunk &planned, const std::string &name) {
+    const Tier tier = resting_place(planned);
+    const std::size_t c = state_.chunks.size();
     State::Chunk &chunk = state_.chunks.emplace_back();
-    chunk.sharded = state_.shards.ranks > 1 && plan_.chunks[c].sharded;
+    chunk.parameters = planned.parameters;
+    chunk.sharded = state_.shards.ranks > 1 && planned.sharded;
     std::uint64_t shards = 0, elements = 0, gradients = 0;
     bool trained = false;
-    for (std::size_t p : plan_.chunks[c].parameters) {
+    for (std::size_t p : planned.parameters) {
       const ValueId id = training_.graph.parameters[p];
       const std::uint64_t element = size_of(training_.graph.value(id).type.dtype);
       State::Parameter &parameter = state_.parameters[p];
@@ -91,14 +102,12 @@ class Layout {
     // Ranks of one machine can share the pages of frozen weights if these lie alike in all of their memories.
     const bool on_page = state_.shards.ranks > 1 && !chunk.sharded && tier == Tier::device;
     if (on_page) state_.bytes[tier] = round_up(state_.bytes[tier], kDiskAlignment);
-    chunk.weights =
-        add(fmt::format("chunk{}/weights", c), chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
+    chunk.weights = add(name + "/weights", chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
     if (!trained) return;
     for (const OptimizerArray &array : request_.optimizer)
-      chunk.optimizer.push_back(add(fmt::format("chunk{}/{}", c, array.name),
-                                    checked_multiply(elements, array.element_bytes), tier, Owner::optimizer));
-    if (gradients_rest(plan_.chunks[c]))
-      chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier, Owner::gradients);
+      chunk.optimizer.push_back(
+          add(name + "/" + array.name, checked_multiply(elements, array.element_bytes), tier, Owner::optimizer));
+    if (gradients_rest(planned)) chunk.gradient = add(name + "/gradient", gradients, tier, Owner::gradients);
   }
 
   // A parameter without elements has a place too, because instructions name it.

@@ -23,7 +23,7 @@ void each_root(const TransferInputs &from, const Node &node, Do &&act) {
 std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from, Transfers &transfers) {
   const std::size_t chunks = from.plan.chunks.size();
   std::vector<std::vector<std::size_t>> uses(chunks);
-  std::vector<bool> settled(chunks);
+  std::vector<bool> settled(from.state.chunks.size(), true);
   for (std::size_t c = 0; c < chunks; ++c) {
     if (!from.state.rests_whole_on_device(c)) uses[c] = from.updates.device_uses(c);
     settled[c] = !from.updates.defers(c);

@@ -48,7 +48,9 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
   backend::UpdateRequest request{
       .optimizer = optimizer, .elements = {}, .gradient = instruction.element, .earlier = instruction.earlier};
   for (const program::Target &target : instruction.targets) {
-    request.weights = graph_.value(graph_.parameters.at(target.parameter)).type.dtype;
+    const graph::Value &parameter = graph_.value(graph_.parameters.at(target.parameter));
+    request.weights = parameter.type.dtype;
+    if (parameter.origin == graph::Origin::state) request.optimizer = {.kind = backend::Optimizer::Kind::assign};
     request.elements.push_back(static_cast<std::int64_t>(target.bytes / size_of(request.weights)));
   }
   return kernels.of_update(request);

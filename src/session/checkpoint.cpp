@@ -33,18 +33,19 @@ OptimizerNames names_of(const backend::Optimizer &optimizer) {
       return {"sgd", optimizer.state_count() > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}};
     case backend::Optimizer::Kind::adagrad:
       return {"adagrad", {"sum"}};
+    case backend::Optimizer::Kind::assign:
+      break;
   }
   fail(Code::internal, "optimizer", "of an unknown kind");
 }
 
-state::Description describe(const draft::Draft &draft) {
+// Describes the parameters that are shown, in their order.
+state::Description describe(const draft::Draft &draft, const Parameters &parameters) {
   const OptimizerNames names = names_of(draft.settings.optimizer);
   state::Description description{.optimizer = names.optimizer, .counters = {}, .parameters = {}};
-  const graph::Graph &graph = draft.first().forward;
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
-    const graph::Value &value = graph.value(graph.parameters[p]);
+  for (const std::size_t p : parameters.shown()) {
     state::Parameter &parameter = description.parameters.emplace_back(
-        state::Parameter{.name = value.name, .shape = value.type.shape, .arrays = {}});
+        state::Parameter{.name = parameters.name(p), .shape = parameters.shape(p), .arrays = {}});
     if (draft.programs.state.parameters[p].trained) parameter.arrays = names.arrays;
   }
   return description;
@@ -52,7 +53,7 @@ state::Description describe(const draft::Draft &draft) {
 
 state::Read reader_of(Parameters &parameters) {
   return [&](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
-    parameters.read_owned(parameter, array, offset, out);
+    parameters.read_owned(parameters.shown()[parameter], array, offset, out);
   };
 }
 
@@ -64,7 +65,7 @@ state::Read in_rounds(Parameters &parameters, const Ranks::Pulse &pulse) {
     const std::uint64_t round = read / kRoundBytes;
     read += out.size();
     if (read / kRoundBytes != round) pulse();
-    parameters.read_owned(parameter, array, offset, out);
+    parameters.read_owned(parameters.shown()[parameter], array, offset, out);
   };
 }
 
@@ -83,7 +84,7 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
 std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory) {
   const draft::Draft &draft = machine.draft();
   Parameters &parameters = machine.parameters();
-  state::Description description = describe(draft);
+  state::Description description = describe(draft, parameters);
   description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
   if (draft.scales_loss()) {
     description.counters[kLossScale] = counters.loss_scale.value();
@@ -102,7 +103,10 @@ std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const
   const bool together = std::ranges::count(all_see, "yes") == ranks.count() && all_see.size() <= state::kMostParts;
   if (!together)
     return ranks.on_rank_0(parameters, [&](const state::Read &read) {
-      return saving->finish(description, {state::save_part(saving->folder(), description, {}, read)});
+      const auto shown = [&](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+        read(parameters.shown()[parameter], array, offset, out);
+      };
+      return saving->finish(description, {state::save_part(saving->folder(), description, {}, shown)});
     });
   const auto parts = ranks.on_all([&](const Ranks::Pulse &pulse) {
     const state::Part part = {.number = static_cast<std::size_t>(ranks.rank()),
@@ -133,8 +137,9 @@ Counters resume(Machine &machine) {
           "the seed is {} and that of {} is {}; leave the option out to go on with it", settings.seed.value_or(0),
           checkpoint.path(), counters.seed);
   run::Store::Sweep sweep(machine.store());
-  checkpoint.load(describe(machine.draft()), [&](auto parameter, auto array, auto offset, auto bytes) {
-    machine.parameters().write(parameter, array, offset, bytes);
+  Parameters &parameters = machine.parameters();
+  checkpoint.load(describe(machine.draft(), parameters), [&](auto parameter, auto array, auto offset, auto bytes) {
+    parameters.write(parameters.shown()[parameter], array, offset, bytes);
   });
   sweep.finish();
   return counters;

@@ -74,6 +74,12 @@ struct Parameters::PlaneBuffer {
   std::vector<std::byte> high, low;
 };
 
+Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
+    : draft_(draft), store_(store), channel_(channel) {
+  for (std::size_t p = 0; p < forward().parameters.size(); ++p)
+    if (is_float(value(p).type.dtype)) shown_.push_back(p);
+}
+
 Parameters::PlaneBuffer Parameters::plane_buffer(std::size_t p, std::size_t elements) const {
   return {value(p).type.dtype, state().optimizer_arrays[0].element_bytes, std::min(elements, kPartElements)};
 }
@@ -94,15 +100,14 @@ const program::Buffer *Parameters::low_plane(std::size_t chunk) const {
 
 std::size_t Parameters::elements() const {
   std::size_t sum = 0;
-  for (std::size_t p = 0; p < count(); ++p) sum += elements(p);
+  for (const std::size_t p : shown_) sum += elements(p);
   return sum;
 }
 
 std::optional<std::size_t> Parameters::find(const std::string &name) const {
   const graph::ValueId id = forward().find(name);
-  const auto found = std::ranges::find(forward().parameters, id);
-  if (id == graph::ValueId::none || found == forward().parameters.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - forward().parameters.begin());
+  const auto found = std::ranges::find_if(shown_, [&](std::size_t p) { return forward().parameters[p] == id; });
+  return found == shown_.end() ? std::nullopt : std::optional(*found);
 }
 
 void Parameters::fill(int threads, bool reachable) {
@@ -152,7 +157,7 @@ void Parameters::fill_through_memory(std::size_t c) {
   for (std::size_t i = planes_below(); i < chunk.optimizer.size(); ++i)
     store_.clear_disk(buffer(chunk.optimizer[i]).offset, buffer(chunk.optimizer[i]).bytes);
   if (chunk.gradient == program::BufferId::none) return;
-  for (std::size_t p : draft_.decision.plan.chunks[c].parameters) {
+  for (std::size_t p : chunk.parameters) {
     if (!state().parameters[p].trained) continue;
     const grad::Training &training = draft_.first().training;
     const graph::Type &type = training.graph.value(training.gradients[p]).type;
@@ -162,7 +167,7 @@ void Parameters::fill_through_memory(std::size_t c) {
 }
 
 void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
-  for (std::size_t p : draft_.decision.plan.chunks[chunk].parameters) {
+  for (std::size_t p : state().chunks[chunk].parameters) {
     if (is_split(p)) {
       read_masters(p, to);
       continue;
@@ -330,7 +335,7 @@ void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, 
 
 std::vector<std::uint64_t> Parameters::owned() const {
   std::vector<std::uint64_t> elements;
-  for (std::size_t p = 0; p < count(); ++p) {
+  for (const std::size_t p : shown_) {
     const Elements own = shard(p, channel_.rank());
     elements.push_back(own.end - own.begin);
   }

@@ -1,4 +1,5 @@
-// Parameters: access to every parameter as float32, wherever it rests and whatever type a step computes in. Masters
+// Parameters: access to every parameter of floats as float32, wherever it rests and whatever type a step computes in.
+// Quantised weights are filled from the file, and not shown: they never change. Masters
 // kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With several ranks each
 // has its shards, and ranks send each other what a reader lacks. Not for use during a step.
 #pragma once
@@ -15,15 +16,15 @@ namespace protrain::session {
 class Parameters {
  public:
   // All arguments must outlive it.
-  Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
-      : draft_(draft), store_(store), channel_(channel) {}
+  Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel);
 
-  std::size_t count() const { return forward().parameters.size(); }  // tensors
+  // The parameters of floats: positions in the graph's list, by which all functions here know a parameter.
+  const std::vector<std::size_t> &shown() const { return shown_; }
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
   const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
   std::size_t elements(std::size_t p) const { return static_cast<std::size_t>(element_count(shape(p))); }
-  std::size_t elements() const;  // of all parameters
-  std::optional<std::size_t> find(const std::string &name) const;
+  std::size_t elements() const;                                    // of all that are shown
+  std::optional<std::size_t> find(const std::string &name) const;  // among those that are shown
 
   // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
   // the host can write to the device's memory.
@@ -37,8 +38,8 @@ class Parameters {
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
-  // owned() returns how many elements of each parameter this rank owns. read_owned() reads these elements of an array.
-  // Its `offset` is in bytes and counts from the first element that this rank owns.
+  // owned() returns how many elements of each shown parameter this rank owns. read_owned() reads these elements of an
+  // array. Its `offset` is in bytes and counts from the first element that this rank owns.
   std::vector<std::uint64_t> owned() const;
   void read_owned(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   // Like read(), but only rank `reader` gets the values. The other ranks pass an `out` of the same size as scratch
@@ -102,6 +103,7 @@ class Parameters {
   const draft::Draft &draft_;
   run::Store &store_;
   comm::Channel &channel_;
+  std::vector<std::size_t> shown_;
 };
 
 }  // namespace protrain::session

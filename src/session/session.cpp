@@ -227,7 +227,7 @@ void Session::refuse_nonfinite(program::StatusWord status, bool last) {
   const bool overlap = draft().decision.plan.order == plan::OptimizerOrder::overlap;
   const char *anew = account_.accumulates() ? kAnew : "";
   if (status.names_loss()) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}", anew);
-  const std::string &name = parameter_name(status.parameter());
+  const std::string &name = machine_.parameters().name(status.parameter());
   if (!overlap || !last)
     fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed{}", name, anew);
   account_.count_half_applied();
@@ -331,8 +331,10 @@ void Session::read_flat_parameters(float *out, std::size_t count) {
     });
     settle();
     Parameters &parameters = machine_.parameters();
-    for (std::size_t p = 0; p < parameters.count(); out += parameters.elements(p++))
+    for (const std::size_t p : parameters.shown()) {
       parameters.read(p, 0, 0, std::as_writable_bytes(std::span(out, parameters.elements(p))));
+      out += parameters.elements(p);
+    }
   });
 }
 
@@ -344,8 +346,10 @@ void Session::write_flat_parameters(const float *values, std::size_t count) {
     });
     settle();
     Parameters &parameters = machine_.parameters();
-    for (std::size_t p = 0; p < parameters.count(); values += parameters.elements(p++))
+    for (const std::size_t p : parameters.shown()) {
       parameters.write(p, 0, 0, std::as_bytes(std::span(values, parameters.elements(p))));
+      values += parameters.elements(p);
+    }
   });
 }
 

@@ -54,9 +54,10 @@ class Session {
   DType input_dtype(std::size_t i) const { return inputs_.dtype(i); }  // in the file
   const Shape &input_shape(std::size_t i) const { return inputs_.value(i).type.shape; }
 
-  std::size_t parameter_count() const { return machine_.parameters().count(); }  // tensors
-  const std::string &parameter_name(std::size_t i) const { return machine_.parameters().name(i); }
-  const Shape &parameter_shape(std::size_t i) const { return machine_.parameters().shape(i); }
+  // The parameters of floats. Quantised weights are not listed.
+  std::size_t parameter_count() const { return machine_.parameters().shown().size(); }  // tensors
+  const std::string &parameter_name(std::size_t i) const { return machine_.parameters().name(shown_parameter(i)); }
+  const Shape &parameter_shape(std::size_t i) const { return machine_.parameters().shape(shown_parameter(i)); }
   // Float32 values in the file's layout. Code::arg for an unknown name, shape if count is not the element count.
   void read_parameter(const std::string &name, float *out, std::size_t count);
   void write_parameter(const std::string &name, const float *values, std::size_t count);
@@ -77,6 +78,7 @@ class Session {
   std::string report_json();  // of the last step: seconds, device_peak_bytes, host_peak_bytes, ...
 
  private:
+  std::size_t shown_parameter(std::size_t i) const { return machine_.parameters().shown().at(i); }
   // A Program with its executor, graph and prediction.
   struct Run {
     run::Executor *executor = nullptr;

@@ -25,7 +25,7 @@ std::vector<Pages> frozen_pages(const draft::Draft &draft, const run::Store &sto
   const program::State &state = draft.programs.state;
   const graph::Graph &graph = draft.first().training.graph;
   std::vector<Pages> pages;
-  for (std::size_t c = 0; c < state.chunks.size(); ++c) {
+  for (std::size_t c = 0; c < draft.decision.plan.chunks.size(); ++c) {  // state is no frozen weight
     const program::Buffer &weights = state.buffers[index(state.chunks[c].weights)];
     if (state.chunks[c].sharded || weights.tier != Tier::device) continue;
     std::uint64_t begin = 0, end = 0;  // of a run of frozen parameters

@@ -120,6 +120,12 @@ const std::vector<Optimizer> kOptimizers = {
     {.weight_decay = 0.1, .earlier_steps = 7},
 };
 
+TEST(Update, ReplacesStateByItsNewValue) {
+  const Optimizer assign{.kind = Optimizer::Kind::assign};
+  EXPECT_EQ(trained(assign, 1, 2).weights, wave(0.3));
+  EXPECT_EQ(trained(assign, 1, 2, 5).weights, wave(0.7)) << "the status is not finite";
+}
+
 TEST(Update, FollowsTheFormulas) {
   for (const Optimizer &optimizer : kOptimizers) {
     const State state = trained(optimizer, 20, 2);

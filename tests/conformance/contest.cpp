@@ -7,16 +7,28 @@
 namespace protrain::test {
 
 namespace {
-// True if an input stays float32 when the data is in a 16-bit type: statistics, and values derived from a float32 loss.
+// True if an input stays float32 when the data is in a 16-bit type: statistics, scales of quantised numbers, and values
+// derived from a float32 loss.
 bool stays_wide(std::string_view op, std::size_t input) {
   struct Wide {
     std::string_view op;
     std::vector<std::size_t> inputs;
   };
-  static const std::vector<Wide> rows = {
-      {"FusedAttentionGrad", {5}},  {"LayerNormalizationGrad", {3, 4}}, {"RMSNormalizationGrad", {3}},
-      {"CrossEntropyGrad", {0, 3}}, {"LinearCrossEntropyGrad", {4}},    {"CountedLoss", {0}},
-      {"Accumulate", {0}},          {"LstmStepsGrad", {8, 9}}};
+  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},
+                                         {"LayerNormalizationGrad", {3, 4}},
+                                         {"RMSNormalizationGrad", {3}},
+                                         {"CrossEntropyGrad", {0, 3}},
+                                         {"LinearCrossEntropyGrad", {4}},
+                                         {"CountedLoss", {0}},
+                                         {"Accumulate", {0}},
+                                         {"BatchNorm", {3, 4}},
+                                         {"BatchNormGrad", {3, 4}},
+                                         {"FoldStatistics", {0, 1, 2}},
+                                         {"AccumulateStatistics", {0, 1, 2, 3}},
+                                         {"LstmStepsGrad", {8, 9}},
+                                         {"DequantizeLinear", {1, 2}},
+                                         {"FakeQuantize", {1, 2}},
+                                         {"FakeQuantizeGrad", {2, 3}}};
   return std::ranges::any_of(
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }

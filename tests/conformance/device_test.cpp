@@ -103,6 +103,7 @@ const std::vector<Optimizer> kOptimizers = {
     {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1, .clip_value = 0.4},
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0.1},
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0.01, .momentum = 0.9},
+    {.kind = Optimizer::Kind::assign},
     {.kind = Optimizer::Kind::sgd, .nesterov = true, .momentum = 0.9, .dampening = 0.3},
     {.kind = Optimizer::Kind::adagrad, .rate_decay = 0.1},
     {.correction = Optimizer::Correction::rate, .decoupled = false, .earlier_steps = -1},

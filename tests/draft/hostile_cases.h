@@ -250,27 +250,33 @@ inline std::vector<HostileGraph> constant_cases() {
   };
 }
 
-// Adds a BatchNormalization of y with these attributes. Its outputs are z and those in `more`.
-inline std::function<void(Wire &)> normalized(const Names &attributes, Names more) {
-  more.insert(more.begin(), "z");
-  Names statistics;
-  for (const char *name : {"scale", "bias", "running_mean", "running_var"})
-    statistics.push_back(floats(name, {4}, {1, 1, 1, 1}));
-  return after({node("BatchNormalization", {"y", "scale", "bias", "running_mean", "running_var"}, more, attributes)},
-               statistics);
+// A BatchNormalization of y in training mode, and its initializers: scale, bias and those in `more`.
+inline std::string normalization(const std::string &mean, const std::string &variance, const Names &outputs = {"z"}) {
+  return node("BatchNormalization", {"y", "scale", "bias", mean, variance}, outputs,
+              {int_attribute("training_mode", 1)});
+}
+inline Names statistics(Names more) {
+  more.insert(more.end(), {"scale", "bias"});
+  for (std::string &name : more) name = floats(name, {4}, {1, 1, 1, 1});
+  return more;
 }
 
 inline std::vector<HostileGraph> meaning_cases() {
   return {
       {"UnknownOperator", after({node("Wavelet", {"y"}, {"z"})}), Code::unsupported, "make_z", "Wavelet"},
-      {"BatchNormalizationInTrainingBefore14",
-       [](Wire &wire) {
-         normalized({}, {"mean", "variance", "saved_mean", "saved_variance"})(wire);
-         wire.opset = field(8, field(2, 13));
-       },
-       Code::unsupported, "make_z", "BatchNormalization: in training mode it takes the statistics of the batch"},
-      {"BatchNormalizationInTraining", normalized({int_attribute("training_mode", 1)}, {"mean", "variance"}),
-       Code::unsupported, "make_z", "evaluation mode"},
+      {"RunningStatisticsThatAreComputed",
+       after({node("Neg", {"m"}, {"mean"}), normalization("mean", "v")}, statistics({"m", "v"})), Code::unsupported,
+       "make_z", "running statistic mean is computed"},
+      {"RunningStatisticsThatAreConstants",
+       after({node("ConstantOfShape", {"four"}, {"mean"}), normalization("mean", "v")},
+             [] {
+               Names made = statistics({"v"});
+               made.push_back(integers("four", {4}));
+               return made;
+             }()),
+       Code::unsupported, "make_z", "running statistics are constants"},
+      {"LossOfRunningStatistics", after({normalization("m", "v", {"n", "z"})}, statistics({"m", "v"})),
+       Code::unsupported, "make_n", "no gradient"},
       {"NoGradientGetsThrough",
        after({node("Round", {"y"}, {"r"}), node("CumSum", {"r", "a"}, {"z"})}, {integer("a", 0)}), Code::graph,
        "loss/ReduceMean", "gradients of all trained parameters are always zero"},

@@ -76,10 +76,12 @@ TEST_P(Mutated, ModelsAreSurvived) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Mutated,
                          testing::Values("gpt2-static-opset18", "llama-dynamic-opset23", "mistral-dynamic-opset18",
-                                         "torchscript-gpt2-opset13", "dropout-gpt", "root", "functions"),
+                                         "torchscript-gpt2-opset13", "dropout-gpt", "root", "functions",
+                                         "quantised/nbits-qdq", "quantised/nbits-uint4", "quantised/qat"),
                          [](const auto &info) {
                            std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
+                           std::ranges::replace_if(
+                               name, [](char c) { return c == '-' || c == '/'; }, '_');
                            return name;
                          });
 

@@ -45,6 +45,8 @@ enum Element : std::int64_t {
   kHalf = 10,
   kDouble = 11,
   kBrain = 16,
+  kFloat8 = 17,
+  kUint4 = 21,
   kInt4 = 22
 };
 

@@ -20,7 +20,8 @@ from make_cases import field
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 DRAWN = numpy.random.default_rng(5)
 SCHEMAS = {schema.name: schema for schema in get_all_operator_schema() if schema.domain == "com.microsoft"}
-TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
+TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
+         "uint8": TensorProto.UINT8}
 
 
 def floats(*shape):
@@ -225,8 +226,27 @@ def bucket(distance, buckets, most, both):
     return first + min(far, buckets - 1)
 
 
+def quantised():
+    """Products with weights (n, k) of 4 or 8 bits in blocks along k, which the last block may exceed."""
+    for bits, n, k, block in ((4, 5, 32, 16), (4, 6, 40, 16), (4, 3, 96, 32), (8, 5, 32, 16), (8, 4, 72, 32)):
+        blocks = -(-k // block)
+        a, scales = floats(2, 3, k), (0.01 + DRAWN.random((n, blocks))).astype(numpy.float32)
+        weights = DRAWN.integers(0, 256, (n, blocks, block * bits // 8), numpy.uint8)
+        zeros = DRAWN.integers(0, 256, (n, -(-blocks * bits // 8)), numpy.uint8)
+        sizes = {"K": k, "N": n, "bits": bits, "block_size": block}
+        title = f"nbits_{bits}_{k}_{block}"
+        yield case(title, "MatMulNBits", [a, weights, scales], **sizes)
+        yield case(f"{title}_zeros", "MatMulNBits", [a, weights, scales, zeros], **sizes)
+        yield case(f"{title}_flat", "MatMulNBits", [a[0], weights, scales.ravel(), zeros.ravel()], **sizes)
+        yield case(f"{title}_bias", "MatMulNBits", [a, weights, scales, zeros, None, floats(n)], **sizes)
+        if bits == 4:
+            yield case(f"{title}_float_zeros", "MatMulNBits",
+                       [a, weights, scales, DRAWN.uniform(0, 15, (n, blocks)).astype(numpy.float32)], **sizes)
+
+
 def main():
-    groups = (activations, products, convolutions, normalizations, attention, multi_head, grouped, positions)
+    groups = (activations, products, convolutions, normalizations, attention, multi_head, grouped, positions,
+              quantised)
     pack = b"".join(one for group in groups for one in group())
     pathlib.Path(sys.argv[1]).write_bytes(pack)
     print(f"{len(pack)} bytes")

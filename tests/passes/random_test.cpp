@@ -175,7 +175,7 @@ TEST(WithoutRandomness, DropoutGoesAndItsMaskIsTrue) {
   const std::vector<ValueId> both = b.add_all("Dropout", {b.add("Exp", {plain})}, core(2), 2);
   b.graph.outputs = {b.add("Where", {both[1], both[0], plain})};
   const std::size_t values = b.graph.value_count();
-  passes::without_randomness(b.graph);
+  passes::for_evaluation(b.graph);
   graph::verify(b.graph);
   EXPECT_EQ(b.graph.value_count(), values);
   EXPECT_EQ(histogram(b.graph), (Histogram{{"Exp", 1}, {"Dropout", 1}, {"Where", 1}}));
@@ -187,7 +187,7 @@ TEST(WithoutRandomness, AnOutputOfTheGraphStays) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3});
   b.graph.outputs = {b.add_all("Dropout", {x}, core(1), 2)[0]};
-  passes::without_randomness(b.graph);
+  passes::for_evaluation(b.graph);
   EXPECT_EQ(only(b.graph, "Dropout").attributes.real("ratio", 1), 0);
 }
 

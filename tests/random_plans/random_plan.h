@@ -17,13 +17,16 @@
 
 namespace protrain::test {
 
-// Two models of the fixtures' families, and two of our own. The last one has dropout.
-inline const std::vector<std::string> kModels = {"gpt2-dynamic-opset18", "llama-dynamic-opset23",
-                                                 "retention-dynamic-opset18", "dropout-gpt"};
+// Two models of the fixtures' families, and four of our own: one with dropout, one with BatchNorm, whose running
+// statistics are state that forward changes, and one with weights of four bits.
+inline const std::vector<std::string> kModels = {
+    "gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18", "dropout-gpt",
+    "batch-norm",           "quantised/tokens-int4"};
 
 inline std::string model_name(const testing::TestParamInfo<std::string> &info) {
   std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '/'; }, '_');
   return name;
 }
 

@@ -119,6 +119,7 @@ TEST_P(Resume, UnderAnotherPlanInAnotherProcess) {
 
 const Case kCases[] = {{"gpt2-dynamic-opset18", "fp32"},
                        {"dropout-gpt", "fp32"},
+                       {"batch-norm", "fp32"},
                        {"llama-dynamic-opset23", "bf16"},
                        {"gpt2-dynamic-opset23", "fp16"}};
 INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::ValuesIn(kCases), [](const auto &info) {

@@ -27,10 +27,11 @@ PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &trea
   PROTRAIN_CLONES void update_all(const STEP &step, const arith::Treatment &t, const __VA_ARGS__ &at, Range range) { \
     update_range(step, t, at, range);                                                                                \
   }
-#define PROTRAIN_UPDATES(...)                \
-  PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__) \
-  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)   \
-  PROTRAIN_UPDATE(arith::Adagrad, __VA_ARGS__)
+#define PROTRAIN_UPDATES(...)                  \
+  PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__)   \
+  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)     \
+  PROTRAIN_UPDATE(arith::Adagrad, __VA_ARGS__) \
+  PROTRAIN_UPDATE(arith::Assign, __VA_ARGS__)
 PROTRAIN_UPDATES(UpdateArrays<WholeWeights, float>)
 PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, float>)
 PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, bf16>)

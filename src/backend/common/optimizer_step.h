@@ -75,6 +75,8 @@ void with_numbers(Optimizer::Kind kind, const OptimizerNumbers &numbers, Act &&a
       return act(numbers.sgd);
     case Optimizer::Kind::adagrad:
       return act(numbers.adagrad);
+    case Optimizer::Kind::assign:
+      return act(arith::Assign());
   }
 }
 
@@ -95,6 +97,11 @@ PROTRAIN_HD void update(const arith::Sgd &step, const arith::Treatment &t, const
   else
     arith::update(step, g, w);
   at.weights.set(i, w);
+}
+template <typename Weights, typename Gradient>
+PROTRAIN_HD void update(const arith::Assign &, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
+                        std::int64_t i) {
+  at.weights.set(i, arith::treated(t, arith::widened(at.gradient[i])));
 }
 template <typename Weights, typename Gradient>
 PROTRAIN_HD void update(const arith::Adagrad &step, const arith::Treatment &t,

@@ -74,8 +74,10 @@ __device__ Step numbers(const OptimizerNumbers &of) {
     return of.adamw;
   else if constexpr (std::is_same_v<Step, arith::Sgd>)
     return of.sgd;
-  else
+  else if constexpr (std::is_same_v<Step, arith::Adagrad>)
     return of.adagrad;
+  else
+    return {};
 }
 
 template <typename Step, typename Weights, typename Gradient>
@@ -133,9 +135,11 @@ class Update : public CudaKernel {
   using Arrays = UpdateArrays<Weights, Gradient>;
 
   static auto kernel_of(Optimizer::Kind kind) {
-    return kind == Optimizer::Kind::adamw ? update_kernel<arith::AdamW, Weights, Gradient>
-           : kind == Optimizer::Kind::sgd ? update_kernel<arith::Sgd, Weights, Gradient>
-                                          : update_kernel<arith::Adagrad, Weights, Gradient>;
+    using enum Optimizer::Kind;
+    return kind == adamw     ? update_kernel<arith::AdamW, Weights, Gradient>
+           : kind == sgd     ? update_kernel<arith::Sgd, Weights, Gradient>
+           : kind == adagrad ? update_kernel<arith::Adagrad, Weights, Gradient>
+                             : update_kernel<arith::Assign, Weights, Gradient>;
   }
 
   const Optimizer optimizer_;

@@ -20,6 +20,7 @@ const Rules &all_rules() {
     all.merge(gather_rules());
     all.merge(resize_rules());
     all.merge(random_rules());
+    all.merge(quantize_rules());
     all.merge(contrib_rules());
     all.merge(contrib_norm_rules());
     all.merge(contrib_attention_rules());

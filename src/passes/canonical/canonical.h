@@ -86,6 +86,7 @@ Rules gather_rules();                // Gather at constant indices
 Rules resize_rules();                // Resize
 Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout
+Rules quantize_rules();              // quantised tensors, and com.microsoft::MatMulNBits
 Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
 Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them
 Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddings, biases by distance

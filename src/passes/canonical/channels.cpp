@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
+#include "passes/passes.h"
 
 namespace protrain::passes {
 
@@ -65,13 +66,45 @@ bool takes_statistics_of_batch(const Node &node) {
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// Uses the statistics that the model holds. Refuses training mode, which would have to change them.
+// Computes a running statistic that the graph reads: output number `output` of a node in training mode. State gets its
+// new value from the step instead.
+void fold_statistic(Canonical &c, const Node &node, std::size_t output, ValueId statistic) {
+  if (!c.rewriter().is_read(node, output)) return;
+  const double momentum = node.attributes.real("momentum", 0.9);
+  c.become(with_output(node, output), "FoldStatistics", {node.inputs[output + 2], statistic}, {{"momentum", momentum}});
+}
+
+// Uses the batch's own statistics. The running ones must be initializers, which a step can change, or data.
+bool normalize_by_batch(Canonical &c, Node &node) {
+  const Shape x = c.shape(node.inputs[0]);
+  require_channels(node, x);
+  const bool unbiased = node.attributes.integer("unbiased", 0) != 0;
+  require(!unbiased || element_count(x) > x[1], Code::shape, node.name,
+          "one number per channel of {} has no variance; train with a larger batch, or with batch_norm=frozen",
+          to_text(x));
+  for (std::size_t i : {3, 4})
+    require(c.constant_of(node.inputs[i]) == nullptr, Code::unsupported, node.name,
+            "its running statistics are constants of the graph, which a step cannot change; export them as "
+            "initializers, or train with batch_norm=frozen");
+  Node core = with_output(node, 0);
+  for (std::size_t i : {3, 4}) {  // in opset 13, the batch's own statistics are outputs too
+    const bool is_output = i < node.outputs.size() && node.outputs[i] != ValueId::none;
+    core.outputs.push_back(is_output ? node.outputs[i] : c.rewriter().new_value());
+  }
+  core.outputs.push_back(c.rewriter().new_value());
+  Attributes attributes = {{"epsilon", node.attributes.real("epsilon", 1e-5)},
+                           {"momentum", node.attributes.real("momentum", 0.9)}};
+  if (unbiased) attributes.set("unbiased", std::int64_t{1});
+  c.become(core, "BatchNorm", node.inputs, attributes);
+  fold_statistic(c, node, 1, core.outputs[1]);
+  fold_statistic(c, node, 2, core.outputs[3]);
+  return true;
+}
+
+// Uses the statistics that the model holds, unless the node is in training mode.
 bool batch_normalization(Canonical &c, Node &node) {
-  require(!takes_statistics_of_batch(node), Code::unsupported, node.name,
-          "in training mode it takes the statistics of the batch, which is not trained yet; export the model in "
-          "evaluation mode (model.eval() before torch.onnx.export, training=TrainingMode.EVAL): it is trained with the "
-          "running statistics then, as they are");
   if (!has(node, 4)) return false;
+  if (takes_statistics_of_batch(node)) return normalize_by_batch(c, node);
   const ValueId x = node.inputs[0];
   const Shape shape = c.shape(x);
   const DType dtype = c.type(x).dtype;
@@ -111,6 +144,31 @@ bool lp_normalization(Canonical &c, Node &node) {
 }
 
 }  // namespace
+
+void set_batch_norm(Graph &graph, BatchNorm batch_norm) {
+  if (batch_norm == BatchNorm::as_exported) return;
+  const bool trains = batch_norm == BatchNorm::train;
+  const auto readers = graph.consumers();
+  bool found = false;
+  for (std::size_t n = 0; n < graph.node_count(); ++n) {
+    Node &node = graph.node(static_cast<graph::NodeId>(n));
+    if (node.op != "BatchNormalization") continue;
+    found = true;
+    node.attributes.set("training_mode", std::int64_t{trains});
+    node.attributes.set("unbiased", std::int64_t{trains});
+    for (std::size_t i = 1; i < node.outputs.size() && !trains; ++i) {
+      const ValueId out = node.outputs[i];
+      const bool read = out != ValueId::none &&
+                        (!readers[index(out)].empty() || std::ranges::find(graph.outputs, out) != graph.outputs.end());
+      require(!read, Code::unsupported, node.name, "batch_norm=frozen leaves no value for its output {}, which is read",
+              graph.value(out).name);
+    }
+    if (!trains) node.outputs.resize(1);
+  }
+  require(found, Code::arg, "batch_norm",
+          "the model has no BatchNormalization; exporters fold it into convolutions unless they are told not to "
+          "(optimize=False, do_constant_folding=False)");
+}
 
 Rules channel_rules() {
   return {{"GroupNormalization", group_normalization},

@@ -104,7 +104,7 @@ void tie(Graph &graph, const std::vector<std::string> &groups, std::vector<Findi
     ValueId first = ValueId::none;
     std::size_t count = 0;
     for (const Finding &finding : findings) {
-      if (!finding.parameter || !any_glob(group, finding.initializer)) continue;
+      if (!finding.parameter || finding.state || !any_glob(group, finding.initializer)) continue;
       const ValueId id = graph.find(finding.initializer);
       if (count++ == 0) {
         first = id;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "ops/op.h"
 #include "passes/parameters/evidence.h"
 #include "passes/parameters/formula.h"
 #include "passes/parameters/mend.h"
@@ -315,6 +316,30 @@ void require_used(const std::vector<std::string> &patterns, const std::vector<st
   }
 }
 
+// Returns the initializers that are state, each with the finding about it.
+std::map<ValueId, Finding> states_of(const Graph &graph) {
+  std::map<ValueId, Finding> found;
+  for (const Node &node : graph.nodes()) {
+    const ops::Op *op = ops::find(node.op);
+    if (op == nullptr) continue;
+    for (const ops::StateInput &state : op->states) {
+      const Value &value = graph.value(node.inputs.at(state.input));
+      require(value.origin != Origin::node, Code::unsupported, node.name,
+              "its running statistic {} is computed, so a step cannot change it; export it as an initializer, or train "
+              "with batch_norm=frozen",
+              value.name);
+      if (value.origin != Origin::initializer) continue;
+      found.emplace(node.inputs[state.input],
+                    Finding{.initializer = value.name,
+                            .parameter = true,
+                            .state = true,
+                            .reason = "is a running statistic of " + (node.name.empty() ? node.op : node.name) +
+                                      ", which each step changes"});
+    }
+  }
+  return found;
+}
+
 void make_constant(Graph &graph, ValueId id, const LoadInitializer &load) {
   Value &value = graph.value(id);
   graph::Array array = load(value.name);
@@ -334,6 +359,7 @@ const char *name_of(Evidence evidence) {
 Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
   Judgement judged;
   const Judge judge(graph, load, choices, facts);
+  const std::map<ValueId, Finding> states = states_of(graph);
   std::vector<std::string> eligible;  // names that options may match: parameters, and values that may be one
   std::vector<ValueId> constants;
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
@@ -343,6 +369,10 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
         judged.findings.push_back(
             {.initializer = graph.value(id).name, .reason = "is a Constant", .doubt = doubt, .is_initializer = false});
     if (graph.value(id).origin != Origin::initializer) continue;
+    if (const auto state = states.find(id); state != states.end()) {
+      judged.findings.push_back(state->second);
+      continue;
+    }
     Finding finding = judge.judge(id);
     const bool doubtful = !finding.doubt.empty();
     const bool empty = element_count(graph.value(id).type.shape) == 0;
@@ -354,7 +384,7 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   }
   for (const Finding &finding : judged.findings) {
     Value &value = graph.value(graph.find(finding.initializer));
-    value.origin = finding.parameter ? Origin::parameter : value.origin;
+    if (finding.parameter) value.origin = finding.state ? Origin::state : Origin::parameter;
     value.frozen = finding.frozen;
   }
   for (ValueId id : constants) make_constant(graph, id, load);
@@ -373,10 +403,13 @@ void order_parameters(Graph &graph) {
   std::vector<bool> met(graph.value_count(), false);
   for (const Node &node : graph.nodes())
     for (ValueId in : node.inputs) {
-      if (in == ValueId::none || met[index(in)] || graph.value(in).origin != Origin::parameter) continue;
+      if (in == ValueId::none || met[index(in)]) continue;
+      const Origin origin = graph.value(in).origin;
+      if (origin != Origin::parameter && origin != Origin::state) continue;
       met[index(in)] = true;
       graph.parameters.push_back(in);
     }
+  std::ranges::stable_partition(graph.parameters, [&](ValueId id) { return graph.value(id).origin != Origin::state; });
 }
 
 }  // namespace protrain::passes

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "passes/parameters/quantised.h"
 
 namespace protrain::passes {
 
@@ -91,7 +92,7 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
     for (NodeId reader : readers_[index(at.value)]) {
       const Node &node = graph_.node(reader);
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] != at.value) continue;
+        if (node.inputs[i] != at.value || is_scale(node, i)) continue;
         Place place = at;
         place.node = reader;
         place.input = i;
@@ -502,7 +503,7 @@ Use Places::use(const Place &place) const {
   if (node.op == "Gather" && place.input == 0) return as_table(node, place);
   if (node.op == "Where") return as_choice(node, place);
   if (node.op == "FusedAttention" && place.input == 3) return scores_use(node, place);
-  if (one_of(node.op, {"LayerNormalization", "RMSNormalization"}))
+  if (one_of(node.op, {"BatchNorm", "LayerNormalization", "RMSNormalization"}))
     return {.role = Use::Role::norm,
             .weights = place.input > 0,
             .reason = (place.input == 2 ? "bias of " : "scale of ") + where,

@@ -270,6 +270,9 @@ extern "C" {
     ///   frozen          patterns likewise: parameters that are not trained
     ///   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
     ///                   the file's order. They have the same shape, or are a matrix and its transpose. All are exported
+    ///   batch_norm      train: every BatchNormalization takes the mean and variance of its batch, and each step updates the
+    ///                   running ones, as in PyTorch's train mode; frozen: it uses the running ones, which stay. Without
+    ///                   the option each one does what it was exported for (docs/files.md)
     ///   keep_gradients  patterns likewise: parameters whose gradients protrain_session_grad_read can read
     ///   accumulation    number of batches that make one step; or set tokens_per_step, from which the number follows
     ///   clip_norm       largest global L2 norm of the gradients; above it all are scaled down
@@ -364,6 +367,8 @@ extern "C" {
     ///     "operators"   object: operator -> number of nodes, after fusion
     ///     "parameters"  array of {"name", "shape", "frozen", "reason", "evidence"}. The evidence is option, list,
     ///                   training_info, exporter, name or rules, as docs/parameters.md explains
+    ///     "states"      array of {"name", "shape", "reason", "evidence"}: parameters that each step's forward changes,
+    ///                   neither trained nor frozen: running statistics of BatchNormalization
     ///     "constants"   array of {"name", "reason", "evidence"}: float initializers that are not parameters
     ///     "doubtful"    array of {"name", "verdict", "doubt", "settled_by"}. The verdict is trained, frozen or constant;
     ///                   the doubt is why it may be wrong. "settled_by" is "option" (trainable or frozen), or "export" for a
@@ -599,6 +604,8 @@ extern "C" {
     ///
     /// ```text
     ///   loss: the loss before the update; in the K-th call, the mean over the step's batches.
+    /// Running statistics take up each call's batch in turn, and change with the update: a step that fails, is skipped or is
+    /// cancelled leaves them as they were.
     /// Random numbers (dropout) depend on the seed, the step and an element's place in its sample. They do not depend on the
     /// plan, or on how a step is cut into batches.
     /// Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no single binding that is served; ARG if a
@@ -618,10 +625,11 @@ extern "C" {
     #[must_use]
     pub fn protrain_step(session: *mut protrain_session, loss: *mut f32) -> *mut protrain_error;
 
-    /// Computes the loss on the present inputs and changes nothing. Dropout drops nothing.
+    /// Computes the loss on the present inputs and changes nothing. Dropout drops nothing, and BatchNormalization uses
+    /// its running statistics.
     ///
     /// ```text
-    ///   loss: the loss of the present weights; for a model without dropout the next protrain_step would give the same. With
+    ///   loss: the loss of the present weights; for a model without either the next protrain_step would give the same. With
     ///         several ranks it is the mean over their batches, each weighted as in a step: by its targets that count.
     /// Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step.
     /// Since: 0.1
@@ -685,7 +693,8 @@ extern "C" {
     /// ```
     pub fn protrain_session_cancel(session: *mut protrain_session);
 
-    /// Gets the number of parameters (tensors) of the model, including frozen ones.
+    /// Gets the number of parameters (tensors) of the model, including frozen ones and, after all others, running
+    /// statistics that steps update.
     ///
     /// ```text
     /// Errors: none of its own.
@@ -753,7 +762,8 @@ extern "C" {
         values_len: usize,
     ) -> *mut protrain_error;
 
-    /// Overwrites a parameter. The optimizer state stays as it is.
+    /// Overwrites a parameter. The optimizer state stays as it is. A step overwrites running statistics that are
+    /// written between its batches.
     ///
     /// ```text
     ///   values, values_len: as in protrain_session_parameter_read; any value is accepted, even NaN.
@@ -769,10 +779,11 @@ extern "C" {
         values_len: usize,
     ) -> *mut protrain_error;
 
-    /// Gets the number of elements of all parameters together, including frozen ones. This is the length of the flat
-    /// buffer that holds them one after the other, in the order of protrain_session_parameter_name, each as
-    /// protrain_session_parameter_read gives it. The order is that of first use in the graph. It is the same for every
-    /// session of one model with the same options trainable and frozen, whatever its plan.
+    /// Gets the number of elements of all parameters together, including frozen ones and running statistics. This is
+    /// the length of the flat buffer that holds them one after the other, in the order of
+    /// protrain_session_parameter_name, each as protrain_session_parameter_read gives it. The order is that of first
+    /// use in the graph. It is the same for every session of one model with the same options trainable, frozen and
+    /// batch_norm, whatever its plan.
     ///
     /// ```text
     /// Errors: none of its own.

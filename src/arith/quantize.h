@@ -1,0 +1,31 @@
+// Quantised numbers: the integer q stands for (q - zero_point) * scale. Integers are floats here, which hold all that
+// have 16 bits exactly.
+#pragma once
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+PROTRAIN_HD float dequantized(float q, float scale, float zero_point) { return (q - zero_point) * scale; }
+
+// Returns the integer for x, ties to even. It may lie outside the range of integers that a tensor holds. NaN stays NaN.
+PROTRAIN_HD float quantized(float x, float scale, float zero_point) { return __builtin_rintf(x / scale) + zero_point; }
+
+// The lowest and the highest integer.
+struct IntegerRange {
+  float low, high;
+
+  PROTRAIN_HD bool contains(float q) const { return q >= low && q <= high; }
+  PROTRAIN_HD float clipped(float q) const { return q < low ? low : (q > high ? high : q); }
+};
+
+PROTRAIN_HD float fake_quantized(float x, float scale, float zero_point, IntegerRange range) {
+  return dequantized(range.clipped(quantized(x, scale, zero_point)), scale, zero_point);
+}
+
+// Returns the straight-through gradient: that of y = x where the integer for x is in range, and 0 elsewhere.
+PROTRAIN_HD float fake_quantized_grad(float dy, float x, float scale, float zero_point, IntegerRange range) {
+  return range.contains(quantized(x, scale, zero_point)) ? dy : 0.0f;
+}
+
+}  // namespace protrain::arith

@@ -1,0 +1,36 @@
+// The arithmetic of a batch's statistics and of running ones, written once for all devices.
+#pragma once
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+// The mean of `count` elements, and the sum of their squared distances from it.
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+
+  // Joins the moments of two sets of elements.
+  PROTRAIN_HD void join(const Moments &other) {
+    if (other.count == 0) return;
+    const double all = count + other.count, distance = other.mean - mean;
+    mean += distance * other.count / all;
+    squares += other.squares + distance * distance * count * other.count / all;
+    count = all;
+  }
+};
+
+// momentum: the share of the old value that stays. rest: 1 - momentum, rounded once.
+struct Momentum {
+  float momentum, rest;
+};
+
+inline Momentum momentum_of(double momentum) {
+  return {static_cast<float>(momentum), static_cast<float>(1 - momentum)};
+}
+
+// Returns the running statistic after one more batch, whose own statistic is `batch`.
+PROTRAIN_HD float folded(const Momentum &m, float running, float batch) {
+  return m.momentum * running + m.rest * batch;
+}
+
+}  // namespace protrain::arith

@@ -1,0 +1,68 @@
+// The operands of DequantizeLinear, FakeQuantize and FakeQuantizeGrad.
+#pragma once
+
+#include <cstdint>
+
+#include "arith/quantize.h"
+#include "backend/request.h"
+#include "graph/scale_blocks.h"
+
+namespace protrain::backend {
+
+// The forms in which integers and zero points lie in memory. Of four bits there are two in a byte, the lower half
+// first.
+enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, f32 };
+
+// Returns element i as a float, which holds every integer of up to 16 bits exactly.
+PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
+  const auto half = [&] { return static_cast<const std::uint8_t *>(data)[i / 2] >> (i % 2 * 4) & 15; };
+  switch (form) {
+    case StoredForm::i8:
+      return static_cast<const std::int8_t *>(data)[i];
+    case StoredForm::u8:
+      return static_cast<const std::uint8_t *>(data)[i];
+    case StoredForm::i16:
+      return static_cast<const std::int16_t *>(data)[i];
+    case StoredForm::u16:
+      return static_cast<const std::uint16_t *>(data)[i];
+    case StoredForm::i32:
+      return static_cast<float>(static_cast<const std::int32_t *>(data)[i]);
+    case StoredForm::i4:
+      return static_cast<float>((half() ^ 8) - 8);
+    case StoredForm::u4:
+      return static_cast<float>(half());
+    default:
+      return static_cast<const float *>(data)[i];
+  }
+}
+
+// The scales and zero points of a node. Those of an element lie at the places that scale() and zero() return.
+struct QuantisedShape {
+  // `tensor` is the shape that the scales, input number `scales` of the request, belong to. Zero points come next.
+  QuantisedShape(const KernelRequest &request, const Shape &tensor, std::size_t scales);
+
+  PROTRAIN_HD std::int64_t scale(std::int64_t element) const { return place(element, blocks.outer_step); }
+  PROTRAIN_HD std::int64_t zero(std::int64_t element) const { return place(element, zero_outer_step); }
+  PROTRAIN_HD float zero_at(const void *zeros, std::int64_t element) const {
+    return zeros == nullptr ? zero_point : stored_at(zero_form, zeros, zero(element));
+  }
+
+  std::int64_t count;  // elements
+  graph::ScaleBlocks blocks;
+  StoredForm zero_form = StoredForm::u8;
+  std::int64_t zero_outer_step;
+  float zero_point;           // if zero points are absent
+  arith::IntegerRange range;  // of the integers that a FakeQuantize rounds to
+
+ private:
+  PROTRAIN_HD std::int64_t place(std::int64_t element, std::int64_t outer_step) const {
+    const std::int64_t row = element / blocks.inner;
+    return row / blocks.length * outer_step + row % blocks.length / blocks.block * blocks.block_step +
+           element % blocks.inner * blocks.inner_step;
+  }
+};
+
+// Returns the form of the integers that a DequantizeLinear reads. Code::unsupported for types that no kernel reads.
+StoredForm quantised_form(const KernelRequest &request);
+
+}  // namespace protrain::backend

@@ -1,0 +1,167 @@
+// DequantizeLinear, FakeQuantize and its gradient. They compute pieces of neighbours in float32: integers and narrow
+// floats are widened first, and results are rounded once.
+#include <algorithm>
+#include <array>
+
+#include "backend/common/quantized.h"
+#include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
+
+namespace protrain::backend::cpu {
+
+namespace {
+using arith::IntegerRange;
+
+// Widens `count` integers from element `first` on.
+using WidenIntegers = void (*)(const void *from, std::int64_t first, std::int64_t count, float *to);
+
+template <typename T>
+struct Integers {
+  PROTRAIN_CLONES static void widen(const void *from, std::int64_t first, std::int64_t count, float *to) {
+    const T *q = static_cast<const T *>(from) + first;
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(q[i]);
+  }
+};
+
+// Pieces begin at even elements, so the first one is the lower half of a byte.
+template <bool kSigned>
+struct HalfBytes {
+  PROTRAIN_CLONES static void widen(const void *from, std::int64_t first, std::int64_t count, float *to) {
+    const std::uint8_t *q = static_cast<const std::uint8_t *>(from) + first / 2;
+    constexpr int kFlip = kSigned ? 8 : 0;
+    for (std::int64_t i = 0; i < count / 2; ++i) {
+      to[2 * i] = static_cast<float>((q[i] & 15 ^ kFlip) - kFlip);
+      to[2 * i + 1] = static_cast<float>((q[i] >> 4 ^ kFlip) - kFlip);
+    }
+    if (count % 2 != 0) to[count - 1] = static_cast<float>((q[count / 2] & 15 ^ kFlip) - kFlip);
+  }
+};
+
+WidenIntegers widening_of(const KernelRequest &request) {
+  switch (quantised_form(request)) {
+    case StoredForm::i8:
+      return Integers<std::int8_t>::widen;
+    case StoredForm::u8:
+      return Integers<std::uint8_t>::widen;
+    case StoredForm::i16:
+      return Integers<std::int16_t>::widen;
+    case StoredForm::u16:
+      return Integers<std::uint16_t>::widen;
+    case StoredForm::i4:
+      return HalfBytes<true>::widen;
+    case StoredForm::u4:
+      return HalfBytes<false>::widen;
+    default:
+      return Integers<std::int32_t>::widen;
+  }
+}
+
+struct Dequantize {
+  PROTRAIN_INLINE static float value(float q, float, float scale, float zero, IntegerRange) {
+    return arith::dequantized(q, scale, zero);
+  }
+};
+struct FakeQuantize {
+  PROTRAIN_INLINE static float value(float x, float, float scale, float zero, IntegerRange range) {
+    return arith::fake_quantized(x, scale, zero, range);
+  }
+};
+struct FakeQuantizeGrad {
+  PROTRAIN_INLINE static float value(float dy, float x, float scale, float zero, IntegerRange range) {
+    return arith::fake_quantized_grad(dy, x, scale, zero, range);
+  }
+};
+
+struct ScaleOperands {
+  const float *scale;
+  const void *zeros;  // nullptr: absent
+};
+
+// Replaces values[i] by F::value(values[i], others[i], ...) for the `count` elements from `first` on, in runs of
+// neighbours that share a scale, or whose scales are neighbours.
+template <typename F>
+struct ScaledLoops {
+  PROTRAIN_CLONES static void apply(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t first,
+                                    std::int64_t count, float *values, const float *others) {
+    const graph::ScaleBlocks &blocks = shape.blocks;
+    const bool shared = blocks.inner_step == 0 || blocks.inner == 1;
+    const std::int64_t run = shared ? blocks.block * blocks.inner : blocks.inner;
+    const std::int64_t rows = shared ? blocks.length * blocks.inner : blocks.inner;  // runs end with these too
+    for (std::int64_t i = 0; i < count;) {
+      const std::int64_t at = first + i, in_row = at % rows;
+      const std::int64_t end = i + std::min({run - in_row % run, rows - in_row, count - i});
+      const float *scale = operands.scale + shape.scale(at);
+      if (shared) {
+        const float s = *scale, zero = shape.zero_at(operands.zeros, at);
+        for (; i < end; ++i) values[i] = F::value(values[i], others[i], s, zero, shape.range);
+      } else {
+        for (std::int64_t j = 0; i < end; ++i, ++j)
+          values[i] = F::value(values[i], others[i], scale[j], shape.zero_at(operands.zeros, at + j), shape.range);
+      }
+    }
+  }
+};
+
+template <typename T>
+class DequantizeKernel : public CpuKernel {
+ public:
+  explicit DequantizeKernel(const KernelRequest &request)
+      : shape_(request, request.outputs.at(0).shape, 1), widening_(widening_of(request)) {}
+
+  void run(Member &member, const Launch &launch) override {
+    const Range mine = share(shape_.count, kElementGrain, member);
+    const ScaleOperands scales = {input<float>(launch, 1), optional_input<void>(launch, 2)};
+    std::array<float, kPiece> values;
+    for_each_piece(mine.size(), [&](std::int64_t from, std::int64_t count) {
+      const std::int64_t first = mine.begin + from;
+      widening_(launch.inputs[0], first, count, values.data());
+      ScaledLoops<Dequantize>::apply(shape_, scales, first, count, values.data(), values.data());
+      narrow(values.data(), output<T>(launch, 0) + first, count);
+    });
+  }
+
+ private:
+  const QuantisedShape shape_;
+  const WidenIntegers widening_;
+};
+
+template <typename T>
+class FakeQuantizeKernel : public CpuKernel {
+ public:
+  explicit FakeQuantizeKernel(const KernelRequest &request)
+      : gradient_(request.node.op == "FakeQuantizeGrad"),
+        shape_(request, request.outputs.at(0).shape, gradient_ ? 2 : 1) {}
+
+  void run(Member &member, const Launch &launch) override {
+    const Range mine = share(shape_.count, kElementGrain, member);
+    const std::size_t scale = gradient_ ? 2 : 1;
+    const ScaleOperands scales = {input<float>(launch, scale), optional_input<void>(launch, scale + 1)};
+    std::array<float, kPiece> values, others;
+    for_each_piece(mine.size(), [&](std::int64_t from, std::int64_t count) {
+      const std::int64_t first = mine.begin + from;
+      widen(input<T>(launch, 0) + first, values.data(), count);
+      if (gradient_) {
+        widen(input<T>(launch, 1) + first, others.data(), count);
+        ScaledLoops<FakeQuantizeGrad>::apply(shape_, scales, first, count, values.data(), others.data());
+      } else {
+        ScaledLoops<FakeQuantize>::apply(shape_, scales, first, count, values.data(), values.data());
+      }
+      narrow(values.data(), output<T>(launch, 0) + first, count);
+    });
+  }
+
+ private:
+  const bool gradient_;
+  const QuantisedShape shape_;
+};
+
+}  // namespace
+
+KernelPtr make_dequantize(const KernelRequest &request, int) {
+  return make_by_float<DequantizeKernel>(request, request.outputs.at(0));
+}
+KernelPtr make_fake_quantize(const KernelRequest &request, int) {
+  return make_by_float<FakeQuantizeKernel>(request, request.outputs.at(0));
+}
+
+}  // namespace protrain::backend::cpu

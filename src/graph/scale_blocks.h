@@ -1,0 +1,29 @@
+// ScaleBlocks: the elements of a quantised tensor that share a scale.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "graph/attributes.h"
+
+namespace protrain::graph {
+
+// The tensor is seen as (outer, length, inner), where `length` is its axis of scales. Each `block` indices along that
+// axis share a scale. The steps say where the next scale lies in the array of scales; 0 if it is the same one.
+struct ScaleBlocks {
+  std::int64_t outer = 1, length = 1, inner = 1;
+  std::int64_t block = 1;
+  std::int64_t outer_step = 0, block_step = 0, inner_step = 0;
+
+  std::int64_t scale_of(std::int64_t element) const {
+    const std::int64_t row = element / inner;
+    return row / length * outer_step + row % length / block * block_step + element % inner * inner_step;
+  }
+};
+
+// Reads the attributes `axis` and `block_size` of ONNX's QuantizeLinear and DequantizeLinear. A single scale serves the
+// whole tensor, a vector has one for each index along the axis. Code::shape if `scale` does not fit `tensor`.
+ScaleBlocks scale_blocks(const Attributes &attributes, const Shape &tensor, const Shape &scale,
+                         const std::string &subject);
+
+}  // namespace protrain::graph

@@ -1,0 +1,123 @@
+// Rules for quantised tensors: pairs of QuantizeLinear and DequantizeLinear, and products with quantised weights.
+#include "base/error.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr std::int64_t kMostWeights = std::int64_t{1} << 40;  // along one axis; so that sizes do not overflow
+
+const std::string &quantize_subject(const Node &node) { return node.name.empty() ? node.op : node.name; }
+
+bool same_values(const Canonical &c, const Node &a, const Node &b, std::size_t input) {
+  if (!has(a, input) || !has(b, input)) return has(a, input) == has(b, input);
+  const graph::Array *left = c.constant_of(a.inputs[input]), *right = c.constant_of(b.inputs[input]);
+  return a.inputs[input] == b.inputs[input] || (left != nullptr && right != nullptr && left->same_as(*right));
+}
+
+// True if both nodes use the same scale for each element.
+bool same_scales(const Canonical &c, const Node &a, const Node &b) {
+  return same_values(c, a, b, 1) && same_values(c, a, b, 2) &&
+         a.attributes.integer("axis", 1) == b.attributes.integer("axis", 1) &&
+         a.attributes.integer("block_size", 0) == b.attributes.integer("block_size", 0);
+}
+
+// DequantizeLinear(QuantizeLinear(x)) is FakeQuantize(x). Any other DequantizeLinear is a core operator already.
+bool dequantize(Canonical &c, Node &node) {
+  const Node *made = c.rewriter().producer(node.inputs.at(0));
+  if (made == nullptr || made->op != "QuantizeLinear" || !same_scales(c, *made, node)) return false;
+  const Node quantize = *made;
+  const DType integers = c.type(node.inputs[0]).dtype;
+  const std::int64_t bits = quantize.attributes.integer("bits", static_cast<std::int64_t>(8 * size_of(integers)));
+  require(bits > 0 && bits <= 16, Code::arg, quantize_subject(quantize), "integers of {} bits", bits);
+  const bool is_signed = integers == DType::i8 || integers == DType::i16;
+  const std::int64_t count = std::int64_t{1} << bits, low = is_signed ? -count / 2 : 0;
+  Attributes attributes = {{"low", low}, {"high", low + count - 1}};
+  for (const char *key : {"axis", "block_size"})
+    if (quantize.attributes.has(key)) attributes.set(key, quantize.attributes.integer(key, 0));
+  c.become(node, "FakeQuantize", quantize.inputs, attributes);
+  return true;
+}
+
+// A QuantizeLinear of constants is evaluated.
+bool quantize(Canonical &c, Node &node) {
+  if (c.constant_of(node.inputs.at(0)) != nullptr) return false;
+  fail(Code::unsupported, "",
+       "no DequantizeLinear of the same scale and zero point reads its integers; export the model with the two in "
+       "pairs around floats (QDQ)");
+}
+
+// The sizes of a MatMulNBits: weights (n, k) in blocks of `block` elements along k.
+struct BlockedWeights {
+  std::int64_t n, k, bits, block;
+  std::int64_t blocks() const { return divided_up(k, block); }
+};
+
+BlockedWeights blocked_weights(const Canonical &c, const Node &node) {
+  const BlockedWeights w = {.n = node.attributes.integer("N", 0),
+                            .k = node.attributes.integer("K", 0),
+                            .bits = node.attributes.integer("bits", 4),
+                            .block = node.attributes.integer("block_size", 0)};
+  const std::string &subject = quantize_subject(node);
+  require(w.bits == 4 || w.bits == 8, Code::unsupported, subject,
+          "has weights of {} bits; quantise them to 4 or 8 bits", w.bits);
+  const bool sized = w.n > 0 && w.k > 0 && w.k <= kMostWeights && w.block >= 2 && w.block <= kMostWeights;
+  require(sized && w.block % 2 == 0, Code::arg, subject, "weights of ({}, {}) in blocks of {}", w.n, w.k, w.block);
+  const Shape expected = {w.n, w.blocks(), w.block * w.bits / 8}, &found = c.shape(node.inputs.at(1));
+  require(found == expected, Code::shape, subject, "weights of {}; expected {}", to_text(found), to_text(expected));
+  return w;
+}
+
+// Refuses a group index, unless it says what its absence says: that element i is of group i / block.
+void require_order(const Canonical &c, const Node &node, const BlockedWeights &w) {
+  if (!has(node, 4)) return;
+  const graph::Array *groups = c.constant_of(node.inputs[4]);
+  bool plain = groups != nullptr && groups->shape() == Shape{w.k};
+  const std::vector<std::int64_t> of = plain ? groups->integers() : std::vector<std::int64_t>();
+  for (std::size_t i = 0; i < of.size(); ++i) plain = plain && of[i] == static_cast<std::int64_t>(i) / w.block;
+  require(plain, Code::unsupported, quantize_subject(node),
+          "has a group index (g_idx) that reorders its weights; quantise them without one (act_order=False)");
+}
+
+// Returns the weights (n, k) as floats.
+ValueId dequantized_weights(Canonical &c, const Node &node, const BlockedWeights &w) {
+  const std::int64_t padded = w.blocks() * w.block, zero_row = divided_up(w.blocks(), 2) * 2;
+  const bool packed = w.bits == 4;
+  Attributes attributes = {{"axis", std::int64_t{1}}, {"block_size", w.block}};
+  if (packed) attributes.set("bits", w.bits);
+  if (packed) attributes.set("shape", Shape{w.n, padded});
+  std::vector<ValueId> inputs = {c.reshape(node.inputs[1], packed ? Shape{w.n * padded / 2} : Shape{w.n, padded}),
+                                 c.reshape(node.inputs.at(2), {w.n, w.blocks()})};
+  const bool zeros = has(node, 3), packed_zeros = zeros && packed && !is_float(c.type(node.inputs[3]).dtype);
+  if (packed_zeros) attributes.set("zero_row", zero_row);
+  if (zeros)
+    inputs.push_back(c.reshape(node.inputs[3], packed_zeros ? Shape{w.n * zero_row / 2} : Shape{w.n, w.blocks()}));
+  else
+    attributes.set("zero_point", std::int64_t{1} << (w.bits - 1));
+  const ValueId weights = c.add("DequantizeLinear", inputs, attributes);
+  if (padded == w.k) return weights;
+  using Integers = std::vector<std::int64_t>;
+  return c.add("Slice", {weights},
+               {{"starts", Integers{0}}, {"ends", Integers{w.k}}, {"axes", Integers{1}}, {"steps", Integers{1}}});
+}
+
+// a (..., k), weights, scales[, zero points, group index, bias (n)] -> (..., n)
+bool matmul_nbits(Canonical &c, Node &node) {
+  const BlockedWeights w = blocked_weights(c, node);
+  require_order(c, node, w);
+  require(c.shape(node.inputs[0]).size() >= 2, Code::shape, quantize_subject(node), "multiplies {}, not matrices",
+          to_text(c.shape(node.inputs[0])));
+  std::vector<ValueId> operands = {node.inputs[0], dequantized_weights(c, node, w)};
+  if (has(node, 5)) operands.push_back(node.inputs[5]);
+  c.become(node, "MatMul", operands, {{"trans_b", std::int64_t{1}}});
+  return true;
+}
+
+}  // namespace
+
+Rules quantize_rules() {
+  return {{"DequantizeLinear", dequantize}, {"QuantizeLinear", quantize}, {"com.microsoft::MatMulNBits", matmul_nbits}};
+}
+
+}  // namespace protrain::passes

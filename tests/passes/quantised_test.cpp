@@ -1,0 +1,241 @@
+// Weights that a file holds as integers are frozen parameters, and pairs of QuantizeLinear and DequantizeLinear on
+// floats become FakeQuantize.
+#include "passes/parameters/quantised.h"
+
+#include "errors.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test::quantised_test {
+namespace {
+
+using passes::Finding;
+using passes::PreparedModel;
+
+constexpr std::int64_t kZero = 0;
+
+// Small numbers of an initializer, which depend only on its type.
+Array numbers_of(const Graph &graph, const std::string &name) {
+  const graph::Type &type = graph.value(graph.find(name)).type;
+  std::vector<double> values = some_values(type, 5).doubles();
+  for (double &value : values) value = is_float(type.dtype) ? 0.01 + value * value : value;
+  return Array::from_doubles(type, values);
+}
+
+// Nodes in the form of files, without types for their results.
+struct FromFile : HandBuilt {
+  ValueId stored(const std::string &name, Shape shape, DType dtype = DType::f32) {
+    return initializer(name, std::move(shape), dtype);
+  }
+  ValueId file_node(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    graph::Node node{.op = op, .name = "/" + op, .attributes = std::move(attributes), .inputs = std::move(inputs)};
+    return graph.node(graph.add_node(std::move(node), {op + "_out"})).outputs[0];
+  }
+  // Makes the mean of squares the loss, and runs all passes.
+  PreparedModel prepared(ValueId y, const passes::Choices &choices = {}) {
+    graph.outputs = {file_node("ReduceMean", {file_node("Mul", {y, y})}, {{"keepdims", kZero}})};
+    const Graph before = graph;
+    return passes::prepare(
+        graph, [&](const std::string &name) { return numbers_of(before, name); }, choices);
+  }
+};
+
+const Finding &finding(const std::vector<Finding> &findings, const std::string &name) {
+  for (const Finding &one : findings)
+    if (one.initializer == name) return one;
+  throw std::runtime_error("nothing was found about " + name);
+}
+
+// x * v, with v trained, through a product with the quantised matrix `w`.
+struct QuantisedProduct : FromFile {
+  QuantisedProduct() {
+    const ValueId v = stored("v", {4, 6});
+    h = file_node("MatMul", {input("x", {2, 4}, DType::f32), v});
+    w = stored("w", {6, 8}, DType::i8);
+    scale = stored("scale", {8});
+    zero = stored("zero", {8}, DType::i8);
+  }
+  ValueId h, w, scale, zero;
+};
+
+TEST(Quantised, WeightsAreFrozenAndStayIntegers) {
+  QuantisedProduct b;
+  const ValueId floats = b.file_node("DequantizeLinear", {b.w, b.scale, b.zero});
+  const PreparedModel model = b.prepared(b.file_node("MatMul", {b.h, floats}));
+  for (const char *name : {"w", "scale", "zero"}) {
+    const graph::Value &value = model.graph.value(model.graph.find(name));
+    EXPECT_EQ(value.origin, Origin::parameter) << name;
+    EXPECT_TRUE(value.frozen && finding(model.findings, name).frozen) << name;
+  }
+  EXPECT_EQ(model.graph.value(model.graph.find("w")).type, (graph::Type{DType::i8, {6, 8}}));
+  EXPECT_EQ(finding(model.findings, "w").reason,
+            "quantised weights, int8[6, 8], of DequantizeLinear at /DequantizeLinear");
+  EXPECT_FALSE(finding(model.findings, "v").frozen);
+  EXPECT_EQ(histogram(model.graph).at("DequantizeLinear"), 1);
+}
+
+TEST(Quantised, VectorsAreConstants) {
+  QuantisedProduct b;
+  const ValueId bias = b.file_node("DequantizeLinear", {b.stored("b", {6}, DType::i8), b.stored("one", {})});
+  const PreparedModel model = b.prepared(b.file_node("Add", {b.h, bias}));
+  EXPECT_EQ(histogram(model.graph).count("DequantizeLinear"), 0u);
+  EXPECT_EQ(model.graph.parameters.size(), 1u);
+}
+
+TEST(Quantised, IntegersThatOthersReadAreConstants) {
+  QuantisedProduct b;
+  const ValueId floats = b.file_node("DequantizeLinear", {b.w, b.scale, b.zero});
+  const ValueId numbers = b.file_node("Cast", {b.file_node("Equal", {b.w, b.w})}, {{"to", "float32"}});
+  const PreparedModel model = b.prepared(b.file_node("MatMul", {b.h, b.file_node("Mul", {floats, numbers})}));
+  EXPECT_EQ(model.graph.parameters.size(), 1u);
+}
+
+// Tables are read before they are dequantised, or after.
+TEST(Quantised, TablesAreFrozenToo) {
+  FromFile b;
+  const ValueId ids = b.input("ids", {2, 3}, DType::i64), table = b.stored("table", {5, 4}, DType::u8);
+  const ValueId rows = b.file_node("Gather", {table, ids}, {{"axis", kZero}});
+  const ValueId floats =
+      b.file_node("DequantizeLinear", {rows, b.stored("scale", {}), b.stored("zero", {}, DType::u8)});
+  const PreparedModel model = b.prepared(b.file_node("MatMul", {floats, b.stored("v", {4, 6})}));
+  EXPECT_TRUE(model.graph.value(model.graph.find("table")).frozen);
+  EXPECT_EQ(only(model.graph, "DequantizeLinear").inputs[0], only(model.graph, "Gather").outputs[0]);
+}
+
+TEST(Quantised, PairsOnFloatsBecomeFakeQuantize) {
+  FromFile b;
+  const ValueId x = b.input("x", {2, 4}, DType::f32), w = b.stored("w", {4, 6});
+  const ValueId scale = b.stored("scale", {}), zero = b.stored("zero", {}, DType::u8), scales = b.stored("scales", {6}),
+                zeros = b.stored("zeros", {6}, DType::i8);
+  const auto pair = [&](ValueId of, ValueId s, ValueId z) {
+    return b.file_node("DequantizeLinear", {b.file_node("QuantizeLinear", {of, s, z}), s, z});
+  };
+  const PreparedModel model = b.prepared(b.file_node("MatMul", {pair(x, scale, zero), pair(w, scales, zeros)}));
+  EXPECT_FALSE(finding(model.findings, "w").frozen);
+  EXPECT_TRUE(finding(model.findings, "w").parameter);
+  EXPECT_FALSE(finding(model.findings, "scales").parameter);
+  EXPECT_EQ(finding(model.findings, "scales").reason, "scale of QuantizeLinear at /QuantizeLinear");
+  EXPECT_EQ(histogram(model.graph).at("FakeQuantize"), 2);
+  for (const graph::Node &node : model.graph.nodes()) {
+    if (node.op != "FakeQuantize") continue;
+    const bool weights = model.graph.value(node.inputs[0]).name == "w";
+    EXPECT_EQ(node.attributes.integer("low", 1), weights ? -128 : 0);
+    EXPECT_EQ(node.attributes.integer("high", 1), weights ? 127 : 255);
+  }
+}
+
+TEST(Quantised, FourBitsOfAQuantizeLinearHaveTheirRange) {
+  FromFile b;
+  const ValueId w = b.stored("w", {4, 6}), scale = b.stored("scale", {});
+  const ValueId q = b.file_node("QuantizeLinear", {w, scale}, {{"bits", std::int64_t{4}}, {"output_dtype", "int8"}});
+  const ValueId x = b.input("x", {2, 4}, DType::f32);
+  const PreparedModel model = b.prepared(b.file_node("MatMul", {x, b.file_node("DequantizeLinear", {q, scale})}));
+  EXPECT_EQ(only(model.graph, "FakeQuantize").attributes.integer("low", 0), -8);
+  EXPECT_EQ(only(model.graph, "FakeQuantize").attributes.integer("high", 0), 7);
+}
+
+// Files that ONNX Runtime has quantised list the nodes that widen weights first.
+TEST(Quantised, WeightsAreWidenedWhereTheyAreUsed) {
+  QuantisedProduct b;
+  const ValueId second = b.file_node("DequantizeLinear", {b.stored("w2", {8, 3}, DType::i8), b.stored("scale2", {3})}),
+                first = b.file_node("DequantizeLinear", {b.w, b.scale, b.zero});
+  const ValueId across = b.file_node("Transpose", {second}, {{"perm", Integers{1, 0}}});
+  const ValueId y = b.file_node("MatMul", {b.h, first}), squared = b.file_node("Mul", {y, y});
+  const PreparedModel model =
+      b.prepared(b.file_node("MatMul", {squared, b.file_node("Transpose", {across}, {{"perm", Integers{1, 0}}})}));
+  std::vector<std::string> order;
+  for (const graph::Node &node : model.graph.nodes()) order.push_back(node.op);
+  EXPECT_EQ(order, (std::vector<std::string>{"MatMul", "DequantizeLinear", "MatMul", "Mul", "DequantizeLinear",
+                                             "MatMul", "Mul", "ReduceMean"}))
+      << model.graph.print();
+}
+
+std::string refusal_of(FromFile &b, ValueId y) {
+  try {
+    b.prepared(y);
+  } catch (const passes::Untrainable &error) {
+    return error.text;
+  }
+  return "";
+}
+
+TEST(Quantised, IntegersThatNothingDequantisesAreRefused) {
+  QuantisedProduct b;
+  const ValueId q = b.file_node("QuantizeLinear", {b.h, b.stored("one", {}), b.stored("no", {}, DType::i8)});
+  const std::string text = refusal_of(b, b.file_node("DequantizeLinear", {q, b.stored("other", {1})}));
+  EXPECT_NE(text.find("QuantizeLinear: no DequantizeLinear of the same scale"), std::string::npos) << text;
+}
+
+TEST(Quantised, WhatComputesWithIntegersIsRefusedWithAWayOut) {
+  for (const char *op : {"MatMulInteger", "QLinearMatMul", "DynamicQuantizeLinear", "com.microsoft::QGemm",
+                         "com.microsoft::DynamicQuantizeMatMul", "com.microsoft::QLinearAdd"}) {
+    QuantisedProduct b;
+    const std::string text = refusal_of(b, b.file_node(op, {b.h, b.w}));
+    EXPECT_NE(text.find("before quantisation"), std::string::npos) << text;
+    EXPECT_NE(text.find("QuantFormat.QDQ"), std::string::npos) << text;
+  }
+  QuantisedProduct b;
+  const std::string text = refusal_of(b, b.file_node("com.microsoft::GatherBlockQuantized", {b.h, b.w}));
+  EXPECT_NE(text.find("in a form that is not read"), std::string::npos) << text;
+}
+
+// MatMulNBits with weights (n, k) = (5, 40) in blocks of 16, the last of which is half empty.
+struct NBits : FromFile {
+  NBits() {
+    a = file_node("MatMul", {input("x", {2, 4}, DType::f32), stored("v", {4, 40})});
+    weights = stored("w", {5, 3, 8}, DType::u8);
+    scales = stored("scales", {15});
+  }
+  ValueId product(std::vector<ValueId> inputs, std::int64_t bits = 4) {
+    return file_node(
+        "com.microsoft::MatMulNBits", std::move(inputs),
+        {{"K", std::int64_t{40}}, {"N", std::int64_t{5}}, {"bits", bits}, {"block_size", std::int64_t{16}}});
+  }
+  ValueId a, weights, scales;
+};
+
+TEST(Quantised, MatMulNBitsIsAProductWithDequantisedWeights) {
+  NBits b;
+  const PreparedModel model = b.prepared(b.product({b.a, b.weights, b.scales, b.stored("zeros", {10}, DType::u8)}));
+  const graph::Node &node = only(model.graph, "DequantizeLinear");
+  EXPECT_EQ(node.attributes.integer("zero_row", 0), 4);
+  EXPECT_EQ(node.attributes.integers("shape"), (Shape{5, 48}));
+  EXPECT_EQ(model.graph.value(only(model.graph, "Slice").outputs[0]).type.shape, (Shape{5, 40}));
+  EXPECT_EQ(finding(model.findings, "w").reason,
+            "quantised weights, 4-bit, of com.microsoft::MatMulNBits at /com.microsoft::MatMulNBits");
+  for (const char *name : {"w", "scales", "zeros"}) EXPECT_TRUE(model.graph.value(model.graph.find(name)).frozen);
+}
+
+TEST(Quantised, AGroupIndexMustNotReorder) {
+  std::vector<std::int64_t> groups;
+  for (std::int64_t i = 0; i < 40; ++i) groups.push_back(i / 16);
+  const auto text_with = [&](const std::vector<std::int64_t> &values) {
+    NBits b;
+    const ValueId index = b.constant(Array::from_integers({DType::i32, {40}}, values));
+    return refusal_of(b, b.product({b.a, b.weights, b.scales, ValueId::none, index}));
+  };
+  EXPECT_EQ(text_with(groups), "");
+  std::swap(groups[0], groups[39]);
+  EXPECT_NE(text_with(groups).find("g_idx"), std::string::npos) << text_with(groups);
+}
+
+TEST(Quantised, MatMulNBitsOfOtherSizesIsRefused) {
+  NBits two;
+  EXPECT_NE(refusal_of(two, two.product({two.a, two.weights, two.scales}, 2)).find("2 bits"), std::string::npos);
+  NBits eight;
+  EXPECT_EQ(code_of([&] { eight.prepared(eight.product({eight.a, eight.weights, eight.scales}, 8)); }), Code::shape);
+}
+
+// Scales keep float32 when a step computes in 16 bits, and the widened matrix has 16 bits.
+TEST(Quantised, ScalesStayFloat32) {
+  QuantisedProduct b;
+  const ValueId floats = b.file_node("DequantizeLinear", {b.w, b.scale, b.zero});
+  PreparedModel model = b.prepared(b.file_node("MatMul", {b.h, floats}));
+  passes::to_narrow(model.graph, model.graph.outputs[0], DType::bf16);
+  EXPECT_EQ(model.graph.value(model.graph.find("scale")).type.dtype, DType::f32);
+  EXPECT_EQ(model.graph.value(model.graph.find("w")).type.dtype, DType::i8);
+  EXPECT_EQ(model.graph.value(only(model.graph, "DequantizeLinear").outputs[0]).type.dtype, DType::bf16);
+}
+
+}  // namespace
+}  // namespace protrain::test::quantised_test
