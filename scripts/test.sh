@@ -15,5 +15,5 @@ export PROTRAIN_PYTHON="${PROTRAIN_PYTHON:-python3}"
 # CI installs nothing, so one CUDA architecture is enough.
 cmake --preset "$preset" -DPROTRAIN_BENCH=ON ${CI:+-DPROTRAIN_CUDA_ARCHITECTURES=90-real}
 cmake --build --preset "$preset"
-ctest --preset "$preset" --parallel "$(nproc)"
+ctest --preset "$preset" --parallel "$(($(nproc) + 1))"  # some tests mostly wait
 echo "All tests of the $preset build have passed."

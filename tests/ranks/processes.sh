@@ -91,45 +91,48 @@ start 2 --steps 4 $(share 2) $arrays --plan plan.json --offload-dir .
 same_as whole '2 ranks with a disk'
 start 4 --steps 4 $(share 4) $arrays --save saved --save-every 2
 same_as whole '4 ranks'
-for ranks in 3 1 2 4; do
-  start $ranks --steps 2 $(share $ranks) $arrays --resume saved/step-0000000002
-  same_as whole "$ranks ranks after 4"
-done
+# Wherever Gloo's ranks have met, they train alike. The place matters again when a rank is lost.
+if [ "$transport" != gloo-port ]; then
+  for ranks in 3 1 2 4; do
+    start $ranks --steps 2 $(share $ranks) $arrays --resume saved/step-0000000002
+    same_as whole "$ranks ranks after 4"
+  done
 
-# Ranks also divide the windows of a token file among them.
-iconv -f ISO-8859-1 -t UTF-16LE "$fixtures/gpt2.json" >tokens.bin
-windows='--tokens tokens.bin --batch 1 --sequence 16'
-"$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 2 --accumulation 12 $windows \
-  --metrics windows.jsonl --export windows.onnx >log
-start 3 --steps 2 $(share 3) $windows
-same_as windows '3 ranks on windows'
+  # Ranks also divide the windows of a token file among them.
+  iconv -f ISO-8859-1 -t UTF-16LE "$fixtures/gpt2.json" >tokens.bin
+  windows='--tokens tokens.bin --batch 1 --sequence 16'
+  "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 2 --accumulation 12 $windows \
+    --metrics windows.jsonl --export windows.onnx >log
+  start 3 --steps 2 $(share 3) $windows
+  same_as windows '3 ranks on windows'
 
-RANK_1_ADDS='--learning-rate 0.5'
-start 2 --steps 1 $arrays
-fails 'other options'
-grep -q 'learning_rate is .* all ranks need the same' err.0 || wrong 'other options: not said'
-RANK_1_ADDS=
+  RANK_1_ADDS='--learning-rate 0.5'
+  start 2 --steps 1 $arrays
+  fails 'other options'
+  grep -q 'learning_rate is .* all ranks need the same' err.0 || wrong 'other options: not said'
+  RANK_1_ADDS=
 
-# Rank 0 alone cannot go on. The others must not wait for it.
-start 3 --steps 1000000 $arrays --metrics /dev/full
-fails 'a full disk'
-grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
+  # Rank 0 alone cannot go on. The others must not wait for it.
+  start 3 --steps 1000000 $arrays --metrics /dev/full
+  fails 'a full disk'
+  grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
 
-# Rank 1 alone has no space for its part of the second checkpoint. The first must stay, and the second must be gone.
-# MPICH is left out: its own shared memory counts as files, and does not come up within the limit.
-[ "$transport" = mpich ] || {
-  start 3 --steps 1 --accumulation 4 $arrays --save short
-  succeeds 'a checkpoint'
-  [ -s short/step-0000000001/optimizer-00003-of-00003.safetensors ] || wrong 'a checkpoint: no part of rank 2'
-  RANK_1_BLOCKS=8
-  start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
-  fails 'no space on rank 1'
-  grep -q 'File too large' err.1 || wrong 'no space on rank 1: not said'
-  [ "$(ls -A short)" = step-0000000001 ] || wrong 'no space on rank 1: something is left'
-  RANK_1_BLOCKS=
-  start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
-  succeeds 'the save after it'
-}
+  # Rank 1 alone has no space for its part of the second checkpoint. The first must stay, and the second must be gone.
+  # MPICH is left out: its own shared memory counts as files, and does not come up within the limit.
+  [ "$transport" = mpich ] || {
+    start 3 --steps 1 --accumulation 4 $arrays --save short
+    succeeds 'a checkpoint'
+    [ -s short/step-0000000001/optimizer-00003-of-00003.safetensors ] || wrong 'a checkpoint: no part of rank 2'
+    RANK_1_BLOCKS=8
+    start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
+    fails 'no space on rank 1'
+    grep -q 'File too large' err.1 || wrong 'no space on rank 1: not said'
+    [ "$(ls -A short)" = step-0000000001 ] || wrong 'no space on rank 1: something is left'
+    RANK_1_BLOCKS=
+    start 3 --steps 1 --accumulation 4 $arrays --resume short --save short
+    succeeds 'the save after it'
+  }
+fi
 
 # until_killed RANK SIGNAL: starts 3 ranks and sends the signal to one of them after some steps.
 until_killed() {
