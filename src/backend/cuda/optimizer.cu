@@ -66,7 +66,7 @@ __device__ void update_pack(const Step &step, const arith::Treatment &treatment,
 }
 
 template <typename Weights>
-constexpr int kWeights = std::is_same_v<Weights, WholeWeights> ? 4 : 8;  // weights that a thread takes at once
+constexpr int kWeightsAtOnce = std::is_same_v<Weights, WholeWeights> ? 4 : 8;  // weights that a thread takes at once
 
 template <typename Step>
 __device__ Step numbers(const OptimizerNumbers &of) {
@@ -84,7 +84,7 @@ template <typename Step, typename Weights, typename Gradient>
 __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
                               const float *scale, double clip_value, const OptimizerNumbers *of) {
   if (*status != 0) return;
-  constexpr int kWidth = kWeights<Weights>;
+  constexpr int kWidth = kWeightsAtOnce<Weights>;
   const Step step = numbers<Step>(*of);
   const arith::Treatment treatment = treatment_of(clip_value, scale);
   int tensor = 0;
@@ -115,7 +115,7 @@ class Update : public CudaKernel {
       for (std::size_t i = 0; i < kUpdateTensors && begin + i < count; ++i) {
         tensors.at[i] = Arrays::of(launch, begin + i, optimizer_.state_count());
         tensors.count[i] = elements_[begin + i];
-        tensors.blocks[i] = grid_of(divided_up(elements_[begin + i], kWeights<Weights>)).blocks;
+        tensors.blocks[i] = grid_of(divided_up(elements_[begin + i], kWeightsAtOnce<Weights>)).blocks;
         blocks += tensors.blocks[i];
       }
       cuda::launch(stream, kernel, {blocks}, tensors, input<std::uint32_t>(launch, count),
