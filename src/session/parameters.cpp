@@ -207,7 +207,7 @@ void Parameters::fill_moments() {
   const auto &moments = draft_.file->declared().training->moments;
   run::Store::Sweep sweep(store_);
   std::vector<std::byte> part;
-  for (std::size_t p = 0; p < count(); ++p) {
+  for (const std::size_t p : shown_) {
     const auto found = moments.find(name(p));
     if (found == moments.end() || !state().parameters[p].trained) continue;
     const auto wanted = static_cast<std::size_t>(draft_.settings.optimizer.state_count());

@@ -1,7 +1,7 @@
 // Parameters: access to every parameter of floats as float32, wherever it rests and whatever type a step computes in.
-// Quantised weights are filled from the file, and not shown: they never change. Masters
-// kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With several ranks each
-// has its shards, and ranks send each other what a reader lacks. Not for use during a step.
+// Quantised weights are filled from the file, and not shown: they never change. Masters kept in two planes
+// (arith/planes.h) are split on their way in and joined on their way out. With several ranks each has its shards, and
+// ranks send each other what a reader lacks. Not for use during a step.
 #pragma once
 
 #include <optional>
