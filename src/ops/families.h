@@ -15,7 +15,7 @@ Family generator_family();      // Shape, Size, Constant, ConstantOfShape, Range
 Family gather_family();         // Gather, GatherElements, GatherND and the gradients of the first two
 Family reduce_family();         // ReduceSum, ReduceMean, ...; ArgMax
 Family matmul_family();         // MatMul, Gemm
-Family softmax_family();        // Softmax, LogSoftmax and gradients
+Family softmax_family();        // Softmax, LogSoftmax and gradients; Hardmax
 Family normalization_family();  // LayerNormalization, RMSNormalization and gradients
 Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary

@@ -14,6 +14,7 @@ const Rules &all_rules() {
     all.merge(recurrent_rules());
     all.merge(loss_rules());
     all.merge(window_rules());
+    all.merge(softmax_rules());
     all.merge(channel_rules());
     all.merge(einsum_rules());
     all.merge(index_rules());

@@ -79,6 +79,7 @@ Rules arithmetic_rules();            // reductions, variadic operators, MatMul a
 Rules layer_rules();                 // normalizations, attention, rotary embeddings
 Rules recurrent_rules();             // LSTM, GRU, RNN
 Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+Rules softmax_rules();               // Softmax of older opsets, Hardmax
 Rules channel_rules();               // normalizations of channels, with their own or with given statistics
 Rules einsum_rules();                // Einsum
 Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
