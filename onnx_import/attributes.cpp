@@ -57,8 +57,8 @@ bool has_stray_value(const AttributeProto &attribute) {
 
 // True for attributes that hold an element type. ONNX gives the number of the type, the graph holds the name.
 bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
-  return is_default_domain(node.domain()) &&
-         (attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast"));
+  return is_default_domain(node.domain()) && (attribute.name() == "dtype" || attribute.name() == "output_datatype" ||
+                                              (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
 // True for subgraphs of control flow, which are skipped here. The passes refuse their nodes later, together with all

@@ -47,14 +47,23 @@ void require_channels(Graph &, Node &node) {
           "spatial is 0, statistics for each element; only statistics for each channel are supported");
 }
 
+// Later definitions move the regions by half an element.
+void keep_regions(Graph &, Node &node) {
+  node.attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
+}
+
+void transform_first_axis(Graph &, Node &node) { node.attributes.set("axis", node.attributes.integer("axis", 1)); }
+
 void rename_scatter(Graph &, Node &node) { node.op = "ScatterElements"; }
 
 constexpr auto kOlderForms = std::to_array<OlderForm>({
     {"BatchNormalization", 8, 5, 5, "", require_channels},
+    {"DFT", 19, 1, 2, "", transform_first_axis},
     {"Hardmax", 12, 1, 1, "", flatten},
     {"LogSoftmax", 12, 1, 1, "", flatten},
     {"Pad", 10, 1, 1, "pads", nullptr},
     {"Resize", 10, 2, 2, "", resize_from_corner},
+    {"RoiAlign", 15, 3, 3, "", keep_regions},
     {"Scatter", 10, 3, 3, "", rename_scatter},
     {"Slice", 9, 1, 1, "starts ends", nullptr},
     {"Softmax", 12, 1, 1, "", flatten},

@@ -27,6 +27,8 @@ Family windows_family();        // Conv, ConvTranspose, pooling: result types al
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
+Family sample_family();         // GridSample, RoiAlign: result types alone
+Family signal_family();         // DFT, STFT: result types alone; windows
 Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
 Family control_flow_family();   // If, Loop, Scan
 Family ranks_family();          // AllToAll, AllGather: between ranks

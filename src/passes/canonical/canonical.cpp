@@ -20,6 +20,8 @@ const Rules &all_rules() {
     all.merge(index_rules());
     all.merge(gather_rules());
     all.merge(resize_rules());
+    all.merge(sample_rules());
+    all.merge(signal_rules());
     all.merge(random_rules());
     all.merge(contrib_rules());
     all.merge(contrib_norm_rules());
