@@ -88,7 +88,7 @@ Rules resize_rules();                // Resize
 Rules sample_rules();                // GridSample, RoiAlign
 Rules signal_rules();                // Fourier transforms
 Rules window_rules();                // convolution and pooling
-Rules random_rules();                // Dropout
+Rules random_rules();                // Dropout, and what draws noise
 Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
 Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them
 Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddings, biases by distance
