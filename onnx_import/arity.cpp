@@ -1,5 +1,5 @@
 // The numbers of inputs and outputs are taken from ONNX's own list of operators, opsets 13 to 24, and from ONNX
-// Runtime's.
+// Runtime's. The numbers of inputs of older opsets are in older.cpp, where they differ.
 #include "onnx_import/arity.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "onnx_import/older.h"
 #include "onnx_import/versions.h"
 
 namespace protrain::onnx_import {
@@ -56,7 +57,7 @@ constexpr auto kArities = std::to_array<Arity>({
      " Add AffineGrid And BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike CenterCropPad Compress CumSum "
      "Div Equal Expand Gather GatherElements GatherND Greater GreaterOrEqual GridSample Less LessOrEqual "
      "MatMul MaxRoiPool Mod Mul Or PRelu Pow RMSNormalization Reshape ReverseSequence SequenceAt "
-     "StringConcat Sub Tile Unsqueeze Xor "},
+     "StringConcat Sub Tile Unsqueeze Upsample Xor "},
     {2, 2, 2, " TopK "},
     {2, 3, 1,
      " Conv ConvTranspose DequantizeLinear Gemm MaxUnpool NegativeLogLikelihoodLoss QuantizeLinear "
@@ -66,8 +67,8 @@ constexpr auto kArities = std::to_array<Arity>({
     {2, 4, 1, " ConvInteger MatMulInteger Pad STFT "},
     {2, 5, 1, " NonMaxSuppression "},
     {3, 3, 1,
-     " Col2Im GroupNormalization InstanceNormalization OneHot Range RoiAlign ScatterElements ScatterND "
-     "Where "},
+     " Col2Im GroupNormalization InstanceNormalization OneHot Range RoiAlign Scatter ScatterElements "
+     "ScatterND Where "},
     {3, 4, 1, " RotaryEmbedding "},
     {3, 5, 1, " DeformConv Slice "},
     {3, 6, 2, " GRU RNN "},
@@ -104,18 +105,24 @@ int count(const Names &names) {
 
 }  // namespace
 
-void check_arity(const NodeProto &node, const std::string &subject) {
-  const std::string title = (is_default_domain(node.domain()) ? "" : node.domain() + "::") + node.op_type();
+void check_arity(const NodeProto &node, std::int64_t opset, const std::string &subject) {
+  const bool ours = is_default_domain(node.domain());
+  const std::string title = (ours ? "" : node.domain() + "::") + node.op_type();
   const std::string name = " " + title + " ";
   const auto has = [&](const Arity &row) { return row.operators.find(name) != std::string_view::npos; };
-  const auto row = std::find_if(kArities.begin(), kArities.end(), has);
-  if (row == kArities.end()) return;
+  const auto found = std::ranges::find_if(kArities, has);
+  if (found == kArities.end()) return;
+  Arity row = *found;
+  if (const OlderForm *older = ours ? older_form(node.op_type(), opset) : nullptr; older != nullptr) {
+    row.least = older->least;
+    row.most = older->most;
+  }
   const int inputs = count(node.input()), outputs = count(node.output());
-  require(inputs >= row->least, Code::graph, subject, "{} takes {} inputs at least, not {}", title, row->least, inputs);
-  require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", title, row->most, inputs);
-  for (int i = 0; i < (row->most == kAny && row->least > 0 ? inputs : row->least); ++i)
+  require(inputs >= row.least, Code::graph, subject, "{} takes {} inputs at least, not {}", title, row.least, inputs);
+  require(inputs <= row.most, Code::graph, subject, "{} takes {} inputs at most, not {}", title, row.most, inputs);
+  for (int i = 0; i < (row.most == kAny && row.least > 0 ? inputs : row.least); ++i)
     require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is required but absent", i, title);
-  require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", title, row->outputs,
+  require(outputs <= row.outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", title, row.outputs,
           outputs);
 }
 

@@ -57,7 +57,7 @@ bool has_stray_value(const AttributeProto &attribute) {
 
 // True for attributes that hold an element type. ONNX gives the number of the type, the graph holds the name.
 bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
-  return is_default_domain(node.domain()) && (one_of(attribute.name(), {"dtype", "output_dtype"}) ||
+  return is_default_domain(node.domain()) && (one_of(attribute.name(), {"dtype", "output_dtype", "output_datatype"}) ||
                                               (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 

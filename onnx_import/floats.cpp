@@ -55,7 +55,9 @@ void Floats::compute(graph::Attributes &attributes) const {
   for (const auto &[key, value] : given.items()) {
     if (const auto *array = std::get_if<graph::Array>(&value)) attributes.set(key, computed(*array));
     const auto *text = std::get_if<std::string>(&value);
-    if (text == nullptr || !one_of(key, {"to", "dtype", "output_dtype"}) || !is_float(dtype_named(*text))) continue;
+    if (text == nullptr || !one_of(key, {"to", "dtype", "output_dtype", "output_datatype"}) ||
+        !is_float(dtype_named(*text)))
+      continue;
     attributes.set(key, std::string(name_of(computed(dtype_named(*text)))));
   }
 }

@@ -57,6 +57,7 @@ class Inliner {
       : model_(model), messages_(messages), path_(path) {}
 
   void run() {
+    if (const auto version = imported(model_.opset_import(), "", path_)) check_opset_with_functions(*version, path_);
     for (const FunctionProto &proto : model_.functions()) add_function(proto);
     take_names(model_.graph());
     replace_calls(*model_.mutable_graph());
@@ -97,7 +98,7 @@ void Inliner::add_function(const FunctionProto &proto) {
   check_text(proto.domain(), path_);
   check_text(proto.overload(), path_);
   const std::string title = is_default_domain(proto.domain()) ? proto.name() : proto.domain() + "::" + proto.name();
-  if (const auto version = imported(proto.opset_import(), "", title)) check_opset(*version, title);
+  if (const auto version = imported(proto.opset_import(), "", title)) check_opset_with_functions(*version, title);
   Function function{&proto, title, {}};
   for (const std::string &name : proto.attribute()) function.attributes.emplace(name, nullptr);
   for (const AttributeProto &preset : proto.attribute_proto())

@@ -78,7 +78,7 @@ class OpenModel : public Model {
   }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-            const std::vector<graph::Split> &splits) const override;
+            const std::vector<graph::Split> &splits, bool as_computed) const override;
 
  private:
   void take(const ModelProto &proto) {
@@ -121,15 +121,17 @@ void OpenModel::take_training(const ModelProto &proto, graph::FileTraining train
 }
 
 void OpenModel::save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-                     const std::vector<graph::Split> &splits) const {
-  if (exported_) return exported_->save(path, weights, inline_bytes, splits);
+                     const std::vector<graph::Split> &splits, bool as_computed) const {
+  if (exported_) return exported_->save(path, weights, inline_bytes, splits, as_computed);
   require(!declared_.training, Code::unsupported, storage_.model().path(),
           "no eval model beside it; an export of onnxruntime-training's artifacts writes that model with new weights");
-  const Floats &floats = unbound_.floats;
-  if (splits.empty())
-    return save_model({*proto_, unbound_.initializers, storage_, floats, in_checkpoint_}, path, weights, inline_bytes);
+  const auto save_as = [&](const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
+    save_model({proto, initializers, storage_, unbound_.floats, in_checkpoint_, as_computed}, path, weights,
+               inline_bytes);
+  };
+  if (splits.empty()) return save_as(*proto_, unbound_.initializers);
   const SplitModel split(*proto_, splits);
-  save_model({split.proto(), split.initializers(), storage_, floats, in_checkpoint_}, path, weights, inline_bytes);
+  save_as(split.proto(), split.initializers());
 }
 
 const Tensor &OpenModel::weights(const std::string &initializer) const {

@@ -32,9 +32,10 @@ class MessageParts {
     parts_.back().bytes += bytes;
     size_ += bytes.size();
   }
-  void append(const Tensor &tensor) {
+  // `bytes`: how many will be written for the tensor.
+  void append(const Tensor &tensor, std::uint64_t bytes) {
     parts_.push_back({{}, &tensor});
-    size_ += tensor.bytes;
+    size_ += bytes;
   }
   // Appends `message` as field `number` of the message being written.
   void append(int number, MessageParts message) {
@@ -115,7 +116,7 @@ class ModelWriter {
     refuse_own_files();
     std::uint64_t bytes = original_.proto.ByteSizeLong();
     for (const auto &[name, tensor] : original_.initializers) {
-      bytes = checked_add(bytes, tensor.bytes);
+      bytes = checked_add(bytes, written_bytes(tensor));
       external_ = external_ || (tensor.external.has_value() && !original_.in_checkpoint);
     }
     external_ = external_ || bytes > inline_bytes;
@@ -134,10 +135,19 @@ class ModelWriter {
   MessageParts stored_parts(const TensorProto &proto);
   MessageParts node_parts(const NodeProto &node);
   MessageParts graph_parts(const GraphProto &graph);
+  bool names_replaced_type(const AttributeProto &attribute) const;
+  void retype_values(GraphProto &graph) const;
   void write_data();
   void write_model(const MessageParts &model);
   void write_tensor(FileWriter &file, const Tensor &tensor) const;
   bool fetch(const Tensor &tensor, std::byte *out) const;
+  void read(const Tensor &tensor, std::byte *out) const;
+  TensorProto &head_of(const Tensor &tensor);
+  DType written(DType in_file) const { return original_.as_computed ? original_.floats.computed(in_file) : in_file; }
+  std::uint64_t written_bytes(const Tensor &tensor) const {
+    const DType to = written(tensor.type.dtype);
+    return to == tensor.type.dtype ? tensor.bytes : byte_count(to, tensor.type.shape);
+  }
 
   const OriginalModel &original_;
   const std::string path_;
@@ -150,16 +160,34 @@ class ModelWriter {
   std::vector<std::unique_ptr<Tensor>> held_;  // tensors of Constant nodes
 };
 
-// Writes an initializer's new values in the file's type. Returns false if there are none.
+constexpr std::int32_t kFloat = 1;  // ONNX's number of float32, the only type that replaces others
+
+// Writes an initializer's new values in the written type. Returns false if there are none.
 bool ModelWriter::fetch(const Tensor &tensor, std::byte *out) const {
-  const DType in_file = tensor.type.dtype, computed = original_.floats.computed(in_file);
-  if (!is_float(in_file)) return false;
-  if (in_file == computed) return weights_(tensor.proto->name(), out);
+  const DType to = written(tensor.type.dtype), computed = original_.floats.computed(tensor.type.dtype);
+  if (!is_float(to)) return false;
+  if (to == computed) return weights_(tensor.proto->name(), out);
   const std::int64_t count = element_count(tensor.type.shape);
   const auto bytes = std::make_unique_for_overwrite<std::byte[]>(byte_count(computed, tensor.type.shape));
   if (!weights_(tensor.proto->name(), bytes.get())) return false;
-  convert_floats(computed, bytes.get(), count, in_file, out);
+  convert_floats(computed, bytes.get(), count, to, out);
   return true;
+}
+
+// Writes the values that the file holds, in the written type.
+void ModelWriter::read(const Tensor &tensor, std::byte *out) const {
+  const DType in_file = tensor.type.dtype, to = written(in_file);
+  if (to == in_file) return original_.storage.read(tensor, out);
+  const auto bytes = std::make_unique_for_overwrite<std::byte[]>(tensor.bytes);
+  original_.storage.read(tensor, bytes.get());
+  convert_floats(in_file, bytes.get(), element_count(tensor.type.shape), to, out);
+}
+
+// Returns the tensor's message without values, in the written type.
+TensorProto &ModelWriter::head_of(const Tensor &tensor) {
+  TensorProto &head = without_values(*tensor.proto, messages_);
+  if (written(tensor.type.dtype) != tensor.type.dtype) head.set_data_type(kFloat);
+  return head;
 }
 
 void ModelWriter::refuse_own_files() const {
@@ -181,28 +209,31 @@ void ModelWriter::refuse_own_files() const {
 // Returns the parts of an initializer. Small untrained values stay as they are, byte for byte.
 MessageParts ModelWriter::tensor_parts(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
-  const bool large = tensor.bytes > kPayloadBytes;
+  const std::uint64_t size = written_bytes(tensor);
+  const bool large = size > kPayloadBytes;
   if (large && external_) return external_parts(tensor);
-  TensorProto &head = without_values(proto, messages_);
+  TensorProto &head = head_of(tensor);
   MessageParts out;
   if (large) {
     out.append(head.SerializeAsString());
-    out.append(MessageParts::header(TensorProto::kRawDataFieldNumber, tensor.bytes));
-    out.append(tensor);
+    out.append(MessageParts::header(TensorProto::kRawDataFieldNumber, size));
+    out.append(tensor, size);
     return out;
   }
-  std::string values(tensor.bytes, '\0');
+  std::string values(size, '\0');
   const auto bytes = reinterpret_cast<std::byte *>(values.data());
-  const bool trained = fetch(tensor, bytes);
-  if (!trained && !tensor.external && !proto.has_payload_field()) return as_parts(proto.SerializeAsString());
-  if (!trained) original_.storage.read(tensor, bytes);
+  const bool trained = fetch(tensor, bytes), retyped = written(tensor.type.dtype) != tensor.type.dtype;
+  if (!trained && !retyped && !tensor.external && !proto.has_payload_field())
+    return as_parts(proto.SerializeAsString());
+  if (!trained) read(tensor, bytes);
   head.set_raw_data(std::move(values));
   return as_parts(head.SerializeAsString());
 }
 
 MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   data_bytes_ = round_up(data_bytes_, kAlignment);
-  TensorProto &head = without_values(*tensor.proto, messages_);
+  TensorProto &head = head_of(tensor);
+  const std::uint64_t size = written_bytes(tensor);
   const auto add = [&](const char *key, const std::string &value) {
     StringPair *entry = head.add_external_data();
     entry->set_key(key);
@@ -210,37 +241,59 @@ MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   };
   add("location", base_name(data_path_));
   add("offset", std::to_string(data_bytes_));
-  add("length", std::to_string(tensor.bytes));
+  add("length", std::to_string(size));
   head.set_data_location(1);
   parse_tensor(head, path_);  // fails if the second file's name would be refused when the model is read
   data_.push_back(&tensor);
-  data_bytes_ = checked_add(data_bytes_, tensor.bytes);
+  data_bytes_ = checked_add(data_bytes_, size);
   return as_parts(head.SerializeAsString());
 }
 
 // Returns the parts of a tensor that is no weight. Its values are always written to the model file.
 MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
-  if (!proto.has_payload_field() && proto.data_location() == 0) return as_parts(proto.SerializeAsString());
+  if (!proto.has_payload_field() && proto.data_location() == 0 && !original_.as_computed)
+    return as_parts(proto.SerializeAsString());
   held_.push_back(std::make_unique<Tensor>(parse_tensor(proto, proto.name())));
+  const std::uint64_t size = written_bytes(*held_.back());
   MessageParts tensor;
-  tensor.append(without_values(proto, messages_).SerializeAsString());
-  tensor.append(MessageParts::header(TensorProto::kRawDataFieldNumber, held_.back()->bytes));
-  tensor.append(*held_.back());
+  tensor.append(head_of(*held_.back()).SerializeAsString());
+  tensor.append(MessageParts::header(TensorProto::kRawDataFieldNumber, size));
+  tensor.append(*held_.back(), size);
   return tensor;
 }
 
+// True for an attribute that holds the number of an element type, which is not written.
+bool ModelWriter::names_replaced_type(const AttributeProto &attribute) const {
+  const bool is_type = one_of(attribute.name(), {"to", "dtype", "output_datatype"}) && attribute.has_i();
+  if (!original_.as_computed || !is_type) return false;
+  const DType dtype = dtype_of(static_cast<std::int32_t>(attribute.i()), attribute.name());
+  return written(dtype) != dtype;
+}
+
+void ModelWriter::retype_values(GraphProto &graph) const {
+  if (!original_.as_computed) return;
+  graph.clear_value_info();  // inner values have other types now
+  for (auto *values : {graph.mutable_input(), graph.mutable_output()})
+    for (ValueInfo &value : *values) {
+      if (value.type().tensor_type().elem_type() == 0) continue;
+      const DType dtype = dtype_of(value.type().tensor_type().elem_type(), value.name());
+      if (written(dtype) != dtype) value.mutable_type()->mutable_tensor_type()->set_elem_type(kFloat);
+    }
+}
+
 MessageParts ModelWriter::node_parts(const NodeProto &node) {
-  const TensorProto *constant = constant_tensor(node);
-  if (constant == nullptr && !has_body(node)) return as_parts(node.SerializeAsString());
+  const bool is_plain = constant_tensor(node) == nullptr && !has_body(node) && !original_.as_computed;
+  if (is_plain) return as_parts(node.SerializeAsString());
   NodeProto &rest = messages_.copy(node);
   rest.clear_attribute();
   MessageParts out = as_parts(rest.SerializeAsString());
   for (const AttributeProto &proto : node.attribute()) {
     AttributeProto &attribute = messages_.copy(proto);
-    if (constant != nullptr) attribute.clear_t();
+    attribute.clear_t();
     attribute.clear_g();
+    if (names_replaced_type(proto)) attribute.set_i(kFloat);
     MessageParts value = as_parts(attribute.SerializeAsString());
-    if (constant != nullptr) value.append(AttributeProto::kTFieldNumber, stored_parts(*constant));
+    if (proto.has_t()) value.append(AttributeProto::kTFieldNumber, stored_parts(proto.t()));
     if (proto.has_g()) value.append(AttributeProto::kGFieldNumber, graph_parts(proto.g()));
     out.append(NodeProto::kAttributeFieldNumber, std::move(value));
   }
@@ -253,6 +306,7 @@ MessageParts ModelWriter::graph_parts(const GraphProto &graph) {
   GraphProto &rest = messages_.copy(graph);
   rest.clear_node();
   rest.clear_initializer();
+  retype_values(rest);
   MessageParts out = as_parts(rest.SerializeAsString());
   for (const NodeProto &node : graph.node()) out.append(GraphProto::kNodeFieldNumber, node_parts(node));
   for (const TensorProto &proto : graph.initializer())
@@ -271,11 +325,12 @@ MessageParts ModelWriter::model_parts() {
 }
 
 void ModelWriter::write_tensor(FileWriter &file, const Tensor &tensor) const {
-  const auto bytes = std::make_unique_for_overwrite<std::byte[]>(tensor.bytes);
+  const std::uint64_t size = written_bytes(tensor);
+  const auto bytes = std::make_unique_for_overwrite<std::byte[]>(size);
   const bool weight = original_.initializers.contains(tensor.proto->name()) &&
                       original_.initializers.at(tensor.proto->name()).proto == tensor.proto;
-  if (!weight || !fetch(tensor, bytes.get())) original_.storage.read(tensor, bytes.get());
-  file.write(std::span<const std::byte>(bytes.get(), tensor.bytes));
+  if (!weight || !fetch(tensor, bytes.get())) read(tensor, bytes.get());
+  file.write(std::span<const std::byte>(bytes.get(), size));
 }
 
 void ModelWriter::write_data() {

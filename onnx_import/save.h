@@ -17,6 +17,7 @@ struct OriginalModel {
   const Storage &storage;
   const Floats &floats;
   bool in_checkpoint = false;  // the weights lie in a checkpoint, which says nothing about where an export has them
+  bool as_computed = false;    // floats are written in the graph's types
 };
 void save_model(const OriginalModel &original, const std::string &path, const Model::Weights &weights,
                 std::uint64_t inline_bytes);

@@ -8,6 +8,7 @@
 #include "onnx_import/arity.h"
 #include "onnx_import/attributes.h"
 #include "onnx_import/names.h"
+#include "onnx_import/older.h"
 #include "onnx_import/versions.h"
 #include "ops/control_flow.h"
 
@@ -145,7 +146,7 @@ void Scope::add_outputs(const NodeProto &node) {
   check_name(node.op_type(), subject, "operator");
   check_text(node.domain(), subject);
   if (is_default_domain(node.domain())) check_operator(node.op_type(), sources_.opset, subject);
-  if (!is_constant(node)) check_arity(node, subject);
+  if (!is_constant(node)) check_arity(node, sources_.opset, subject);
   bool any = false;
   for (const std::string &output : node.output()) {
     check_text(output, subject);
@@ -203,6 +204,8 @@ void Scope::add_node(const NodeProto &proto) {
   for (const std::string &output : proto.output())
     node.outputs.push_back(output.empty() ? ValueId::none : names_.at(output));
   if (has_bodies(proto)) add_bodies(proto, subject, node);
+  const OlderForm *older = is_default_domain(proto.domain()) ? older_form(node.op, sources_.opset) : nullptr;
+  if (older != nullptr) convert_older(*older, graph_, node, subject);
   upgrade(node, proto);
   if (is_quantization(proto)) describe_four_bits(node, proto);
   graph_.add_node(std::move(node));

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::int64_t kOldestIr = 3, kNewestIr = 14;
 constexpr int kMostImports = 1024;
-constexpr std::int64_t kOldestOpset = 13, kKnownOpset = 24, kNewestOpset = 28;
+constexpr std::int64_t kOldestOpset = 7, kKnownOpset = 24, kNewestOpset = 28;
+// Functions came with opset 15. The operators of older ones are not converted.
+constexpr std::int64_t kOldestWithFunctions = 13;
 
 // Operators by the opset that introduced or changed them. `operators` has a space before and after each name.
 struct Opset {
@@ -26,14 +28,32 @@ struct Opset {
 
 // Operators that the oldest opset does not have. LayerNormalization is left out, because ONNX Runtime writes it into
 // files of every opset.
-constexpr auto kIntroduced =
-    std::to_array<Opset>({{14, " HardSwish Trilu "},
-                          {15, " Bernoulli CastLike Optional "},
-                          {17, " SequenceMap "},
-                          {18, " BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad GroupNormalization Mish "},
-                          {20, " AffineGrid Gelu "},
-                          {23, " Attention RMSNormalization RotaryEmbedding "},
-                          {24, " Swish TensorScatter "}});
+constexpr auto kIntroduced = std::to_array<Opset>(
+    {{8, " Expand Scan "},
+     {9,
+      " Acosh Asinh Atanh Compress ConstantOfShape Cosh Erf EyeLike IsNaN MaxUnpool MeanVarianceNormalization NonZero "
+      "OneHot Scatter Shrink Sign Sinh TfIdfVectorizer Where "},
+     {10,
+      " ConvInteger DequantizeLinear IsInf MatMulInteger Mod NonMaxSuppression QLinearConv QLinearMatMul "
+      "QuantizeLinear "
+      "Resize ReverseSequence RoiAlign StringNormalizer ThresholdedRelu "},
+     {11,
+      " BitShift ConcatFromSequence CumSum Det DynamicQuantizeLinear GatherElements GatherND Range Round "
+      "ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+      "SequenceLength SplitToSequence Unique "},
+     {12, " Celu Einsum GreaterOrEqual LessOrEqual NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss "},
+     {14, " HardSwish Trilu "},
+     {15, " Bernoulli CastLike Optional OptionalGetElement OptionalHasElement "},
+     {16, " GridSample "},
+     {17, " BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT SequenceMap "},
+     {18, " BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im GroupNormalization Mish "},
+     {19, " DeformConv "},
+     {20, " AffineGrid Gelu "},
+     {23, " Attention RMSNormalization RotaryEmbedding "},
+     {24, " Swish TensorScatter "}});
+
+// Operators that a newer one replaced, by the opset that no longer has them.
+constexpr auto kRemoved = std::to_array<Opset>({{10, " Upsample "}, {11, " Scatter "}});
 
 // Operators that were introduced or changed after kKnownOpset.
 constexpr auto kChanged = std::to_array<Opset>(
@@ -88,10 +108,19 @@ void check_opset(std::int64_t version, const std::string &subject) {
           kOldestOpset, kNewestOpset);
 }
 
+void check_opset_with_functions(std::int64_t version, const std::string &subject) {
+  check_opset(version, subject);
+  require(version >= kOldestWithFunctions, Code::version, subject,
+          "opset-import: version {}; a model with functions has {} at least", version, kOldestWithFunctions);
+}
+
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node) {
   const std::int64_t introduced = opset_of(kIntroduced, op);
   require(introduced <= opset, Code::unsupported, node, "ai.onnx::{} exists from opset {}, and the file says {}", op,
           introduced, opset);
+  const std::int64_t removed = opset_of(kRemoved, op);
+  require(removed == 0 || opset < removed, Code::unsupported, node,
+          "ai.onnx::{} exists until opset {}, and the file says {}", op, removed - 1, opset);
   const std::int64_t changed = opset_of(kChanged, op);
   require(changed == 0 || changed > opset, Code::version, node,
           "ai.onnx::{} changed in opset {}, after {}, the last one known here; export with opset {}", op, changed,

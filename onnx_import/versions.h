@@ -23,9 +23,11 @@ std::optional<std::int64_t> imported(const OpsetImports &imports, const std::str
 
 // Code::version for a version of the default domain that this library does not read.
 void check_opset(std::int64_t version, const std::string &subject);
+// The same for a function, and for a model that defines functions.
+void check_opset_with_functions(std::int64_t version, const std::string &subject);
 
-// Checks an operator of the default domain against a file's opset. Code::unsupported if it was introduced later,
-// Code::version if its definition changed after the last opset known here.
+// Checks an operator of the default domain against a file's opset. Code::unsupported if it was introduced later or
+// replaced before, Code::version if its definition changed after the last opset known here.
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node);
 
 }  // namespace protrain::onnx_import

@@ -60,7 +60,8 @@ inline std::vector<OneNode> layer_nodes() {
       {"Gated", silu, {x, dy}},
       {"GatedGrad", silu, {dy, x, dy}, {true, true}},
       {"MatMul", {}, {x, random_floats({8, 3}, 5), random_floats({3}, 6)}},
-      {"Dropout", {{"ratio", 0.5}, {"key", std::int64_t{7}}}, {x}, {true, true}}};
+      {"Dropout", {{"ratio", 0.5}, {"key", std::int64_t{7}}}, {x}, {true, true}},
+      {"Uniform", {{"shape", Shape{6, 8}}, {"key", std::int64_t{7}}}, {}}};
   for (const char *name : {"Softmax", "LogSoftmax"}) {
     const OneNode softmax{name, {}, {x}};
     nodes.push_back(softmax);

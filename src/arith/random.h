@@ -56,6 +56,11 @@ PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t qua
   return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
 }
 
+// Returns a float in (0, 1), the middle of one of 2^23 equal parts.
+PROTRAIN_HD float uniform(std::uint32_t number) {
+  return (static_cast<float>(number >> 9) + 0.5f) * (1.0f / static_cast<float>(1 << 23));
+}
+
 // Returns the least random number that keeps an element. Dropout keeps an element if its random number u satisfies u /
 // 2^32 >= ratio. `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {

@@ -16,6 +16,7 @@
   FAMILY(make_cross_entropy_grad, "CrossEntropyGrad")                                                                  \
   FAMILY(make_linear_cross_entropy, "LinearCrossEntropy", "LinearCrossEntropyGrad")                                    \
   FAMILY(make_dropout, "Dropout")                                                                                      \
+  FAMILY(make_uniform, "Uniform")                                                                                      \
   FAMILY(make_loss_scale, "LossScale")                                                                                 \
   FAMILY(make_squared_norm, "SquaredNorm")                                                                             \
   FAMILY(make_join_squares, "JoinSquares")                                                                             \

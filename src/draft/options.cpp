@@ -25,6 +25,8 @@ const OptionRow kOptions[] = {
     {"device", choice, "cpu", backend::device_names(), "where the step is computed"},
     {"threads", integer, "0", ">= 0, <= 1024", "number of threads; 0: as many as the process may use"},
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
+    {"export_precision", choice, "file", "file|fp32",
+     "element type of the floats in an exported model: those of its file, or float32 instead of others"},
     {"tf32", choice, "off", "on|off",
      "on: matrix products of float32 on a GPU use TensorFloat32, which rounds their factors to 10 bits of mantissa"},
     {"seed", integer, "0", ">= 0", "seed of all random numbers"},

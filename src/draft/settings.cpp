@@ -149,6 +149,7 @@ Settings settings_of(const Options &options) {
   return {.device = options.text("device"),
           .threads = static_cast<int>(options.integer("threads")),
           .precision = precision_of(options.text("precision")),
+          .export_as_computed = options.text("export_precision") == "fp32",
           .tf32 = options.text("tf32") == "on",
           .seed = integer_of(options, "seed"),
           .dims = dims_of(options),

@@ -45,6 +45,7 @@ struct Settings {
   std::string device = "cpu";
   int threads = 0;
   DType precision = DType::f32;  // of weights and activations in a step
+  bool export_as_computed = false;  // exports have float32 where the file has other floats
   bool tf32 = false;
   std::optional<std::int64_t> seed;
   onnx_import::DimBindings dims;

@@ -15,7 +15,7 @@ Family generator_family();      // Shape, Size, Constant, ConstantOfShape, Range
 Family gather_family();         // Gather, GatherElements, GatherND and the gradients of the first two
 Family reduce_family();         // ReduceSum, ReduceMean, ...; ArgMax
 Family matmul_family();         // MatMul, Gemm
-Family softmax_family();        // Softmax, LogSoftmax and gradients
+Family softmax_family();        // Softmax, LogSoftmax and gradients; Hardmax
 Family normalization_family();  // LayerNormalization, RMSNormalization and gradients
 Family batch_norm_family();     // BatchNormalization; BatchNorm and gradient; FoldStatistics, AccumulateStatistics
 Family attention_family();      // ONNX's Attention; FusedAttention and gradient
@@ -23,12 +23,15 @@ Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family recurrent_family();      // ONNX's LSTM, GRU, RNN; LstmSteps, GruSteps, RnnSteps and gradients
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
 Family dropout_family();        // Dropout
+Family uniform_family();        // Uniform, and ONNX's random operators
 Family accumulate_family();     // Accumulate, SumParts, CountTargets, CountedLoss: micro-batches joined into one step
 Family windows_family();        // Conv, ConvTranspose, pooling: result types alone
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
 Family quantize_family();       // QuantizeLinear, DequantizeLinear, FakeQuantize and its gradient
+Family sample_family();         // GridSample, RoiAlign: result types alone
+Family signal_family();         // DFT, STFT: result types alone; windows
 Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
 Family control_flow_family();   // If, Loop, Scan
 Family ranks_family();          // AllToAll, AllGather: between ranks

@@ -159,7 +159,7 @@ Family normalization_family() {
                       .flops = normalization_flops,
                       .optional = {rest_input(name)}});
   for (const char *name :
-       {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization"})
+       {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization", "LRN"})
     family.push_back({.name = name, .infer = same_as_input, .file_only = true});
   return family;
 }

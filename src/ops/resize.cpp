@@ -18,6 +18,7 @@ constexpr std::int64_t kMostWeights = std::int64_t{1} << 26;
 double source(const std::string &mode, const ResizedAxis &axis, std::int64_t at, const std::string &subject) {
   const double x = static_cast<double>(at), length = axis.scale * static_cast<double>(axis.from);
   if (mode == "half_pixel") return (x + 0.5) / axis.scale - 0.5;
+  if (mode == "tf_half_pixel_for_nn") return (x + 0.5) / axis.scale;
   if (mode == "pytorch_half_pixel") return axis.to > 1 ? (x + 0.5) / axis.scale - 0.5 : 0;
   if (mode == "asymmetric") return x / axis.scale;
   if (mode == "align_corners") return length > 1 ? x * static_cast<double>(axis.from - 1) / (length - 1) : 0;
@@ -27,7 +28,8 @@ double source(const std::string &mode, const ResizedAxis &axis, std::int64_t at,
   return offset + (x + 0.5) / axis.scale - 0.5;
 }
 
-double nearest(const std::string &mode, double x) {
+double nearest(const std::string &mode, const ResizedAxis &axis, double x) {
+  if (mode == "opset10") return axis.scale < 1 ? std::ceil(x) : std::floor(x);
   if (mode == "floor") return std::floor(x);
   if (mode == "ceil") return std::ceil(x);
   return mode == "round_prefer_ceil" ? std::floor(x + 0.5) : std::ceil(x - 0.5);
@@ -103,7 +105,7 @@ std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
     const double x = source(coordinates, axis, at, subject);
     const auto last = static_cast<double>(axis.from - 1);
     if (mode == "nearest") {
-      const double chosen = nearest(node.attributes.text("nearest_mode", "round_prefer_floor"), x);
+      const double chosen = nearest(node.attributes.text("nearest_mode", "round_prefer_floor"), axis, x);
       row[static_cast<std::int64_t>(std::clamp(chosen, 0.0, last))] = 1;
       continue;
     }

@@ -87,6 +87,7 @@ Family softmax_family() {
                       .evaluate = evaluate_softmax,
                       .gradient = differentiate_softmax,
                       .flops = softmax_flops});
+  family.push_back({.name = "Hardmax", .infer = infer_softmax, .file_only = true});
   for (const char *name : {"SoftmaxGrad", "LogSoftmaxGrad"})
     family.push_back(
         {.name = name, .infer = infer_softmax_gradient, .evaluate = evaluate_softmax_gradient, .flops = softmax_flops});

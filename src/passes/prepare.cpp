@@ -44,6 +44,18 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
   return found;
 }
 
+// If the loss is known, leaves out the other outputs. What only they need may be of operators that cannot be trained.
+void keep_loss_alone(Graph &graph) {
+  for (ValueId id : graph.outputs) {
+    const Type type = graph.value(id).type;
+    if (type.dtype == DType::none) return;  // it may be the loss, behind an operator that is refused
+    if (type.dtype != DType::f32 || element_count(type.shape) != 1) continue;
+    graph.outputs = {id};
+    graph.drop_dead_nodes();
+    return;
+  }
+}
+
 }  // namespace
 
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
@@ -73,6 +85,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   say_what_was_split(prepared);
   std::map<ValueId, std::string> refusals = fold(graph, budget);
   refusals.insert(refused.begin(), refused.end());
+  keep_loss_alone(graph);
   problems.collect_without_core_form(graph, refusals);
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();

@@ -40,7 +40,7 @@ void export_model(const draft::Draft &draft, const Parameters &parameters, const
   const auto weights = [&](const std::string &name, std::byte *out) {
     return export_initializer(draft, parameters, read, name, out);
   };
-  draft.file->save(path, weights, onnx_import::kInlineBytes, draft.splits);
+  draft.file->save(path, weights, onnx_import::kInlineBytes, draft.splits, draft.settings.export_as_computed);
 }
 
 }  // namespace protrain::session

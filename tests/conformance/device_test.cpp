@@ -16,6 +16,7 @@ namespace {
 PROTRAIN_FAMILY(UpdateKernel);
 PROTRAIN_FAMILY(CheckKernel);
 PROTRAIN_FAMILY(DropoutKernel);
+PROTRAIN_FAMILY(UniformKernel);
 PROTRAIN_FAMILY(Queues);
 
 using backend::Device;
@@ -224,6 +225,20 @@ TEST_P(DropoutKernel, NumbersAreTheCpus) {
         EXPECT_TRUE(found[1].same_as(right[1])) << to_text(shape);
       }
     }
+}
+
+TEST_P(UniformKernel, NumbersAreTheCpus) {
+  for (const auto &[shape, samples] :
+       {std::pair<Shape, std::int64_t>{{6, 1031}, 6}, {{6, 1031}, 0}, {{300, 1}, 300}, {{}, 0}, {{0, 4}, 0}}) {
+    const OneNode one{"Uniform", {{"key", std::int64_t{7}}, {"samples", samples}, {"shape", shape}}, {}};
+    const auto drawn = [&](const Contender &contender) {
+      NodeBench bench(one, *contender.ways[0].machine);
+      bench.run({.step = 3, .seed = 11, .first_sample = 4});
+      bench.expect_guards();
+      return bench.results()[0];
+    };
+    EXPECT_TRUE(drawn(*GetParam()).same_as(drawn(contenders()[0]))) << to_text(shape);
+  }
 }
 
 // The first queue uploads x, the second doubles it, the third downloads the result. Only events keep them in order.

@@ -23,6 +23,7 @@ TEST(Settings, OfNoOptionsAreTheDefaultsOfTheTable) {
   EXPECT_EQ(none.threads, 0);
   EXPECT_EQ(none.precision, DType::f32);
   EXPECT_FALSE(none.tf32);
+  EXPECT_FALSE(none.export_as_computed);
   EXPECT_FALSE(none.seed || none.memory || none.tokens_per_step || none.accumulation);
   EXPECT_TRUE(none.dims.empty() && none.offload_dir.empty() && none.resume.empty());
   EXPECT_FALSE(none.loss.has_value());

@@ -140,6 +140,62 @@ TEST_F(Form, SplitWithoutSizesCountsItsOutputs) {
   EXPECT_EQ(graph(wire).nodes()[0].attributes.integer("num_outputs", 0), 2);
 }
 
+// A node as a file of that opset has it, and the node of the graph.
+struct OlderCase {
+  std::int64_t opset;
+  std::string before;
+  std::string op, attributes;
+  std::size_t inputs;
+};
+
+TEST_F(Form, OlderFormsBecomeTheNewest) {
+  const std::string scales = attribute("scales", 6, field(7, test::raw<float>({1.f, 2.f})));
+  const std::string bilinear = attribute("mode", 3, field(4, "bilinear"));
+  const std::string corner = "coordinate_transformation_mode=asymmetric, mode=";
+  const std::vector<OlderCase> cases = {
+      {12, node("Softmax", {"x"}, {"y"}), "Softmax", "axis=1, flattens=1", 1},
+      {11, node("LogSoftmax", {"x"}, {"y"}, {int_attribute("axis", 0)}), "LogSoftmax", "axis=0, flattens=1", 1},
+      {13, node("Softmax", {"x"}, {"y"}), "Softmax", "", 1},
+      {7, node("Upsample", {"x"}, {"y"}, {scales}), "Resize", corner + "nearest, nearest_mode=opset10", 3},
+      {9, node("Upsample", {"x", "w"}, {"y"}, {bilinear}), "Resize", corner + "linear, nearest_mode=opset10", 3},
+      {10, node("Resize", {"x", "w"}, {"y"}), "Resize", corner + "nearest, nearest_mode=opset10", 3},
+      {9, node("Scatter", {"x", "w", "x"}, {"y"}), "ScatterElements", "", 3},
+  };
+  for (const OlderCase &one : cases) {
+    Wire wire;
+    wire.opset = field(8, field(2, one.opset));
+    wire.nodes = {one.before};
+    const graph::Graph found = graph(wire);
+    const graph::Node &made = found.nodes().at(0);
+    EXPECT_EQ(made.op, one.op);
+    EXPECT_EQ(made.attributes.print(), one.attributes);
+    EXPECT_EQ(made.inputs.size(), one.inputs);
+    if (one.opset == 7) {
+      EXPECT_EQ(found.value(made.inputs[2]).array.doubles(), (std::vector<double>{1, 2}));
+    }
+  }
+}
+
+TEST_F(Form, OlderFormsAreCheckedAgainstTheirOpset) {
+  const auto expect = [&](std::int64_t opset, const std::string &of, Code code, const std::string &text) {
+    Wire wire;
+    wire.opset = field(8, field(2, opset));
+    wire.nodes = {of};
+    const Error error = test::error_of([&] { graph(wire); });
+    EXPECT_EQ(error.code, code) << error.text;
+    EXPECT_EQ(error.subject, "make_y");
+    EXPECT_NE(error.text.find(text), std::string::npos) << error.text;
+  };
+  const std::string starts = attribute("starts", 7, field(8, 0));
+  expect(9, node("Slice", {"x"}, {"y"}, {starts}), Code::graph, "Slice lacks its attribute ends");
+  expect(9, node("Slice", {"x", "w", "w"}, {"y"}), Code::graph, "Slice takes 1 inputs at most, not 3");
+  expect(10, node("Slice", {"x"}, {"y"}), Code::graph, "Slice takes 3 inputs at least, not 1");
+  expect(10, node("Upsample", {"x", "w"}, {"y"}), Code::unsupported, "Upsample exists until opset 9");
+  expect(8, node("Where", {"x", "x", "x"}, {"y"}), Code::unsupported, "Where exists from opset 9");
+  expect(8, node("BatchNormalization", {"x", "w", "w", "w", "w"}, {"y"}, {int_attribute("spatial", 0)}),
+         Code::unsupported, "spatial is 0");
+}
+
 TEST_F(Form, InitializersAmongTheInputsAreNotAskedFor) {
   Wire wire;
   wire.head = field(1, 3);

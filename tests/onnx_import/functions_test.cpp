@@ -108,6 +108,7 @@ TEST_F(Functions, OperatorsAreThoseOfTheFunctionsOpset) {
          with(field(9, field(2, 13)), "HardSwish"));
   expect(Code::unsupported, "make_z/make_b", "does not import", with(field(9, field(1, "d") + field(2, 1)), "Neg"));
   expect(Code::version, "f::F", "9999", with(field(9, field(2, 9999)), "Neg"));
+  expect(Code::version, "f::F", "13 at least", with(field(9, field(2, 12)), "Neg"));
 }
 
 TEST_F(Functions, CallsInACircleAreRefused) {

@@ -135,7 +135,7 @@ inline std::vector<HostileFile> version_cases() {
       {"OpsetAbsent", opset(""), Code::version, "opset-import"},
       {"OpsetOfOtherDomain", opset(field(8, field(1, "d") + field(2, 1))), Code::version, "opset-import"},
       {"OpsetZero", opset(field(8, field(2, 0))), Code::version, "opset-import"},
-      {"OpsetTooOld", opset(field(8, field(2, 12))), Code::version, "13 to 28"},
+      {"OpsetTooOld", opset(field(8, field(2, 6))), Code::version, "7 to 28"},
       {"OpsetTooNew", opset(field(8, field(2, 9999))), Code::version, "9999"},
       {"OpsetTwice", opset(field(8, field(2, 18)) + field(8, field(1, "ai.onnx") + field(2, 17))), Code::format,
        "opset-import"},

@@ -1,7 +1,10 @@
 // Runs ONNX's own cases of every operator. docs/operators.md must list the results.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "onnx_nodes/table.h"
@@ -11,10 +14,13 @@ namespace protrain::test::nodes_test {
 namespace {
 
 std::vector<Case> all_cases() {
-  std::vector<Case> cases = installed_cases();
-  for (const char *pack : {"cases-18-24.bin", "cases-contrib.bin", "cases-runtime.bin"})
-    for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../onnx_nodes/" + pack))
-      cases.push_back(std::move(packed));
+  const auto packed = [](const char *pack) {
+    return packed_cases(std::string(PROTRAIN_FIXTURES) + "/../onnx_nodes/" + pack);
+  };
+  std::vector<Case> cases = packed("cases-7-12.bin");
+  for (std::vector<Case> &more : std::array{installed_cases(), packed("cases-18-24.bin"), packed("cases-contrib.bin"),
+                                            packed("cases-runtime.bin")})
+    std::ranges::move(more, std::back_inserter(cases));
   return cases;
 }
 

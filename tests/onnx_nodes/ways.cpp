@@ -151,7 +151,8 @@ class Trial {
   // node to run. Throws an Error for a graph that the library refuses.
   std::optional<std::string> computed(const std::function<bool(const Array &)> &is_constant) const {
     const Bound bound = prepared(is_constant, false);
-    const bool random = std::ranges::any_of(bound.graph.nodes(), [](const Node &n) { return n.op == "Dropout"; });
+    const auto draws = [](const Node &n) { return n.op == "Dropout" || n.op == "Uniform"; };
+    const bool random = std::ranges::any_of(bound.graph.nodes(), draws);
     require(!random, Code::type, "", "draws random numbers");
     if (bound.graph.node_count() == 0) return std::nullopt;
     return difference(results(bound.graph, compute(bound.graph, bound.values)), expected_, model_->outputs());

@@ -311,4 +311,18 @@ TEST(Prepare, NamesEverythingThatCannotBeTrainedAtOnce) {
   }
 }
 
+TEST(Prepare, LeavesOutWhatOnlyOtherOutputsNeed) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4}, DType::f32), w = b.initializer("w", {4, 4}, DType::f32);
+  const ValueId y = b.add("MatMul", {x, w}), boxes = b.add("NonMaxSuppression", {y, y});
+  const ValueId loss = b.add("ReduceMean", {y}, {{"keepdims", std::int64_t{0}}});
+  const auto load = [](const std::string &) { return Array::filled({DType::f32, {4, 4}}, 1); };
+  b.graph.outputs = {y, loss, boxes};
+  const passes::PreparedModel prepared = passes::prepare(b.graph, load, {});
+  EXPECT_EQ(prepared.graph.outputs, std::vector<ValueId>{loss});
+  EXPECT_EQ(prepared.graph.node_count(), 2u);
+  b.graph.outputs = {boxes, loss};  // the first output may be the loss
+  EXPECT_THROW(passes::prepare(b.graph, load, {}), Error);
+}
+
 }  // namespace protrain::test::parameters_test

@@ -1,6 +1,7 @@
 // Shared by the tests of the families: the golden files, their inputs, and sessions with PyTorch's options.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,8 +38,10 @@ struct Values {
 };
 
 // `name`: a file of fixtures/, without its ending.
-inline std::unique_ptr<session::Session> open_family(const std::string &name, const Json &golden) {
+inline std::unique_ptr<session::Session> open_family(const std::string &name, const Json &golden,
+                                                     const std::map<std::string, std::string> &more = {}) {
   draft::Options options;
+  for (const auto &[key, value] : more) options.set(key, value);
   options.set("keep_gradients", "*");
   options.set("threads", "1");
   options.set("learning_rate", "1e-3");

@@ -123,6 +123,21 @@ TEST_P(Types, ExportsHaveTheFilesTypes) {
   EXPECT_NEAR(*loss, after, 2e-3 * after);
 }
 
+TEST_P(Types, ExportsCanBeOfFloat32) {
+  const auto session = test::open_family("types/" + GetParam(), golden_, {{"export_precision", "fp32"}});
+  set_inputs(*session, inputs_, 0);
+  for (int i = 0; i < 3; ++i) session->step();
+  const float after = session->evaluate();
+  session->export_model(scratch_ / "wide.onnx");
+  const auto wide = onnx_import::Model::open(scratch_ / "wide.onnx");
+  EXPECT_TRUE(wide->replaced_floats().empty());
+  for (const onnx_import::Input &input : wide->inputs())
+    EXPECT_TRUE(!is_float(input.dtype) || input.dtype == DType::f32) << input.name;
+  const std::optional<double> loss = runtime_loss(scratch_ / "wide.onnx", GetParam().substr(0, GetParam().find('.')));
+  if (!loss) GTEST_SKIP() << "no onnxruntime";
+  EXPECT_NEAR(*loss, after, 1e-4 * after);
+}
+
 INSTANTIATE_TEST_SUITE_P(Files, Types, testing::ValuesIn(files()), [](const auto &info) {
   std::string name = info.param;
   for (char &c : name)

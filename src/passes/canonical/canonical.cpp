@@ -14,11 +14,14 @@ const Rules &all_rules() {
     all.merge(recurrent_rules());
     all.merge(loss_rules());
     all.merge(window_rules());
+    all.merge(softmax_rules());
     all.merge(channel_rules());
     all.merge(einsum_rules());
     all.merge(index_rules());
     all.merge(gather_rules());
     all.merge(resize_rules());
+    all.merge(sample_rules());
+    all.merge(signal_rules());
     all.merge(random_rules());
     all.merge(quantize_rules());
     all.merge(contrib_rules());

@@ -79,13 +79,16 @@ Rules arithmetic_rules();            // reductions, variadic operators, MatMul a
 Rules layer_rules();                 // normalizations, attention, rotary embeddings
 Rules recurrent_rules();             // LSTM, GRU, RNN
 Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+Rules softmax_rules();               // Softmax of older opsets, Hardmax
 Rules channel_rules();               // normalizations of channels, with their own or with given statistics
 Rules einsum_rules();                // Einsum
 Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
 Rules gather_rules();                // Gather at constant indices
 Rules resize_rules();                // Resize
+Rules sample_rules();                // GridSample, RoiAlign
+Rules signal_rules();                // Fourier transforms
 Rules window_rules();                // convolution and pooling
-Rules random_rules();                // Dropout
+Rules random_rules();                // Dropout, and what draws noise
 Rules quantize_rules();              // quantised tensors, and com.microsoft::MatMulNBits
 Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
 Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them

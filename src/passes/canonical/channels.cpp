@@ -143,6 +143,31 @@ bool lp_normalization(Canonical &c, Node &node) {
   return true;
 }
 
+// x / (bias + alpha / size * sum)^beta. The sum goes over the squares of `size` neighbouring channels: it is a product
+// with a band matrix.
+bool local_response_normalization(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const Type type = c.type(x);
+  require_channels(node, type.shape);
+  constexpr std::int64_t kMostChannels = 1 << 13;
+  const std::int64_t size = node.attributes.integer("size", 0), channels = type.shape[1];
+  require(size > 0 && size < 1 << 30, Code::graph, node.name, "size is {}", size);
+  require(channels <= kMostChannels, Code::limit, node.name, "{} channels are too many", channels);
+  const double share = node.attributes.real("alpha", 1e-4) / static_cast<double>(size);
+  std::vector<double> band(static_cast<std::size_t>(channels * channels), 0);
+  for (std::int64_t at = 0; at < channels; ++at)
+    for (std::int64_t i = std::max<std::int64_t>(0, at - (size - 1) / 2); i <= std::min(channels - 1, at + size / 2);
+         ++i)
+      band[static_cast<std::size_t>(at * channels + i)] = share;
+  const ValueId weights = c.rewriter().constant(graph::Array::from_doubles({type.dtype, {channels, channels}}, band));
+  const Shape rows = {type.shape[0], channels, element_count({type.shape.begin() + 2, type.shape.end()})};
+  const ValueId sum = c.reshape(c.add("MatMul", {weights, c.reshape(c.add("Mul", {x, x}), rows)}), type.shape);
+  const ValueId base = c.add("Add", {sum, c.scalar(type.dtype, node.attributes.real("bias", 1))});
+  const ValueId divisor = c.add("Pow", {base, c.scalar(type.dtype, node.attributes.real("beta", 0.75))});
+  c.become(node, "Div", {x, divisor});
+  return true;
+}
+
 }  // namespace
 
 void set_batch_norm(Graph &graph, BatchNorm batch_norm) {
@@ -171,11 +196,9 @@ void set_batch_norm(Graph &graph, BatchNorm batch_norm) {
 }
 
 Rules channel_rules() {
-  return {{"GroupNormalization", group_normalization},
-          {"InstanceNormalization", instance_normalization},
-          {"BatchNormalization", batch_normalization},
-          {"MeanVarianceNormalization", mean_variance_normalization},
-          {"LpNormalization", lp_normalization}};
+  return {{"GroupNormalization", group_normalization}, {"InstanceNormalization", instance_normalization},
+          {"BatchNormalization", batch_normalization}, {"MeanVarianceNormalization", mean_variance_normalization},
+          {"LpNormalization", lp_normalization},       {"LRN", local_response_normalization}};
 }
 
 }  // namespace protrain::passes

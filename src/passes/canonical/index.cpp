@@ -1,6 +1,7 @@
 // Rules for operators that read or write at indices. An index into several axes becomes an index into one. A write
 // becomes an addition into zeros, which is the gradient of a read.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -94,12 +95,56 @@ struct Write {
   Attributes where;
 };
 
-// Computes the node's output: the updates where something is written, and the data elsewhere. With reduction "add", it
-// is their sum. The output has the shape of the node's data.
+// A reduction of writes that has no sum: the core operators, and the number that changes no result.
+struct Reduction {
+  std::string_view name;
+  const char *over, *with;
+  double neutral;
+};
+constexpr Reduction kReductions[] = {
+    {"max", "ReduceMax", "Max", -HUGE_VAL}, {"min", "ReduceMin", "Min", HUGE_VAL}, {"mul", "ReduceProd", "Mul", 1}};
+constexpr std::int64_t kMostMeetings = std::int64_t{1} << 26;
+
+// Lays every update beside every element of the axis, the neutral number where they do not meet, and reduces over the
+// updates: data (A, D, B), indices and updates (A, K, B) -> (A, K, D, B) -> (A, D, B).
+bool become_reduced(Canonical &c, const Node &node, const Write &write, const Reduction &reduction) {
+  const Shape data = c.shape(write.data), places = c.shape(write.indices);
+  const bool one_by_one = std::string_view(write.read) == "GatherElements";
+  const std::size_t axis = resolve_axis(write.where.integer("axis", 0), data.size(), node.name);
+  const auto at = data.begin() + static_cast<std::ptrdiff_t>(axis);
+  const std::int64_t a = element_count({data.begin(), at}), d = *at, b = element_count({at + 1, data.end()});
+  const std::int64_t k = one_by_one ? places.at(axis) : element_count(places);
+  Shape covered = data;
+  covered[axis] = k;
+  require(!one_by_one || places == covered, Code::unsupported, node.name,
+          "reduction {} with indices {} that do not cover {} is not supported", reduction.name, to_text(places),
+          to_text(data));
+  require(element_count({a, k, d, b}) <= kMostMeetings, Code::unsupported, node.name,
+          "reduction {} of {} updates into {} elements takes too much memory", reduction.name, k, to_text(data));
+  const DType index = c.type(write.indices).dtype, dtype = c.type(write.data).dtype;
+  Integers counts(static_cast<std::size_t>(d));
+  std::iota(counts.begin(), counts.end(), 0);
+  const ValueId elements = c.rewriter().constant(graph::Array::from_integers({index, {1, 1, d, 1}}, counts));
+  const ValueId indices = counted_from_front(c, write.indices, d);
+  const ValueId meets =
+      c.add("Equal", {c.reshape(indices, one_by_one ? Shape{a, k, 1, b} : Shape{1, k, 1, 1}), elements});
+  const ValueId pairs =
+      c.add("Where", {meets, c.reshape(write.updates, {a, k, 1, b}), c.scalar(dtype, reduction.neutral)});
+  const ValueId reduced = c.add(reduction.over, {pairs}, {{"axes", Integers{1}}, {"keepdims", std::int64_t{0}}});
+  const ValueId joined = c.add(reduction.with, {c.reshape(write.data, {a, d, b}), reduced});
+  c.become(node, "Reshape", {joined}, {{"shape", c.shape(node.inputs[0])}});
+  return true;
+}
+
+// Computes the node's output: the updates where something is written, and the data elsewhere. With a reduction, it
+// joins both. The output has the shape of the node's data.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
-  if (!is_float(type.dtype) || (reduction != "none" && reduction != "add")) return false;
+  if (!is_float(type.dtype)) return false;
+  const auto *other = std::ranges::find(kReductions, reduction, &Reduction::name);
+  if (other != std::end(kReductions)) return become_reduced(c, node, write, *other);
+  if (reduction != "none" && reduction != "add") return false;
   const Shape shape = c.shape(node.inputs[0]);
   const ValueId sum = scattered(c, write.read, write.updates, write.indices, write.where);
   if (reduction == "add") {

@@ -1,5 +1,7 @@
-// The rule for Dropout, which draws random numbers, and the pass that makes a graph for evaluation.
+// Rules for operators that draw random numbers, and the pass that makes a graph for evaluation. ONNX's random operators
+// compute their numbers from those of Uniform. A model that draws noise draws it in evaluation too.
 #include <bit>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -12,13 +14,15 @@ namespace protrain::passes {
 namespace {
 
 // Returns the key of a node's random numbers: a hash of the first output's name in the file, which no fusion, order or
-// plan changes. If the node has a seed, the hash includes it.
-std::int64_t key_of(const Canonical &c, const Node &node) {
+// plan changes. If the node has a seed, the hash includes it. `draw` is not empty if the node draws several times.
+std::int64_t key_of(const Canonical &c, const Node &node, const std::string &draw = "") {
   ValueId first = ValueId::none;
   for (ValueId out : node.outputs)
     if (first == ValueId::none) first = out;
   std::uint64_t key = fnv1a(c.rewriter().value(first).name);
-  if (node.attributes.has("seed")) key = fnv1a(fmt::format(" seed={}", node.attributes.integer("seed", 0)), key);
+  if (node.attributes.has("seed"))  // Dropout's is an integer, the others' are floats
+    key = fnv1a(" " + Attributes{{"seed", node.attributes.items().find("seed")->second}}.print(), key);
+  if (!draw.empty()) key = fnv1a(" " + draw, key);
   return std::bit_cast<std::int64_t>(key);
 }
 
@@ -57,9 +61,78 @@ bool dropout(Canonical &c, Node &node) {
   return true;
 }
 
+// Numbers in (0, 1).
+ValueId drawn(Canonical &c, const Node &node, const Shape &shape, const std::string &draw = "") {
+  return c.add("Uniform", {},
+               {{"key", key_of(c, node, draw)},
+                {"samples", samples_in(shape, batch_of(c.rewriter().graph()))},
+                {"shape", shape}});
+}
+
+// Makes the float32 `x` the node's output, in the type that the node has.
+bool become_cast(Canonical &c, const Node &node, ValueId x, DType dtype) {
+  if (c.type(x).dtype == dtype)
+    c.pass(node, x);
+  else
+    c.become(node, "Cast", {x}, {{"to", std::string(name_of(dtype))}});
+  return true;
+}
+
+ValueId moved(Canonical &c, ValueId x, double scale, double offset) {
+  return c.add("Add", {c.add("Mul", {x, c.scalar(DType::f32, scale)}), c.scalar(DType::f32, offset)});
+}
+
+bool random_uniform(Canonical &c, Node &node) {
+  const Type type = c.infer(node).at(0);
+  const double low = node.attributes.real("low", 0), high = node.attributes.real("high", 1);
+  return become_cast(c, node, moved(c, drawn(c, node, type.shape), high - low, low), type.dtype);
+}
+
+// sqrt(-2 log u) cos(2 pi v) is normally distributed (Box and Muller, 1958).
+bool random_normal(Canonical &c, Node &node) {
+  const Type type = c.infer(node).at(0);
+  const ValueId logarithm = c.add("Log", {drawn(c, node, type.shape, "radius")});
+  const ValueId radius = c.add("Sqrt", {c.add("Mul", {logarithm, c.scalar(DType::f32, -2)})});
+  const ValueId turn = c.scalar(DType::f32, 2 * std::numbers::pi);
+  const ValueId angle = c.add("Mul", {drawn(c, node, type.shape, "angle"), turn});
+  const ValueId normal = c.add("Mul", {radius, c.add("Cos", {angle})});
+  const double scale = node.attributes.real("scale", 1), mean = node.attributes.real("mean", 0);
+  return become_cast(c, node, moved(c, normal, scale, mean), type.dtype);
+}
+
+// 1 with the probability that the input gives, else 0.
+bool bernoulli(Canonical &c, Node &node) {
+  const Type type = c.infer(node).at(0);
+  const ValueId p = c.add("Cast", {node.inputs.at(0)}, {{"to", std::string(name_of(DType::f32))}});
+  const ValueId hit = c.add("Less", {drawn(c, node, type.shape), p});
+  return become_cast(c, node, hit, type.dtype);
+}
+
+// Draws the class at which the sum of the probabilities so far passes a random number: counts the classes before it.
+bool multinomial(Canonical &c, Node &node) {
+  const Type type = c.infer(node).at(0);
+  const Shape x = c.shape(node.inputs.at(0));
+  const ValueId p = c.add("Softmax", {node.inputs[0]}, {{"axis", std::int64_t{1}}});
+  const ValueId sums = c.reshape(c.add("CumSum", {p}, {{"axis", std::int64_t{1}}}), {x[0], 1, x[1]});
+  const ValueId numbers = c.reshape(drawn(c, node, type.shape), {x[0], type.shape[1], 1});
+  const ValueId before = c.add("Cast", {c.add("Less", {sums, numbers})}, {{"to", std::string(name_of(DType::f32))}});
+  const ValueId count =
+      c.add("ReduceSum", {before}, {{"axes", std::vector<std::int64_t>{2}}, {"keepdims", std::int64_t{0}}});
+  const double last = static_cast<double>(x[1]) - 1;  // the last sum may be rounded below 1
+  return become_cast(c, node, c.add("Clip", {count}, {{"min", 0.0}, {"max", last}}), type.dtype);
+}
+
 }  // namespace
 
-Rules random_rules() { return {{"Dropout", dropout}}; }
+Rules random_rules() {
+  return {{"Dropout", dropout},
+          {"RandomNormal", random_normal},
+          {"RandomNormalLike", random_normal},
+          {"RandomUniform", random_uniform},
+          {"RandomUniformLike", random_uniform},
+          {"Bernoulli", bernoulli},
+          {"Multinomial", multinomial}};
+}
 
 void for_evaluation(Graph &graph) {
   Rewriter rewriter(graph);

@@ -58,7 +58,7 @@ Places::Places(const Graph &graph) : graph_(graph), kinds_(graph.value_count()),
     kinds_[i] = origin == Origin::input ? Kind::data : origin == Origin::initializer ? Kind::stored : Kind::constant;
   }
   for (const Node &node : graph.nodes()) {
-    Kind most = Kind::constant;
+    Kind most = node.inputs.empty() ? Kind::data : Kind::constant;  // without inputs it draws random numbers
     for (ValueId in : node.inputs)
       if (in != ValueId::none) most = std::max(most, kind(in));
     for (ValueId out : node.outputs)

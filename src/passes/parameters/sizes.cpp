@@ -36,8 +36,7 @@ constexpr auto kSized = std::to_array<Sized>({{"ConstantOfShape", 0, 0},
                                               {"Slice", 1, 4},
                                               {"Split", 1, 1},
                                               {"Tile", 1, 1},
-                                              {"TopK", 1, 1},
-                                              {"Upsample", 1, 1}});
+                                              {"TopK", 1, 1}});
 
 // Operators with which exporters compute sizes.
 const std::set<std::string_view> kArithmetic = {"Add",    "Cast",     "Ceil", "Concat",  "Div", "Floor",

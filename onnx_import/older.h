@@ -1,0 +1,30 @@
+// Forms that operators had in older opsets, and how they become the newest form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "graph/graph.h"
+
+namespace protrain::onnx_import {
+
+// The form of an operator in the opsets up to `until`. A form has a row of the table if it takes fewer inputs than the
+// newest one, needs attributes, or means something else. Attributes that became inputs need no conversion, because
+// ops::Op::absorbed makes these inputs attributes again, under the same names.
+struct OlderForm {
+  std::string_view op;
+  std::int64_t until;
+  int least, most;         // inputs
+  std::string_view needs;  // the attributes that must be there, separated by spaces
+  // Makes the newest form of the node. nullptr: it has that form.
+  void (*convert)(graph::Graph &, graph::Node &);
+};
+
+// Returns the form that `op` has in `opset`; nullptr for the newest one.
+const OlderForm *older_form(std::string_view op, std::int64_t opset);
+
+// Rewrites a node, whose operator has this form, in the newest one. Code::graph, Code::unsupported.
+void convert_older(const OlderForm &form, graph::Graph &graph, graph::Node &node, const std::string &subject);
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,44 @@
+// Result types of operators that read between the elements of x (N, C, d...). passes/canonical/sample.cpp rewrites
+// them.
+#include "ops/evaluate.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+// x (N, C, d...), grid (N, o..., number of spatial axes) -> (N, C, o...)
+std::vector<Type> infer_grid_sample(const NodeTypes &types) {
+  const Type x = float_input(types, 0), grid = float_input(types, 1);
+  const std::size_t rank = x.shape.size();
+  const bool fits = rank >= 3 && rank <= 5 && grid.dtype == x.dtype && grid.shape.size() == rank &&
+                    grid.shape[0] == x.shape[0] && grid.shape.back() == static_cast<std::int64_t>(rank) - 2;
+  require(fits, Code::shape, types.subject(), "a grid {} does not address {}", to_text(grid), to_text(x));
+  Shape shape = {x.shape[0], x.shape[1]};
+  shape.insert(shape.end(), grid.shape.begin() + 1, grid.shape.end() - 1);
+  return {{x.dtype, shape}};
+}
+
+// x (N, C, H, W), regions (R, 4), batch_indices (R) -> (R, C, output_height, output_width)
+std::vector<Type> infer_roi_align(const NodeTypes &types) {
+  const Type x = float_input(types, 0), regions = float_input(types, 1), &samples = types.input(2);
+  const std::int64_t height = types.node.attributes.integer("output_height", 1),
+                     width = types.node.attributes.integer("output_width", 1);
+  const bool fits = x.shape.size() == 4 && regions.dtype == x.dtype && regions.shape.size() == 2 &&
+                    regions.shape[1] == 4 && is_integer(samples.dtype) && samples.shape == Shape{regions.shape[0]};
+  require(fits, Code::shape, types.subject(), "regions {} of samples {} do not fit {}", to_text(regions),
+          to_text(samples), to_text(x));
+  constexpr std::int64_t kMost = 1 << 14;
+  require(height > 0 && height <= kMost && width > 0 && width <= kMost, Code::graph, types.subject(),
+          "regions of {} by {} elements", height, width);
+  return {{x.dtype, {regions.shape[0], x.shape[1], height, width}}};
+}
+
+}  // namespace
+
+Family sample_family() {
+  return {{.name = "GridSample", .infer = infer_grid_sample, .file_only = true},
+          {.name = "RoiAlign", .infer = infer_roi_align, .file_only = true}};
+}
+
+}  // namespace protrain::ops
