@@ -13,7 +13,7 @@
 
 namespace protrain::onnx_import {
 
-// What all scopes of a model share.
+// The state that all scopes of a model share.
 struct ScopeSources {
   const ModelProto &model;
   const Storage &storage;

@@ -121,26 +121,22 @@ Json figures_json(const std::string &model, const Draft &draft) {
   return json;
 }
 
-Settings settings_for(const Options &options, const std::string &path) {
-  Settings settings = settings_of(options);
-  take_declared(settings, options, onnx_import::Model::open(path)->declared());
-  return settings;
-}
-
 }  // namespace
 
 std::string profile_model(const Options &options, const std::string &path, const Log &progress) {
-  const Settings settings = settings_for(options, path);
+  Settings settings = settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware", "only this machine can be measured");
   NamedMachine machine(settings, progress, true);
+  take_declared(settings, options, onnx_import::Model::open(path)->declared());
   profile::Profile profile = estimate(settings, path, *machine).profile;
   profile.scratch = machine.scratch();
   return profile::to_json(profile);
 }
 
 std::string plan_model(const Options &options, const std::string &path, const Log &progress) {
-  const Settings settings = settings_for(options, path);
+  Settings settings = settings_of(options);
   NamedMachine machine(settings, progress);
+  take_declared(settings, options, onnx_import::Model::open(path)->declared());
   const Draft draft = estimate(settings, path, *machine);
   const plan::SearchResult &found = draft.decision.found;
   const graph::Graph &graph = draft.first().training.graph;

@@ -63,9 +63,15 @@ std::vector<Type> infer_steps(const NodeTypes &types) {
   return out;
 }
 
+// The input that has a row for each step and sample and is never absent.
+std::size_t input_of_steps(const std::string &op) {
+  if (!op.ends_with("Grad")) return 0;
+  return op.starts_with("Lstm") ? kRecurrentGates : kRecurrentStates;
+}
+
 std::vector<Type> infer_steps_gradient(const NodeTypes &types) {
   const bool lstm = types.node.op.starts_with("Lstm");
-  const Type per_step = float_input(types, lstm ? kRecurrentGates : kRecurrentStates);
+  const Type per_step = float_input(types, input_of_steps(types.node.op));
   const RecurrentSettings s = require_steps(types, per_step);
   const Type y{per_step.dtype, {s.steps, s.batch, s.units}}, cells{sum_dtype(per_step.dtype), y.shape};
   require_operand(types, 0, y);
@@ -179,8 +185,8 @@ void differentiate_steps(GradientBuilder &builder, const Node &node) {
 }
 
 // A product of (B, H) and (H, G * H) for each step, in forward and again in the gradient.
-double steps_flops(const NodeTypes &types, std::span<const Type> outputs) {
-  const Shape &r = types.input(1).shape, &per_step = outputs[0].shape;
+double steps_flops(const NodeTypes &types, std::span<const Type>) {
+  const Shape &r = types.input(1).shape, &per_step = types.input(input_of_steps(types.node.op)).shape;
   return 2.0 * static_cast<double>(per_step[0] * per_step[1]) * static_cast<double>(r[0] * r[1]);
 }
 

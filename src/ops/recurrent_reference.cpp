@@ -131,7 +131,7 @@ void set_row(Doubles &values, std::int64_t row, const Doubles &from) {
   std::ranges::copy(from, values.begin() + row * static_cast<std::int64_t>(from.size()));
 }
 
-// What the gradient of a step of one sample reads: the saved gates, and the states around the step.
+// The operands of the gradient of a step of one sample: the saved gates, and the states around the step.
 struct Saved {
   Doubles gates, h_before, h, c_before, c;
 };

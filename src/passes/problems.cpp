@@ -24,7 +24,7 @@ constexpr const char *kDynamic =
 constexpr const char *kOtherForm =
     " holds quantised weights in a form that is not read; MatMulNBits and DequantizeLinear are read";
 
-// What to do about unknown operators, by a part of their names.
+// Advice about unknown operators, by a part of their names.
 struct Advice {
   std::string_view part;
   const char *text;

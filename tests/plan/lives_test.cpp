@@ -53,7 +53,8 @@ TEST(Lives, CallNothingLightThatIsMadeOfWhatIsGone) {
         EXPECT_TRUE(read_backward[index(out)]) << "else there is nothing to compute again";
         for (ValueId in : node.inputs)
           if (in != ValueId::none) {
-            EXPECT_TRUE(graph.value(in).origin != graph::Origin::node || read_backward[root[index(in)]])
+            const std::size_t of = root[index(in)];
+            EXPECT_TRUE(graph.values()[of].origin != graph::Origin::node || read_backward[of])
                 << model << ": " << node.op << " of " << graph.value(in).name;
           }
       }

@@ -131,7 +131,7 @@ void in_two_passes(const ChannelParts &channels, Member &member, First &&first, 
   each([&](std::int64_t channel, std::int64_t part) { second(channel, part, false); });
 }
 
-// What both kernels keep in scratch: what the first pass found in each part, and each member's rooms.
+// The scratch of both kernels: the results of the first pass for each part, and rooms for each member.
 template <typename T, typename Found>
 class Scratch {
  public:

@@ -1,6 +1,6 @@
-// What the kernels of recurrent layers share with those of their gradients. Each member of the team computes some of
-// the units, all their gates, so that it needs the others' results only once in a step: the states of all units, or
-// their gradients. Sums and cells are float32 whatever the operands are.
+// Pieces that the kernels of recurrent layers share with those of their gradients. Each member of the team computes
+// some of the units, all their gates, so that it needs the others' results only once in a step: the states of all
+// units, or their gradients. Sums and cells are float32 whatever the operands are.
 #pragma once
 
 #include <vector>

@@ -26,7 +26,7 @@ struct Loops {
   }
 };
 
-// What the gradient of a sample's step reads and writes, for the `n` units of a member.
+// The operands of the gradient of a sample's step, read and written, for the `n` units of a member.
 struct SampleStep {
   std::int64_t n;
   const float *gates;   // as forward has saved them

@@ -1,5 +1,5 @@
-// What the kernels of recurrent layers share with those of their gradients. A step is one product, or two, and a kernel
-// with a thread for each unit of each sample. Sums and cells are float32 whatever the operands are.
+// Pieces that the kernels of recurrent layers share with those of their gradients. A step is one product, or two, and a
+// kernel with a thread for each unit of each sample. Sums and cells are float32 whatever the operands are.
 #pragma once
 
 #include <initializer_list>

@@ -16,7 +16,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// What the rule knows about a node. x is (S, B, I).
+// The facts that the rule has about a node. x is (S, B, I).
 struct Layer {
   std::int64_t steps, batch, gates, units, directions;
   bool reverse, batch_first, resets_product;

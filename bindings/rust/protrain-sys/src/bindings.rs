@@ -694,7 +694,8 @@ extern "C" {
     pub fn protrain_session_cancel(session: *mut protrain_session);
 
     /// Gets the number of parameters (tensors) of the model, including frozen ones and, after all others, running
-    /// statistics that steps update.
+    /// statistics that steps update. Weights that the file holds as integers (quantised ones) are not among them: they
+    /// never change. No function reads or writes them, and no checkpoint has them.
     ///
     /// ```text
     /// Errors: none of its own.
