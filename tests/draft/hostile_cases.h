@@ -195,8 +195,11 @@ inline std::vector<HostileGraph> attribute_cases() {
       {"DropsAll",
        one("Dropout", {"y", "r", "t"}, {}, {floats("r", {}, {1}), tensor("t", kBool, {}, raw_data(std::string(1, 1)))}),
        Code::arg, "make_z", "ratio"},
-      {"RandomNumbers", after({node("RandomNormalLike", {"y"}, {"r"}), node("Add", {"y", "r"}, {"z"})}),
-       Code::unsupported, "make_r", "RandomNormalLike"},
+      {"DrawsNoSample", one("Multinomial", {"y"}, {int_attribute("sample_size", 0)}), Code::shape, "make_z",
+       "at least one sample"},
+      {"DrawsNegativeCount",
+       after({node("RandomNormal", {}, {"r"}, {ints("shape", {-4})}), node("Add", {"y", "r"}, {"z"})}), Code::shape,
+       "make_r", "-4"},
   };
 }
 
