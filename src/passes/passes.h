@@ -15,6 +15,7 @@
 #include "graph/declared.h"
 #include "graph/graph.h"
 #include "graph/split.h"
+#include "passes/adapter.h"
 #include "passes/canonical/fold_budget.h"
 
 namespace protrain::passes {
@@ -54,7 +55,8 @@ struct Choices {
   std::vector<std::string> trainable = {};  // trained parameters, even if other evidence says otherwise
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
-  std::optional<Loss> loss = std::nullopt;  // nothing: the graph has one
+  std::vector<AdapterRequest> adapters = {};  // if there are any, parameters are frozen unless `trainable` names them
+  std::optional<Loss> loss = std::nullopt;    // nothing: the graph has one
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // from the file; the list may come from the user
   const graph::Bodies *bodies = nullptr;  // from the file: those of its control flow nodes
@@ -87,8 +89,9 @@ struct Finding {
 
 struct PreparedModel {
   graph::Graph graph;
-  std::vector<Finding> findings;       // every initializer of floats or quantised weights
+  std::vector<Finding> findings;       // every initializer of floats or quantised weights, and matrices of adapters
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
+  std::vector<Adapter> adapters;       // in the order of the parameters that they are for
   std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
   std::string loss_from;               // for an attached loss: what it is computed from; "" if there is no choice
   int block_count = 0;

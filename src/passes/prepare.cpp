@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/control_flow.h"
+#include "passes/add_adapters.h"
 #include "passes/attach_loss.h"
 #include "passes/canonical/canonical.h"
 #include "passes/parameters/mend.h"
@@ -95,6 +96,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   prepared.loss_from = std::move(*loss_from);
 
   clean_up(graph);
+  prepared.adapters = add_adapters(graph, choices, prepared.splits, prepared.findings);
   for (int round = 0; round < kMostFusions && fuse(graph); ++round) {
     fold(graph, budget);  // fusion adds nodes that compute with constants
     clean_up(graph);

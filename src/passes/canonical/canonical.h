@@ -96,6 +96,11 @@ Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddi
 Rules control_flow_rules();          // If, Loop, Scan
 Rule rule_for(std::string_view op);  // nullptr if there is none
 
+// Returns the number of samples in a batch: axis 0 of the model's first input that has axes.
+std::int64_t batch_of(const Graph &graph);
+// Returns the number of samples along axis 0: B = `batch` for (B, ...) and (B * S, ...), 0 for other shapes.
+std::int64_t samples_in(const Shape &shape, std::int64_t batch);
+
 bool has(const Node &node, std::size_t input);           // true if the node has that input
 Node with_output(const Node &node, std::size_t output);  // the node with that output alone
 bool is_core(std::string_view op);                       // true if it may remain after canonicalization

@@ -26,18 +26,6 @@ std::int64_t key_of(const Canonical &c, const Node &node, const std::string &dra
   return std::bit_cast<std::int64_t>(key);
 }
 
-// Returns the number of samples in a batch: axis 0 of the model's first input that has axes.
-std::int64_t batch_of(const Graph &graph) {
-  for (ValueId in : graph.inputs)
-    if (const Shape &shape = graph.value(in).type.shape; !shape.empty()) return shape[0];
-  return 0;
-}
-
-// Returns the number of samples along axis 0: B = `batch` for (B, ...) and (B * S, ...), 0 for other shapes.
-std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
-  return !shape.empty() && batch > 0 && shape[0] > 0 && shape[0] % batch == 0 ? batch : 0;
-}
-
 // Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode the result is the data, and the
 // mask is true everywhere.
 bool dropout(Canonical &c, Node &node) {
@@ -123,6 +111,16 @@ bool multinomial(Canonical &c, Node &node) {
 }
 
 }  // namespace
+
+std::int64_t batch_of(const Graph &graph) {
+  for (ValueId in : graph.inputs)
+    if (const Shape &shape = graph.value(in).type.shape; !shape.empty()) return shape[0];
+  return 0;
+}
+
+std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
+  return !shape.empty() && batch > 0 && shape[0] > 0 && shape[0] % batch == 0 ? batch : 0;
+}
 
 Rules random_rules() {
   return {{"Dropout", dropout},

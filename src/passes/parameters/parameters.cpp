@@ -257,7 +257,7 @@ void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &
 
 void Judge::overrule(Finding &finding) const {
   const bool trained = matches(choices_.trainable, finding.initializer);
-  const bool frozen = matches(choices_.frozen, finding.initializer);
+  const bool frozen = !choices_.adapters.empty() || matches(choices_.frozen, finding.initializer);
   if (!trained && !frozen) return;
   finding.doubt.clear();
   if (trained && (!finding.parameter || finding.frozen)) finding.reason = "named by the option `trainable`";

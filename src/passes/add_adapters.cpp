@@ -1,0 +1,327 @@
+#include "passes/add_adapters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "passes/canonical/canonical.h"
+#include "passes/parameters/names.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::NodeId;
+using graph::Origin;
+
+// A node that multiplies by the parameter, or looks up its rows.
+struct Target {
+  NodeId node = NodeId::none;
+  ValueId x = ValueId::none;       // the other operand: the product's left one, or the lookup's indices
+  ValueId result = ValueId::none;  // what the adapter's part is added to
+  bool lookup = false;
+  bool as_stored = false;  // the parameter as it is stored is the product's (in, out); else its transpose is
+};
+
+std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
+
+// Finds the nodes that a parameter reaches through nodes that only move or widen it.
+class Targets {
+ public:
+  Targets(const Graph &graph, const std::vector<std::vector<NodeId>> &readers) : graph_(graph), readers_(readers) {}
+
+  // Finds the targets of a parameter. If one of its readers cannot be adapted, `refusal` says why.
+  void find(ValueId parameter) {
+    found.clear();
+    refusal.clear();
+    matrix_ = {};
+    follow(parameter, false, false);
+    if (found.empty() && refusal.empty()) refusal = "nothing reads it";
+  }
+
+  std::vector<Target> found;
+  std::string refusal;
+  const Shape &matrix() const { return matrix_; }  // the parameter's shape, as it is stored, once it is dequantised
+
+ private:
+  void follow(ValueId value, bool swapped, bool dequantised);
+  void arrive(NodeId id, std::size_t input, bool swapped);
+  void refuse(const Node &node, const std::string &why) {
+    if (refusal.empty()) refusal = name_of_node(node) + " reads it, " + why;
+  }
+  const Node *only_reader(ValueId value) const;
+  ValueId behind_bias(ValueId product) const;
+
+  const Graph &graph_;
+  const std::vector<std::vector<NodeId>> &readers_;
+  Shape matrix_;
+};
+
+// True for a Slice that keeps the first rows and columns, as of dequantised weights whose rows are padded.
+bool keeps_begin(const Node &node) {
+  return node.op == "Slice" && std::ranges::all_of(node.attributes.integers("starts"), [](auto at) { return at == 0; });
+}
+
+void Targets::follow(ValueId value, bool swapped, bool dequantised) {
+  for (const NodeId id : readers_[index(value)]) {
+    const Node &node = graph_.node(id);
+    const bool first = node.inputs[0] == value;
+    const Shape &shape = graph_.value(value).type.shape;
+    const bool is_float_matrix = shape.size() == 2 && is_float(graph_.value(value).type.dtype);
+    if (first && node.op == "DequantizeLinear") {
+      follow(node.outputs[0], swapped, true);
+    } else if (first && node.op == "Reshape" && !is_float_matrix && !dequantised) {
+      follow(node.outputs[0], swapped, false);
+    } else if (first && (node.op == "Cast" || (dequantised && keeps_begin(node)))) {
+      follow(node.outputs[0], swapped, dequantised);
+    } else if (!is_float_matrix) {
+      refuse(node, fmt::format("and it is no matrix there, but {}", to_text(graph_.value(value).type)));
+    } else if (first && node.op == "Transpose") {
+      follow(node.outputs[0], !swapped, dequantised);
+    } else {
+      matrix_ = swapped ? Shape{shape[1], shape[0]} : shape;
+      const auto input = std::ranges::find(node.inputs, value) - node.inputs.begin();
+      arrive(id, static_cast<std::size_t>(input), swapped);
+    }
+  }
+}
+
+void Targets::arrive(NodeId id, std::size_t input, bool swapped) {
+  const Node &node = graph_.node(id);
+  const bool product = node.op == "MatMul" && input == 1 && node.inputs[0] != node.inputs[1];
+  const bool lookup = node.op == "Gather" && input == 0 && node.attributes.integer("axis", 0) == 0 &&
+                      graph_.value(node.inputs[1]).origin != Origin::parameter;
+  if (!product && !lookup)
+    return refuse(node, "and adapters are for the right operand of products and for tables that rows are picked from");
+  const bool flipped = swapped != (product && node.attributes.integer("trans_b", 0) != 0);
+  found.push_back({.node = id,
+                   .x = node.inputs[product ? 0 : 1],
+                   .result = product ? behind_bias(node.outputs[0]) : node.outputs[0],
+                   .lookup = lookup,
+                   .as_stored = !flipped});
+}
+
+const Node *Targets::only_reader(ValueId value) const {
+  const std::vector<NodeId> &readers = readers_[index(value)];
+  const bool output = std::ranges::find(graph_.outputs, value) != graph_.outputs.end();
+  return readers.size() == 1 && !output ? &graph_.node(readers[0]) : nullptr;
+}
+
+// Returns the sum of a product and its bias, if there is one, so that the two can still be fused; else the product.
+ValueId Targets::behind_bias(ValueId product) const {
+  ValueId at = product;
+  const Node *reader = only_reader(at);
+  if (reader != nullptr && reader->op == "Reshape") {
+    at = reader->outputs[0];
+    reader = only_reader(at);
+  }
+  if (reader == nullptr || reader->op != "Add") return product;
+  const graph::Value &bias = graph_.value(reader->inputs[reader->inputs[0] == at ? 1 : 0]);
+  const Shape &sum = graph_.value(reader->outputs[0]).type.shape;
+  const bool stored = bias.origin == Origin::parameter || bias.origin == Origin::constant;
+  const bool row = !bias.type.shape.empty() && bias.type.shape.back() == element_count(bias.type.shape);
+  return stored && row && sum == graph_.value(at).type.shape ? reader->outputs[0] : product;
+}
+
+// Returns the module that a parameter belongs to. Exporters either keep the parameter's name ("h.0.attn.weight"), or
+// say from which one they computed it, or name the node after the module ("/h.0/attn/MatMul"). Else the parameter's own
+// name stands for it.
+std::string module_of(const std::string &parameter, const std::vector<std::string> &made_from, const Node &node) {
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<std::string> names = {parameter};
+  names.insert(names.end(), made_from.begin(), made_from.end());
+  for (const std::string &name : names)
+    if (name.ends_with(kWeight) && naming_of(name) == Naming::own) return name.substr(0, name.size() - kWeight.size());
+  const std::size_t last = node.name.rfind('/');
+  if (!node.name.starts_with('/') || last == 0) return parameter;
+  std::string module = node.name.substr(1, last - 1);
+  std::ranges::replace(module, '/', '.');
+  return module;
+}
+
+// Adds the nodes of adapters to a graph.
+class Adapting {
+ public:
+  Adapting(Graph &graph, std::vector<Adapter> &adapters) : graph_(graph), adapters_(adapters) {}
+
+  // `matrix` is the shape in which the parameter is stored.
+  void add(Adapter adapter, const std::vector<Target> &targets, const Shape &matrix) {
+    const auto product = std::ranges::find(targets, false, &Target::lookup);
+    adapter.embedding = product == targets.end();
+    adapter.transposed = (adapter.embedding ? targets.front() : *product).as_stored;
+    adapter.places = targets.size();
+    const std::int64_t in = matrix[adapter.transposed ? 0 : 1], out = matrix[adapter.transposed ? 1 : 0];
+    const std::string before = adapter.module + (adapter.embedding ? ".lora_embedding_" : ".lora_");
+    const std::string after = adapter.embedding ? "" : ".weight";
+    using enum AdapterMatrix::Start;
+    adapter.a = {before + "A" + after, {adapter.request.rank, in}, adapter.embedding ? zeros : uniform};
+    adapter.b = {before + "B" + after, {out, adapter.request.rank}, adapter.embedding ? normal : zeros};
+    const DType dtype = graph_.value(targets.front().result).type.dtype;
+    const ValueId a = add_parameter(adapter.a, dtype), b = add_parameter(adapter.b, dtype);
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      parts_.emplace(targets[i].result,
+                     Part{targets[i], adapters_.size(), a, b, i, graph_.node(targets[i].node).attributes});
+    adapters_.push_back(std::move(adapter));
+  }
+
+  void finish() {
+    Rewriter rewriter(graph_);
+    rewriter.walk([&](Node &node) {
+      const auto found = parts_.find(node.outputs.at(0));
+      if (found == parts_.end()) return rewriter.keep(std::move(node));
+      const ValueId before = rewriter.new_value(), result = std::exchange(node.outputs[0], before);
+      rewriter.keep(std::move(node));
+      const ValueId change = emit(rewriter, found->second, rewriter.shape(before));
+      rewriter.keep({.op = "Add",
+                     .name = rewriter.base_name(),
+                     .attributes = {},
+                     .inputs = {before, change},
+                     .outputs = {result}});
+    });
+  }
+
+ private:
+  // What an adapter adds at a target.
+  struct Part {
+    Target target;
+    std::size_t adapter;
+    ValueId a, b;
+    std::size_t number;  // among all parts
+    Attributes of_node;  // the product's, or the lookup's
+  };
+
+  ValueId add_parameter(AdapterMatrix &matrix, DType dtype) {
+    const ValueId id = graph_.add_value(
+        {.name = matrix.name, .type = {dtype, matrix.shape}, .origin = Origin::parameter, .array = {}});
+    matrix.name = graph_.value(id).name;
+    return id;
+  }
+
+  ValueId emit(Rewriter &r, const Part &part, const Shape &shape) const;
+  static ValueId looked_up(Rewriter &r, const Part &part, bool straight);
+  ValueId dropped(Rewriter &r, const Part &part) const;
+
+  Graph &graph_;
+  std::vector<Adapter> &adapters_;
+  std::map<ValueId, Part> parts_;  // by the value that they are added to
+};
+
+// Emits scale * (x A^T) B^T. Where a target reads the transpose of what the adapter was made for, W changes by the
+// transpose too, and the part is scale * (x B) A.
+ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const {
+  const Adapter &adapter = adapters_[part.adapter];
+  const bool straight = part.target.as_stored == adapter.transposed;
+  const Attributes flipped = straight ? Attributes{{"trans_b", std::int64_t{1}}} : Attributes{};
+  ValueId inner;
+  if (part.target.lookup) {
+    inner = looked_up(r, part, straight);
+  } else {
+    Attributes attributes = flipped;
+    if (part.of_node.integer("trans_a", 0) != 0) attributes.set("trans_a", std::int64_t{1});
+    inner = r.emit("MatMul", {dropped(r, part), straight ? part.a : part.b}, attributes);
+  }
+  Attributes attributes = flipped;
+  if (const double alpha = adapter.request.scale * part.of_node.real("alpha", 1.0); alpha != 1)
+    attributes.set("alpha", alpha);
+  const ValueId change = r.emit("MatMul", {inner, straight ? part.b : part.a}, attributes);
+  return r.shape(change) == shape ? change : r.emit("Reshape", {change}, {{"shape", shape}});
+}
+
+// Emits the rows (..., rank) of A^T, or of B, that the indices pick.
+ValueId Adapting::looked_up(Rewriter &r, const Part &part, bool straight) {
+  const std::int64_t axis = straight ? 1 : 0;
+  const ValueId picked = r.emit("Gather", {straight ? part.a : part.b, part.target.x}, {{"axis", axis}});
+  const std::size_t rank = r.shape(picked).size();
+  if (!straight || rank == 1) return picked;
+  std::vector<std::int64_t> perm;
+  for (std::size_t i = 1; i <= rank; ++i) perm.push_back(static_cast<std::int64_t>(i % rank));
+  return r.emit("Transpose", {picked}, {{"perm", perm}});
+}
+
+// Emits the product's left operand after dropout, if the request has one.
+ValueId Adapting::dropped(Rewriter &r, const Part &part) const {
+  const Adapter &adapter = adapters_[part.adapter];
+  if (adapter.request.dropout == 0) return part.target.x;
+  const std::uint64_t key = fnv1a(fmt::format(" dropout {}", part.number), fnv1a(adapter.a.name));
+  return r.emit("Dropout", {part.target.x},
+                {{"key", std::bit_cast<std::int64_t>(key)},
+                 {"ratio", adapter.request.dropout},
+                 {"samples", samples_in(r.shape(part.target.x), batch_of(r.graph()))}});
+}
+
+// A parameter, and the names that a pattern is compared with.
+struct Candidate {
+  ValueId id;
+  std::string name, in_file;
+  std::string module;  // "": it can have no adapter, so what its node is named after is another's module
+  bool matches(const AdapterRequest &request) const {
+    const auto is = [&](const std::string &one) { return glob_match(request.pattern, one); };
+    return is(name) || is(in_file) || (!module.empty() && is(module + ".weight"));
+  }
+};
+
+std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const Choices &choices,
+                                     const std::vector<graph::Split> &splits) {
+  std::vector<Candidate> candidates;
+  std::map<std::string, int> modules;
+  for (const ValueId id : graph.weights()) {
+    const std::string &name = graph.value(id).name;
+    const auto split = std::ranges::find(splits, name, &graph::Split::name);
+    const std::string &in_file = split == splits.end() ? name : split->original;
+    const auto from = choices.declared.folded_from.find(in_file);
+    targets.find(id);
+    Candidate &candidate = candidates.emplace_back(Candidate{id, name, in_file, ""});
+    if (!targets.refusal.empty()) continue;
+    const std::vector<std::string> none, &made_from = from == choices.declared.folded_from.end() ? none : from->second;
+    candidate.module = module_of(in_file, made_from, graph.node(targets.found.front().node));
+    ++modules[candidate.module];
+  }
+  // A module with several matrices, or a merged one, says nothing.
+  for (Candidate &candidate : candidates)
+    if (!candidate.module.empty() && modules[candidate.module] > 1) candidate.module = candidate.name;
+  return candidates;
+}
+
+}  // namespace
+
+std::vector<Adapter> add_adapters(Graph &graph, const Choices &choices, const std::vector<graph::Split> &splits,
+                                  std::vector<Finding> &findings) {
+  std::vector<Adapter> adapters;
+  if (choices.adapters.empty()) return adapters;
+  const std::vector<std::vector<NodeId>> readers = graph.consumers();
+  Targets targets(graph, readers);
+  Adapting adapting(graph, adapters);
+  std::vector<bool> used(choices.adapters.size(), false);
+  for (const Candidate &candidate : candidates_of(graph, targets, choices, splits)) {
+    const AdapterRequest *first = nullptr;
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (!candidate.matches(choices.adapters[i])) continue;
+      used[i] = true;
+      if (first == nullptr) first = &choices.adapters[i];
+    }
+    if (first == nullptr) continue;
+    targets.find(candidate.id);
+    require(targets.refusal.empty(), Code::unsupported, candidate.name, "lora={} asks for an adapter of it, but {}",
+            printable(first->pattern), targets.refusal);
+    adapting.add({.parameter = candidate.name, .module = candidate.module, .request = *first, .a = {}, .b = {}},
+                 targets.found, targets.matrix());
+  }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    require(used[i], Code::arg, "lora", "the pattern \"{}\" matches no parameter",
+            printable(choices.adapters[i].pattern));
+  adapting.finish();
+  for (const Adapter &adapter : adapters)
+    for (const AdapterMatrix *matrix : {&adapter.a, &adapter.b})
+      findings.push_back({.initializer = matrix->name,
+                          .parameter = true,
+                          .reason = "adapter of " + adapter.parameter,
+                          .evidence = Evidence::option});
+  return adapters;
+}
+
+}  // namespace protrain::passes
