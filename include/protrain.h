@@ -289,6 +289,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   frozen          patterns likewise: parameters that are not trained
  *   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
  *                   the file's order. They have the same shape, or are a matrix and its transpose. All are exported
+ *   lora            GLOB[,rank=R][,alpha=A]: trains low-rank adapters of the parameters that match, and freezes all
+ *                   other parameters but those that trainable names (docs/adapters.md). lora_rank and lora_alpha, 8
+ *                   each, hold for patterns that give none. lora_dropout and lora_scaling hold for all
  *   batch_norm      train: every BatchNormalization takes the mean and variance of its batch, and each step updates the
  *                   running ones, as in PyTorch's train mode; frozen: it uses the running ones, which stay. Without
  *                   the option each one does what it was exported for (docs/files.md)
@@ -307,7 +310,7 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
- * A list (dim, shapes, constant, trainable, frozen, tie, keep_gradients) gains one item with each call; any other
+ * A list (dim, shapes, constant, trainable, frozen, tie, lora, keep_gradients) gains one item with each call; any other
  * option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
  *   UNSUPPORTED for options and values that are known but not available yet. Nothing is ever ignored.
@@ -367,7 +370,9 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
  *     "training"    null, or what the file says about its training: {"source", "loss", "options", "steps"}. "options"
  *                   are the optimizer's settings, which hold where no option is set; "steps" are those it has made
- *     "parameter_elements"   number of elements of all parameters together
+ *     "parameter_elements", "trained_elements"   number of elements of all parameters, and of the trained ones
+ *     "adapters"    array of {"parameter", "module", "rank", "scale", "places"}, for the option lora. "module" is the
+ *                   framework's module that has the parameter; "places" is the number of nodes that read it
  *     "blocks"      number of repeated layers found
  *     "loss"        name of the loss, or null
  *     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax"
@@ -579,8 +584,9 @@ PROTRAIN_API void protrain_session_cancel(protrain_session *session);
 /* ---- Sessions: parameters ---------------------------------------------------------------------------------------- */
 
 /* Gets the number of parameters (tensors) of the model, including frozen ones and, after all others, running statistics
- * that steps update. Weights that the file holds as integers (quantised ones) are not among them: they never change. No
- * function reads or writes them, and no checkpoint has them.
+ * that steps update. Weights that the file holds as integers (quantised ones) are not among them, and neither are the
+ * frozen ones of a session with adapters: they never change. No function reads or writes them, and no checkpoint has
+ * them.
  * Errors: none of its own.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_count(protrain_session *session, size_t *count);

@@ -94,6 +94,18 @@ void print_training(const Json &training) {
              training["steps"] == 0 ? "" : fmt::format(", after {} steps", plain(training["steps"])));
 }
 
+// Says how much is trained, and which parameters have adapters.
+void print_trained(const Json &about) {
+  const auto all = about.value("parameter_elements", std::int64_t{0}),
+             trained = about.value("trained_elements", std::int64_t{0});
+  fmt::print("trained: {} of {} elements\n", trained, all);
+  const Json adapters = about.value("adapters", Json::array());
+  if (!adapters.empty()) fmt::print("adapters: {}\n", adapters.size());
+  for (const Json &row : adapters)
+    fmt::print("  {} rank {}, scale {}, in {} place{}\n", row.value("parameter", ""), plain(row["rank"]),
+               plain(row["scale"]), plain(row["places"]), row["places"] == 1 ? "" : "s");
+}
+
 void print_check(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
@@ -109,6 +121,7 @@ void print_check(const Json &about) {
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));
+  if (about.value("trainable", false)) print_trained(about);
   print_doubts(about);
   print_findings(about, "parameters");
   print_findings(about, "states");

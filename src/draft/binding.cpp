@@ -24,4 +24,21 @@ std::optional<InputBinding> parse_input_binding(const std::string &text) {
   return binding;
 }
 
+std::optional<LoraPattern> parse_lora(const std::string &text) {
+  const std::vector<std::string> parts = split(text, ',');
+  LoraPattern found{.pattern = parts[0], .rank = {}, .alpha = {}};
+  for (auto part = parts.begin() + 1; part != parts.end(); ++part) {
+    const std::size_t sign = part->find('=');
+    const std::string key = part->substr(0, sign), value = sign == std::string::npos ? "" : part->substr(sign + 1);
+    if (key == "rank")
+      found.rank = parse_integer(value);
+    else if (key == "alpha")
+      found.alpha = parse_real(value);
+    const bool good =
+        key == "rank" ? found.rank && *found.rank >= 1 : key == "alpha" && found.alpha && *found.alpha > 0;
+    if (!good) return std::nullopt;
+  }
+  return found.pattern.empty() ? std::nullopt : std::optional(found);
+}
+
 }  // namespace protrain::draft

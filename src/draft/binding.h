@@ -1,5 +1,5 @@
-// Binding: "NAME=N", a symbolic dimension of a model and its size. InputBinding: "NAME=VALUE,...", an input and its
-// values.
+// The forms of options that consist of several parts. Binding: "NAME=N", a symbolic dimension of a model and its size.
+// InputBinding: "NAME=VALUE,...", an input and its values. LoraPattern: "GLOB,rank=R,alpha=A".
 #pragma once
 
 #include <cstdint>
@@ -26,5 +26,15 @@ struct InputBinding {
 
 // Returns nothing if `text` is not a binding. Values are numbers, "true" or "false", separated by ','.
 std::optional<InputBinding> parse_input_binding(const std::string &text);
+
+// "GLOB[,rank=R][,alpha=A]": the parameters to adapt, and what the adapters are if they differ from others.
+struct LoraPattern {
+  std::string pattern;
+  std::optional<std::int64_t> rank;
+  std::optional<double> alpha;
+};
+
+// Returns nothing if `text` is not of this form.
+std::optional<LoraPattern> parse_lora(const std::string &text);
 
 }  // namespace protrain::draft

@@ -75,7 +75,7 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
   for (const graph::Node &node : graph.nodes()) ++operators[node.op];
   json["operators"] = operators;
   json["blocks"] = prepared.block_count;
-  std::int64_t elements = 0;
+  std::int64_t elements = 0, trained = 0;
   json["unmatched"] = prepared.unmatched;
   for (const passes::Finding &finding : prepared.findings) {
     Json row = {{"name", finding.initializer}, {"reason", finding.reason}, {"evidence", name_of(finding.evidence)}};
@@ -91,10 +91,18 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
       row["shape"] = type.shape;
       if (!finding.state) row["frozen"] = finding.frozen;
       elements += element_count(type.shape);
+      if (!finding.state && !finding.frozen) trained += element_count(type.shape);
     }
     json[finding.state ? "states" : finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
   }
   json["parameter_elements"] = elements;
+  json["trained_elements"] = trained;
+  for (const passes::Adapter &adapter : prepared.adapters)
+    json["adapters"].push_back({{"parameter", adapter.parameter},
+                                {"module", adapter.module},
+                                {"rank", adapter.request.rank},
+                                {"scale", adapter.request.scale},
+                                {"places", adapter.places}});
 }
 
 // Returns an answer with every key, so that readers need not ask which keys exist.
@@ -117,6 +125,8 @@ Json empty_answer(const std::string &model_path) {
           {"unmatched", Json::array()},
           {"training", Json()},
           {"parameter_elements", 0},
+          {"trained_elements", 0},
+          {"adapters", Json::array()},
           {"loss", Json()},
           {"loss_from", ""}};
 }

@@ -10,6 +10,7 @@
 namespace protrain::draft {
 
 inline constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch = "micro_batch";
+inline constexpr const char *kBase = "base";  // a hash of the frozen weights that adapters were trained on
 inline constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_loss_scale";
 
 // Opens a checkpoint and refuses unknown counters: ignoring them would continue a different run.

@@ -22,8 +22,9 @@ struct Tie {
 struct Draft {
   Settings settings;  // with the batch bound
   std::unique_ptr<onnx_import::Model> file;
-  std::vector<graph::Split> splits;    // parameters that share one initializer in the file
-  std::map<std::string, Tie> ties;     // by the initializer's name
+  std::vector<graph::Split> splits;  // parameters that share one initializer in the file
+  std::map<std::string, Tie> ties;   // by the initializer's name
+  std::vector<passes::Adapter> adapters;
   std::vector<std::string> doubts;     // initializers whose role is uncertain
   std::vector<std::string> unmatched;  // names that are declared as parameters and that no initializer has
   std::string loss_from;               // for an attached loss: what it is computed from
@@ -54,6 +55,17 @@ struct Draft {
     return decision.found.best || (!settings.plan.empty() && !plan::first_lacking(programs.bytes, budget.bytes));
   }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
+  const passes::Adapter *adapter_of(const std::string &parameter) const {  // nullptr if it has none
+    const auto found = std::ranges::find(adapters, parameter, &passes::Adapter::parameter);
+    return found == adapters.end() ? nullptr : &*found;
+  }
+  // The adapter's matrix that a parameter is; nullptr for parameters of the file.
+  const passes::AdapterMatrix *matrix(const std::string &parameter) const {
+    for (const passes::Adapter &adapter : adapters)
+      for (const passes::AdapterMatrix *matrix : {&adapter.a, &adapter.b})
+        if (matrix->name == parameter) return matrix;
+    return nullptr;
+  }
   // The file's initializer that holds the parameter.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);

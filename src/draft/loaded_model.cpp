@@ -63,6 +63,7 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
                                     {.trainable = settings.trainable,
                                      .frozen = settings.frozen,
                                      .ties = settings.tie,
+                                     .adapters = settings.adapters,
                                      .loss = settings.loss,
                                      .batch_norm = settings.batch_norm,
                                      .declared = declarations_of(settings.parameters_from, *loaded.file),

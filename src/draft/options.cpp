@@ -61,6 +61,15 @@ const OptionRow kOptions[] = {
      "train: every BatchNormalization takes the statistics of its batch and updates the running ones, as PyTorch does; "
      "frozen: it uses the running ones as they are; else as the model was exported"},
     {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
+    // Adapters (LoRA).
+    {"lora", list, "", "GLOB[,rank=R][,alpha=A]",
+     "parameters of products and lookups to train low-rank adapters for; all other parameters are frozen, except those "
+     "that trainable matches"},
+    {"lora_rank", integer, "8", ">= 1, <= 65536", "rank of adapters whose pattern gives none"},
+    {"lora_alpha", real, "8", "> 0", "an adapter's change is scaled by alpha / rank, if its pattern gives no alpha"},
+    {"lora_dropout", real, "0", ">= 0, < 1", "share of an adapted product's inputs that its adapter does not see"},
+    {"lora_scaling", choice, "standard", "standard|rank_stabilised",
+     "rank_stabilised: adapters are scaled by alpha / sqrt(rank) instead of alpha / rank"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce",
      "the loss to add to the graph: cross_entropy for classes along the last axis (label -100 is ignored), mse and "
@@ -167,6 +176,9 @@ void check_value(const OptionRow &row, const std::string &value) {
   if (row.key == "dim") check_binding(row.key, value);
   if (row.key == "shapes")
     for (const std::string &binding : split(value, ',')) check_binding(row.key, binding);
+  if (row.key == "lora")
+    require(parse_lora(value).has_value(), Code::arg, "lora",
+            "'{}' is not GLOB[,rank=R][,alpha=A] with a whole R >= 1 and A > 0", printable(value));
   if (row.key == "constant")
     require(parse_input_binding(value).has_value(), Code::arg, "constant",
             "'{}' is not NAME=VALUE or NAME=VALUE,VALUE,... with numbers, true or false", printable(value));

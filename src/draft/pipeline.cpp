@@ -73,6 +73,7 @@ class Pipeline {
  private:
   void load_first(LoadedModel loaded) {
     draft_.splits = std::move(loaded.prepared.splits);
+    draft_.adapters = std::move(loaded.prepared.adapters);
     draft_.loss_from = std::move(loaded.prepared.loss_from);
     for (const passes::Finding &finding : loaded.prepared.findings) {
       if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.transposed});

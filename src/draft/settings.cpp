@@ -1,5 +1,6 @@
 #include "draft/settings.h"
 
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -123,6 +124,26 @@ onnx_import::InputValues constants_of(const Options &options) {
   return constants;
 }
 
+std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
+  for (const char *key : {"lora_rank", "lora_alpha", "lora_dropout", "lora_scaling"})
+    require(options.is_set("lora") || !options.is_set(key), Code::arg, key,
+            "{} has no effect unless the option lora is set", key);
+  const bool stabilised = options.text("lora_scaling") == "rank_stabilised";
+  std::vector<passes::AdapterRequest> requests;
+  for (const std::string &item : options.list("lora")) {
+    const LoraPattern lora = parse_lora(item).value();  // checked when it was set
+    const std::int64_t rank = lora.rank.value_or(options.integer("lora_rank"));
+    const double alpha = lora.alpha.value_or(options.real("lora_alpha"));
+    const auto divisor = static_cast<double>(rank);
+    requests.push_back({.pattern = lora.pattern,
+                        .rank = rank,
+                        .alpha = alpha,
+                        .scale = alpha / (stabilised ? std::sqrt(divisor) : divisor),
+                        .dropout = options.real("lora_dropout")});
+  }
+  return requests;
+}
+
 std::optional<std::uint64_t> bytes_of(const Options &options, const char *key) {
   return options.is_set(key) ? std::optional(options.bytes(key)) : std::nullopt;
 }
@@ -168,6 +189,7 @@ Settings settings_of(const Options &options) {
           .frozen = options.list("frozen"),
           .tie = options.list("tie"),
           .keep_gradients = options.list("keep_gradients"),
+          .adapters = adapters_of(options),
           .parameters_from = options.text("parameters_from"),
           .batch_norm = batch_norm_of(options.text("batch_norm")),
           .loss = loss_of(options),

@@ -44,7 +44,7 @@ struct RankSettings {
 struct Settings {
   std::string device = "cpu";
   int threads = 0;
-  DType precision = DType::f32;  // of weights and activations in a step
+  DType precision = DType::f32;     // of weights and activations in a step
   bool export_as_computed = false;  // exports have float32 where the file has other floats
   bool tf32 = false;
   std::optional<std::int64_t> seed;
@@ -57,6 +57,7 @@ struct Settings {
   std::string offload_dir, plan, hardware, profile_dir;
 
   std::vector<std::string> trainable, frozen, tie, keep_gradients;
+  std::vector<passes::AdapterRequest> adapters;
   std::string parameters_from;
   passes::BatchNorm batch_norm = passes::BatchNorm::as_exported;
 

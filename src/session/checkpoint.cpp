@@ -13,7 +13,9 @@ namespace protrain::session {
 namespace {
 
 using draft::counter;
+using draft::find_counter;
 using draft::kApplied;
+using draft::kBase;
 using draft::kLossScale;
 using draft::kMicroBatch;
 using draft::kSeed;
@@ -79,6 +81,18 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   return scale;
 }
 
+// A checkpoint of adapters holds no base, so it goes on only on the base that they were trained on.
+void require_base(const draft::Draft &draft, const Parameters &parameters, const state::Checkpoint &checkpoint) {
+  const std::optional<std::uint64_t> base = find_counter(checkpoint, kBase);
+  require(!base || !draft.adapters.empty(), Code::mismatch, checkpoint.path(),
+          "holds adapters without their base; set the option lora as it was when it was saved");
+  require(base || draft.adapters.empty(), Code::mismatch, checkpoint.path(),
+          "holds a whole model and no adapters; leave the option lora out, or begin from its export");
+  require(!base || *base == parameters.base(), Code::mismatch, checkpoint.path(),
+          "its adapters were trained on other frozen weights (hash {:016x}) than this model has (hash {:016x})",
+          base.value_or(0), parameters.base());
+}
+
 }  // namespace
 
 std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory) {
@@ -91,6 +105,7 @@ std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const
     description.counters[kApplied] = counters.loss_scale.applied();
   }
   if (draft.micro_batch > 0) description.counters[kMicroBatch] = draft.micro_batch;
+  if (!draft.adapters.empty()) description.counters[kBase] = parameters.base();
   if (!ranks.several()) return state::save(directory, description, reader_of(parameters));
   std::optional<state::Saving> saving;  // of rank 0
   const std::string folder = ranks.on_all([&](const Ranks::Pulse &) {
@@ -138,6 +153,7 @@ Counters resume(Machine &machine) {
           checkpoint.path(), counters.seed);
   run::Store::Sweep sweep(machine.store());
   Parameters &parameters = machine.parameters();
+  require_base(machine.draft(), parameters, checkpoint);
   checkpoint.load(describe(machine.draft(), parameters), [&](auto parameter, auto array, auto offset, auto bytes) {
     parameters.write(parameters.shown()[parameter], array, offset, bytes);
   });

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "arith/planes.h"
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "comm/agree.h"
@@ -77,7 +78,7 @@ struct Parameters::PlaneBuffer {
 Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
     : draft_(draft), store_(store), channel_(channel) {
   for (std::size_t p = 0; p < forward().parameters.size(); ++p)
-    if (is_float(value(p).type.dtype)) shown_.push_back(p);
+    if (is_float(value(p).type.dtype) && (draft.adapters.empty() || !value(p).frozen)) shown_.push_back(p);
 }
 
 Parameters::PlaneBuffer Parameters::plane_buffer(std::size_t p, std::size_t elements) const {
@@ -120,23 +121,52 @@ void Parameters::fill(int threads, bool reachable) {
       fill_through_memory(c);
   }
   if (!in_place.empty()) fill_in_place(in_place, threads);
+  if (!draft_.adapters.empty()) base_ = hash_base(threads);
+}
+
+// Calls act(i) for each i below `count`, on up to `threads` threads.
+template <typename Act>
+void Parameters::on_threads(std::size_t count, int threads, Act &&act) {
+  const auto most = static_cast<int>(std::min<std::size_t>(count, std::numeric_limits<int>::max()));
+  Team readers(std::clamp(threads, 1, std::max(most, 1)), "protrain-read");
+  readers.enter([&] {
+    readers.run([&](Member &member) {
+      const Range mine = share(static_cast<std::int64_t>(count), 1, member);
+      for (std::int64_t i = mine.begin; i < mine.end; ++i) act(static_cast<std::size_t>(i));
+    });
+  });
 }
 
 // Divides the chunks among threads, because the first touch of new memory takes longer than copying a file out of the
 // page cache.
 void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threads) {
-  const auto most = static_cast<int>(std::min<std::size_t>(chunks.size(), std::numeric_limits<int>::max()));
-  Team readers(std::clamp(threads, 1, most), "protrain-read");
-  readers.enter([&] {
-    readers.run([&](Member &member) {
-      const Range mine = share(static_cast<std::int64_t>(chunks.size()), 1, member);
-      for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-        const std::size_t c = chunks[static_cast<std::size_t>(i)];
-        const program::Buffer *low = low_plane(c);
-        read_chunk(c, {store_.address(buffer(state().chunks[c].weights)), low ? store_.address(*low) : nullptr});
-      }
-    });
+  on_threads(chunks.size(), threads, [&](std::size_t i) {
+    const program::Buffer *low = low_plane(chunks[i]);
+    read_chunk(chunks[i],
+               {store_.address(buffer(state().chunks[chunks[i]].weights)), low ? store_.address(*low) : nullptr});
   });
+}
+
+std::uint64_t Parameters::hash_base(int threads) const {
+  constexpr std::uint64_t kPartBytes = 1 << 20;
+  std::vector<std::size_t> base;
+  for (std::size_t p = 0; p < forward().parameters.size(); ++p)
+    if (value(p).frozen) base.push_back(p);
+  std::vector<std::string> digests(base.size());
+  on_threads(base.size(), threads, [&](std::size_t i) {
+    const std::uint64_t bytes = elements(base[i]) * element_bytes(base[i]);
+    std::vector<std::byte> part(std::min(bytes, kPartBytes));
+    Digest digest;
+    for (std::uint64_t at = 0; at < bytes; at += part.size()) {
+      part.resize(std::min<std::uint64_t>(bytes - at, part.size()));
+      draft_.file->read(draft_.in_file(name(base[i])), at, part);
+      digest.add(part);
+    }
+    digests[i] = name(base[i]) + digest.finish();
+  });
+  std::string all;
+  for (const std::string &digest : digests) all += digest;
+  return checksum(std::as_bytes(std::span(all)));
 }
 
 // Fills a chunk that the host cannot write to directly. Regions on the disk must be written before they are read, so
@@ -174,16 +204,23 @@ void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
     }
     const Kept kept = kept_weights(p);
     const std::uint64_t size = element_bytes(p);
-    draft_.file->read(draft_.in_file(value(p).name), kept.first * size,
-                      {to.weights + kept.at.offset, kept.elements * size});
+    read_start(p, kept.first * size, {to.weights + kept.at.offset, kept.elements * size});
   }
+}
+
+void Parameters::read_start(std::size_t p, std::uint64_t offset, std::span<std::byte> out) const {
+  const passes::AdapterMatrix *matrix = draft_.matrix(value(p).name);
+  if (matrix == nullptr) return draft_.file->read(draft_.in_file(value(p).name), offset, out);
+  std::vector<float> values(out.size() / sizeof(float));
+  const auto seed = static_cast<std::uint64_t>(draft_.settings.seed.value_or(0));
+  passes::start_values(*matrix, seed, offset / sizeof(float), values);
+  std::ranges::copy(std::as_bytes(std::span(values)), out.begin());
 }
 
 // Reads a parameter's masters from the file, which holds float32, and splits them into planes. A rank may have all of
 // the upper plane and only its shard of the lower one.
 void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
-  const std::string &name = draft_.in_file(value(p).name);
   const Kept kept = kept_weights(p);
   const Elements own = shard(p, channel_.rank());
   PlaneBuffer planes = plane_buffer(p, kept.elements);
@@ -193,7 +230,7 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   for (std::uint64_t at = kept.first; at < kept.first + kept.elements; at += masters.size()) {
     const std::size_t count = std::min<std::uint64_t>(masters.size(), kept.first + kept.elements - at);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
-    draft_.file->read(name, at * sizeof(float), bytes);
+    read_start(p, at * sizeof(float), bytes);
     planes.split(bytes);
     std::ranges::copy(planes.high_of(count), high + (at - kept.first) * kNarrowBytes);
     const std::uint64_t begin = std::max(at, own.begin), end = std::min(at + count, own.end);

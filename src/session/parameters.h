@@ -1,7 +1,7 @@
 // Parameters: access to every parameter of floats as float32, wherever it rests and whatever type a step computes in.
-// Quantised weights are filled from the file, and not shown: they never change. Masters kept in two planes
-// (arith/planes.h) are split on their way in and joined on their way out. With several ranks each has its shards, and
-// ranks send each other what a reader lacks. Not for use during a step.
+// Quantised weights are filled from the file, and not shown: they never change. Neither does the frozen base of
+// adapters. Masters kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With
+// several ranks each has its shards, and ranks send each other what a reader lacks. Not for use during a step.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,8 @@ class Parameters {
   // All arguments must outlive it.
   Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel);
 
-  // The parameters of floats: positions in the graph's list, by which all functions here know a parameter.
+  // The parameters of floats, without a base of adapters: positions in the graph's list, by which all functions here
+  // know a parameter.
   const std::vector<std::size_t> &shown() const { return shown_; }
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
   const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
@@ -29,6 +30,8 @@ class Parameters {
   // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
   // the host can write to the device's memory.
   void fill(int threads, bool reachable);
+  // Returns a hash of the frozen weights that adapters are trained on, and of their names. Known after fill().
+  std::uint64_t base() const { return base_; }
   // Fills the optimizer's arrays with the state that the model's file declares.
   void fill_moments();
 
@@ -90,10 +93,16 @@ class Parameters {
   std::size_t planes_below() const;
   const program::Buffer *low_plane(std::size_t chunk) const;
 
+  template <typename Act>
+  static void on_threads(std::size_t count, int threads, Act &&act);
   void fill_in_place(const std::vector<std::size_t> &chunks, int threads);
   void fill_through_memory(std::size_t chunk);
   void read_chunk(std::size_t chunk, const Planes &to) const;
   void read_masters(std::size_t parameter, const Planes &to) const;
+  // Reads the values that a parameter starts with: bytes of the file, or those of a new adapter.
+  void read_start(std::size_t parameter, std::uint64_t offset, std::span<std::byte> out) const;
+
+  std::uint64_t hash_base(int threads) const;
 
   void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
   void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
@@ -104,6 +113,7 @@ class Parameters {
   run::Store &store_;
   comm::Channel &channel_;
   std::vector<std::size_t> shown_;
+  std::uint64_t base_ = 0;  // if there are adapters
 };
 
 }  // namespace protrain::session

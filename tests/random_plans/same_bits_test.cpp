@@ -19,8 +19,11 @@ class SameBits : public testing::TestWithParam<std::string> {
  protected:
   std::string model() const { return fixture(GetParam() + ".onnx"); }
 
-  graph::Graph training_graph() const {
-    draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(base_options(GetParam()))), model());
+  graph::Graph training_graph(const Pairs &settings) const {
+    Pairs pairs = base_options(GetParam());
+    for (const auto &pair : settings)
+      if (pair.first.starts_with("lora")) pairs.push_back(pair);
+    draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(pairs)), model());
     return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
   }
 
@@ -34,7 +37,7 @@ class SameBits : public testing::TestWithParam<std::string> {
   // Compares runs under `count` random plans with a run without a plan. All runs have the options `settings`. If these
   // options need a certain optimizer order, `order` gives it.
   void compare(int count, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
-    const graph::Graph graph = training_graph();
+    const graph::Graph graph = training_graph(settings);
     const Trace expected = run(settings);
     const bool accumulates = std::ranges::find(settings, "accumulation", &Pairs::value_type::first) != settings.end();
     Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
@@ -78,6 +81,22 @@ TEST_P(SameBits, InFloat16Too) {
   compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
+class SameBitsOfAdapters : public SameBits {};
+
+TEST_P(SameBitsOfAdapters, UnderRandomPlans) {
+  Pairs settings = {{"lora", "*.c_*.weight"}, {"lora", "*.lm_head.weight,rank=3"}, {"lora_dropout", "0.1"}};
+  if (GetParam().starts_with("llama")) settings = {{"lora", "*_proj.weight"}};
+  if (GetParam().starts_with("quantised")) settings = {{"lora", "*_Q4"}, {"lora", "embedding.weight"}};
+  compare(plans() / 8, settings, std::nullopt);
+  settings.emplace_back("precision", "bf16");
+  compare(plans() / 16, settings, std::nullopt);
+  settings.insert(settings.end(), kBarrier.begin(), kBarrier.end());
+  compare(plans() / 16, settings, plan::OptimizerOrder::barrier);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameBitsOfAdapters,
+                         testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23", "quantised/tokens-int4"),
+                         model_name);
 INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);
 INSTANTIATE_TEST_SUITE_P(Recurrent, SameBits, testing::Values("recurrent-dynamic-opset18"), model_name);
 

@@ -1,0 +1,190 @@
+// Sessions with low-rank adapters: what they show, export, save and resume.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "errors.h"
+#include "fixtures.h"
+#include "merged.h"
+#include "session/session.h"
+
+namespace protrain::session::adapters_test {
+namespace {
+
+using test::error_of;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+const std::string kGpt2 = "torchscript-gpt2-opset13";  // its head is tied to its table, in two initializers
+const Pairs kProjections = {{"lora", "*.c_*.weight"}, {"lora_rank", "4"}, {"lora_alpha", "32"}};
+
+std::unique_ptr<Session> session_of(const std::string &path, Pairs more = {}) {
+  draft::Options options;
+  more.insert(more.end(), {{"dim", "batch=2"}, {"dim", "sequence=32"}, {"threads", "2"}, {"learning_rate", "1e-2"}});
+  for (const auto &[key, value] : more) options.set(key, value);
+  return Session::create(options, path, nullptr);
+}
+
+std::unique_ptr<Session> adapted(Pairs more = {}, const std::string &model = kGpt2) {
+  more.insert(more.end(), kProjections.begin(), kProjections.end());
+  return session_of(test::fixture(model + ".onnx"), std::move(more));
+}
+
+void feed(Session &session, int step) {
+  static const std::vector<std::int64_t> ids = test::load_tokens("input_ids.npy"),
+                                         labels = test::load_tokens("labels.npy");
+  session.set_input("input_ids", DType::i64, {test::kBatch, test::kSequence}, test::batch(ids, step));
+  session.set_input("labels", DType::i64, {test::kBatch, test::kSequence}, test::batch(labels, step));
+}
+
+std::vector<float> train(Session &session, int first, int steps) {
+  std::vector<float> losses;
+  for (int i = first; i < first + steps; ++i) {
+    feed(session, i);
+    losses.push_back(session.step().loss);
+  }
+  return losses;
+}
+
+std::vector<float> parameters(Session &session) {
+  std::vector<float> values(session.flat_parameters_elements());
+  session.read_flat_parameters(values.data(), values.size());
+  return values;
+}
+
+float evaluated(Session &session) {
+  feed(session, 0);
+  return session.evaluate();
+}
+
+TEST(Adapters, AreAllThatASessionShows) {
+  const auto session = adapted();
+  EXPECT_EQ(session->parameter_count(), 4u * 4 * 2);
+  for (std::size_t p = 0; p < session->parameter_count(); ++p)
+    EXPECT_NE(session->parameter_name(p).find(".lora_"), std::string::npos) << session->parameter_name(p);
+  const auto bias_too = adapted({{"trainable", "*.ln_f.bias"}});
+  EXPECT_EQ(bias_too->parameter_count(), 4u * 4 * 2 + 1);
+}
+
+TEST(Adapters, ChangeNothingBeforeTheFirstStep) {
+  const auto plain = session_of(test::fixture(kGpt2 + ".onnx")), session = adapted();
+  EXPECT_FLOAT_EQ(evaluated(*session), evaluated(*plain));
+  const std::vector<float> losses = train(*session, 0, 10);
+  EXPECT_LT(evaluated(*session), losses[0]);
+}
+
+TEST(Adapters, StartFromTheSeed) {
+  const auto a = adapted({{"seed", "5"}}), b = adapted({{"seed", "5"}}), other = adapted({{"seed", "6"}});
+  EXPECT_EQ(parameters(*a), parameters(*b));
+  EXPECT_NE(parameters(*a), parameters(*other));
+}
+
+// The exported model has no adapters, and gives the losses of the session that exported it.
+void expect_merged_export(const std::string &model, const Pairs &options) {
+  const test::Scratch scratch;
+  const auto session = session_of(test::fixture(model + ".onnx"), options);
+  train(*session, 0, 5);
+  session->export_model(scratch / "merged.onnx");
+  const auto merged = session_of(scratch / "merged.onnx"), base = session_of(test::fixture(model + ".onnx"));
+  const float loss = evaluated(*session);
+  EXPECT_NEAR(evaluated(*merged), loss, 1e-5 * loss) << model;
+  EXPECT_GT(std::abs(evaluated(*base) - loss), 1e-3 * loss) << model;
+  EXPECT_EQ(merged->parameter_count(), base->parameter_count());
+}
+
+TEST(Adapters, AreMergedIntoAnExport) {
+  expect_merged_export(kGpt2, kProjections);
+  expect_merged_export(kGpt2, {{"lora", "*.wte.weight"}, {"lora_scaling", "rank_stabilised"}});
+  expect_merged_export("gpt2-dynamic-opset18",
+                       {{"lora", "*.lm_head.weight,rank=2"}, {"lora", "*.wpe.weight,alpha=64"}});
+  expect_merged_export("llama-dynamic-opset18", {{"lora", "*_proj.weight"}, {"trainable", "*norm*"}});
+  expect_merged_export("mistral-dynamic-opset23", {{"lora", "*.lm_head.weight"}, {"lora", "*.embed_tokens.weight"}});
+}
+
+TEST(Adapters, LeaveTheRestOfAnExportAsTheFileHasIt) {
+  const test::Scratch scratch;
+  const auto session = adapted();
+  train(*session, 0, 2);
+  session->export_model(scratch / "merged.onnx");
+  const auto before = onnx_import::Model::open(test::fixture(kGpt2 + ".onnx")),
+             after = onnx_import::Model::open(scratch / "merged.onnx");
+  for (const char *name : {"m.transformer.wte.weight", "m.transformer.h.0.ln_1.weight"})
+    EXPECT_TRUE(after->load(name).same_as(before->load(name))) << name;
+  EXPECT_FALSE(
+      after->load("m.transformer.h.0.mlp.c_fc.weight").same_as(before->load("m.transformer.h.0.mlp.c_fc.weight")));
+}
+
+TEST(Adapters, TrainOnQuantisedWeightsThatNoExportCanChange) {
+  const test::Scratch scratch;
+  const std::string path = test::fixture("quantised/tokens-int4.onnx");
+  const auto session = session_of(path, {{"lora", "*_Q4"}, {"lora", "embedding.weight"}});
+  const std::vector<float> losses = train(*session, 0, 10);
+  EXPECT_LT(evaluated(*session), losses[0]);
+  const Error error = error_of([&] { session->export_model(scratch / "merged.onnx"); });
+  EXPECT_EQ(error.code, Code::unsupported) << error.text;
+}
+
+TEST(Adapters, TrainInEveryPrecision) {
+  for (const char *precision : {"bf16", "fp16"}) {
+    const auto session = adapted({{"precision", precision}});
+    const std::vector<float> losses = train(*session, 0, 10);
+    EXPECT_LT(evaluated(*session), losses[0]) << precision;
+  }
+}
+
+TEST(Adapters, DropInputsInTrainingOnly) {
+  const auto plain = adapted({{"seed", "5"}}), dropping = adapted({{"seed", "5"}, {"lora_dropout", "0.5"}});
+  train(*plain, 0, 2);
+  train(*dropping, 0, 2);
+  EXPECT_NE(parameters(*plain), parameters(*dropping));
+  const std::vector<float> values = parameters(*plain);
+  dropping->write_flat_parameters(values.data(), values.size());
+  EXPECT_EQ(evaluated(*dropping), evaluated(*plain));
+}
+
+std::uintmax_t bytes_in(const std::string &directory) {
+  std::uintmax_t bytes = 0;
+  for (const auto &entry : std::filesystem::recursive_directory_iterator(directory))
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  return bytes;
+}
+
+TEST(Adapters, AreAllThatACheckpointHolds) {
+  const test::Scratch scratch;
+  const auto session = adapted();
+  train(*session, 0, 3);
+  session->save(scratch.path());
+  EXPECT_LT(bytes_in(scratch.path()), 3 * sizeof(float) * session->flat_parameters_elements() + 20'000);
+  const auto resumed = adapted({{"resume", scratch.path()}});
+  EXPECT_EQ(train(*resumed, 3, 3), train(*session, 3, 3));
+  EXPECT_EQ(parameters(*resumed), parameters(*session));
+}
+
+TEST(Adapters, GoOnWithTheirBaseOnly) {
+  const test::Scratch scratch, exported;
+  const auto session = adapted();
+  train(*session, 0, 1);
+  session->save(scratch.path());
+  session->export_model(exported / "other.onnx");
+  Pairs options = kProjections;
+  options.emplace_back("resume", scratch.path());
+  const Error other = error_of([&] { session_of(exported / "other.onnx", options); });
+  EXPECT_EQ(other.code, Code::mismatch);
+  EXPECT_NE(other.text.find("trained on other frozen weights"), std::string::npos) << other.text;
+  const Error plain = error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"), {{"resume", scratch.path()}}); });
+  EXPECT_EQ(plain.code, Code::mismatch);
+  EXPECT_NE(plain.text.find("set the option lora"), std::string::npos) << plain.text;
+}
+
+TEST(Adapters, DoNotGoOnFromACheckpointOfAWholeModel) {
+  const test::Scratch scratch;
+  const auto session = session_of(test::fixture(kGpt2 + ".onnx"));
+  session->save(scratch.path());
+  const Error error = error_of([&] { adapted({{"resume", scratch.path()}}); });
+  EXPECT_EQ(error.code, Code::mismatch);
+  EXPECT_NE(error.text.find("leave the option lora out"), std::string::npos) << error.text;
+}
+
+}  // namespace
+}  // namespace protrain::session::adapters_test

@@ -1,0 +1,91 @@
+// Low-rank adapters train as PEFT trains them: fixtures/make_adapters.py recorded the losses of 50 AdamW steps.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "session/session.h"
+#include "train/command.h"
+#include "train/family.h"
+
+namespace protrain::adapters_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Json;
+
+std::vector<std::string> cases() {
+  std::vector<std::string> names;
+  for (const auto &entry : fs::directory_iterator(test::fixture("adapters")))
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem());
+  std::ranges::sort(names);
+  return names;
+}
+
+Json read_json(const std::string &name) {
+  std::ifstream file(test::fixture(name));
+  return Json::parse(file);
+}
+
+// The numbers of start_of() in make_adapters.py.
+std::vector<float> start_of(std::int64_t number, const Shape &shape) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < element_count(shape); ++i) {
+    const auto step = static_cast<double>((i * 7919 + 104729 * number + 12345) % 10007);
+    values.push_back(static_cast<float>((step / 10007 - 0.5) * 2 / std::sqrt(static_cast<double>(shape[1]))));
+  }
+  return values;
+}
+
+std::vector<std::string> parameter_names(const session::Session &session) {
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < session.parameter_count(); ++p) names.push_back(session.parameter_name(p));
+  std::ranges::sort(names);
+  return names;
+}
+
+void start_like_peft(session::Session &session) {
+  std::map<std::string, Shape> started;
+  for (std::size_t p = 0; p < session.parameter_count(); ++p)
+    if (const std::string &name = session.parameter_name(p);
+        name.find("lora_A") != std::string::npos || name.find("lora_embedding_B") != std::string::npos)
+      started[name] = session.parameter_shape(p);
+  std::int64_t number = 0;
+  for (const auto &[name, shape] : started) {
+    const std::vector<float> values = start_of(number++, shape);
+    session.write_parameter(name, values.data(), values.size());
+  }
+}
+
+class Adapters : public testing::TestWithParam<std::string> {};
+
+TEST_P(Adapters, FollowPeft) {
+  const Json golden = read_json("adapters/" + GetParam() + ".json");
+  const std::string file = golden["file"];
+  Json family = test::golden_of(file);
+  family["options"].update(golden["options"]);
+  const auto session = test::open_family("families/" + file, family);
+  EXPECT_EQ(parameter_names(*session), golden["names"].get<std::vector<std::string>>());
+  start_like_peft(*session);
+  std::map<std::string, test::Values> inputs;
+  for (const auto &[name, values] : family["inputs"].items()) inputs.emplace(name, test::Values(values));
+  const std::vector<double> losses = golden["losses"];
+  double worst = 0;
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    for (const auto &[name, values] : inputs)
+      session->set_input(name, values.dtype, values.batch(), values.at(step % test::kSteps));
+    const double loss = session->step().loss;
+    worst = std::max(worst, std::abs(loss - losses[step]) / losses[step]);
+  }
+  EXPECT_LT(worst, 1e-4);
+  RecordProperty("worst", std::to_string(worst));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Adapters, testing::ValuesIn(cases()), [](const auto &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace protrain::adapters_test
