@@ -55,12 +55,13 @@ class WeightMover {
 
   void move(GraphProto &body) {
     Names renamed;
-    std::unordered_set<std::string> inputs;
-    for (const ValueInfo &input : body.input()) inputs.insert(input.name());
+    std::unordered_set<std::string> stay;  // ONNX Runtime refuses a body that returns a value from outside
+    for (const ValueInfo &input : body.input()) stay.insert(input.name());
+    for (const ValueInfo &output : body.output()) stay.insert(output.name());
     int kept = 0;
     for (int i = 0; i < body.initializer_size(); ++i) {
       TensorProto &tensor = *body.mutable_initializer(i);
-      if (!is_weight(tensor) || inputs.contains(tensor.name())) {
+      if (!is_weight(tensor) || stay.contains(tensor.name())) {
         body.mutable_initializer()->SwapElements(i, kept++);
         continue;
       }

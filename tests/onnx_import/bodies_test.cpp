@@ -71,6 +71,16 @@ TEST_F(Bodies, PassValuesOnToThoseInsideThem) {
   EXPECT_EQ(names_of(graph, {inputs.begin() + 2, inputs.end()}), (Names{"x", "c", "n"}));
 }
 
+// A body may return what it stores, but ONNX Runtime refuses one that returns a value from outside.
+TEST_F(Bodies, KeepAnInitializerThatTheyReturn) {
+  const std::vector<float> zeros(6, 0);
+  const auto model = open(branching(then({}, {"z"}, {floats("z", {2, 3}, zeros)}),
+                                    otherwise({node("Add", {"x", "k"}, {"a"})}, {"a"}, {floats("k", {2, 3}, zeros)})));
+  const graph::Graph graph = model->graph({});
+  EXPECT_EQ(graph.value(graph.find("k")).origin, Origin::initializer);
+  EXPECT_EQ(graph.value(graph.find("z")).origin, Origin::constant);
+}
+
 TEST_F(Bodies, HaveTheirConstantsInTheMainGraph) {
   const std::string constant =
       node("Constant", {}, {"k"}, {tensor_attribute("value", floats("", {2, 3}, {1, 2, 3, 4, 5, 6}))});
