@@ -142,6 +142,13 @@ const Tensor &OpenModel::weights(const std::string &initializer) const {
 
 void OpenModel::read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const {
   const Tensor &tensor = weights(initializer);
+  if (tensor.four_bits && !unbound_.packed.contains(unbound_.graph.find(initializer))) {
+    const graph::Array all = storage_.load(tensor);  // zero points: one byte an element
+    require(offset <= all.stored_bytes() && out.size() <= all.stored_bytes() - offset, Code::internal, initializer,
+            "{} bytes at {} of {}", out.size(), offset, to_text(all.type()));
+    std::copy_n(all.bytes() + offset, out.size(), out.data());
+    return;
+  }
   const DType in_file = tensor.type.dtype, computed = unbound_.floats.computed(in_file);
   if (in_file == computed) return storage_.read_part(tensor, offset, out);
   constexpr std::size_t kAtOnce = 1 << 18;  // elements

@@ -51,6 +51,17 @@ TEST_F(FourBits, StayPackedForDequantizeLinear) {
   }
 }
 
+// Zero points of blocks rest beside the weights, so they are read in parts as these are.
+TEST_F(FourBits, ZeroPointsHaveAByteEach) {
+  Wire wire = dequantized(test::kInt4, test::raw_data(kBytes));
+  wire.initializers[2] = tensor("zero", test::kInt4, {3}, test::raw_data("\x21\x0f"));
+  const auto model = open(wire);
+  std::array<std::byte, 2> part{};
+  model->read("zero", 1, part);
+  EXPECT_EQ(part, (std::array{std::byte{2}, std::byte{0xff}}));
+  EXPECT_EQ(test::error_of([&] { model->read("zero", 2, part); }).code, Code::internal);
+}
+
 TEST_F(FourBits, HaveAByteEachForOtherNodes) {
   const Wire wire = dequantized(test::kInt4, test::raw_data(kBytes), {node("Identity", {"w"}, {"again"})});
   const auto model = open(wire);
