@@ -29,8 +29,6 @@ class GraphBuilder {
 
   UnboundGraph build() {
     sources_.opset = check_versions(proto_, path_);
-    require(graph_.sparse_initializer_size() == 0, Code::unsupported, path_,
-            "{} sparse initializers; store them densely", graph_.sparse_initializer_size());
     parse_initializers();
     choose_floats();
     add_initializers();

@@ -21,6 +21,7 @@
 #include "onnx_import/messages.h"
 #include "onnx_import/save.h"
 #include "onnx_import/skeleton.h"
+#include "onnx_import/sparse.h"
 #include "onnx_import/split_model.h"
 #include "onnx_import/training_info.h"
 
@@ -31,7 +32,8 @@ namespace {
 // The skeleton has limited how deep messages lie in each other: four levels for each body, and a few around them.
 constexpr int kMostLevels = 4 * kMaxSubgraphDepth + 20;
 
-ModelProto &parse(const File &file, Messages &messages) {
+ModelProto &parse(const Storage &storage, Messages &messages) {
+  const File &file = storage.model();
   auto &proto = messages.make<ModelProto>();
   const std::string skeleton = read_skeleton(file);
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t *>(skeleton.data()),
@@ -41,6 +43,7 @@ ModelProto &parse(const File &file, Messages &messages) {
           "not an ONNX model, or a damaged one: its parts do not parse");
   require(proto.has_graph(), Code::format, file.path(), "no graph; not an ONNX model");
   inline_functions(proto, messages, file.path());
+  make_dense(proto, storage);
   move_weights_out(proto);
   return proto;
 }
@@ -48,7 +51,7 @@ ModelProto &parse(const File &file, Messages &messages) {
 class OpenModel : public Model {
  public:
   explicit OpenModel(const ModelSource &source) : storage_(source) {
-    ModelProto &proto = parse(storage_.model(), messages_);
+    ModelProto &proto = parse(storage_, messages_);
     if (is_training_model(proto)) {
       take_artifacts(proto);
     } else if (auto found = join_training(proto, storage_)) {
@@ -61,7 +64,7 @@ class OpenModel : public Model {
   // Opens the eval model of artifacts, or (nullptr) a model without its training_info.
   OpenModel(const ModelSource &source, const Artifacts *artifacts)
       : storage_(source), in_checkpoint_(artifacts != nullptr) {
-    ModelProto &proto = parse(storage_.model(), messages_);
+    ModelProto &proto = parse(storage_, messages_);
     if (artifacts != nullptr) artifacts->bind(proto, messages_);
     take(proto);
   }

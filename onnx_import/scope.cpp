@@ -264,7 +264,6 @@ void Scope::add_bodies(const NodeProto &proto, const std::string &subject, graph
 graph::Body Scope::read_body(const GraphProto &proto, const std::string &subject, std::vector<ValueId> &captured) {
   graph::Body body;
   Scope scope(sources_, proto, body.graph, this);
-  require(proto.sparse_initializer_size() == 0, Code::unsupported, subject, "a body with sparse initializers");
   require(proto.output_size() > 0, Code::graph, subject, "a body without outputs");
   for (const ValueInfo &input : proto.input()) {
     check_name(input.name(), subject, "input of a body");

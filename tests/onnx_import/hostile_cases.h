@@ -187,7 +187,7 @@ inline std::vector<HostileFile> tensor_cases() {
       {"InitializerTwice", changed([](Wire &w) { w.initializers.push_back(floats("w", {1}, {1})); }), Code::format,
        "duplicate", "w"},
       {"SparseInitializer", changed([](Wire &w) { w.graph_extra = field(15, field(1, floats("s", {1}, {1}))); }),
-       Code::unsupported, "sparse"},
+       Code::type, "element type 0", "s"},
       {"BadName", weight(floats("w\x1b[31m\n", {1}, {1})), Code::format, "\\x1b"},
       {"NotUtf8Name", weight(floats("w\xff", {1}, {1})), Code::format, "\\xff"},
       {"NulInName", weight(floats(std::string("w\0x", 3), {1}, {1})), Code::format, "\\x00"},
