@@ -234,6 +234,18 @@ TEST(Parameters, ChosenByData) {
   EXPECT_EQ(find(b.graph).parameters(), (Names{"token", "by_distance"}));
 }
 
+// PyTorch expands a mask token to all patches before it chooses.
+TEST(Parameters, ChosenByDataAfterExpand) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
+  const ValueId tokens = b.add("Expand", {b.initializer("m.token", {1, 1, 4})}, {{"shape", Integers{2, 3, 4}}});
+  const ValueId hidden = b.add("Where", {shown, x, tokens});
+  b.graph.outputs = {b.add("Where", {shown, hidden, b.initializer("m.table", {3, 4})})};
+  const ParameterSearch found = find(b.graph);
+  EXPECT_EQ(found.parameters(), Names{"m.token"});
+  EXPECT_NE(std::ranges::find(found.findings, "m.table", &passes::Finding::initializer)->doubt, "");
+}
+
 TEST(Parameters, ScalesOfHeadsStandRightAfterTheirNormalization) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4, 6});  // (B, S, H, D)

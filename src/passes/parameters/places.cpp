@@ -423,8 +423,11 @@ Use Places::as_scale(const Node &node, const Place &place) const {
 Use Places::as_choice(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);
-  const bool row = place.input > 0 && along_last_axis(graph_.value(place.value).type.shape);
-  return {.role = Use::Role::choice, .weights = row, .reason = "is chosen by data in " + where, .doubt = ""};
+  ValueId stored = place.value;  // before it was expanded to the places of a whole batch
+  while (maker(stored) != nullptr && maker(stored)->op == "Expand") stored = maker(stored)->inputs[0];
+  const bool row = place.input > 0 && along_last_axis(graph_.value(stored).type.shape);
+  const char *doubt = row || place.naming != Naming::own ? "" : "tables that data selects may be fixed or learned";
+  return {.role = Use::Role::choice, .weights = row, .reason = "is chosen by data in " + where, .doubt = doubt};
 }
 
 // True if the place's value has one number per channel, and every node that reads the product adds a stored value of
