@@ -194,6 +194,7 @@ void Scope::add_node(const NodeProto &proto) {
     if (is_quantization(proto)) node.op = proto.op_type();
   }
   node.attributes = read_attributes(proto, subject, sources_.storage);
+  if (proto.domain() == kBlockedDomain) node.attributes.set("block", sources_.block);
   sources_.unbound.floats.compute(node.attributes);
   for (const std::string &input : proto.input()) {
     const ValueId id = input.empty() ? ValueId::none : find(input);

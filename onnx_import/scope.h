@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "onnx_import/channel_blocks.h"
 #include "onnx_import/unbound_graph.h"
 
 namespace protrain::onnx_import {
@@ -20,6 +21,7 @@ struct ScopeSources {
   std::int64_t opset = 0;
   UnboundGraph &unbound;     // its graph is the main one
   std::size_t captured = 0;  // values that bodies read from outside
+  std::int64_t block = channels_of_a_block(model.graph());
 };
 
 class Scope {

@@ -37,6 +37,12 @@ Family contrib_family() {
   add("com.microsoft::RotaryEmbedding");
   add("com.microsoft::SkipLayerNormalization", {3, 4});
   add("com.microsoft::SkipSimplifiedLayerNormalization", {3});
+  for (std::string_view name :
+       {"com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput", "com.microsoft.nchwc::MaxPool",
+        "com.microsoft.nchwc::AveragePool", "com.microsoft.nchwc::GlobalMaxPool",
+        "com.microsoft.nchwc::GlobalAveragePool", "com.microsoft.nchwc::Upsample"})
+    add(name);
+  add("com.microsoft.nchwc::Conv", {2, 3});
   return family;
 }
 

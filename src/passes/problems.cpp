@@ -29,21 +29,17 @@ struct Advice {
   std::string_view part;
   const char *text;
 };
-constexpr auto kAdvice = std::to_array<Advice>(
-    // ONNX Runtime's convolutions in blocks of channels, whose size the file does not say.
-    {{"com.microsoft.nchwc::",
-      " is laid out for one processor; let ONNX Runtime optimise with ORT_ENABLE_EXTENDED instead of ALL"},
-     {"DynamicQuantize", kDynamic},
-     {"GatherBlockQuantized", kOtherForm},
-     {"MatMulBnb4", kOtherForm},
-     {"MatMulFpQ4", kOtherForm},
-     {"QMoE", kOtherForm},
-     {"ConvInteger", kIntegers},
-     {"MatMulInteger", kIntegers},
-     {"QLinear", kIntegers},
-     {"::QAttention", kIntegers},
-     {"::QEmbedLayerNormalization", kIntegers},
-     {"::QGemm", kIntegers}});
+constexpr auto kAdvice = std::to_array<Advice>({{"DynamicQuantize", kDynamic},
+                                                {"GatherBlockQuantized", kOtherForm},
+                                                {"MatMulBnb4", kOtherForm},
+                                                {"MatMulFpQ4", kOtherForm},
+                                                {"QMoE", kOtherForm},
+                                                {"ConvInteger", kIntegers},
+                                                {"MatMulInteger", kIntegers},
+                                                {"QLinear", kIntegers},
+                                                {"::QAttention", kIntegers},
+                                                {"::QEmbedLayerNormalization", kIntegers},
+                                                {"::QGemm", kIntegers}});
 
 const char *advice_for(const std::string &op) {
   const auto found = std::ranges::find_if(kAdvice, [&](const Advice &row) { return op.find(row.part) != op.npos; });

@@ -1,6 +1,6 @@
-// Decoders with a past, and models with control flow, as fixtures/make_control.py made them. They must follow PyTorch's
-// losses for ten steps. An export has the file's own If, Loop and Scan, and gives the same loss in ONNX Runtime, which
-// is left out without PyPI's onnxruntime.
+// Decoders with a past, models with control flow, and models in forms that tools store, as fixtures/make_control.py and
+// make_forms.py made them. They must follow PyTorch's losses for ten steps. An export has the file's own nodes, and
+// gives the same loss in ONNX Runtime, which is left out without PyPI's onnxruntime.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,8 +18,9 @@ using test::Json;
 
 std::vector<std::string> models() {
   std::vector<std::string> names;
-  for (const auto &entry : fs::directory_iterator(test::fixture("control")))
-    if (entry.path().extension() == ".onnx") names.push_back(entry.path().stem());
+  for (const std::string folder : {"control/", "forms/"})
+    for (const auto &entry : fs::directory_iterator(test::fixture(folder)))
+      if (entry.path().extension() == ".onnx") names.push_back(folder + entry.path().stem().string());
   std::ranges::sort(names);
   return names;
 }
@@ -67,10 +68,10 @@ std::optional<double> runtime_loss(const fs::path &model, const std::string &gol
 
 class Control : public testing::TestWithParam<std::string> {
  protected:
-  Control() : golden_path_(test::fixture("control/" + GetParam() + ".json")) {
+  Control() : golden_path_(test::fixture(GetParam() + ".json")) {
     std::ifstream file(golden_path_);
     golden_ = Json::parse(file);
-    session_ = test::open_family("control/" + GetParam(), golden_);
+    session_ = test::open_family(GetParam(), golden_);
     for (const auto &[name, values] : golden_["inputs"].items()) inputs_.emplace(name, test::Values(values));
   }
   void set_inputs(std::size_t step) {
@@ -105,7 +106,7 @@ TEST_P(Control, ExportsItsOwnGraph) {
   const float after = session_->evaluate();
   ASSERT_LT(after, before);
   session_->export_model(scratch_ / "trained.onnx");
-  const auto original = onnx_import::Model::open(test::fixture("control/" + GetParam() + ".onnx"));
+  const auto original = onnx_import::Model::open(test::fixture(GetParam() + ".onnx"));
   const auto trained = onnx_import::Model::open(scratch_ / "trained.onnx");
   EXPECT_EQ(trained->inputs().size(), original->inputs().size());
   EXPECT_EQ(trained->bodies().size(), original->bodies().size());
@@ -115,7 +116,7 @@ TEST_P(Control, ExportsItsOwnGraph) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Control, testing::ValuesIn(models()), [](const auto &info) {
-  std::string name = info.param;
+  std::string name = info.param.substr(info.param.find('/') + 1);
   std::ranges::replace(name, '-', '_');
   return name;
 });

@@ -91,6 +91,7 @@ Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout, and what draws noise
 Rules quantize_rules();              // quantised tensors, and com.microsoft::MatMulNBits
 Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
+Rules channel_block_rules();         // com.microsoft.nchwc
 Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them
 Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddings, biases by distance
 Rules control_flow_rules();          // If, Loop, Scan

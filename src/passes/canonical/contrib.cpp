@@ -91,7 +91,8 @@ Attributes without_activation(const Node &node) {
 }
 
 void require_activation(const Node &node, const std::string &name) {
-  constexpr std::string_view kKnown = " Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh Clip ";
+  constexpr std::string_view kKnown =
+      " Elu HardSigmoid HardSwish LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh Clip ";
   require(kKnown.find(" " + name + " ") != std::string_view::npos, Code::unsupported, contrib_subject(node),
           "the activation \"{}\" is unknown", name);
 }

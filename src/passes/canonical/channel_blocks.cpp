@@ -1,0 +1,115 @@
+// Rules for the domain com.microsoft.nchwc: convolutions and pools that ONNX Runtime computes on blocks of channels. A
+// value between such nodes has whole blocks of channels, of which the last ones may be padding. Here it keeps ONNX's
+// order of elements, so only weights are reordered. Import gives each node the attribute `block`: the channels of a
+// block.
+#include <numeric>
+
+#include "base/error.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+std::int64_t block_of(const Node &node) {
+  const std::int64_t block = node.attributes.integer("block", 0);
+  require(block > 0, Code::graph, node.name, "{} without the size of a block", node.op);
+  return block;
+}
+
+Attributes without_block(const Node &node) {
+  Attributes kept;
+  for (const auto &[key, value] : node.attributes.items())
+    if (key != "block") kept.set(key, value);
+  return kept;
+}
+
+Shape image_shape(const Canonical &c, const Node &node) {
+  const Shape shape = c.shape(node.inputs.at(0));
+  require(shape.size() == 4, Code::shape, node.name, "{} takes {}, not images", node.op, to_text(shape));
+  return shape;
+}
+
+// (n, h, w, c) or (n, c, h, w) -> (n, c, h, w), with channels for whole blocks.
+bool reorder_input(Canonical &c, Node &node) {
+  ValueId x = node.inputs.at(0);
+  image_shape(c, node);
+  if (node.attributes.integer("channels_last", 0) != 0) x = c.transpose(x, {0, 3, 1, 2});
+  const std::int64_t channels = c.shape(x)[1], block = block_of(node);
+  const std::int64_t more = divided_up(channels, block) * block - channels;
+  if (more > 0) x = c.add("Pad", {x}, {{"pads", Integers{0, 0, 0, 0, 0, more, 0, 0}}, {"value", 0.0}});
+  c.pass(node, x);
+  return true;
+}
+
+// Back to `channels` channels, in front of the other axes or behind them.
+bool reorder_output(Canonical &c, Node &node) {
+  ValueId x = node.inputs.at(0);
+  const std::int64_t found = image_shape(c, node)[1], channels = node.attributes.integer("channels", found);
+  require(channels > 0 && channels <= found, Code::graph, node.name, "{} channels of {}", channels, found);
+  if (channels < found)
+    x = c.add("Slice", {x},
+              {{"starts", Integers{0}}, {"ends", Integers{channels}}, {"axes", Integers{1}}, {"steps", Integers{1}}});
+  if (node.attributes.integer("channels_last", 0) != 0) x = c.transpose(x, {0, 2, 3, 1});
+  c.pass(node, x);
+  return true;
+}
+
+// Returns weights (m, c, h, w) in ONNX's order. Their elements lie as (m / block, c, h, w, block), or if c is a
+// multiple of `block` as (m / block, c / block, h, w, block of c, block of m).
+ValueId plain_weights(Canonical &c, const Node &node) {
+  const ValueId weights = node.inputs.at(1);
+  const Shape shape = c.shape(weights);
+  const std::int64_t block = block_of(node);
+  require(shape.size() == 4 && shape[0] % block == 0, Code::shape, node.name, "weights of {} in blocks of {} channels",
+          to_text(shape), block);
+  const std::int64_t rows = shape[0] / block;
+  if (shape[1] % block != 0) {
+    const ValueId blocks = c.reshape(weights, {rows, shape[1], shape[2], shape[3], block});
+    return c.reshape(c.transpose(blocks, {0, 4, 1, 2, 3}), shape);
+  }
+  const ValueId blocks = c.reshape(weights, {rows, shape[1] / block, shape[2], shape[3], block, block});
+  return c.reshape(c.transpose(blocks, {0, 5, 1, 4, 2, 3}), shape);
+}
+
+bool blocked_conv(Canonical &c, Node &node) {
+  std::vector<ValueId> inputs = node.inputs;
+  inputs.at(1) = plain_weights(c, node);
+  c.become(node, "com.microsoft::FusedConv", inputs, without_block(node));
+  return true;
+}
+
+// A pool treats each channel alone.
+bool blocked_pool(Canonical &c, Node &node) {
+  c.become(node, node.op.substr(node.op.rfind(':') + 1), node.inputs, without_block(node));
+  return true;
+}
+
+bool blocked_upsample(Canonical &c, Node &node) {
+  const Integers scales = node.attributes.integers("scales");
+  const Type type = {DType::f32, {static_cast<std::int64_t>(scales.size())}};
+  const std::vector<double> values(scales.begin(), scales.end());
+  Attributes attributes = {{"mode", node.attributes.text("mode", "nearest")}, {"nearest_mode", std::string("floor")}};
+  attributes.set("coordinate_transformation_mode",
+                 node.attributes.text("coordinate_transformation_mode", "asymmetric"));
+  const ValueId factors = c.rewriter().constant(graph::Array::from_doubles(type, values));
+  c.become(node, "Resize", {node.inputs.at(0), ValueId::none, factors}, attributes);
+  return true;
+}
+
+}  // namespace
+
+Rules channel_block_rules() {
+  return {{"com.microsoft.nchwc::ReorderInput", reorder_input},
+          {"com.microsoft.nchwc::ReorderOutput", reorder_output},
+          {"com.microsoft.nchwc::Conv", blocked_conv},
+          {"com.microsoft.nchwc::MaxPool", blocked_pool},
+          {"com.microsoft.nchwc::AveragePool", blocked_pool},
+          {"com.microsoft.nchwc::GlobalMaxPool", blocked_pool},
+          {"com.microsoft.nchwc::GlobalAveragePool", blocked_pool},
+          {"com.microsoft.nchwc::Upsample", blocked_upsample}};
+}
+
+}  // namespace protrain::passes
