@@ -168,7 +168,7 @@ struct Bound {
     return at;
   }
   void launch() {
-    const backend::StepScalars scalars = {.update = backend::numbers_of({}, 1e-3, 1)};
+    const backend::StepScalars scalars = {.update = {backend::numbers_of({}, 1e-3, 1)}};
     machine.device->launch(Queue::compute, *kernel, {inputs, outputs, end, &scalars});
   }
 };

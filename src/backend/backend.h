@@ -2,6 +2,7 @@
 // library and its plugins come from one build and carry the same build id. The library never sees a vendor's type.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,17 +33,22 @@ struct DeviceInfo {
   std::string cuda_pci_bus_id;     // of a GPU of CUDA's, by which NCCL finds it: "0000:17:00.0"
 };
 
-// The numbers that all updates of a step use. The host computes them once (backend/optimizer_numbers.h).
+// The numbers that all updates of a step use for the parameters of one group. The host computes them once
+// (backend/optimizer_numbers.h).
 struct OptimizerNumbers {
   arith::AdamW adamw = {};
   arith::Sgd sgd = {};
   arith::Adagrad adagrad = {};
 };
 
+// The numbers of all groups: parameters of a group have the same learning rate and the same decay.
+inline constexpr std::size_t kMostGroups = 256;
+using GroupNumbers = std::array<OptimizerNumbers, kMostGroups>;
+
 // Numbers that change from step to step. Kernels read them; no Program holds them.
 struct StepScalars {
-  OptimizerNumbers update = {},
-                   earlier = {};  // for this step's updates; for updates that the step before left to this step
+  GroupNumbers update = {};   // for this step's updates
+  GroupNumbers earlier = {};  // for updates that the step before left to this step
   double loss_scale = 1;
   std::uint64_t step = 0;  // the step's number t
   std::uint64_t seed = 0;
@@ -68,14 +74,23 @@ struct Optimizer {
   int state_count() const { return kind == Kind::adamw ? 2 : kind == Kind::adagrad || momentum != 0 ? 1 : 0; }
 };
 
+// A group of parameters: the factor of the step's learning rate, and the decay in place of Optimizer::weight_decay.
+struct Group {
+  double learning_rate_scale = 1, weight_decay = 0;
+  bool operator==(const Group &) const = default;
+};
+
 // The update of a few parameters, or of a part of one.
 struct UpdateRequest {
   Optimizer optimizer;
-  std::vector<std::int64_t> elements;  // of each parameter, or of its part
+  std::vector<std::int64_t> elements;    // of each parameter, or of its part
+  std::vector<std::size_t> groups = {};  // of each parameter: its group's position in GroupNumbers; empty: 0 for all
   // Weights are float32 or narrow. Narrow weights are the upper plane of float32 master weights (arith/planes.h).
   // Gradients have the weights' element type or float32.
   DType weights = DType::f32, gradient = DType::f32;
   bool earlier = false;  // the update belongs to the step before, which left it to this step
+
+  std::size_t group(std::size_t parameter) const { return groups.empty() ? 0 : groups[parameter]; }
 };
 
 // The operands of one launch. Every pointer is aligned to kAlignment; absent operands are nullptr.

@@ -1,4 +1,4 @@
-// The numbers that all updates of a step use. The host computes them once, in double, for every device.
+// The numbers that the updates of a step use. The host computes them once, in double, for every device.
 #pragma once
 
 #include <cmath>
@@ -43,6 +43,16 @@ inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, dou
           .adagrad = {.l2 = static_cast<float>(o.weight_decay),
                       .epsilon = static_cast<float>(o.epsilon),
                       .minus_step = static_cast<float>(-rate)}};
+}
+
+// Returns the numbers of each group, of which there are kMostGroups at most.
+inline GroupNumbers numbers_of(Optimizer o, const std::vector<Group> &groups, double learning_rate, double step) {
+  GroupNumbers numbers;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    o.weight_decay = groups[g].weight_decay;
+    numbers[g] = numbers_of(o, learning_rate * groups[g].learning_rate_scale, step);
+  }
+  return numbers;
 }
 
 }  // namespace protrain::backend

@@ -41,4 +41,21 @@ std::optional<LoraPattern> parse_lora(const std::string &text) {
   return found.pattern.empty() ? std::nullopt : std::optional(found);
 }
 
+std::optional<GroupBinding> parse_group_binding(const std::string &text) {
+  const std::vector<std::string> items = split(text, ',');
+  GroupBinding binding{.pattern = items.front()};
+  for (auto item = items.begin() + 1; item != items.end(); ++item) {
+    const std::size_t equals = item->find('=');
+    if (equals == std::string::npos) return std::nullopt;
+    const std::string key = item->substr(0, equals);
+    const auto number = parse_real(item->substr(equals + 1));
+    auto &setting = key == "weight_decay" ? binding.weight_decay : binding.learning_rate_scale;
+    if ((key != "weight_decay" && key != "learning_rate_scale") || setting || !number || *number < 0)
+      return std::nullopt;
+    setting = number;
+  }
+  if (binding.pattern.empty() || items.size() == 1) return std::nullopt;
+  return binding;
+}
+
 }  // namespace protrain::draft

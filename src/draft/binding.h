@@ -1,5 +1,6 @@
 // The forms of options that consist of several parts. Binding: "NAME=N", a symbolic dimension of a model and its size.
-// InputBinding: "NAME=VALUE,...", an input and its values. LoraPattern: "GLOB,rank=R,alpha=A".
+// InputBinding: "NAME=VALUE,...", an input and its values. LoraPattern: "GLOB,rank=R,alpha=A". GroupBinding:
+// "GLOB,KEY=VALUE,...", parameters and how they are trained.
 #pragma once
 
 #include <cstdint>
@@ -36,5 +37,13 @@ struct LoraPattern {
 
 // Returns nothing if `text` is not of this form.
 std::optional<LoraPattern> parse_lora(const std::string &text);
+
+struct GroupBinding {
+  std::string pattern;                                      // of the parameters' names
+  std::optional<double> learning_rate_scale, weight_decay;  // >= 0; nothing: as the session's options say
+};
+
+// Returns nothing if `text` is not a pattern and one setting or more.
+std::optional<GroupBinding> parse_group_binding(const std::string &text);
 
 }  // namespace protrain::draft

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "draft/parameter_groups.h"
 #include "draft/planning.h"
 #include "draft/settings.h"
 #include "onnx_import/model.h"
@@ -31,6 +32,7 @@ struct Draft {
   std::uint64_t accumulation = 1;      // micro-batches per step, of each rank
   std::uint64_t micro_batch = 0;       // samples per micro-batch, if settle_micro_batch chose the number; else 0
   std::vector<bool> kept;              // per parameter: its gradient can be read
+  ParameterGroups groups;
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
   profile::Profile profile;
   Budget budget;

@@ -84,6 +84,24 @@ const OptionRow kOptions[] = {
     // The optimizer.
     {"optimizer", choice, "adamw", "adamw|adam|sgd|adagrad", "how gradients become updates"},
     {"learning_rate", real, "0.001", ">= 0", "step size; protrain_session_set_learning_rate changes it between steps"},
+    {"schedule", choice, "constant", "constant|linear|cosine|step|inverse_sqrt",
+     "how the learning rate changes: linear and cosine fall to final_learning_rate by step total_steps, step falls by "
+     "step_factor after every step_interval steps, inverse_sqrt with the root of the step's number"},
+    {"warmup_steps", integer, "0", ">= 0",
+     "first steps, in which the learning rate rises: step n of N has n / N of it"},
+    {"total_steps", integer, "", "> 0", "schedule linear, cosine: the number of steps, warm-up included"},
+    {"final_learning_rate", real, "0", ">= 0", "schedule linear, cosine: the learning rate after total_steps steps"},
+    {"step_interval", integer, "", "> 0", "schedule step: steps between two reductions"},
+    {"step_factor", real, "0.1", ">= 0, <= 1", "schedule step: what the learning rate is multiplied by"},
+    {"group", list, "", "GLOB,KEY=VALUE,...",
+     "parameters with settings of their own: learning_rate_scale, a factor of the learning rate, and weight_decay; of "
+     "several groups that match, the first holds"},
+    {"no_decay", list, "", "norms|biases",
+     "parameters that do not decay, unless a group says so: norms, the scales and shifts of normalizations; biases, "
+     "vectors that are added"},
+    {"layer_decay", real, "1", "> 0, <= 1",
+     "factor of the learning rate from each repeated layer to the one before; what follows the last layer has the full "
+     "rate"},
     {"beta1", real, "0.9", ">= 0, < 1", "adamw, adam: decay of the mean of gradients"},
     {"beta2", real, "0.999", ">= 0, < 1", "adamw, adam: decay of the mean of squared gradients"},
     {"epsilon", real, "1e-08", "> 0", "adamw, adam, adagrad: added to the root of the mean, or sum, of squares"},
@@ -182,6 +200,13 @@ void check_value(const OptionRow &row, const std::string &value) {
   if (row.key == "constant")
     require(parse_input_binding(value).has_value(), Code::arg, "constant",
             "'{}' is not NAME=VALUE or NAME=VALUE,VALUE,... with numbers, true or false", printable(value));
+  if (row.key == "group")
+    require(parse_group_binding(value).has_value(), Code::arg, "group",
+            "'{}' is not GLOB,KEY=VALUE,... with the keys learning_rate_scale and weight_decay, and numbers >= 0",
+            printable(value));
+  if (row.key == "no_decay")
+    for (const std::string &item : split(value, ','))
+      require(any_glob(row.range, item), Code::arg, "no_decay", "'{}' is none of {}", printable(item), row.range);
   if (row.key == "trial")
     require(any_glob(row.range, value), Code::arg, "trial", "'{}' is none of {}", printable(value), row.range);
 }

@@ -81,6 +81,7 @@ class Pipeline {
     }
     draft_.unmatched = std::move(loaded.prepared.unmatched);
     draft_.accumulation = accumulation_of(settings_, loaded.batch);
+    draft_.groups = parameter_groups(settings_.groups, settings_.optimizer.weight_decay, loaded.prepared.graph);
     draft_.file = std::move(loaded.file);
     differentiate(std::move(loaded));
   }
@@ -157,7 +158,8 @@ class Pipeline {
                                            .exchanges = through_host ? Tier::host : Tier::device,
                                            .optimizer = program::optimizer_arrays(settings_.precision, moments),
                                            .accumulates = accumulates(),
-                                           .kept = draft_.kept};
+                                           .kept = draft_.kept,
+                                           .groups = draft_.groups.of_parameter};
     const PlanLowering lowering(draft_.variants, machine_, request);
     OtherRanks others(request, machine_);
     if (plans_for_others()) add_others(others);

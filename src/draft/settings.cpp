@@ -75,6 +75,50 @@ backend::Optimizer optimizer_of(const Options &options) {
           .clip_value = options.real("clip_value")};
 }
 
+// Refuses options that belong to another schedule than the one that is set.
+void require_schedule(const Options &options, std::initializer_list<const char *> keys, bool taken, const char *taker) {
+  for (const char *key : keys)
+    require(taken || !options.is_set(key), Code::arg, key, "{} has no effect unless schedule is {}", key, taker);
+}
+
+Schedule schedule_of(const Options &options) {
+  using Kind = Schedule::Kind;
+  const std::map<std::string, Kind> kinds = {{"constant", Kind::constant},
+                                             {"linear", Kind::linear},
+                                             {"cosine", Kind::cosine},
+                                             {"step", Kind::step},
+                                             {"inverse_sqrt", Kind::inverse_sqrt}};
+  const std::string name = options.text("schedule");
+  const Schedule schedule = {.kind = kinds.at(name),
+                             .warmup = static_cast<std::uint64_t>(options.integer("warmup_steps")),
+                             .total = static_cast<std::uint64_t>(options.integer("total_steps")),
+                             .final_rate = options.real("final_learning_rate"),
+                             .interval = static_cast<std::uint64_t>(options.integer("step_interval")),
+                             .factor = options.real("step_factor")};
+  const bool ends = schedule.kind == Kind::linear || schedule.kind == Kind::cosine, falls = schedule.kind == Kind::step;
+  require_schedule(options, {"total_steps", "final_learning_rate"}, ends, "linear or cosine");
+  require_schedule(options, {"step_interval", "step_factor"}, falls, "step");
+  require(!ends || options.is_set("total_steps"), Code::arg, "total_steps",
+          "schedule {} ends after total_steps steps; set total_steps", name);
+  require(!ends || schedule.total > schedule.warmup, Code::arg, "total_steps",
+          "total_steps is {}, and the warm-up alone takes {} steps; set more", schedule.total, schedule.warmup);
+  require(!falls || options.is_set("step_interval"), Code::arg, "step_interval",
+          "schedule step reduces the learning rate after every step_interval steps; set step_interval");
+  return schedule;
+}
+
+GroupSettings groups_of(const Options &options) {
+  GroupSettings settings = {.layer_decay = options.real("layer_decay")};
+  for (const std::string &text : options.list("group"))
+    settings.groups.push_back(parse_group_binding(text).value());  // checked when it was set
+  for (const std::string &text : options.list("no_decay"))
+    for (const std::string &item : split(text, ',')) {
+      settings.norms_stay |= item == "norms";
+      settings.biases_stay |= item == "biases";
+    }
+  return settings;
+}
+
 NonfinitePolicy policy_of(const std::string &name) {
   return name == "skip"       ? NonfinitePolicy::skip
          : name == "rollback" ? NonfinitePolicy::rollback
@@ -195,6 +239,8 @@ Settings settings_of(const Options &options) {
           .loss = loss_of(options),
           .optimizer = optimizer_of(options),
           .learning_rate = options.real("learning_rate"),
+          .schedule = schedule_of(options),
+          .groups = groups_of(options),
           .clip_norm = options.real("clip_norm"),
           .on_nonfinite = policy_of(options.text("on_nonfinite")),
           .tokens_per_step = integer_of(options, "tokens_per_step"),

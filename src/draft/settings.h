@@ -9,7 +9,9 @@
 
 #include "backend/backend.h"
 #include "base/dtype.h"
+#include "draft/binding.h"
 #include "draft/options.h"
+#include "draft/schedule.h"
 #include "onnx_import/model.h"
 #include "passes/passes.h"
 
@@ -27,6 +29,13 @@ struct TestModes {
   bool workers = false;  // one worker per queue
   bool delays = false;   // sleeps before instructions
   bool poison = false;   // released memory is filled with NaN
+};
+
+// The options about parameters that are trained unlike the others.
+struct GroupSettings {
+  std::vector<GroupBinding> groups;              // the first that matches a parameter holds
+  bool norms_stay = false, biases_stay = false;  // they do not decay
+  double layer_decay = 1;                        // factor of the rate from each layer to the one before
 };
 
 // The options about ranks.
@@ -65,6 +74,8 @@ struct Settings {
 
   backend::Optimizer optimizer;
   double learning_rate = 0;
+  Schedule schedule;
+  GroupSettings groups;
   double clip_norm = 0;  // 0: no limit
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::optional<std::int64_t> tokens_per_step, accumulation;

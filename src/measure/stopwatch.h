@@ -15,7 +15,7 @@ struct LaunchOperands {
   void *scratch = nullptr;
 
   operator backend::Launch() const {
-    static const backend::StepScalars kScalars = {.update = backend::numbers_of({}, 1e-3, 1)};
+    static const backend::StepScalars kScalars = {.update = {backend::numbers_of({}, 1e-3, 1)}};
     return {.inputs = inputs, .outputs = outputs, .scratch = scratch, .scalars = &kScalars};
   }
   void on(backend::Device &device, backend::Kernel &kernel) const { device.launch(Queue::compute, kernel, *this); }

@@ -27,9 +27,11 @@ std::string subject(const Program &program, const graph::Graph &graph, const Ins
     return fmt::format("{} ({}){}", node.op, node.name, instruction.again ? " again" : "");
   }
   if (instruction.kind == Kind::update) {
-    const std::string &first = graph.value(graph.parameters[instruction.targets[0].parameter]).name;
+    const Target &first = instruction.targets[0];
+    std::string text = graph.value(graph.parameters[first.parameter]).name;
+    if (first.group > 0) text += fmt::format(" of group {}", first.group);
     const std::size_t others = instruction.targets.size() - 1;
-    return others == 0 ? first : fmt::format("{} and {} more", first, others);
+    return others == 0 ? text : fmt::format("{} and {} more", text, others);
   }
   return program.buffers[index(instruction.inputs[0].buffer)].name;
 }

@@ -109,10 +109,11 @@ struct Message {
   bool operator==(const Message &) const = default;
 };
 
-// A parameter, or a piece of one, that an update changes. `bytes`: the size of its weights.
+// A parameter, or a piece of one, that an update changes.
 struct Target {
   std::size_t parameter = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // of its weights
+  std::size_t group = 0;    // position of its learning rate and decay among the step's numbers; 0 for state
   bool operator==(const Target &) const = default;
 };
 
@@ -169,6 +170,7 @@ struct State {
     std::uint64_t optimizer_at = 0;                 // offset of the shard in each optimizer array, elements
     std::uint64_t elements = 0;                     // number of elements of the shard
     bool trained = false;
+    std::size_t group = 0;  // see Target
   };
 
   graph::Shards shards;
@@ -243,6 +245,7 @@ struct StateRequest {
   std::vector<OptimizerArray> optimizer;  // for every chunk with trained parameters
   bool accumulates = false;               // gradients outlive a micro-batch
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
+  std::vector<std::size_t> groups = {};   // per parameter: see Target; empty: all are of group 0
 };
 
 // Returns the input of a Program that only runs the Updates which the last step deferred. Such a Program runs when

@@ -88,7 +88,8 @@ class Layout {
                    .gradient_at = gradients,
                    .optimizer_at = elements,
                    .elements = static_cast<std::uint64_t>(state_.shards.elements(p)),
-                   .trained = training_.gradients[p] != ValueId::none};
+                   .trained = training_.gradients[p] != ValueId::none,
+                   .group = request_.groups.empty() ? 0 : request_.groups[p]};
       if (!chunk.sharded)
         parameter.weights_at = chunk.whole_bytes + static_cast<std::uint64_t>(state_.shards.begin(p)) * element;
       chunk.whole_bytes = checked_add(chunk.whole_bytes, padded(bytes_of(training_.graph, id)));

@@ -270,7 +270,7 @@ Updates::Arrays Updates::in(const Working &working, std::size_t p, Operand gradi
 
 void Updates::add(std::size_t p, const Arrays &at, UpdateGroups &to) const {
   UpdateGroup &group = to[{optimizer_place(chunk_of(p)), source_.graph.value(source_.gradients[p]).type.dtype}];
-  group.targets.push_back({.parameter = p, .bytes = bytes_of_parameter(p)});
+  group.targets.push_back({.parameter = p, .bytes = bytes_of_parameter(p), .group = state_.parameters[p].group});
   group.arrays.push_back(at);
 }
 
@@ -364,9 +364,9 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
     const Arrays near = next;
     builder_.begin_stage();
     if (begin + step < elements) next = bring_piece(whole, {.parameter = p, .begin = begin + step});
-    emit_update(
-        {.targets = {{.parameter = p, .bytes = std::min(elements - begin, step) * element_bytes}}, .arrays = {near}},
-        verdict);
+    const std::uint64_t bytes = std::min(elements - begin, step) * element_bytes;
+    emit_update({.targets = {{.parameter = p, .bytes = bytes, .group = state_.parameters[p].group}}, .arrays = {near}},
+                verdict);
     store_piece(near, {.parameter = p, .begin = begin}, !fetched);
   }
   if (fetched) builder_.store(whole.weights, home, builder_.buffer(home.buffer).bytes);

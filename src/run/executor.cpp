@@ -52,6 +52,7 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
     request.weights = parameter.type.dtype;
     if (parameter.origin == graph::Origin::state) request.optimizer = {.kind = backend::Optimizer::Kind::assign};
     request.elements.push_back(static_cast<std::int64_t>(target.bytes / size_of(request.weights)));
+    request.groups.push_back(target.group);
   }
   return kernels.of_update(request);
 }

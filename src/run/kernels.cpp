@@ -55,9 +55,9 @@ backend::Kernel &Kernels::of_check(DType dtype, const std::vector<program::Statu
 
 backend::Kernel &Kernels::of_update(const backend::UpdateRequest &request) {
   std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format(
-      "update{} {} {} {}{}", request.optimizer.kind == backend::Optimizer::Kind::assign ? " of state" : "",
+      "update{} {} {} {} of {}{}", request.optimizer.kind == backend::Optimizer::Kind::assign ? " of state" : "",
       name_of(request.weights), name_of(request.gradient), fmt::join(request.elements, " "),
-      request.earlier ? " earlier" : "")];
+      fmt::join(request.groups, " "), request.earlier ? " earlier" : "")];
   if (!kernel) kernel = device_.compile_update(request);
   return *kernel;
 }

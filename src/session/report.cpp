@@ -105,8 +105,12 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
 std::string warning_json(const std::string &text) { return Json{{"event", "warning"}, {"text", text}}.dump(); }
 
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {
-  Json json = {
-      {"event", "step"}, {"step", step}, {"loss", result.loss}, {"grad_norm", result.grad_norm}, {"seconds", seconds}};
+  Json json = {{"event", "step"},
+               {"step", step},
+               {"loss", result.loss},
+               {"grad_norm", result.grad_norm},
+               {"learning_rate", result.learning_rate},
+               {"seconds", seconds}};
   if (loss_scale > 0) json["loss_scale"] = loss_scale;
   return json.dump();
 }
@@ -115,12 +119,13 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump();
 }
 
-std::string report_json(const run::Report &report, double seconds, const MemoryOutsideArena &memory,
+std::string report_json(const run::Report &report, const StepAccount &account, const MemoryOutsideArena &memory,
                         const program::Program &program, const graph::Graph &graph,
                         const program::Simulation *prediction) {
   const run::Report::Timed &timed = report.timed;
   const auto step_ns = static_cast<std::int64_t>(timed.seconds * 1e9);
-  Json json = {{"seconds", seconds},
+  Json json = {{"seconds", account.seconds()},
+               {"learning_rate", account.last_learning_rate()},
                {"device_peak_bytes", report.peak_bytes[Tier::device]},
                {"host_peak_bytes", report.peak_bytes[Tier::host]},
                {"disk_bytes", report.peak_bytes[Tier::disk]},

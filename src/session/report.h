@@ -25,9 +25,9 @@ std::string warning_json(const std::string &text);
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);
 std::string saved_json(std::uint64_t step, const std::string &path);
 
-// The text of protrain_session_report. `seconds` is for the whole step; everything else is for the Program that ran
+// The text of protrain_session_report. `account` is about the whole step; everything else is about the Program that ran
 // last. `prediction` is for the same Program with the same queues beside compute, or nullptr.
-std::string report_json(const run::Report &report, double seconds, const MemoryOutsideArena &memory,
+std::string report_json(const run::Report &report, const StepAccount &account, const MemoryOutsideArena &memory,
                         const program::Program &program, const graph::Graph &graph,
                         const program::Simulation *prediction);
 

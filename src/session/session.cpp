@@ -37,7 +37,9 @@ StepAccount::Terms terms_of(const draft::Draft &draft) {
   return {.accumulation = draft.micro_batches(),
           .ranks = static_cast<std::uint64_t>(draft.settings.ranks.count),
           .scales_loss = draft.scales_loss(),
-          .skips = draft.settings.on_nonfinite == draft::NonfinitePolicy::skip};
+          .skips = draft.settings.on_nonfinite == draft::NonfinitePolicy::skip,
+          .schedule = draft.settings.schedule,
+          .learning_rate = draft.settings.learning_rate};
 }
 
 // Adds to an error's text. If memory is short the text stays as it is, and the C door returns a fixed text that says
@@ -75,7 +77,6 @@ Session::Session(const draft::Settings &settings, const onnx_import::ModelSource
       ranks_(*machine_.channels().hosts),
       inputs_(machine_.draft()),
       log_(std::move(log)),
-      learning_rate_(settings.learning_rate),
       account_(terms_of(machine_.draft()), resume(machine_)) {
   if (log_) log_(created_json(machine_.device(), draft(), machine_.memory(), machine_.channels().why_not_nccl));
 }
@@ -140,7 +141,7 @@ float Session::evaluate() {
 
 void Session::set_learning_rate(double rate) {
   require(std::isfinite(rate) && rate >= 0, Code::arg, "learning_rate", "{} is not a finite number >= 0", rate);
-  learning_rate_ = rate;
+  account_.set_learning_rate(rate);
 }
 
 Session::Run Session::run_of(std::size_t variant, bool last) const {
@@ -163,7 +164,7 @@ void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
     return Ranks::Terms{.step = counters.steps,
                         .micro_batch = account_.micro_batch(),
                         .subject = subject,
-                        .learning_rate = learning_rate_};
+                        .learning_rate = learning_rate()};
   });
 }
 
@@ -174,7 +175,7 @@ StepResult Session::take_batch() {
   last_ = run_of(variant, last);
   machine_.set_status(account_.status());
   account_.begin_batch();
-  backend::StepScalars now = account_.scalars(draft().settings.optimizer, learning_rate_);
+  backend::StepScalars now = account_.scalars(draft().settings.optimizer, draft().groups.groups);
   const auto samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
   now.first_sample += static_cast<std::uint64_t>(ranks_.rank()) * samples;
   execute(*last_.executor, now);
@@ -192,7 +193,7 @@ StepResult Session::take_batch() {
 }
 
 void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
-  scalars.earlier = held_.value_or(backend::OptimizerNumbers{});
+  scalars.earlier = held_.value_or(backend::GroupNumbers{});
   machine_.set_held(held_.has_value());
   held_.reset();
   const bool timed = std::exchange(reporting_.times_wanted, false) || is_timed(executor.report().runs + 1);
@@ -405,10 +406,9 @@ std::string Session::graph_text() const { return draft().first().training.graph.
 
 std::string Session::report_json() {
   reporting_.times_wanted = true;
-  const bool ran = last_.executor != nullptr;
-  const Run run = ran ? last_ : run_of(0, true);
-  return session::report_json(run.executor->report(), ran ? account_.seconds() : 0, machine_.memory(), *run.program,
-                              *run.graph, run.prediction);
+  const Run run = last_.executor != nullptr ? last_ : run_of(0, true);
+  return session::report_json(run.executor->report(), account_, machine_.memory(), *run.program, *run.graph,
+                              run.prediction);
 }
 
 }  // namespace protrain::session

@@ -43,6 +43,7 @@ class Session {
   StepResult step();  // Code::state if an input was never set; nonfinite; cancelled
   float evaluate();
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // any thread, also signal handlers
+  double learning_rate() const { return account_.learning_rate(); }              // of the next step
   void set_learning_rate(double rate);
   std::uint64_t step_count() const { return account_.counters().steps; }
   std::uint64_t rank() const { return static_cast<std::uint64_t>(ranks_.rank()); }
@@ -111,11 +112,10 @@ class Session {
   Ranks ranks_;
   Inputs inputs_;
   draft::Log log_;
-  double learning_rate_;
   StepAccount account_;
-  std::optional<backend::OptimizerNumbers> held_;  // numbers of the step whose Updates are deferred
-  Run last_;                                       // the run of the last step()
-  RoundNumbers numbers_;                           // of the last round; kept so that a step allocates nothing
+  std::optional<backend::GroupNumbers> held_;  // numbers of the step whose Updates are deferred
+  Run last_;                                   // the run of the last step()
+  RoundNumbers numbers_;                       // of the last round; kept so that a step allocates nothing
   bool lost_ = false;
   struct {
     bool warned = false;        // that steps are not recorded

@@ -5,9 +5,10 @@
 namespace protrain::session {
 
 // The optimizer counts the steps that it took; random numbers count all steps.
-backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer, double learning_rate) const {
+backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer,
+                                          const std::vector<backend::Group> &groups) const {
   const auto t = static_cast<double>(counters_.steps + 1 - counters_.skipped);
-  return {.update = backend::numbers_of(optimizer, learning_rate, t),
+  return {.update = backend::numbers_of(optimizer, groups, learning_rate(), t),
           .loss_scale = static_cast<double>(loss_scale()),
           .step = counters_.steps + 1,
           .seed = counters_.seed,
@@ -43,10 +44,10 @@ bool StepAccount::takes(program::StatusWord status) {
 }
 
 StepResult StepAccount::complete(const RoundNumbers &numbers, std::uint64_t scale) {
-  StepResult result{.loss = numbers.batches.back().loss, .grad_norm = numbers.norm};
+  StepResult result{.loss = numbers.batches.back().loss, .grad_norm = numbers.norm, .learning_rate = learning_rate()};
   if (accumulates()) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
   last_weight_ = (accumulates() ? weight_sum_ : 1) * static_cast<double>(scale);
-  norm_ = result.grad_norm;
+  last_ = result;
   gradients_hold_ = true;
   ++counters_.steps;
   if (!numbers.status.finite()) ++counters_.skipped;
@@ -67,12 +68,12 @@ void StepAccount::require_complete(const char *subject, const char *how) const {
 }
 
 double StepAccount::grad_norm() const {
-  require(norm_.has_value(), Code::state, "", "there is no gradient norm before the first step");
-  return *norm_;
+  require(last_.has_value(), Code::state, "", "there is no gradient norm before the first step");
+  return last_->grad_norm;
 }
 
 double StepAccount::gradient_factor(const std::string &parameter) const {
-  require(norm_.has_value(), Code::state, parameter, "there is no gradient before the first step");
+  require(last_.has_value(), Code::state, parameter, "there is no gradient before the first step");
   require_complete(parameter.c_str(), "");
   require(gradients_hold_, Code::state, parameter,
           "the gradients of the last step were lost in the call that failed after it");

@@ -1,7 +1,7 @@
 // StepAccount: counts a session's steps. If a step has several micro-batches, their losses are averaged by weight. A
 // number that is not finite in one of them counts for the whole step. After an error the step begins anew. The scalars
-// of the next micro-batch depend only on this account, the optimizer's settings and the learning rate. An account holds
-// plain numbers: no device, no names.
+// of the next micro-batch depend only on this account, the optimizer's settings and the groups. An account holds plain
+// numbers: no device, no names.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/optimizer_numbers.h"
+#include "draft/schedule.h"
 #include "program/status_word.h"
 #include "session/loss_scale.h"
 
@@ -25,6 +26,7 @@ struct Counters {
 struct StepResult {
   float loss = 0;
   double grad_norm = 0;  // global L2 norm over trained parameters, before clipping
+  double learning_rate = 0;
 };
 
 // The results of a round, in which the Program of each rank computed a micro-batch.
@@ -46,6 +48,8 @@ class StepAccount {
     std::uint64_t ranks = 1;         // each computes a micro-batch at a time
     bool scales_loss = false;
     bool skips = false;  // a step that is not finite counts but changes nothing
+    draft::Schedule schedule;
+    double learning_rate = 0;  // the full one, where the schedule does not reduce it
   };
   StepAccount(const Terms &terms, const Counters &counters) : terms_(terms), counters_(counters) {}
 
@@ -54,12 +58,16 @@ class StepAccount {
   bool accumulates() const { return terms_.accumulation > 1; }
 
   // These are about the next micro-batch; with several ranks about the next one of each. They say whether it is the
-  // step's last, the scale of its loss, and its initial status word. The word is not 0 after a micro-batch that was not
-  // finite, so that no Update runs.
+  // step's last, the scale of its loss, its initial status word and its learning rate. The word is not 0 after a
+  // micro-batch that was not finite, so that no Update runs.
   bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
   program::StatusWord status() const { return spoilt_; }
-  backend::StepScalars scalars(const backend::Optimizer &optimizer, double learning_rate) const;
+  double learning_rate() const { return terms_.schedule.rate(terms_.learning_rate, counters_.steps); }
+  backend::StepScalars scalars(const backend::Optimizer &optimizer, const std::vector<backend::Group> &groups) const;
+
+  // Sets the full rate of this step and all that follow.
+  void set_learning_rate(double rate) { terms_.learning_rate = rate; }
 
   // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
@@ -77,6 +85,8 @@ class StepAccount {
 
   // The norm of the last complete step; Code::state before the first.
   double grad_norm() const;
+  // The learning rate of the last complete step; before the first that of the next.
+  double last_learning_rate() const { return last_ ? last_->learning_rate : learning_rate(); }
   // Returns the factor to apply to the gradients of the last complete step. Code::state if there are no such gradients,
   // or not any more.
   double gradient_factor(const std::string &parameter) const;
@@ -88,16 +98,16 @@ class StepAccount {
   bool takes(program::StatusWord status);
   StepResult complete(const RoundNumbers &numbers, std::uint64_t scale);
 
-  const Terms terms_;
+  Terms terms_;
   Counters counters_;
   std::uint64_t micro_batch_ = 0;         // the next one of the step, of rank 0
   std::uint64_t samples_ = 0;             // in the step's micro-batches so far
   program::StatusWord spoilt_;            // the status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;  // over the step's micro-batches
   double seconds_ = 0;
-  std::optional<double> norm_;   // of the last complete step
-  bool gradients_hold_ = false;  // the gradients of the last complete step still exist
-  double last_weight_ = 1;       // the factor by which these gradients are too large
+  std::optional<StepResult> last_;  // of the last complete step
+  bool gradients_hold_ = false;     // the gradients of the last complete step still exist
+  double last_weight_ = 1;          // the factor by which these gradients are too large
 };
 
 }  // namespace protrain::session

@@ -51,7 +51,7 @@ State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t 
   State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
   for (int t = 1; t <= steps; ++t) {
     std::vector<float> gradient = wave(0.3 * t);
-    const StepScalars scalars = {.update = numbers_of(optimizer, 0.01, t)};
+    const StepScalars scalars = {.update = {numbers_of(optimizer, 0.01, t)}};
     std::vector<void *> inputs = {gradient.data(), &status};
     if (scale != nullptr) inputs.push_back(const_cast<float *>(scale));
     std::vector<void *> outputs = {s.weights.data(), s.first.data(), s.second.data()};
@@ -160,7 +160,7 @@ TEST(Update, FollowsOnnxsNodeTests) {
                                OnnxElement{adagrad, 2.0F, -3.0F, 1.0F, 0, 2.0948617F, 9.9880037F, 0}}) {
     const auto device = open("cpu", 1);
     const auto kernel = device->compile_update({.optimizer = e.optimizer, .elements = {1}});
-    const StepScalars scalars = {.update = numbers_of(e.optimizer, 0.1, 1)};
+    const StepScalars scalars = {.update = {numbers_of(e.optimizer, 0.1, 1)}};
     float x = e.x, g = e.g, v = e.v, h = e.h;
     std::uint32_t status = 0;
     std::vector<void *> inputs = {&g, &status}, outputs = {&x, &v, &h};
@@ -210,7 +210,7 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
 template <typename T, typename Gradient>
 void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);
-  const StepScalars scalars = {.update = numbers_of(optimizer, 0.01, 1)};
+  const StepScalars scalars = {.update = {numbers_of(optimizer, 0.01, 1)}};
   std::uint32_t status = 0;
   std::vector<Gradient> gradient;
   std::vector<float> masters = wave(0.7), widened;

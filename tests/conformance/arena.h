@@ -47,7 +47,7 @@ inline std::vector<float> wave(double frequency, std::size_t count = 1003) {
 
 // The scalars of step t, counted from 1.
 inline backend::StepScalars numbers(const backend::Optimizer &optimizer, int t) {
-  backend::StepScalars scalars = {.update = backend::numbers_of(optimizer, 0.01 * t, t)};
+  backend::StepScalars scalars = {.update = {backend::numbers_of(optimizer, 0.01 * t, t)}};
   scalars.step = static_cast<std::uint64_t>(t);
   scalars.seed = 11;
   return scalars;

@@ -24,6 +24,8 @@ Error refusal(const std::string &key, const std::string &value) {
 std::string sample(const OptionRow &row) {
   if (row.key == "dim" || row.key == "shapes" || row.key == "constant") return "batch=2";
   if (row.key == "trial") return "poison";
+  if (row.key == "group") return "*.bias,weight_decay=0";
+  if (row.key == "no_decay") return "norms,biases";
   switch (row.type) {
     case OptionType::integer:
       return "1";

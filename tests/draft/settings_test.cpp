@@ -55,6 +55,20 @@ TEST(Settings, HoldWhatIsSet) {
   EXPECT_TRUE(some.test_modes.workers && some.test_modes.poison && !some.test_modes.delays);
 }
 
+TEST(Settings, RefuseWhatASchedulesNameDoesNotTake) {
+  const auto refusal = [](const std::vector<std::pair<std::string, std::string>> &pairs) {
+    return error_of([&] { settings(pairs); });
+  };
+  EXPECT_EQ(refusal({{"schedule", "linear"}}).text, "schedule linear ends after total_steps steps; set total_steps");
+  EXPECT_EQ(refusal({{"schedule", "cosine"}, {"total_steps", "9"}, {"warmup_steps", "9"}}).subject, "total_steps");
+  EXPECT_EQ(refusal({{"schedule", "cosine"}, {"total_steps", "9"}, {"warmup_steps", "8"}}).code, Code::ok);
+  EXPECT_EQ(refusal({{"schedule", "step"}}).subject, "step_interval");
+  EXPECT_EQ(refusal({{"total_steps", "9"}}).text, "total_steps has no effect unless schedule is linear or cosine");
+  EXPECT_EQ(refusal({{"schedule", "step"}, {"step_interval", "2"}, {"final_learning_rate", "0"}}).subject,
+            "final_learning_rate");
+  EXPECT_EQ(refusal({{"schedule", "inverse_sqrt"}, {"step_factor", "0.5"}}).subject, "step_factor");
+}
+
 TEST(Settings, OfOptimizersAreWhatTheirNamesSay) {
   using Optimizer = backend::Optimizer;
   const Optimizer adam = settings({{"optimizer", "adam"}, {"correction", "rate"}}).optimizer;

@@ -71,8 +71,8 @@ class Bench {
 
   // Runs a step on the inputs that were set.
   void step(bool timed = true) {
-    backend::StepScalars scalars = {
-        .update = backend::numbers_of(draft().settings.optimizer, 1e-2, static_cast<double>(++steps_))};
+    backend::StepScalars scalars = {.update = backend::numbers_of(draft().settings.optimizer, draft().groups.groups,
+                                                                  1e-2, static_cast<double>(++steps_))};
     scalars.step = static_cast<std::uint64_t>(steps_);
     scalars.seed = 7;
     executor_->run(scalars, cancelled, timed);

@@ -38,7 +38,11 @@ inline draft::Options options_with(const Pairs &pairs) {
 
 // Options that all runs of a comparison share.
 inline Pairs base_options(const std::string &model) {
-  Pairs pairs = {{"learning_rate", "1e-2"}, {"weight_decay", "0.1"}, {"threads", "2"}, {"seed", "7"}};
+  Pairs pairs = {{"learning_rate", "1e-2"},
+                 {"weight_decay", "0.1"},
+                 {"no_decay", "norms,biases"},
+                 {"threads", "2"},
+                 {"seed", "7"}};
   if (model.find("static") == std::string::npos)
     pairs.insert(pairs.end(), {{"dim", "batch=2"}, {"dim", "sequence=32"}});
   return pairs;

@@ -34,8 +34,9 @@ class ReportedStep {
   const run::Report &report() const { return bench.report(); }
   const program::Program &program() { return bench.program(); }
   Json json(const program::Simulation *prediction = nullptr) {
-    return Json::parse(
-        report_json(report(), report().seconds, {}, program(), bench.draft().first().training.graph, prediction));
+    StepAccount account({}, {});
+    account.add({}, report().seconds);
+    return Json::parse(report_json(report(), account, {}, program(), bench.draft().first().training.graph, prediction));
   }
 
  private:

@@ -88,6 +88,14 @@ TEST_F(Save, GoesOnWithAdamw) { expect_to_go_on({}); }
 TEST_F(Save, GoesOnWithSgdAndMomentum) { expect_to_go_on({{"optimizer", "sgd"}, {"momentum", "0.9"}}); }
 TEST_F(Save, GoesOnWithPlainSgd) { expect_to_go_on({{"optimizer", "sgd"}}); }
 TEST_F(Save, GoesOnWithFrozenParameters) { expect_to_go_on({{"frozen", "*.bias"}}); }
+TEST_F(Save, GoesOnWithAScheduleAndGroups) {
+  expect_to_go_on({{"schedule", "cosine"},
+                   {"total_steps", "5"},
+                   {"warmup_steps", "2"},
+                   {"no_decay", "norms"},
+                   {"layer_decay", "0.5"},
+                   {"group", "*ln_1.bias,learning_rate_scale=2"}});
+}
 TEST_F(Save, GoesOnWithDropout) { expect_to_go_on({{"seed", "5"}}, "dropout-gpt"); }
 
 // A manifest may have wrong contents and a right checksum, so every counter must be checked.

@@ -18,7 +18,7 @@ constexpr program::StatusWord kGradient = program::StatusWord::gradient(3);  // 
 
 StepAccount account(const StepAccount::Terms &terms, const Counters &counters = {}) { return {terms, counters}; }
 
-backend::StepScalars scalars_of(const StepAccount &account) { return account.scalars({}, 0.1); }
+backend::StepScalars scalars_of(const StepAccount &account) { return account.scalars({}, {}); }
 
 TEST(StepAccount, OfOneBatchGivesBackItsLossAndNorm) {
   StepAccount books = account({});
@@ -78,6 +78,19 @@ TEST(StepAccount, NumbersTheSamplesOfAStep) {
   }
   EXPECT_EQ(scalars_of(books).step, 9u);
   EXPECT_EQ(scalars_of(books).first_sample, 0u);
+}
+
+TEST(StepAccount, HasTheLearningRateOfEachStep) {
+  StepAccount books = account({.accumulation = 2, .schedule = {.warmup = 4}, .learning_rate = 8}, {.steps = 1});
+  EXPECT_EQ(books.learning_rate(), 4) << "step 2";
+  EXPECT_EQ(books.last_learning_rate(), 4) << "before the first step";
+  books.add({}, 0);
+  EXPECT_EQ(books.learning_rate(), 4) << "amid the step";
+  EXPECT_EQ(books.add({}, 0)->learning_rate, 4);
+  EXPECT_EQ(books.learning_rate(), 6);
+  books.set_learning_rate(1);
+  EXPECT_EQ(books.learning_rate(), 0.75);
+  EXPECT_EQ(books.last_learning_rate(), 4);
 }
 
 TEST(StepAccount, RefusesWhatIsNotFiniteAndBeginsAnew) {

@@ -43,25 +43,24 @@ PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, f16>)
 template <typename Weights, typename Gradient>
 class ArraysUpdate : public HostUpdate {
  public:
-  explicit ArraysUpdate(const UpdateRequest &request)
-      : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier) {}
+  explicit ArraysUpdate(UpdateRequest request) : request_(std::move(request)) {}
 
   void run(const Member &member, const Launch &launch) const override {
-    const std::size_t count = elements_.size();
+    const std::size_t count = request_.elements.size();
     if (*input<std::uint32_t>(launch, count) != 0) return;
-    const OptimizerNumbers &numbers = earlier_ ? launch.scalars->earlier : launch.scalars->update;
-    const arith::Treatment treatment = treatment_of(optimizer_.clip_value, optional_input<float>(launch, count + 1));
+    const Optimizer &optimizer = request_.optimizer;
+    const GroupNumbers &numbers = request_.earlier ? launch.scalars->earlier : launch.scalars->update;
+    const arith::Treatment treatment = treatment_of(optimizer.clip_value, optional_input<float>(launch, count + 1));
     for (std::size_t i = 0; i < count; ++i) {
-      const auto at = UpdateArrays<Weights, Gradient>::of(launch, i, optimizer_.state_count());
-      const Range range = share(elements_[i], kLine, member);
-      with_numbers(optimizer_.kind, numbers, [&](const auto &step) { update_all(step, treatment, at, range); });
+      const auto at = UpdateArrays<Weights, Gradient>::of(launch, i, optimizer.state_count());
+      const Range range = share(request_.elements[i], kLine, member);
+      with_numbers(optimizer.kind, numbers[request_.group(i)],
+                   [&](const auto &step) { update_all(step, treatment, at, range); });
     }
   }
 
  private:
-  const Optimizer optimizer_;
-  const std::vector<std::int64_t> elements_;
-  const bool earlier_;
+  const UpdateRequest request_;
 };
 
 template <typename T>

@@ -23,6 +23,7 @@ struct UpdateTensors {
   Arrays at[kUpdateTensors];
   std::int64_t count[kUpdateTensors];   // elements
   std::int64_t blocks[kUpdateTensors];  // of the grid
+  std::uint16_t group[kUpdateTensors];  // in GroupNumbers
 };
 
 // Neighbouring weights, loaded into registers.
@@ -82,14 +83,14 @@ __device__ Step numbers(const OptimizerNumbers &of) {
 
 template <typename Step, typename Weights, typename Gradient>
 __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
-                              const float *scale, double clip_value, const OptimizerNumbers *of) {
+                              const float *scale, double clip_value, const OptimizerNumbers *groups) {
   if (*status != 0) return;
   constexpr int kWidth = kWeightsAtOnce<Weights>;
-  const Step step = numbers<Step>(*of);
   const arith::Treatment treatment = treatment_of(clip_value, scale);
   int tensor = 0;
   std::int64_t block = blockIdx.x;
   for (; block >= tensors.blocks[tensor]; ++tensor) block -= tensors.blocks[tensor];
+  const Step step = numbers<Step>(groups[tensors.group[tensor]]);
   const UpdateArrays<Weights, Gradient> at = tensors.at[tensor];
   const std::int64_t count = tensors.count[tensor], packs = count / kWidth, thread = block * blockDim.x + threadIdx.x;
   for (std::int64_t p = thread; p < packs; p += tensors.blocks[tensor] * blockDim.x)
@@ -100,33 +101,32 @@ __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> ten
 template <typename Weights, typename Gradient>
 class Update : public CudaKernel {
  public:
-  explicit Update(const UpdateRequest &request)
-      : optimizer_(request.optimizer),
-        elements_(request.elements),
-        earlier_(request.earlier),
-        on_host_(make_host_update(request)) {}
+  explicit Update(const UpdateRequest &request) : request_(request), on_host_(make_host_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    const std::size_t count = elements_.size();
-    const auto kernel = kernel_of(optimizer_.kind);
+    const std::size_t count = request_.elements.size();
+    const Optimizer &optimizer = request_.optimizer;
+    const auto kernel = kernel_of(optimizer.kind);
     for (std::size_t begin = 0; begin < count; begin += kUpdateTensors) {
       UpdateTensors<Arrays> tensors{};
       std::int64_t blocks = 0;
       for (std::size_t i = 0; i < kUpdateTensors && begin + i < count; ++i) {
-        tensors.at[i] = Arrays::of(launch, begin + i, optimizer_.state_count());
-        tensors.count[i] = elements_[begin + i];
-        tensors.blocks[i] = grid_of(divided_up(elements_[begin + i], kWeightsAtOnce<Weights>)).blocks;
+        const std::int64_t elements = request_.elements[begin + i];
+        tensors.at[i] = Arrays::of(launch, begin + i, optimizer.state_count());
+        tensors.count[i] = elements;
+        tensors.blocks[i] = grid_of(divided_up(elements, kWeightsAtOnce<Weights>)).blocks;
+        tensors.group[i] = static_cast<std::uint16_t>(request_.group(begin + i));
         blocks += tensors.blocks[i];
       }
       cuda::launch(stream, kernel, {blocks}, tensors, input<std::uint32_t>(launch, count),
-                   optional_input<float>(launch, count + 1), optimizer_.clip_value,
-                   earlier_ ? &launch.scalars->earlier : &launch.scalars->update);
+                   optional_input<float>(launch, count + 1), optimizer.clip_value,
+                   request_.earlier ? launch.scalars->earlier.data() : launch.scalars->update.data());
     }
   }
 
   void run_on_host(Team &team, const Launch &launch) override {
     const Member alone(0, 1, nullptr);
-    if (std::accumulate(elements_.begin(), elements_.end(), std::int64_t{0}) < kWorthATeam)
+    if (std::accumulate(request_.elements.begin(), request_.elements.end(), std::int64_t{0}) < kWorthATeam)
       return on_host_->run(alone, launch);
     team.enter([&] { team.run([&](Member &member) { on_host_->run(member, launch); }); });
   }
@@ -142,9 +142,7 @@ class Update : public CudaKernel {
                              : update_kernel<arith::Assign, Weights, Gradient>;
   }
 
-  const Optimizer optimizer_;
-  const std::vector<std::int64_t> elements_;
-  const bool earlier_;
+  const UpdateRequest request_;
   const std::unique_ptr<HostUpdate> on_host_;
 };
 

@@ -1,0 +1,185 @@
+#include "draft/parameter_groups.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::ValueId;
+
+// An input of a node that reads a parameter, or a value that is computed from parameters alone.
+struct Place {
+  NodeId node = NodeId::none;
+  std::size_t input = 0;
+};
+
+// Inputs of core operators that are scales or shifts of a normalization, or that are added to each row of the result.
+struct Role {
+  std::string_view op;
+  std::size_t input;
+  bool norm, bias;
+};
+constexpr Role kRoles[] = {{"LayerNormalization", 1, true, false},
+                           {"LayerNormalization", 2, true, true},
+                           {"RMSNormalization", 1, true, false},
+                           {"BatchNorm", 1, true, false},
+                           {"BatchNorm", 2, true, true},
+                           {"MatMul", 2, false, true},
+                           {"LinearCrossEntropy", 3, false, true},
+                           {"Add", 0, false, true},
+                           {"Add", 1, false, true}};
+
+bool is_vector(const Shape &shape) {
+  return std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) <= 1;
+}
+
+// Places finds where each parameter meets data, and says what it is there.
+class Places {
+ public:
+  explicit Places(const Graph &graph)
+      : graph_(graph), readers_(graph.consumers()), data_(graph.value_count()), normalized_(graph.value_count()) {
+    for (ValueId in : graph.inputs) data_[index(in)] = true;
+    for (const Node &node : graph.nodes()) {
+      const bool reads_data = node.inputs.empty() || std::ranges::any_of(node.inputs, [&](ValueId in) {
+                                return in != ValueId::none && data_[index(in)];
+                              });
+      for (ValueId out : node.outputs)
+        if (out != ValueId::none) data_[index(out)] = reads_data;
+      if (node.outputs[0] != ValueId::none) normalized_[index(node.outputs[0])] = keeps_normalized(node);
+      first_block_ = node.block >= 0 && first_block_ == kNowhere ? position(node) : first_block_;
+      blocks_ = std::max(blocks_, node.block + 1);
+    }
+  }
+
+  std::int32_t blocks() const { return blocks_; }
+
+  // Returns the places where the parameter meets data, in the order of execution.
+  std::vector<Place> of(ValueId parameter) const {
+    std::vector<Place> found;
+    std::vector<ValueId> pending = {parameter};
+    while (!pending.empty()) {
+      const ValueId at = pending.back();
+      pending.pop_back();
+      for (NodeId reader : readers_[index(at)]) {
+        const Node &node = graph_.node(reader);
+        const auto input = std::ranges::find(node.inputs, at) - node.inputs.begin();
+        if (data_[index(node.outputs[0])])
+          found.push_back({reader, static_cast<std::size_t>(input)});
+        else
+          pending.push_back(node.outputs[0]);
+      }
+    }
+    std::ranges::sort(found, {}, &Place::node);
+    return found;
+  }
+
+  bool is_norm(const Place &place, bool vector) const {
+    const Node &node = graph_.node(place.node);
+    const Role *role = role_of(place);
+    return (role != nullptr && role->norm) || (vector && scales_normalized(node, place.input));
+  }
+
+  bool is_bias(const Place &place, bool vector) const {
+    const Role *role = role_of(place);
+    return role != nullptr && role->bias && vector;
+  }
+
+  // Returns how many layers lie between the place and the end of the last one: 0 after it, 1 in it, and one more than
+  // there are layers before the first.
+  std::int32_t layers_after(const Place &place) const {
+    const std::int32_t block = graph_.node(place.node).block;
+    if (block >= 0) return blocks_ - block;
+    return index(place.node) < first_block_ ? blocks_ + 1 : 0;
+  }
+
+ private:
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
+  std::size_t position(const Node &node) const { return static_cast<std::size_t>(&node - graph_.nodes().data()); }
+
+  const Role *role_of(const Place &place) const {
+    const auto *const role = std::ranges::find_if(
+        kRoles, [&](const Role &r) { return r.op == graph_.node(place.node).op && r.input == place.input; });
+    return role == std::end(kRoles) ? nullptr : role;
+  }
+
+  // True if the node multiplies a normalized value by its input `input`, or adds the input to it. Normalizations of
+  // groups of channels are followed by such nodes.
+  bool scales_normalized(const Node &node, std::size_t input) const {
+    return (node.op == "Mul" || node.op == "Add") && normalized_[index(node.inputs[1 - input])];
+  }
+
+  bool keeps_normalized(const Node &node) const {
+    if (std::ranges::any_of(kRoles, [&](const Role &role) { return role.norm && role.op == node.op; })) return true;
+    if (node.op == "Reshape" || node.op == "Cast") return normalized_[index(node.inputs[0])];
+    for (std::size_t i = 0; i < 2; ++i)
+      if (scales_normalized(node, i) && !data_[index(node.inputs[i])])
+        return is_vector(graph_.value(node.inputs[i]).type.shape);
+    return false;
+  }
+
+  const Graph &graph_;
+  const std::vector<std::vector<NodeId>> readers_;
+  std::vector<bool> data_;        // by value: it depends on the model's inputs, or is random
+  std::vector<bool> normalized_;  // by value: a normalization made it
+  std::int32_t blocks_ = 0;
+  std::size_t first_block_ = kNowhere;  // the first node of the first layer
+};
+
+// Returns the group of a trained parameter.
+backend::Group group_of(const GroupSettings &settings, double weight_decay, const Graph &graph, const Places &places,
+                        ValueId parameter) {
+  const graph::Value &value = graph.value(parameter);
+  const bool vector = is_vector(value.type.shape);
+  const std::vector<Place> met = places.of(parameter);
+  const auto group = std::ranges::find_if(
+      settings.groups, [&](const GroupBinding &binding) { return glob_match(binding.pattern, value.name); });
+  const bool named = group != settings.groups.end();
+  const bool stays = std::ranges::any_of(met, [&](const Place &place) {
+    return (settings.norms_stay && places.is_norm(place, vector)) ||
+           (settings.biases_stay && places.is_bias(place, vector));
+  });
+  double scale = named ? group->learning_rate_scale.value_or(1) : 1;
+  if (settings.layer_decay != 1 && !met.empty())
+    scale *= std::pow(settings.layer_decay, places.layers_after(met.front()));
+  const double decay = stays ? 0 : weight_decay;
+  return {.learning_rate_scale = scale, .weight_decay = named ? group->weight_decay.value_or(decay) : decay};
+}
+
+}  // namespace
+
+ParameterGroups parameter_groups(const GroupSettings &settings, double weight_decay, const Graph &graph) {
+  const Places places(graph);
+  require(settings.layer_decay == 1 || places.blocks() > 0, Code::arg, "layer_decay",
+          "the model has no repeated layers that layer_decay could tell apart; use groups");
+  for (const GroupBinding &binding : settings.groups)
+    require(std::ranges::any_of(graph.parameters,
+                                [&](ValueId id) {
+                                  return graph::is_trained(graph.value(id)) &&
+                                         glob_match(binding.pattern, graph.value(id).name);
+                                }),
+            Code::arg, "group", "no trained parameter matches '{}'", printable(binding.pattern));
+  ParameterGroups found = {.groups = {{.weight_decay = weight_decay}}, .of_parameter = {}};
+  for (ValueId id : graph.parameters) {
+    backend::Group group = found.groups.front();
+    if (graph::is_trained(graph.value(id))) group = group_of(settings, weight_decay, graph, places, id);
+    const auto at = std::ranges::find(found.groups, group);
+    found.of_parameter.push_back(static_cast<std::size_t>(at - found.groups.begin()));
+    if (at == found.groups.end()) found.groups.push_back(group);
+  }
+  require(found.groups.size() <= backend::kMostGroups, Code::limit, "group",
+          "the options make {} groups of parameters with different settings, more than {}", found.groups.size(),
+          backend::kMostGroups);
+  return found;
+}
+
+}  // namespace protrain::draft

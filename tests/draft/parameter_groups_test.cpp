@@ -1,0 +1,107 @@
+// The groups of the fixtures' parameters: norms and biases are found by the graph, and PyTorch's names say what they
+// are.
+#include "draft/parameter_groups.h"
+
+#include <gtest/gtest.h>
+
+#include "draft/loaded_model.h"
+#include "errors.h"
+#include "fixtures.h"
+
+namespace protrain::draft::parameter_groups_test {
+namespace {
+
+using test::error_of;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// A model's groups, by the name of each parameter.
+class Groups {
+ public:
+  explicit Groups(const std::string &model, const Pairs &pairs) {
+    Options options;
+    for (const auto &[key, value] : pairs) options.set(key, value);
+    if (model.find("dynamic") != std::string::npos)
+      for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
+    const Settings settings = settings_of(options);
+    const LoadedModel loaded = load_model(settings, test::fixture(model + ".onnx"));
+    const graph::Graph &graph = loaded.prepared.graph;
+    found_ = parameter_groups(settings.groups, settings.optimizer.weight_decay, graph);
+    for (graph::ValueId id : graph.parameters) names_.push_back(graph.value(id).name);
+  }
+
+  const std::vector<std::string> &names() const { return names_; }
+  const std::vector<backend::Group> &all() const { return found_.groups; }
+  const backend::Group &of(const std::string &name) const {
+    const auto at = static_cast<std::size_t>(std::ranges::find(names_, name) - names_.begin());
+    return found_.groups.at(found_.of_parameter.at(at));
+  }
+
+ private:
+  ParameterGroups found_;
+  std::vector<std::string> names_;
+};
+
+bool contains(const std::string &name, std::initializer_list<const char *> parts) {
+  return std::ranges::any_of(parts, [&](const char *part) { return name.find(part) != std::string::npos; });
+}
+
+TEST(ParameterGroups, OfNoOptionsAreOne) {
+  const Groups groups("gpt2-dynamic-opset18", {{"weight_decay", "0.1"}});
+  EXPECT_EQ(groups.all(), std::vector<backend::Group>{{.weight_decay = 0.1}});
+}
+
+TEST(ParameterGroups, FindNormsAndBiasesByTheGraph) {
+  for (const std::string &model : test::model_files()) {
+    const Groups norms(model, {{"no_decay", "norms"}}), biases(model, {{"no_decay", "biases"}}),
+        both(model, {{"no_decay", "biases"}, {"no_decay", "norms"}});
+    for (const std::string &name : norms.names()) {
+      const bool norm = contains(name, {"norm", ".ln_"}), bias = name.ends_with("bias");
+      EXPECT_EQ(norms.of(name).weight_decay == 0, norm) << model << " " << name;
+      EXPECT_EQ(biases.of(name).weight_decay == 0, bias) << model << " " << name;
+      EXPECT_EQ(both.of(name).weight_decay == 0, norm || bias) << model << " " << name;
+    }
+  }
+}
+
+TEST(ParameterGroups, FindScalesOfChannels) {
+  const Groups norms("rates/blocks", {{"no_decay", "norms"}});
+  EXPECT_EQ(norms.of("channels.weight").weight_decay, 0);
+  EXPECT_EQ(norms.of("channels.bias").weight_decay, 0);
+  EXPECT_EQ(norms.of("head.bias").weight_decay, 0.01);
+}
+
+TEST(ParameterGroups, TakeTheFirstGroupThatMatches) {
+  const Groups groups("rates/blocks", {{"group", "head.*,learning_rate_scale=2"},
+                                       {"group", "*.bias,weight_decay=0.5,learning_rate_scale=3"},
+                                       {"no_decay", "biases"}});
+  EXPECT_EQ(groups.of("head.weight"), (backend::Group{2, 0.01}));
+  EXPECT_EQ(groups.of("head.bias"), (backend::Group{2, 0})) << "the group says nothing about decay";
+  EXPECT_EQ(groups.of("stem.bias"), (backend::Group{3, 0.5}));
+  EXPECT_EQ(groups.of("stem.weight"), (backend::Group{1, 0.01}));
+}
+
+TEST(ParameterGroups, ScaleTheRateOfEachLayer) {
+  const Groups groups("rates/blocks", {{"layer_decay", "0.5"}, {"group", "stem.bias,learning_rate_scale=10"}});
+  EXPECT_EQ(groups.of("head.weight").learning_rate_scale, 1);
+  EXPECT_EQ(groups.of("channels.weight").learning_rate_scale, 1);
+  EXPECT_EQ(groups.of("blocks.2.up.weight").learning_rate_scale, 0.5);
+  EXPECT_EQ(groups.of("blocks.0.norm.weight").learning_rate_scale, 0.125);
+  EXPECT_EQ(groups.of("stem.weight").learning_rate_scale, 0.0625);
+  EXPECT_EQ(groups.of("stem.bias").learning_rate_scale, 0.625);
+}
+
+TEST(ParameterGroups, RefuseWhatMatchesNothing) {
+  const auto refusal = [](const std::string &model, const Pairs &pairs) {
+    return error_of([&] { Groups(model, pairs); });
+  };
+  EXPECT_EQ(refusal("rates/blocks", {{"group", "tail.*,weight_decay=0"}}).text,
+            "no trained parameter matches 'tail.*'");
+  EXPECT_EQ(refusal("rates/blocks", {{"group", "head.*,weight_decay=0"}, {"frozen", "head.*"}}).code, Code::arg);
+  EXPECT_EQ(error_of([] { parameter_groups({.layer_decay = 0.5}, 0, {}); }).subject, "layer_decay");
+  for (const char *text : {"head.*", ",weight_decay=0", "a,decay=1", "a,weight_decay", "a,weight_decay=-1",
+                           "a,weight_decay=0,weight_decay=0", "a,weight_decay=nan"})
+    EXPECT_EQ(error_of([&] { Options().set("group", text); }).code, Code::arg) << text;
+}
+
+}  // namespace
+}  // namespace protrain::draft::parameter_groups_test
