@@ -460,6 +460,13 @@ protrain_error *protrain_session_rank_count(protrain_session *session, uint64_t 
   });
 }
 
+protrain_error *protrain_session_learning_rate(protrain_session *session, double *rate) {
+  return inside(session, [&](Session &s) {
+    need(rate, "rate");
+    *rate = s.learning_rate();
+  });
+}
+
 protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate) {
   return inside(session, [&](Session &s) {
     require(std::isfinite(rate) && rate >= 0, Code::arg, "rate", "a learning rate of {} is not a number >= 0", rate);

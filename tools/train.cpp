@@ -56,7 +56,7 @@ std::string bits_of(float value) {
 struct Step {
   std::uint64_t number = 0;
   float loss = 0;
-  double seconds = 0, tokens = 0;
+  double learning_rate = 0, seconds = 0, tokens = 0;
 };
 
 Json report_of(protrain_session *session) {
@@ -84,6 +84,7 @@ class Metrics {
     const Json line = {{"step", step.number},
                        {"loss", step.loss},
                        {"grad_norm", norm},
+                       {"learning_rate", step.learning_rate},
                        {"seconds", step.seconds},
                        {"tokens_per_second", step.tokens / step.seconds},
                        {"device_peak_bytes", report_.at("device_peak_bytes")},
@@ -170,6 +171,7 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   const auto start = std::chrono::steady_clock::now();
   const std::uint64_t all = accumulation * rank.count;
   Step step{.number = number, .tokens = batches.tokens_per_batch() * static_cast<double>(all)};
+  check(protrain_session_learning_rate(session, &step.learning_rate));
   for (std::uint64_t batch = rank.number; batch < all; batch += rank.count) {
     batches.feed(session, (number - 1) * all + batch);
     if (!take_batch(session, batches, &step.loss)) return std::nullopt;

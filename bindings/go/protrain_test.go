@@ -612,6 +612,9 @@ func TestEightSessionsAtOnce(t *testing.T) {
 				if err := s.SetLearningRate(1e-3); err != nil {
 					t.Error(err)
 				}
+				if rate, err := s.LearningRate(); rate != 1e-3 || err != nil {
+					t.Error(rate, err)
+				}
 			}
 			if got := fmt.Sprint(train(t, s, 1, 3)); got != want {
 				t.Errorf("%s beside others, %s alone", got, want)

@@ -118,7 +118,10 @@ func (s *Session) Rank() (uint64, error) { return get(s, lib.Session_rank) }
 // RankCount returns the number of ranks that train together: 1 for a session alone.
 func (s *Session) RankCount() (uint64, error) { return get(s, lib.Session_rank_count) }
 
-// SetLearningRate sets the learning rate of all following steps.
+// LearningRate returns the learning rate of the next step, as the option schedule has it.
+func (s *Session) LearningRate() (float64, error) { return get(s, lib.Session_learning_rate) }
+
+// SetLearningRate sets the learning rate of all following steps. The option schedule still applies to it.
 func (s *Session) SetLearningRate(rate float64) error {
 	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_set_learning_rate(session, rate) })
 }

@@ -81,7 +81,7 @@ OUT(size_t *, long, Long)
 OUT(uint64_t *, long, Long)
 OUT(int32_t *, int, Int)
 OUT(float *loss, float, Float)
-OUT(double *norm, double, Double)
+OUT(double *, double, Double)
 
 // A shape is passed as a long[].
 %define SHAPE(POINTER, MODE)

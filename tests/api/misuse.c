@@ -62,6 +62,7 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_step_count(NULL, &count), "session");
   IS_NULL(protrain_session_rank(NULL, &count), "session");
   IS_NULL(protrain_session_rank_count(NULL, &count), "session");
+  IS_NULL(protrain_session_learning_rate(NULL, &norm), "session");
   IS_NULL(protrain_session_set_learning_rate(NULL, 0.1), "session");
   IS_NULL(protrain_session_parameter_count(NULL, &size), "session");
   IS_NULL(protrain_session_parameter_name(NULL, 0, &text), "session");
@@ -97,6 +98,7 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_step(session, NULL), "loss");
   IS_NULL(protrain_eval(session, NULL), "loss");
   IS_NULL(protrain_session_grad_norm(session, NULL), "norm");
+  IS_NULL(protrain_session_learning_rate(session, NULL), "rate");
   IS_NULL(protrain_session_step_count(session, NULL), "count");
   IS_NULL(protrain_session_rank(session, NULL), "rank");
   IS_NULL(protrain_session_rank_count(session, NULL), "count");

@@ -46,7 +46,10 @@ static void steps_change_what_is_trained_and_nothing_else(protrain_session *sess
   size_t elements;
   float loss = 0;
   float *weight = read_values(session, kWeight, &elements), *frozen = read_values(session, kFrozen, &elements);
+  double rate = -1;
   OK(protrain_session_set_learning_rate(session, 0));
+  OK(protrain_session_learning_rate(session, &rate));
+  CHECK(rate == 0);
   OK(protrain_step(session, &loss));
   CHECK(!changed(session, kWeight, weight));
   OK(protrain_session_set_learning_rate(session, 0.01));

@@ -1617,6 +1617,25 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1rank_1count
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1learning_1rate(JNIEnv *jenv, jclass jcls, jlong jarg1, jdoubleArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  double *arg2 = (double *) 0 ;
+  double out2 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = &out2;
+  result = (protrain_error *)protrain_session_learning_rate(arg1,arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jdouble value = (jdouble)out2;
+    if (!result) jenv->SetDoubleArrayRegion(jarg2, 0, 1, &value);
+  }
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1set_1learning_1rate(JNIEnv *jenv, jclass jcls, jlong jarg1, jdouble jarg2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double arg2 ;

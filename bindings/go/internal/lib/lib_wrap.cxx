@@ -1418,6 +1418,21 @@ _goslice_ _wrap_session_rank_count_lib_5a5e1656d219ffa6(protrain_session *_swig_
 }
 
 
+_goslice_ _wrap_session_learning_rate_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, double *_swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  double *arg2 = (double *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = *(double **)&_swig_go_1; 
+  
+  result = (protrain_error *)protrain_session_learning_rate(arg1,arg2);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
 _goslice_ _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, double _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double arg2 ;

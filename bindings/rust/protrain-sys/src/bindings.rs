@@ -147,10 +147,10 @@ pub const PROTRAIN_UINT64: protrain_dtype = 12;
 pub const PROTRAIN_BOOL: protrain_dtype = 13;
 
 /// Receives one event as a JSON object such as {"event":"step",...}: one line without a newline, lent during the call.
-/// A step's event has step, loss, grad_norm and seconds, and in fp16 loss_scale; a number that is not finite is null.
-/// The function is called only on a thread that is inside a call on the session. It must not call back into that
-/// session (it would get PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp. A C++ exception
-/// that leaves it is dropped.
+/// A step's event has step, loss, grad_norm, learning_rate and seconds, and in fp16 loss_scale; a number that is not
+/// finite is null. The function is called only on a thread that is inside a call on the session. It must not call back
+/// into that session (it would get PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp. A C++
+/// exception that leaves it is dropped.
 pub type protrain_log_fn = Option<unsafe extern "C" fn(*const c_char, *mut c_void)>;
 
 extern "C" {
@@ -266,6 +266,13 @@ extern "C" {
     ///                   describes an optimizer (training_info, or artifacts of onnxruntime-training), the session begins
     ///                   with its settings, learning rate and state, and each option that you set replaces one setting.
     ///                   The option optimizer replaces them all
+    ///   schedule        constant, the default, linear, cosine, step or inverse_sqrt: how the learning rate changes, with
+    ///                   warmup_steps, total_steps, final_learning_rate, step_interval and step_factor. It depends on the
+    ///                   number of steps taken, so a session that resumes goes on with it (docs/training.md)
+    ///   group           GLOB,KEY=VALUE,...: parameters with a learning_rate_scale or a weight_decay of their own. Of
+    ///                   several groups that match, the first holds
+    ///   no_decay        norms, biases or norms,biases: parameters that do not decay
+    ///   layer_decay     factor of the learning rate from each repeated layer to the one before it
     ///   trainable       patterns with * and ? over initializers' names: these are trained, whatever the rules say
     ///   frozen          patterns likewise: parameters that are not trained
     ///   tie             NAME|NAME, patterns likewise: parameters that are trained as one, with the values of the first in
@@ -291,8 +298,8 @@ extern "C" {
     ///   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
     ///   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
     ///                   the newest is taken. A checkpoint holds the seed, but not the learning rate
-    /// A list (dim, shapes, constant, trainable, frozen, tie, lora, keep_gradients) gains one item with each call; any other
-    /// option is replaced.
+    /// A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients) gains one item
+    /// with each call; any other option is replaced.
     /// Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
     ///   UNSUPPORTED for options and values that are known but not available yet. Nothing is ever ignored.
     /// Since: 0.1
@@ -678,7 +685,19 @@ extern "C" {
     #[must_use]
     pub fn protrain_session_rank_count(session: *mut protrain_session, count: *mut u64) -> *mut protrain_error;
 
-    /// Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
+    /// Gets the learning rate of the next step: that of the options or of protrain_session_set_learning_rate, as the
+    /// option schedule has it at this step. Parameters of a group have it times their learning_rate_scale.
+    ///
+    /// ```text
+    /// Errors: none of its own.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_learning_rate(session: *mut protrain_session, rate: *mut f64) -> *mut protrain_error;
+
+    /// Sets the learning rate of all following steps, in place of the option learning_rate. The option schedule still
+    /// applies to it. It costs nothing: for a schedule of your own, call it before each step. A checkpoint does not
+    /// hold the rate.
     ///
     /// ```text
     /// Errors: ARG for a rate that is negative or not finite.
@@ -913,7 +932,7 @@ extern "C" {
     /// Gets what a step did with its time and its memory, as a JSON object. Times are in seconds, memory in bytes:
     ///
     /// ```text
-    ///   "seconds"              time of the whole last step. Everything else describes the last of the step's batches
+    ///   "seconds", "learning_rate"    of the whole last step. Everything else describes the last of the step's batches
     ///   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
     ///   "state_bytes"          how much of device, host and disk is held from step to step
     ///   "instructions"         number of a step's instructions

@@ -150,7 +150,14 @@ impl Session {
         self.ask(sys::protrain_session_rank_count)
     }
 
-    /// Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
+    /// The learning rate of the next step, as the option `schedule` has it.
+    #[doc(alias = "protrain_session_learning_rate")]
+    pub fn learning_rate(&mut self) -> Result<f64> {
+        self.ask(sys::protrain_session_learning_rate)
+    }
+
+    /// Sets the learning rate of all following steps. The option `schedule` still applies to it. It costs nothing: for
+    /// a schedule of your own, call it before each step.
     ///
     /// # Errors
     /// `Arg` for a rate that is negative or not finite.

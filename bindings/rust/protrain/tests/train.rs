@@ -61,6 +61,7 @@ fn a_rate_of_zero_changes_nothing() {
     let before = session.step().unwrap();
     assert_eq!(session.step().unwrap().to_bits(), before.to_bits());
     session.set_learning_rate(1e-3).unwrap();
+    assert_eq!(session.learning_rate().unwrap(), 1e-3);
     session.step().unwrap();
     assert_ne!(session.step().unwrap().to_bits(), before.to_bits());
 }

@@ -270,7 +270,19 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
+   * Gets the learning rate of the next step, as the option schedule has it.
+   *
+   * @return the rate
+   */
+  public double learningRate() {
+    double[] rate = {0};
+    handle.call(session -> Native.session_learning_rate(session, rate));
+    return rate[0];
+  }
+
+  /**
+   * Sets the learning rate of all following steps. The option schedule still applies to it. It costs nothing: for a
+   * schedule of your own, call it before each step.
    *
    * @param rate the rate
    */

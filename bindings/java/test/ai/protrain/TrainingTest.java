@@ -197,6 +197,7 @@ class TrainingTest {
         Session session = new Session(options, Models.GPT2)) {
       float[] before = session.readParameter("m.lm_head.weight");
       session.setLearningRate(0);
+      assertEquals(0, session.learningRate());
       Models.step(session, 0);
       assertArrayEquals(before, session.readParameter("m.lm_head.weight"));
     }

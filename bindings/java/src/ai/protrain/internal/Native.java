@@ -100,6 +100,8 @@ public class Native implements NativeConstants {
 
   public static void session_rank_count(long session, long[] count) { NativeJNI.session_rank_count(session, count); }
 
+  public static void session_learning_rate(long session, double[] rate) { NativeJNI.session_learning_rate(session, rate); }
+
   public static void session_set_learning_rate(long session, double rate) { NativeJNI.session_set_learning_rate(session, rate); }
 
   public static void session_cancel(long session) {

@@ -49,6 +49,7 @@ public class NativeJNI {
   public final static native void session_step_count(long jarg1, long[] jarg2);
   public final static native void session_rank(long jarg1, long[] jarg2);
   public final static native void session_rank_count(long jarg1, long[] jarg2);
+  public final static native void session_learning_rate(long jarg1, double[] jarg2);
   public final static native void session_set_learning_rate(long jarg1, double jarg2);
   public final static native void session_cancel(long jarg1);
   public final static native void session_parameter_count(long jarg1, long[] jarg2);
