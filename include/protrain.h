@@ -92,9 +92,9 @@
  *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
  *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same; the option
  *   rank_sums can trade this for less traffic. An evaluation has N batches, and all ranks get their mean.
- *   Creating a session, protrain_step, protrain_eval, protrain_session_save, protrain_session_export, and all that
- *   reads or writes parameters or gradients are collective: every rank must make these calls, in the same order. They
- *   wait for the other ranks. All other calls are a rank's own. A collective call can fail in these ways:
+ *   Creating a session, protrain_step, protrain_eval, protrain_predict, protrain_session_save, protrain_session_export,
+ *   and all that reads or writes parameters or gradients are collective: every rank must make these calls, in the same
+ *   order. They wait for the other ranks. All other calls are a rank's own. A collective call can fail in these ways:
  *   - A rank that cannot begin its call (a shape, a name, a token beyond the vocabulary) gets its error, the others get
  *     PROTRAIN_ERROR_PEER, and nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the
  *     other ranks still wait.
@@ -303,6 +303,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   running ones, as in PyTorch's train mode; frozen: it uses the running ones, which stay. Without
  *                   the option each one does what it was exported for (docs/files.md)
  *   keep_gradients  patterns likewise: parameters whose gradients protrain_session_grad_read can read
+ *   keep_outputs    patterns likewise over the names of the graph's outputs: protrain_predict computes them, within the
+ *                   memory budget
  *   accumulation    number of batches that make one step; or set tokens_per_step, from which the number follows
  *   clip_norm       largest global L2 norm of the gradients; above it all are scaled down
  *   clip_value      largest magnitude of one element of a gradient, applied after clip_norm
@@ -317,8 +319,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
- * A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients) gains one item
- * with each call; any other option is replaced.
+ * A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
+ * keep_outputs) gains one item with each call; any other option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
  *   UNSUPPORTED for options and values that are known but not available yet. Nothing is ever ignored.
  * Since: 0.1 */
@@ -554,6 +556,51 @@ PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float 
  * Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float *loss);
+
+/* Computes the outputs that the option keep_outputs names, on the present inputs, and changes nothing. Dropout and
+ * BatchNormalization do what they do in protrain_eval. Only inputs that these outputs depend on must be set: outputs
+ * before the loss need no labels. The outputs can be read until the next step, evaluation or prediction.
+ * With several ranks each rank computes the outputs of its own inputs.
+ * Errors: STATE without keep_outputs, and for an input that was never set; SHAPE, ARG, CANCELLED, DEVICE, IO, CORRUPT
+ *   as protrain_step. Outputs may hold NaN and infinity.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_predict(protrain_session *session);
+
+/* Gets the number of outputs that the option keep_outputs names.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_output_count(protrain_session *session, size_t *count);
+
+/* Gets the name of a kept output, in the file's order.
+ *   index: below protrain_session_output_count.
+ *   name:  lent until the next call on the session.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_output_name(protrain_session *session, size_t index,
+                                                              const char **name);
+
+/* Gets the element type of a kept output, one of PROTRAIN_FLOAT32 and its like: that of the file, whatever the option
+ * precision is.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_output_dtype(protrain_session *session, size_t index, int32_t *dtype);
+
+/* Gets the shape of a kept output in the last prediction, or before the first one under the session's first binding of
+ * dimensions; arguments as in protrain_session_input_shape.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_output_shape(protrain_session *session, size_t index, int64_t *dims,
+                                                               size_t dims_len, size_t *rank);
+
+/* Reads an output of the last prediction, in row-major order.
+ *   dtype:          the type of protrain_session_output_dtype, or float32 where that is another type of floats.
+ *   data, data_len: where it goes, and its size in bytes; any alignment. data may be NULL if data_len is 0.
+ * Errors: ARG for an output that is not kept, or a dtype that does not exist; STATE if there is no prediction, or a
+ *   later step or evaluation has reused its memory; TYPE for another dtype; SHAPE for another data_len, with the one
+ *   expected.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_output_read(protrain_session *session, const char *name,
+                                                              int32_t dtype, void *data, size_t data_len);
 
 /* Gets the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
  * Errors: STATE before the first step.

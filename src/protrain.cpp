@@ -185,6 +185,15 @@ protrain_error *inside(protrain_session *session, Body &&body) noexcept {
   });
 }
 
+// Like inside(), for answers that are values.
+template <typename T, typename Body>
+protrain_error *answer(protrain_session *session, T *out, const char *name, Body &&body) noexcept {
+  return inside(session, [&](Session &s) {
+    need(out, name);
+    *out = body(s);
+  });
+}
+
 // Like inside(), for answers that are texts. The session keeps them until its next call.
 template <typename Body>
 protrain_error *lend(protrain_session *session, const char **out, const char *name, Body &&body) noexcept {
@@ -383,10 +392,7 @@ protrain_error *protrain_session_set_log(protrain_session *session, protrain_log
 }
 
 protrain_error *protrain_session_input_count(protrain_session *session, size_t *count) {
-  return inside(session, [&](Session &s) {
-    need(count, "count");
-    *count = s.input_count();
-  });
+  return answer(session, count, "count", [](Session &s) { return s.input_count(); });
 }
 
 protrain_error *protrain_session_input_name(protrain_session *session, size_t index, const char **name) {
@@ -394,10 +400,8 @@ protrain_error *protrain_session_input_name(protrain_session *session, size_t in
 }
 
 protrain_error *protrain_session_input_dtype(protrain_session *session, size_t index, int32_t *dtype) {
-  return inside(session, [&](Session &s) {
-    need(dtype, "dtype");
-    *dtype = static_cast<int32_t>(s.input_dtype(below(index, s.input_count())));
-  });
+  return answer(session, dtype, "dtype",
+                [&](Session &s) { return static_cast<int32_t>(s.input_dtype(below(index, s.input_count()))); });
 }
 
 protrain_error *protrain_session_input_shape(protrain_session *session, size_t index, int64_t *dims, size_t dims_len,
@@ -419,52 +423,63 @@ protrain_error *protrain_session_set_input(protrain_session *session, const char
 }
 
 protrain_error *protrain_step(protrain_session *session, float *loss) {
-  return inside(session, [&](Session &s) {
-    need(loss, "loss");
-    *loss = s.step().loss;
-  });
+  return answer(session, loss, "loss", [](Session &s) { return s.step().loss; });
 }
 
 protrain_error *protrain_eval(protrain_session *session, float *loss) {
+  return answer(session, loss, "loss", [](Session &s) { return s.evaluate(); });
+}
+
+protrain_error *protrain_predict(protrain_session *session) {
+  return inside(session, [](Session &s) { s.predict(); });
+}
+
+protrain_error *protrain_session_output_count(protrain_session *session, size_t *count) {
+  return answer(session, count, "count", [](Session &s) { return s.output_count(); });
+}
+
+protrain_error *protrain_session_output_name(protrain_session *session, size_t index, const char **name) {
+  return lend(session, name, "name", [&](Session &s) { return s.output_name(below(index, s.output_count())); });
+}
+
+protrain_error *protrain_session_output_dtype(protrain_session *session, size_t index, int32_t *dtype) {
+  return answer(session, dtype, "dtype",
+                [&](Session &s) { return static_cast<int32_t>(s.output_dtype(below(index, s.output_count()))); });
+}
+
+protrain_error *protrain_session_output_shape(protrain_session *session, size_t index, int64_t *dims, size_t dims_len,
+                                              size_t *rank) {
+  return inside(session,
+                [&](Session &s) { copy_shape(s.output_shape(below(index, s.output_count())), dims, dims_len, rank); });
+}
+
+protrain_error *protrain_session_output_read(protrain_session *session, const char *name, int32_t dtype, void *data,
+                                             size_t data_len) {
   return inside(session, [&](Session &s) {
-    need(loss, "loss");
-    *loss = s.evaluate();
+    need(name, "name");
+    need(data, data_len, "data");
+    s.read_output(name, dtype_of(dtype), data, data_len);
   });
 }
 
 protrain_error *protrain_session_grad_norm(protrain_session *session, double *norm) {
-  return inside(session, [&](Session &s) {
-    need(norm, "norm");
-    *norm = s.grad_norm();
-  });
+  return answer(session, norm, "norm", [](Session &s) { return s.grad_norm(); });
 }
 
 protrain_error *protrain_session_step_count(protrain_session *session, uint64_t *count) {
-  return inside(session, [&](Session &s) {
-    need(count, "count");
-    *count = s.step_count();
-  });
+  return answer(session, count, "count", [](Session &s) { return s.step_count(); });
 }
 
 protrain_error *protrain_session_rank(protrain_session *session, uint64_t *rank) {
-  return inside(session, [&](Session &s) {
-    need(rank, "rank");
-    *rank = s.rank();
-  });
+  return answer(session, rank, "rank", [](Session &s) { return s.rank(); });
 }
 
 protrain_error *protrain_session_rank_count(protrain_session *session, uint64_t *count) {
-  return inside(session, [&](Session &s) {
-    need(count, "count");
-    *count = s.rank_count();
-  });
+  return answer(session, count, "count", [](Session &s) { return s.rank_count(); });
 }
 
 protrain_error *protrain_session_learning_rate(protrain_session *session, double *rate) {
-  return inside(session, [&](Session &s) {
-    need(rate, "rate");
-    *rate = s.learning_rate();
-  });
+  return answer(session, rate, "rate", [](Session &s) { return s.learning_rate(); });
 }
 
 protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate) {
@@ -479,10 +494,7 @@ void protrain_session_cancel(protrain_session *session) {
 }
 
 protrain_error *protrain_session_parameter_count(protrain_session *session, size_t *count) {
-  return inside(session, [&](Session &s) {
-    need(count, "count");
-    *count = s.parameter_count();
-  });
+  return answer(session, count, "count", [](Session &s) { return s.parameter_count(); });
 }
 
 protrain_error *protrain_session_parameter_name(protrain_session *session, size_t index, const char **name) {
@@ -523,10 +535,7 @@ protrain_error *protrain_session_parameter_write(protrain_session *session, cons
 }
 
 protrain_error *protrain_session_flat_parameters_elements(protrain_session *session, size_t *elements) {
-  return inside(session, [&](Session &s) {
-    need(elements, "elements");
-    *elements = s.flat_parameters_elements();
-  });
+  return answer(session, elements, "elements", [](Session &s) { return s.flat_parameters_elements(); });
 }
 
 protrain_error *protrain_session_flat_parameters_read(protrain_session *session, float *values, size_t values_len) {

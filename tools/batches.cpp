@@ -85,11 +85,43 @@ ModelData data_of(const Options &options, const std::string &model) {
   return data;
 }
 
-Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options) {
+CLI::Validator positive_number() {
+  return {[](const std::string &text) {
+            const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
+            return whole && text.find_first_not_of('0') != std::string::npos ? ""
+                                                                             : text + " is not a whole number above 0";
+          },
+          "N"};
+}
+
+void DataFlags::add_to(CLI::App &command) {
+  command.add_option(
+      "--input", arrays,
+      "NAME=FILE.npy, one per graph input; axis 0 counts batches and is cycled; all inputs need the same number of "
+      "batches, or 1 for every batch; sets symbolic dimensions that no --dim gives");
+  command.add_option(
+      "--tokens", tokens,
+      "token ids for input_ids and labels, raw or in llm.c's format, read in consecutive windows of --sequence "
+      "tokens, cycled");
+  command
+      .add_option("--token-type", token_type,
+                  "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
+      ->check(CLI::IsMember({"uint16", "uint32"}));
+  command.add_option("--batch", batch, "windows in a batch")->check(positive_number());
+  command.add_option("--sequence", sequence, "tokens in a window")->check(positive_number());
+  command
+      .add_option(
+          "--labels", labels,
+          "same: labels are the ids, for graphs that shift them inside; next: each label is the following token")
+      ->check(CLI::IsMember({"same", "next"}));
+}
+
+Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   open_arrays(flags.arrays, model);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
-  if (arrays_.size() + token_inputs_.size() < model.inputs.size())
+  complete_ = arrays_.size() + token_inputs_.size() >= model.inputs.size();
+  if (!complete_ && (!may_lack || (arrays_.empty() && !tokens_)))
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(model.inputs)));
   for (const auto &[name, size] : dims_)
@@ -189,6 +221,12 @@ void Batches::settle(protrain_session *session) {
     batch_ = dims[0];
   }
   tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
+}
+
+std::uint64_t Batches::count() const {
+  std::uint64_t most = tokens_ ? std::max<std::uint64_t>(1, windows_ / static_cast<std::uint64_t>(batch_)) : 1;
+  for (const Array &array : arrays_) most = std::max(most, static_cast<std::uint64_t>(array.file.shape().front()));
+  return most;
 }
 
 void Batches::feed(protrain_session *session, std::uint64_t batch) {

@@ -1,6 +1,7 @@
 // The data that a model is fed: arrays with one slice per batch, or windows of a token file.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,12 +40,17 @@ struct DataFlags {
   std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
   std::string labels = "same";  // or "next"
+
+  void add_to(CLI::App &command);
 };
+
+CLI::Validator positive_number();  // accepts whole numbers above 0
 
 class Batches {
  public:
-  // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound.
-  Batches(const DataFlags &flags, const ModelData &model, const Options &options);
+  // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound. Unless
+  // `may_lack`, every input of the model needs data.
+  Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack = false);
 
   // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
@@ -60,6 +66,9 @@ class Batches {
   std::string suspicion() const;
 
   double tokens_per_batch() const { return tokens_per_batch_; }
+  bool complete() const { return complete_; }  // every input of the model has data
+  // The number of batches in one pass over the data. Call it after settle().
+  std::uint64_t count() const;
 
  private:
   struct Array {
@@ -83,6 +92,7 @@ class Batches {
   bool next_ = false;               // labels are the next token
   Dims dims_;                       // sizes that the data decides
   double tokens_per_batch_ = 0;
+  bool complete_ = true;
 };
 
 }  // namespace tool

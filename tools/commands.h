@@ -9,6 +9,7 @@ namespace tool {
 inline constexpr int kOk = 0, kFailed = 1, kUsage = 2;
 
 void add_train(CLI::App &app, int &status);
+void add_eval(CLI::App &app, int &status);
 void add_check(CLI::App &app, int &status);
 void add_plan(CLI::App &app, int &status);
 void add_profile(CLI::App &app, int &status);

@@ -23,6 +23,7 @@ int run(int argc, char **argv) {
   app.set_version_flag("--version", protrain_version());
   app.require_subcommand(1);
   tool::add_train(app, status);
+  tool::add_eval(app, status);
   tool::add_check(app, status);
   tool::add_plan(app, status);
   tool::add_profile(app, status);

@@ -53,7 +53,16 @@ std::optional<std::vector<std::int64_t>> tuple(std::string_view text) {
   }
 }
 
+const Descr &descr_of(protrain_dtype dtype, const std::string &subject) {
+  for (const Descr &descr : kDescrs)
+    if (descr.dtype == dtype) return descr;
+  throw Failure(fmt::format("{}: NumPy has no type for these elements", subject));
+}
+
 }  // namespace
+
+std::string npy_descr(protrain_dtype dtype, const std::string &path) { return std::string(descr_of(dtype, path).text); }
+std::size_t npy_bytes(protrain_dtype dtype) { return descr_of(dtype, "output").bytes; }
 
 NpyFile::NpyFile(const std::string &path) : file_(path) {
   unsigned char start[12] = {};

@@ -3,11 +3,16 @@
 
 #include <protrain.h>
 
+#include <string>
 #include <vector>
 
 #include "input_file.h"
 
 namespace tool {
+
+// NumPy's name of a type, such as "<f4", and the bytes of an element. Both throw Failure for a type that NumPy lacks.
+std::string npy_descr(protrain_dtype dtype, const std::string &path);
+std::size_t npy_bytes(protrain_dtype dtype);
 
 class NpyFile {
  public:

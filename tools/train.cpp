@@ -305,41 +305,18 @@ int train(TrainFlags flags) {
 }  // namespace
 
 void add_train(CLI::App &app, int &status) {
-  const CLI::Validator positive(
-      [](const std::string &text) {
-        const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
-        return whole && text.find_first_not_of('0') != std::string::npos ? "" : text + " is not a whole number above 0";
-      },
-      "N");
   CLI::App *command = app.add_subcommand("train", "train a model for a number of steps");
   auto flags = std::make_shared<TrainFlags>();
   command
       ->add_option("MODEL", flags->model,
                    "an ONNX file whose output is a scalar loss, or what --loss compares with labels")
       ->required();
-  command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive);
-  command->add_option(
-      "--input", flags->data.arrays,
-      "NAME=FILE.npy, one per graph input; axis 0 counts batches and is cycled; all inputs need the same number of "
-      "batches, or 1 for every batch; sets symbolic dimensions that no --dim gives");
-  command->add_option(
-      "--tokens", flags->data.tokens,
-      "token ids for input_ids and labels, raw or in llm.c's format, read in consecutive windows of --sequence "
-      "tokens, cycled");
-  command
-      ->add_option("--token-type", flags->data.token_type,
-                   "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
-      ->check(CLI::IsMember({"uint16", "uint32"}));
-  command->add_option("--batch", flags->data.batch, "windows in a batch")->check(positive);
-  command->add_option("--sequence", flags->data.sequence, "tokens in a window")->check(positive);
-  command
-      ->add_option(
-          "--labels", flags->data.labels,
-          "same: labels are the ids, for graphs that shift them inside; next: each label is the following token")
-      ->check(CLI::IsMember({"same", "next"}));
+  command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive_number());
+  flags->data.add_to(*command);
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
   command->add_option("--save", flags->save_path, "DIR: a checkpoint after the last step, in a folder of its own");
-  command->add_option("--save-every", flags->save_every, "N: also a checkpoint after every N steps")->check(positive);
+  command->add_option("--save-every", flags->save_every, "N: also a checkpoint after every N steps")
+      ->check(positive_number());
   command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
   command->add_option(
       "--report", flags->report,

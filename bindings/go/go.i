@@ -43,6 +43,7 @@ SLICE(int64_t *dims, size_t dims_len, int64)
 SLICE(const int64_t *dims, size_t dims_len, int64)
 SLICE(float *values, size_t values_len, float32)
 SLICE(const float *values, size_t values_len, float32)
+SLICE(void *data, size_t data_len, byte)
 SLICE(const void *data, size_t data_len, byte)
 SLICE(const void *bytes, size_t bytes_len, byte)
 

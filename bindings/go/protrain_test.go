@@ -107,6 +107,35 @@ func budget(t *testing.T) []string {
 	return append(disk, fmt.Sprint(memory))
 }
 
+func TestPredictsOutputs(t *testing.T) {
+	o, err := protrain.NewOptions("dim", "batch=3", "loss", "cross_entropy", "keep_outputs", "*", "threads", "1")
+	must(t, err)
+	defer o.Close()
+	s, err := o.NewSession(fixture("outputs/classes.onnx"))
+	must(t, err)
+	defer s.Close()
+	must(t, protrain.SetInput(s, "tokens", []int64{3, 6}, make([]int64, 18)))
+	must(t, s.Predict())
+	outputs, err := s.Outputs()
+	must(t, err)
+	if got := fmt.Sprint(outputs); got != "[{logits 1 [3 5]} {choice 8 [3]} {features 1 [3 7]}]" {
+		t.Error(got)
+	}
+	logits, choice := make([]float32, 15), make([]int64, 3)
+	must(t, protrain.ReadOutput(s, "logits", logits))
+	must(t, protrain.ReadOutput(s, "choice", choice))
+	for row := range choice {
+		for _, logit := range logits[5*row : 5*row+5] {
+			if logit > logits[5*row+int(choice[row])] {
+				t.Errorf("row %d: %v is not the largest of %v", row, choice[row], logits[5*row:5*row+5])
+			}
+		}
+	}
+	if err := protrain.ReadOutput(s, "choice", make([]int32, 6)); !errors.Is(err, protrain.ErrType) {
+		t.Error(err)
+	}
+}
+
 func TestTrainsInLittleMemory(t *testing.T) {
 	small := session(t, budget(t)...)
 	setTokens(t, small, 1)

@@ -37,6 +37,10 @@ func (s *Session) Step(ctx context.Context) (float32, error) { return s.loss(ctx
 // Eval computes the loss on the present inputs and changes nothing. A context stops it in the same way as Step.
 func (s *Session) Eval(ctx context.Context) (float32, error) { return s.loss(ctx, lib.Eval) }
 
+// Predict computes the outputs that the option keep_outputs names, on the present inputs. Only inputs that they depend
+// on must be set. ReadOutput reads them, until the next step, evaluation or prediction.
+func (s *Session) Predict() error { return s.c.call(s.log, lib.Predict) }
+
 // Cancel asks the call that is inside the session, or else the next step or evaluation, to stop. That call returns
 // ErrCancelled, once, and the session stays usable. A step that has updated no parameter yet stops and changes nothing.
 // Any other step runs to its end. Any goroutine may call Cancel, at any time.

@@ -6,7 +6,7 @@ import (
 	"protrain/internal/lib"
 )
 
-// DType is the element type of an input.
+// DType is the element type of an input or an output.
 type DType int32
 
 // The types of protrain.h.
@@ -32,7 +32,7 @@ type (
 	BFloat16Bits uint16
 )
 
-// Element is the type of an input's elements.
+// Element is the type of an input's or an output's elements.
 type Element interface {
 	float32 | float64 | Float16Bits | BFloat16Bits | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | bool
 }
@@ -75,13 +75,16 @@ func SetInput[T Element](s *Session, name string, dims []int64, values []T) erro
 	if err := checkTexts(name); err != nil {
 		return err
 	}
-	var bytes []byte
-	if len(values) > 0 {
-		bytes = unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
-	}
 	return s.c.call(s.log, func(session uintptr) *lib.Failure {
-		return lib.Session_set_input(session, name, int32(dtypeOf[T]()), dims, bytes)
+		return lib.Session_set_input(session, name, int32(dtypeOf[T]()), dims, bytesOf(values))
 	})
+}
+
+func bytesOf[T Element](values []T) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
 }
 
 // Input describes an input of the model, for SetInput.
@@ -114,6 +117,46 @@ func (s *Session) input(index int) (input Input, err error) {
 	input.DType = DType(dtype)
 	input.Dims, err = s.dims(index, lib.Session_input_shape)
 	return input, err
+}
+
+// Output describes an output that the option keep_outputs names, for ReadOutput.
+type Output struct {
+	Name  string
+	DType DType
+	Dims  []int64
+}
+
+// Outputs returns the outputs that Predict computes, in the file's order, with their shapes in the last prediction.
+func (s *Session) Outputs() ([]Output, error) {
+	count, err := get(s, lib.Session_output_count)
+	outputs := make([]Output, count)
+	for i := range outputs {
+		if outputs[i], err = s.output(i); err != nil {
+			return nil, err
+		}
+	}
+	return outputs, err
+}
+
+func (s *Session) output(index int) (output Output, err error) {
+	if output.Name, err = s.c.text(s.log, at(index, lib.Session_output_name)); err != nil {
+		return output, err
+	}
+	dtype, err := get(s, at(index, lib.Session_output_dtype))
+	if err != nil {
+		return output, err
+	}
+	output.DType = DType(dtype)
+	output.Dims, err = s.dims(index, lib.Session_output_shape)
+	return output, err
+}
+
+// ReadOutput reads an output of the last prediction into values, in row-major order. T must be the output's own type,
+// or float32 where that is another type of floats.
+func ReadOutput[T Element](s *Session, name string, values []T) error {
+	return s.tell(name, func(session uintptr, name string) *lib.Failure {
+		return lib.Session_output_read(session, name, int32(dtypeOf[T]()), bytesOf(values))
+	})
 }
 
 // Parameter is a tensor of weights.

@@ -29,10 +29,10 @@ import java.util.Arrays;
 %}
 
 // Pointers are passed as numbers. The package ai.protrain destroys objects, and keeps memory alive during calls.
-%typemap(jstype) protrain_options *, const protrain_options *, protrain_session *, const void *, float *, const float *
-  "long"
-%typemap(javain) protrain_options *, const protrain_options *, protrain_session *, const void *, float *, const float *
-  "$javainput"
+%typemap(jstype) protrain_options *, const protrain_options *, protrain_session *, void *, const void *, float *,
+  const float * "long"
+%typemap(javain) protrain_options *, const protrain_options *, protrain_session *, void *, const void *, float *,
+  const float * "$javainput"
 
 // The wrapper of a failed call throws its error and destroys it. The exception's constructor takes UTF-8, because JNI's
 // NewStringUTF takes a modified UTF-8 that encodes NUL and characters beyond 16 bits differently.

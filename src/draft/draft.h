@@ -33,6 +33,7 @@ struct Draft {
   std::uint64_t micro_batch = 0;       // samples per micro-batch, if settle_micro_batch chose the number; else 0
   std::vector<bool> kept;              // per parameter: its gradient can be read
   ParameterGroups groups;
+  std::vector<std::string> output_names;                // of the outputs that keep_outputs names, in the file's order
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
   profile::Profile profile;
   Budget budget;
@@ -41,6 +42,7 @@ struct Draft {
   std::vector<Prediction> predictions;  // per variant
 
   const ShapeVariant &first() const { return *variants.front(); }
+  bool predicts() const { return first().outputs.node_count() > 0; }  // the option keep_outputs is set
   bool scales_loss() const { return first().training.loss_scale != graph::ValueId::none; }
   // The numbers of micro-batches, samples and tokens in one step, over all ranks.
   std::uint64_t micro_batches() const { return accumulation * static_cast<std::uint64_t>(settings.ranks.count); }

@@ -5,19 +5,19 @@
 #include "base/error.h"
 #include "draft/parameter_list.h"
 #include "draft/past.h"
+#include "draft/shown_outputs.h"
+#include "passes/attach_loss.h"
 
 namespace protrain::draft {
 
 namespace {
 
-// If one of several outputs is the loss, only it is trained on. The others would only take memory.
-void keep_loss_output(graph::Graph &graph, const std::string &name) {
+// If one of several outputs is the loss, only it is trained on. The others would only take memory, except the last
+// `shown` ones.
+void keep_loss_output(graph::Graph &graph, const std::string &name, std::size_t shown) {
   const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == name; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);
-  if (graph.outputs.size() > 1 && found != graph.outputs.end()) {
-    graph.outputs = {*found};
-    graph.drop_dead_nodes();
-  }
+  if (graph.outputs.size() > 1 && found != graph.outputs.end()) passes::keep_outputs(graph, *found, shown);
 }
 
 graph::ValueId find_loss(const graph::Graph &graph) {
@@ -40,6 +40,46 @@ void require_samples(const Settings &settings, const onnx_import::Model &model, 
             "has no elements as its dims are bound; a step needs at least one sample and one token");
 }
 
+// Prepares the graph that is trained. With `settled`, which are the findings about that graph, prepares instead a graph
+// that computes the outputs `shown` beside the loss.
+passes::PreparedModel prepare(const Settings &settings, const onnx_import::Model &file,
+                              const onnx_import::DimBindings &dims,
+                              const std::vector<passes::Finding> *settled = nullptr) {
+  graph::Graph graph = file.graph(dims, settings.constants);
+  std::vector<graph::ValueId> shown;
+  if (settled != nullptr) shown = shown_outputs(graph, settings.keep_outputs);
+  graph.outputs.insert(graph.outputs.end(), shown.begin(), shown.end());
+  const auto &training = file.declared().training;
+  if (!settings.loss)
+    keep_loss_output(graph, training && !training->loss.empty() ? training->loss : "loss", shown.size());
+  const auto load = [&](const std::string &name) { return file.load(name); };
+  passes::PreparedModel prepared = passes::prepare(std::move(graph), load,
+                                                   {.trainable = settings.trainable,
+                                                    .frozen = settings.frozen,
+                                                    .ties = settings.tie,
+                                                    .adapters = settings.adapters,
+                                                    .loss = settings.loss,
+                                                    .batch_norm = settings.batch_norm,
+                                                    .declared = declarations_of(settings.parameters_from, file),
+                                                    .bodies = &file.bodies(),
+                                                    .shown = shown.size(),
+                                                    .settled = settled});
+  if (settings.without_past) drop_unread_past(file, prepared.graph);
+  return prepared;
+}
+
+// Adds the graph that computes the outputs which keep_outputs names.
+void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_import::DimBindings &dims) {
+  const graph::Graph whole = loaded.file->graph(dims, settings.constants);
+  for (graph::ValueId id : shown_outputs(whole, settings.keep_outputs))
+    loaded.output_names.push_back(whole.value(id).name);
+  passes::PreparedModel prepared = prepare(settings, *loaded.file, dims, &loaded.prepared.findings);
+  if (settings.precision != DType::f32)
+    passes::to_narrow(prepared.graph, find_loss(prepared.graph), settings.precision);
+  show_outputs(prepared, loaded.output_names.size(), loaded.prepared);
+  loaded.outputs = std::move(prepared.graph);
+}
+
 }  // namespace
 
 LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
@@ -53,25 +93,13 @@ LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource 
 
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims) {
+  require_samples(settings, *file, dims);
   LoadedModel loaded{.file = std::move(file), .prepared = {}};
-  graph::Graph graph = loaded.file->graph(dims, settings.constants);
-  require_samples(settings, *loaded.file, dims);
-  const auto &training = loaded.file->declared().training;
-  if (!settings.loss) keep_loss_output(graph, training && !training->loss.empty() ? training->loss : "loss");
-  const auto load = [&](const std::string &name) { return loaded.file->load(name); };
-  loaded.prepared = passes::prepare(std::move(graph), load,
-                                    {.trainable = settings.trainable,
-                                     .frozen = settings.frozen,
-                                     .ties = settings.tie,
-                                     .adapters = settings.adapters,
-                                     .loss = settings.loss,
-                                     .batch_norm = settings.batch_norm,
-                                     .declared = declarations_of(settings.parameters_from, *loaded.file),
-                                     .bodies = &loaded.file->bodies()});
-  if (settings.without_past) drop_unread_past(*loaded.file, loaded.prepared.graph);
+  loaded.prepared = prepare(settings, *loaded.file, dims);
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
   if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);
+  if (!settings.keep_outputs.empty()) add_outputs(loaded, settings, dims);
   return loaded;
 }
 

@@ -13,6 +13,8 @@ namespace protrain::draft {
 struct LoadedModel {
   std::unique_ptr<onnx_import::Model> file;
   passes::PreparedModel prepared;
+  graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
+  std::vector<std::string> output_names;  // of these outputs, in the file
   Batch batch;
   graph::ValueId loss = graph::ValueId::none;
 };

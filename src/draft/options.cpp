@@ -61,6 +61,7 @@ const OptionRow kOptions[] = {
      "train: every BatchNormalization takes the statistics of its batch and updates the running ones, as PyTorch does; "
      "frozen: it uses the running ones as they are; else as the model was exported"},
     {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
+    {"keep_outputs", list, "", "GLOB", "outputs of the graph that protrain_predict computes, to be read afterwards"},
     // Adapters (LoRA).
     {"lora", list, "", "GLOB[,rank=R][,alpha=A]",
      "parameters of products and lookups to train low-rank adapters for; all other parameters are frozen, except those "

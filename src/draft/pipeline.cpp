@@ -43,7 +43,7 @@ std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const
 
 // A model with its shapes, before it is differentiated.
 struct Undifferentiated {
-  graph::Graph graph;
+  graph::Graph graph, outputs;
   ValueId loss;
   Batch batch;
 };
@@ -80,6 +80,7 @@ class Pipeline {
       if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);
     }
     draft_.unmatched = std::move(loaded.prepared.unmatched);
+    draft_.output_names = std::move(loaded.output_names);
     draft_.accumulation = accumulation_of(settings_, loaded.batch);
     draft_.groups = parameter_groups(settings_.groups, settings_.optimizer.weight_decay, loaded.prepared.graph);
     draft_.file = std::move(loaded.file);
@@ -87,9 +88,11 @@ class Pipeline {
   }
 
   void differentiate(LoadedModel loaded) {
-    if (plans_for_others()) undifferentiated_.push_back({loaded.prepared.graph, loaded.loss, loaded.batch});
+    if (plans_for_others())
+      undifferentiated_.push_back({loaded.prepared.graph, loaded.outputs, loaded.loss, loaded.batch});
     draft_.variants.push_back(
-        variant_of({std::move(loaded.prepared.graph), loaded.loss, loaded.batch}, settings_.ranks.rank));
+        variant_of({std::move(loaded.prepared.graph), std::move(loaded.outputs), loaded.loss, loaded.batch},
+                   settings_.ranks.rank));
   }
 
   std::unique_ptr<ShapeVariant> variant_of(Undifferentiated of, int rank) const {
@@ -97,6 +100,7 @@ class Pipeline {
     variant->batch = of.batch;
     variant->loss = of.loss;
     variant->forward = of.graph;
+    variant->outputs = std::move(of.outputs);
     variant->training = grad::build(std::move(of.graph), of.loss,
                                     {.clip_norm = settings_.clip_norm,
                                      .accumulate = accumulates(),
@@ -145,7 +149,8 @@ class Pipeline {
     std::vector<const graph::Graph *> graphs;
     for (const auto &variant : draft_.variants) {
       graphs.push_back(&variant->training.graph);
-      for (const graph::Graph *graph : {&variant->training.graph, &variant->forward}) machine_.workspace(*graph);
+      for (const graph::Graph *graph : {&variant->training.graph, &variant->forward, &variant->outputs})
+        machine_.workspace(*graph);
     }
     draft_.profile = machine_.profile(graphs, settings_.optimizer);
     draft_.budget = budget_of(settings_, draft_.profile);

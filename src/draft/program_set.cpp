@@ -30,6 +30,10 @@ program::LoweringInput evaluation_source(const ShapeVariant &variant, std::size_
       .graph = variant.forward, .loss = variant.loss, .weight = variant.weight, .updates = false, .binding = binding};
 }
 
+program::LoweringInput prediction_source(const ShapeVariant &variant, std::size_t binding) {
+  return {.graph = variant.outputs, .outputs = variant.outputs.outputs, .updates = false, .binding = binding};
+}
+
 }  // namespace
 
 PlanLowering::PlanLowering(const std::vector<std::unique_ptr<ShapeVariant>> &variants, TargetMachine &machine,
@@ -38,6 +42,7 @@ PlanLowering::PlanLowering(const std::vector<std::unique_ptr<ShapeVariant>> &var
   for (const auto &variant : variants) {
     training_.push_back(machine.workspace(variant->training.graph));
     evaluation_.push_back(machine.workspace(variant->forward));
+    prediction_.push_back(machine.workspace(variant->outputs));
   }
 }
 
@@ -48,19 +53,26 @@ ProgramSet PlanLowering::lower_training(const plan::Plan &plan) const { return l
 ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
   std::vector<program::LoweringInput> sources;
   const std::size_t count = variants_.size();
+  ProgramSet set;
+  set.variants.resize(count);
   for (std::size_t v = 0; v < count; ++v) sources.push_back(training_source(*variants_[v], v, true));
   for (std::size_t v = 0; v < count; ++v) sources.push_back(evaluation_source(*variants_[v], v));
-  ProgramSet set{.state = program::lay_out_state(sources, plan, request_)};
+  const bool predicts = variants_.front()->outputs.node_count() > 0;
+  for (std::size_t v = 0; v < count && predicts; ++v)
+    sources.push_back(prediction_source(*variants_[v], set.binding_of_outputs(v)));
+  set.state = program::lay_out_state(sources, plan, request_);
   const auto lowered = [&](const program::LoweringInput &source, const program::Workspace &workspace) {
     program::Program program = program::lower(source, plan, set.state, workspace);
     for (const Tier t : kTiers) set.bytes[t] = std::max(set.bytes[t], program.arena_bytes[t]);
     return program;
   };
   for (std::size_t v = 0; v < count; ++v) {
-    ProgramSet::Variant &programs = set.variants.emplace_back();
+    ProgramSet::Variant &programs = set.variants[v];
     programs.step = lowered(sources[v], training_[v]);
     if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
     if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
+    // Outputs that training does not hold may make this Program the largest.
+    if (predicts) programs.prediction = lowered(sources[2 * count + v], prediction_[v]);
   }
   if (plan::defers(plan)) set.settlement = lowered(program::settlement(sources[0]), training_[0]);
   return set;

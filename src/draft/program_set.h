@@ -16,11 +16,14 @@ struct ProgramSet {
     program::Program step;        // the last or only micro-batch: ends in Updates
     program::Program accumulate;  // an earlier micro-batch; empty if there is none
     program::Program evaluation;
+    program::Program prediction;  // computes the outputs that keep_outputs names; empty if there are none
   };
   program::State state;
   std::vector<Variant> variants;  // per shape variant
-  program::Program settlement;    // the Updates that the last step deferred to the next; empty if none are deferred
-  plan::Bytes bytes{};            // of each tier: the largest that any Program needs
+  // The outputs' graph of a variant has values of its own, and so a binding of its own.
+  std::size_t binding_of_outputs(std::size_t variant) const { return variants.size() + variant; }
+  program::Program settlement;  // the Updates that the last step deferred to the next; empty if none are deferred
+  plan::Bytes bytes{};          // of each tier: the largest that any Program needs
 
   // Calls act(program) for each Program that is not empty.
   template <typename Do>
@@ -32,6 +35,7 @@ struct ProgramSet {
       one(binding.step);
       one(binding.accumulate);
       one(binding.evaluation);
+      one(binding.prediction);
     }
     one(settlement);
   }
@@ -53,7 +57,7 @@ class PlanLowering {
 
   const std::vector<std::unique_ptr<ShapeVariant>> &variants_;
   const program::StateRequest request_;
-  std::vector<program::Workspace> training_, evaluation_;  // per shape variant
+  std::vector<program::Workspace> training_, evaluation_, prediction_;  // per shape variant
 };
 
 }  // namespace protrain::draft

@@ -233,6 +233,7 @@ Settings settings_of(const Options &options) {
           .frozen = options.list("frozen"),
           .tie = options.list("tie"),
           .keep_gradients = options.list("keep_gradients"),
+          .keep_outputs = options.list("keep_outputs"),
           .adapters = adapters_of(options),
           .parameters_from = options.text("parameters_from"),
           .batch_norm = batch_norm_of(options.text("batch_norm")),

@@ -65,7 +65,7 @@ struct Settings {
   std::optional<std::uint64_t> memory, device_memory, host_memory, disk_memory;
   std::string offload_dir, plan, hardware, profile_dir;
 
-  std::vector<std::string> trainable, frozen, tie, keep_gradients;
+  std::vector<std::string> trainable, frozen, tie, keep_gradients, keep_outputs;
   std::vector<passes::AdapterRequest> adapters;
   std::string parameters_from;
   passes::BatchNorm batch_norm = passes::BatchNorm::as_exported;

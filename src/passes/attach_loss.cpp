@@ -114,7 +114,7 @@ class Attachment {
     if (graph_.value(prediction_).type.dtype != DType::f32)
       prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
-    graph_.outputs = {classifies() ? cross_entropy() : mean(difference())};
+    graph_.outputs[0] = classifies() ? cross_entropy() : mean(difference());
     return said;
   }
 
@@ -244,11 +244,17 @@ class Attachment {
 
 }  // namespace
 
-std::optional<std::string> attach_loss(Graph &graph, const Loss &loss) {
-  graph.outputs = {find_output(graph, loss.output)};
+std::optional<std::string> attach_loss(Graph &graph, const Loss &loss, std::size_t shown) {
+  const ValueId output = find_output(graph, loss.output);
+  keep_outputs(graph, output, shown);
+  if (graph.value(output).type.dtype == DType::none) return std::nullopt;
+  return Attachment(graph, loss, output).run();
+}
+
+void keep_outputs(Graph &graph, ValueId first, std::size_t shown) {
+  graph.outputs.erase(graph.outputs.begin(), graph.outputs.end() - static_cast<std::ptrdiff_t>(shown));
+  graph.outputs.insert(graph.outputs.begin(), first);
   graph.drop_dead_nodes();
-  if (graph.value(graph.outputs[0]).type.dtype == DType::none) return std::nullopt;
-  return Attachment(graph, loss, graph.outputs[0]).run();
 }
 
 }  // namespace protrain::passes

@@ -50,6 +50,8 @@ enum class BatchNorm : std::uint8_t {
   frozen,       // the running statistics, which stay as they are
 };
 
+struct Finding;
+
 // The user's choices. Patterns are globs over initializer names.
 struct Choices {
   std::vector<std::string> trainable = {};  // trained parameters, even if other evidence says otherwise
@@ -60,6 +62,11 @@ struct Choices {
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // from the file; the list may come from the user
   const graph::Bodies *bodies = nullptr;  // from the file: those of its control flow nodes
+  // For a graph that also computes outputs beside the loss: the number of such outputs, the last ones of the graph, and
+  // the findings about the graph that is trained. Its parameters are parameters here; all other initializers are
+  // constants.
+  std::size_t shown = 0;
+  const std::vector<Finding> *settled = nullptr;
 };
 
 // Facts that the file's own graph shows but the folded graph does not.

@@ -45,15 +45,15 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
   return found;
 }
 
-// If the loss is known, leaves out the other outputs. What only they need may be of operators that cannot be trained.
-void keep_loss_alone(Graph &graph) {
-  for (ValueId id : graph.outputs) {
+// If the loss is known, leaves out the other outputs, except the last `shown` ones. What only they need may be of
+// operators that cannot be trained.
+void keep_loss_alone(Graph &graph, std::size_t shown) {
+  for (std::size_t i = 0; i + shown < graph.outputs.size(); ++i) {
+    const ValueId id = graph.outputs[i];
     const Type type = graph.value(id).type;
     if (type.dtype == DType::none) return;  // it may be the loss, behind an operator that is refused
     if (type.dtype != DType::f32 || element_count(type.shape) != 1) continue;
-    graph.outputs = {id};
-    graph.drop_dead_nodes();
-    return;
+    return keep_outputs(graph, id, shown);
   }
 }
 
@@ -77,7 +77,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   const std::vector<Finding> sizes = settle_sizes(graph, load);
   // Weights inside a body are found below only if this fold puts the body's nodes in place.
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
-  std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
+  std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss, choices.shown) : "";
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
   for (const std::vector<Finding> &settled : {sizes, quantised})
@@ -86,7 +86,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   say_what_was_split(prepared);
   std::map<ValueId, std::string> refusals = fold(graph, budget);
   refusals.insert(refused.begin(), refused.end());
-  keep_loss_alone(graph);
+  keep_loss_alone(graph, choices.shown);
   problems.collect_without_core_form(graph, refusals);
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();

@@ -76,6 +76,10 @@ class Lowering {
     builder_.program.loss = keep_to_end(source_.loss);
     if (source_.updates) builder_.program.norm = keep_to_end(source_.norm);
     builder_.program.weight = keep_to_end(source_.weight);
+    for (ValueId output : source_.outputs) {
+      keep_to_end(output);
+      builder_.program.outputs.push_back(where_.of(output));
+    }
     builder_.program.commit = first_commit();
     return builder_.finish();
   }
@@ -110,6 +114,7 @@ class Lowering {
 
   std::vector<ValueId> wanted() const {
     std::vector<ValueId> values = {source_.loss, source_.weight};
+    values.insert(values.end(), source_.outputs.begin(), source_.outputs.end());
     values.insert(values.end(), source_.gradients.begin(), source_.gradients.end());
     if (source_.updates) {
       values.insert(values.end(), source_.squared_norms.begin(), source_.squared_norms.end());
@@ -161,7 +166,8 @@ class Lowering {
     updates_.before(node);
     if (ops::is_between_ranks(node)) emit_exchange(item, node);
     if (ops::has_kernel(node)) emit_run(item, node);
-    if (std::ranges::find(node.outputs, source_.loss) != node.outputs.end() && !item.again) emit_loss_check();
+    const bool makes_loss = std::ranges::find(node.outputs, source_.loss) != node.outputs.end();
+    if (source_.loss != ValueId::none && makes_loss && !item.again) emit_loss_check();
     for (ValueId root : transfers_.swaps_out[i]) swap_out(root);
     updates_.after_item(i);
   }

@@ -206,6 +206,7 @@ struct Program {
   BufferId norm = BufferId::none;    // none: evaluation, and micro-batches before the last
   BufferId weight = BufferId::none;  // weight of the loss in the mean over micro-batches
   BufferId status = BufferId::none;
+  std::vector<Operand> outputs;  // those of LoweringInput::outputs: they can be read once the Program has run
   PerTier<std::uint64_t> state_bytes{};
   PerTier<std::uint64_t> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
   std::size_t commit = 0;                // before this instruction a step can be stopped as if it had never begun
@@ -217,7 +218,7 @@ struct Program {
 // The input of lower(): a graph and, for training, the values that updates need.
 struct LoweringInput {
   const graph::Graph &graph;
-  graph::ValueId loss = graph::ValueId::none;
+  graph::ValueId loss = graph::ValueId::none;      // none: only `outputs` are computed
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
   std::vector<graph::ValueId> squared_norms = {};  // per parameter, likewise
@@ -228,6 +229,7 @@ struct LoweringInput {
   std::vector<graph::ValueId> changed = {};       // per parameter, none: no state; empty: evaluation
   graph::ValueId weight = graph::ValueId::none;   // accumulation: weight of this micro-batch
   graph::ValueId scale = graph::ValueId::none;    // factor by which Updates multiply gradients; none: 1
+  std::vector<graph::ValueId> outputs = {};       // further results that are read after the Program
   bool updates = true;                            // false: a micro-batch before the last
   bool settles = false;                           // the Program has only the Updates that the last step deferred
   std::size_t binding = 0;                        // index of one of the session's bindings of shapes

@@ -8,7 +8,11 @@
 
 namespace protrain::session {
 
-Inputs::Inputs(const draft::Draft &draft) : draft_(draft), shapes_(count()) {
+Inputs::Inputs(const draft::Draft &draft) : draft_(draft), shapes_(count()), read_by_outputs_(count()) {
+  const graph::Graph &outputs = draft.first().outputs;
+  for (const graph::Node &node : outputs.nodes())
+    for (std::size_t i = 0; i < count(); ++i)
+      if (std::ranges::find(node.inputs, outputs.inputs[i]) != node.inputs.end()) read_by_outputs_[i] = true;
   if (draft.settings.ranks.count == 1) return;  // a kernel's refusal changes nothing, and nobody waits
   for (const auto &variant : draft.variants)
     checked_.push_back({IndexChecks(variant->training.graph, variant->forward.inputs), {}});
@@ -64,26 +68,27 @@ void Inputs::note(std::size_t i, const Shape &shape, const void *data) {
     if (shape_in(v, i) == shape) checked_[v].faults[i] = checked_[v].checks.fault_in(i, data);
 }
 
-std::size_t Inputs::variant() const {
-  const std::size_t variant = matching_variant();
+std::size_t Inputs::variant_for(const std::vector<bool> &needed) const {
+  const std::size_t variant = matching_variant(needed);
   if (checked_.empty()) return variant;
   const auto &[checks, faults] = checked_[variant];
-  for (const std::optional<IndexChecks::Fault> &fault : faults)
-    if (fault) checks.refuse(*fault);
+  for (std::size_t i = 0; i < count(); ++i)
+    if (needed[i] && faults[i]) checks.refuse(*faults[i]);
   return variant;
 }
 
-std::size_t Inputs::matching_variant() const {
+std::size_t Inputs::matching_variant(const std::vector<bool> &needed) const {
   for (std::size_t i = 0; i < count(); ++i)
-    require(shapes_[i].has_value(), Code::state, name(i),
+    require(!needed[i] || shapes_[i].has_value(), Code::state, name(i),
             "input {} was never set; call protrain_session_set_input first", name(i));
   for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
     bool fits = true;
-    for (std::size_t i = 0; fits && i < count(); ++i) fits = shape_in(v, i) == *shapes_[i];
+    for (std::size_t i = 0; fits && i < count(); ++i) fits = !needed[i] || shape_in(v, i) == *shapes_[i];
     if (fits) return v;
   }
   std::vector<std::string> shapes;
-  for (std::size_t i = 0; i < count(); ++i) shapes.push_back(fmt::format("{} {}", name(i), to_text(*shapes_[i])));
+  for (std::size_t i = 0; i < count(); ++i)
+    if (needed[i]) shapes.push_back(fmt::format("{} {}", name(i), to_text(*shapes_[i])));
   fail(Code::shape, "shapes", "no binding of the session has {} together", fmt::join(shapes, ", "));
 }
 

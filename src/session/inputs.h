@@ -33,12 +33,15 @@ class Inputs {
 
   // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set. With several
   // ranks, Code::arg if an input holds an index or a label that is out of range.
-  std::size_t variant() const;
+  std::size_t variant() const { return variant_for(std::vector<bool>(count(), true)); }
+  // Does the same for a prediction: only the inputs that the kept outputs depend on count.
+  std::size_t variant_for_outputs() const { return variant_for(read_by_outputs_); }
 
  private:
   const graph::Graph &forward() const { return draft_.first().forward; }
   const Shape &shape_in(std::size_t variant, std::size_t input) const;
-  std::size_t matching_variant() const;
+  std::size_t variant_for(const std::vector<bool> &needed) const;
+  std::size_t matching_variant(const std::vector<bool> &needed) const;
 
   struct Checked {
     IndexChecks checks;
@@ -47,6 +50,7 @@ class Inputs {
 
   const draft::Draft &draft_;
   std::vector<std::optional<Shape>> shapes_;  // of inputs that were set
+  std::vector<bool> read_by_outputs_;         // per input
   std::vector<Checked> checked_;              // per variant; empty with one rank
 };
 

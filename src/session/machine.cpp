@@ -54,7 +54,10 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
   declare_disk();
   make_executors({.delays = settings.test_modes.delays, .poison = settings.test_modes.poison});
   if (device_->info().asynchronous) warm_up();
-  for (std::size_t v = 0; v < draft_.variants.size(); ++v) fill_values(v);
+  for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
+    fill_values(draft_.variants[v]->training.graph, v);
+    if (draft_.predicts()) fill_values(draft_.variants[v]->outputs, draft_.programs.binding_of_outputs(v));
+  }
   parameters_->fill(device().threads, device().shares_memory);
   if (settings.declared_state && settings.resume.empty()) parameters_->fill_moments();
 }
@@ -91,7 +94,8 @@ void Machine::make_executors(const run::FaultInjection &faults) {
     const draft::ProgramSet::Variant &programs = draft_.programs.variants[v];
     executors_.push_back({.step = make(variant.training.graph, programs.step),
                           .accumulate = make(variant.training.graph, programs.accumulate),
-                          .evaluation = make(variant.forward, programs.evaluation)});
+                          .evaluation = make(variant.forward, programs.evaluation),
+                          .prediction = make(variant.outputs, programs.prediction)});
   }
   settlement_ = make(draft_.first().training.graph, draft_.programs.settlement);
   set_held(false);
@@ -112,16 +116,16 @@ void Machine::warm_up() {
   set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;
   for (const Executors &executors : executors_)
-    for (const auto *executor : {&executors.step, &executors.accumulate, &executors.evaluation})
+    for (const auto *executor : {&executors.step, &executors.accumulate, &executors.evaluation, &executors.prediction})
       if (*executor) (*executor)->warm_up(warm);
   if (settlement_) settlement_->warm_up(warm);
   set_status({});
 }
 
-void Machine::fill_values(std::size_t variant) {
-  const graph::Graph &graph = draft_.variants[variant]->training.graph;
+// Writes the constants of a graph.
+void Machine::fill_values(const graph::Graph &graph, std::size_t binding) {
   std::vector<std::byte> dense;
-  for (const auto &[id, buffer] : draft_.programs.state.of_value[variant]) {
+  for (const auto &[id, buffer] : draft_.programs.state.of_value[binding]) {
     const graph::Value &value = graph.value(id);
     if (value.origin != graph::Origin::constant) continue;
     dense.resize(byte_count(value.type.dtype, value.type.shape));
@@ -132,6 +136,11 @@ void Machine::fill_values(std::size_t variant) {
 
 void Machine::write_input(program::BufferId buffer, const void *data, std::uint64_t bytes) {
   store_->write(draft_.programs.state.buffers[index(buffer)], 0, data, bytes);
+}
+
+void Machine::read_output(const program::Program &program, const program::Operand &output, void *out,
+                          std::uint64_t bytes) {
+  store_->read(program.buffers[index(output.buffer)], output.offset, out, bytes);
 }
 
 void Machine::read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes,

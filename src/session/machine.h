@@ -22,7 +22,7 @@ class Machine {
 
   // The executors of one shape variant.
   struct Executors {
-    std::unique_ptr<run::Executor> step, accumulate, evaluation;
+    std::unique_ptr<run::Executor> step, accumulate, evaluation, prediction;
   };
 
   const backend::DeviceInfo &device() const { return device_->info(); }
@@ -35,6 +35,8 @@ class Machine {
   MemoryOutsideArena memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
+  // Copies bytes of an output of a Program that has just run.
+  void read_output(const program::Program &program, const program::Operand &output, void *out, std::uint64_t bytes);
   // Copies element number `at` of the Program's buffer `id` to `out`. An element has `bytes` bytes.
   void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes,
                    std::size_t at = 0);
@@ -51,7 +53,7 @@ class Machine {
   void declare_disk();
   void make_executors(const run::FaultInjection &faults);
   void warm_up();
-  void fill_values(std::size_t variant);
+  void fill_values(const graph::Graph &graph, std::size_t binding);
 
   std::unique_ptr<backend::Device> device_;
   Channels channels_;  // they end before the device, whose memory they may use

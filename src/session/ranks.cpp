@@ -14,7 +14,7 @@ namespace protrain::session {
 
 namespace {
 
-constexpr const char *kCallNames[] = {"step",       "evaluate", "read parameters", "write parameters",
+constexpr const char *kCallNames[] = {"step",       "evaluate", "predict", "read parameters", "write parameters",
                                       "read grads", "save",     "export"};
 
 std::string subject_of(std::size_t rank) { return fmt::format("rank {}", rank); }

@@ -76,6 +76,7 @@ Session::Session(const draft::Settings &settings, const onnx_import::ModelSource
     : machine_(settings, source, std::move(device), std::move(channels), progress),
       ranks_(*machine_.channels().hosts),
       inputs_(machine_.draft()),
+      outputs_(machine_.draft()),
       log_(std::move(log)),
       account_(terms_of(machine_.draft()), resume(machine_)) {
   if (log_) log_(created_json(machine_.device(), draft(), machine_.memory(), machine_.channels().why_not_nccl));
@@ -139,6 +140,10 @@ float Session::evaluate() {
   return guarded([this] { return take_evaluation(); });
 }
 
+void Session::predict() {
+  guarded([this] { take_prediction(); });
+}
+
 void Session::set_learning_rate(double rate) {
   require(std::isfinite(rate) && rate >= 0, Code::arg, "learning_rate", "{} is not a finite number >= 0", rate);
   account_.set_learning_rate(rate);
@@ -156,7 +161,7 @@ Session::Run Session::run_of(std::size_t variant, bool last) const {
 // Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the parameter, or
 // the shape variant of the inputs, that the call is about.
 void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
-  const bool stops = ranks_.several() && (call == Call::step || call == Call::evaluate);
+  const bool stops = ranks_.several() && (call == Call::step || call == Call::evaluate || call == Call::predict);
   const bool cancelled = stops && cancelled_.exchange(false, std::memory_order_relaxed);
   ranks_.meet(call, cancelled, [&] {
     const std::size_t subject = prepare();
@@ -196,6 +201,7 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   scalars.earlier = held_.value_or(backend::GroupNumbers{});
   machine_.set_held(held_.has_value());
   held_.reset();
+  outputs_.forget();
   const bool timed = std::exchange(reporting_.times_wanted, false) || is_timed(executor.report().runs + 1);
   try {
     executor.run(scalars, ranks_.several() ? kNever : cancelled_, timed);
@@ -244,6 +250,7 @@ float Session::take_evaluation() {
   meet(Call::evaluate, [&] { return variant = inputs_.variant(); });
   settle();
   const program::Program &program = draft().programs.variants[variant].evaluation;
+  outputs_.forget();
   machine_.set_status({});
   const Counters &counters = account_.counters();
   machine_.executors(variant).evaluation->run({.step = counters.steps, .seed = counters.seed},
@@ -255,6 +262,40 @@ float Session::take_evaluation() {
   const float loss = ranks_.mean(own);
   finish_cancelled();
   return loss;
+}
+
+void Session::take_prediction() {
+  std::size_t variant = 0;
+  meet(Call::predict, [&] {
+    require(draft().predicts(), Code::state, "keep_outputs",
+            "the session keeps no outputs; create it with keep_outputs=NAME");
+    return variant = inputs_.variant_for_outputs();
+  });
+  settle();
+  outputs_.forget();
+  machine_.set_status({});
+  const Counters &counters = account_.counters();
+  machine_.executors(variant).prediction->run({.step = counters.steps, .seed = counters.seed},
+                                              ranks_.several() ? kNever : cancelled_, false);
+  outputs_.note(variant);
+  finish_cancelled();
+}
+
+void Session::read_output(const std::string &name, DType dtype, void *out, std::uint64_t bytes) {
+  require_usable();
+  const std::size_t i = outputs_.find(name);
+  const auto &[type, program, at] = outputs_.last(i);
+  const DType own = outputs_.dtype(i);
+  require(dtype == own || (is_float(own) && dtype == DType::f32), Code::type, name, "output {} is {}, not {}", name,
+          name_of(own), name_of(dtype));
+  const std::uint64_t wanted = byte_count(dtype, type.shape);
+  require(bytes == wanted, Code::shape, name, "output {} is {}, which takes {} bytes, not {}", name,
+          to_text(graph::Type{dtype, type.shape}), wanted, bytes);
+  if (dtype == type.dtype) return machine_.read_output(program, at, out, bytes);
+  std::vector<std::byte> values(byte_count(type.dtype, type.shape));
+  machine_.read_output(program, at, values.data(), values.size());
+  onnx_import::convert_floats(type.dtype, values.data(), element_count(type.shape), dtype,
+                              static_cast<std::byte *>(out));
 }
 
 // Runs the Updates that the last step deferred.

@@ -16,6 +16,7 @@
 #include "onnx_import/model.h"
 #include "session/inputs.h"
 #include "session/machine.h"
+#include "session/outputs.h"
 #include "session/ranks.h"
 #include "session/step_account.h"
 
@@ -42,6 +43,8 @@ class Session {
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data);
   StepResult step();  // Code::state if an input was never set; nonfinite; cancelled
   float evaluate();
+  // Computes the outputs that keep_outputs names. They can be read until the next step, evaluation or prediction.
+  void predict();  // Code::state without outputs, or if an input that they depend on was never set; cancelled
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // any thread, also signal handlers
   double learning_rate() const { return account_.learning_rate(); }              // of the next step
   void set_learning_rate(double rate);
@@ -54,6 +57,13 @@ class Session {
   const std::string &input_name(std::size_t i) const { return inputs_.name(i); }
   DType input_dtype(std::size_t i) const { return inputs_.dtype(i); }  // in the file
   const Shape &input_shape(std::size_t i) const { return inputs_.value(i).type.shape; }
+
+  std::size_t output_count() const { return outputs_.count(); }  // kept outputs, in the file's order
+  const std::string &output_name(std::size_t i) const { return outputs_.name(i); }
+  DType output_dtype(std::size_t i) const { return outputs_.dtype(i); }
+  const Shape &output_shape(std::size_t i) const { return outputs_.shape(i); }  // in the last prediction
+  // Code::arg for an output that is not kept, state if there is no prediction to read; type; shape for another size.
+  void read_output(const std::string &name, DType dtype, void *out, std::uint64_t bytes);
 
   // The parameters of floats. Quantised weights are not listed.
   std::size_t parameter_count() const { return machine_.parameters().shown().size(); }  // tensors
@@ -95,6 +105,7 @@ class Session {
   Run run_of(std::size_t variant, bool last) const;
   StepResult take_batch();
   float take_evaluation();
+  void take_prediction();
   void execute(run::Executor &executor, backend::StepScalars scalars);
   void meet(Call call, const std::function<std::size_t()> &prepare);
   void read_numbers(const program::Program &program, std::size_t variant);
@@ -111,6 +122,7 @@ class Session {
   Machine machine_;
   Ranks ranks_;
   Inputs inputs_;
+  Outputs outputs_;
   draft::Log log_;
   StepAccount account_;
   std::optional<backend::GroupNumbers> held_;  // numbers of the step whose Updates are deferred

@@ -67,6 +67,7 @@ static void questions_before_the_first_step_are_refused(protrain_session *sessio
   double norm = 0;
   FAILS(protrain_step(session, &loss), PROTRAIN_ERROR_STATE, NULL);
   FAILS(protrain_eval(session, &loss), PROTRAIN_ERROR_STATE, NULL);
+  FAILS(protrain_predict(session), PROTRAIN_ERROR_STATE, "keep_outputs");
   FAILS(protrain_session_grad_norm(session, &norm), PROTRAIN_ERROR_STATE, NULL);
 }
 
@@ -82,6 +83,10 @@ static void indices_and_names_are_checked(protrain_session *session) {
   FAILS(protrain_session_input_name(session, 2, &name), PROTRAIN_ERROR_ARG, "index");
   FAILS(protrain_session_input_dtype(session, 2, &dtype), PROTRAIN_ERROR_ARG, "index");
   FAILS(protrain_session_input_shape(session, 2, NULL, 0, &size), PROTRAIN_ERROR_ARG, "index");
+  FAILS(protrain_session_output_name(session, 0, &name), PROTRAIN_ERROR_ARG, "index");
+  FAILS(protrain_session_output_dtype(session, 0, &dtype), PROTRAIN_ERROR_ARG, "index");
+  FAILS(protrain_session_output_shape(session, 0, NULL, 0, &size), PROTRAIN_ERROR_ARG, "index");
+  FAILS(protrain_session_output_read(session, "loss", PROTRAIN_FLOAT32, &value, 4), PROTRAIN_ERROR_ARG, "loss");
   FAILS(protrain_session_parameter_read(session, "nobody", &value, 1), PROTRAIN_ERROR_ARG, "nobody");
   OK(protrain_session_parameter_name(session, 0, &name));
   {

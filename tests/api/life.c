@@ -38,6 +38,30 @@ static void loss_falls(protrain_session *session) {
   CHECK(steps == 20);
 }
 
+/* An output that is kept can be read after a prediction. Here it is the loss. */
+static void outputs_are_kept(void) {
+  protrain_options *options = gpt2_options();
+  protrain_session *session = NULL;
+  size_t count = 0, rank = 7;
+  int32_t dtype = 0;
+  float loss = 0, output = 0;
+  const char *name = NULL;
+  OK(protrain_options_set(options, "keep_outputs", "*"));
+  session = gpt2_session(options);
+  OK(protrain_session_output_count(session, &count));
+  OK(protrain_session_output_name(session, 0, &name));
+  CHECK(count == 1 && strcmp(name, "loss") == 0);
+  OK(protrain_session_output_dtype(session, 0, &dtype));
+  OK(protrain_session_output_shape(session, 0, NULL, 0, &rank));
+  CHECK(dtype == PROTRAIN_FLOAT32 && rank == 0);
+  set_inputs(session);
+  OK(protrain_eval(session, &loss));
+  OK(protrain_predict(session));
+  OK(protrain_session_output_read(session, "loss", PROTRAIN_FLOAT32, &output, sizeof output));
+  CHECK(fabsf(output - loss) < 1e-5f * loss);
+  protrain_session_destroy(session);
+}
+
 static void a_session_alone_is_rank_0_of_1(protrain_session *session) {
   uint64_t rank = 7, count = 7;
   OK(protrain_session_rank(session, &rank));
@@ -122,5 +146,6 @@ void test_life(void) {
   texts_are_there(session);
   export_trains_on(session);
   protrain_session_destroy(session);
+  outputs_are_kept();
   check_describes_the_model();
 }

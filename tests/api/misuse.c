@@ -58,6 +58,11 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_set_input(NULL, "x", PROTRAIN_FLOAT32, NULL, 0, &value, 4), "session");
   IS_NULL(protrain_step(NULL, &value), "session");
   IS_NULL(protrain_eval(NULL, &value), "session");
+  IS_NULL(protrain_predict(NULL), "session");
+  IS_NULL(protrain_session_output_count(NULL, &size), "session");
+  IS_NULL(protrain_session_output_name(NULL, 0, &text), "session");
+  IS_NULL(protrain_session_output_shape(NULL, 0, NULL, 0, &size), "session");
+  IS_NULL(protrain_session_output_read(NULL, "x", PROTRAIN_FLOAT32, &value, 4), "session");
   IS_NULL(protrain_session_grad_norm(NULL, &norm), "session");
   IS_NULL(protrain_session_step_count(NULL, &count), "session");
   IS_NULL(protrain_session_rank(NULL, &count), "session");

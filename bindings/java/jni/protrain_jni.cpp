@@ -1541,6 +1541,137 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_eval(JNIEnv *jenv, j
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_predict(JNIEnv *jenv, jclass jcls, jlong jarg1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  result = (protrain_error *)protrain_predict(arg1);
+  if (result) protrain_throw(jenv, result);
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1output_1count(JNIEnv *jenv, jclass jcls, jlong jarg1, jlongArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t *arg2 = (size_t *) 0 ;
+  size_t out2 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = &out2;
+  result = (protrain_error *)protrain_session_output_count(arg1,arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jlong value = (jlong)out2;
+    if (!result) jenv->SetLongArrayRegion(jarg2, 0, 1, &value);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1output_1name(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jobjectArray jarg3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  char **arg3 = (char **) 0 ;
+  char *lent3 = nullptr ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = (size_t)jarg2; 
+  arg3 = &lent3;
+  result = (protrain_error *)protrain_session_output_name(arg1,SWIG_STD_MOVE(arg2),(char const **)arg3);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jbyteArray bytes = result ? nullptr : protrain_bytes(jenv, lent3);
+    if (bytes) jenv->SetObjectArrayElement(jarg3, 0, bytes);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1output_1dtype(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jintArray jarg3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  int32_t out3 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = (size_t)jarg2; 
+  arg3 = &out3;
+  result = (protrain_error *)protrain_session_output_dtype(arg1,SWIG_STD_MOVE(arg2),arg3);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jint value = (jint)out3;
+    if (!result) jenv->SetIntArrayRegion(jarg3, 0, 1, &value);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1output_1shape(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlongArray jarg3, jlongArray jarg5) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  int64_t *arg3 = (int64_t *) 0 ;
+  size_t arg4 ;
+  size_t *arg5 = (size_t *) 0 ;
+  size_t out5 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = (size_t)jarg2; 
+  {
+    arg3 = reinterpret_cast<int64_t *>(jenv->GetLongArrayElements(jarg3, nullptr));
+    if (!arg3) return ;
+    arg4 = static_cast<size_t>(jenv->GetArrayLength(jarg3));
+  }
+  arg5 = &out5;
+  result = (protrain_error *)protrain_session_output_shape(arg1,SWIG_STD_MOVE(arg2),arg3,SWIG_STD_MOVE(arg4),arg5);
+  if (result) protrain_throw(jenv, result);
+  
+  {
+    const jlong value = (jlong)out5;
+    if (!result) jenv->SetLongArrayRegion(jarg5, 0, 1, &value);
+  }
+  {
+    jenv->ReleaseLongArrayElements(jarg3, reinterpret_cast<jlong *>(const_cast<int64_t *>(arg3)), 0);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1output_1read(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jint jarg3, jlong jarg4, jlong jarg5) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  char *arg2 = (char *) 0 ;
+  int32_t arg3 ;
+  void *arg4 = (void *) 0 ;
+  size_t arg5 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  {
+    arg2 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg2, nullptr));
+    if (!arg2) return ;
+  }
+  arg3 = (int32_t)jarg3; 
+  arg4 = *(void **)&jarg4; 
+  arg5 = (size_t)jarg5; 
+  result = (protrain_error *)protrain_session_output_read(arg1,(char const *)arg2,arg3,arg4,SWIG_STD_MOVE(arg5));
+  if (result) protrain_throw(jenv, result);
+  {
+    jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);
+  }
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1grad_1norm(JNIEnv *jenv, jclass jcls, jlong jarg1, jdoubleArray jarg2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double *arg2 = (double *) 0 ;

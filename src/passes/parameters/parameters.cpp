@@ -340,6 +340,17 @@ std::map<ValueId, Finding> states_of(const Graph &graph) {
   return found;
 }
 
+// Returns the verdict on an initializer that follows from the findings about another graph of the same file.
+Finding settled_finding(const std::vector<Finding> &settled, const std::string &name) {
+  const auto found = std::ranges::find(settled, name, &Finding::initializer);
+  Finding finding = {.initializer = name, .reason = "is no parameter of the graph that is trained"};
+  if (found == settled.end() || (!found->parameter && found->tied_to.empty())) return finding;
+  finding = *found;
+  finding.parameter = true;
+  finding.tied_to.clear();  // the passes find ties again
+  return finding;
+}
+
 void make_constant(Graph &graph, ValueId id, const LoadInitializer &load) {
   Value &value = graph.value(id);
   graph::Array array = load(value.name);
@@ -373,10 +384,11 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
       judged.findings.push_back(state->second);
       continue;
     }
-    Finding finding = judge.judge(id);
+    const bool settled = choices.settled != nullptr;
+    Finding finding = settled ? settled_finding(*choices.settled, graph.value(id).name) : judge.judge(id);
     const bool doubtful = !finding.doubt.empty();
     const bool empty = element_count(graph.value(id).type.shape) == 0;
-    if (!empty) judge.overrule(finding);
+    if (!empty && !settled) judge.overrule(finding);
     if (finding.parameter || doubtful)
       eligible.insert(eligible.end(), {finding.initializer, judge.in_file(finding.initializer)});
     if (!finding.parameter && judge.is_read(id)) constants.push_back(id);
@@ -389,8 +401,10 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   }
   for (ValueId id : constants) make_constant(graph, id, load);
   judged.unmatched = judge.unmatched();
-  require_used(choices.trainable, eligible, "trainable");
-  require_used(choices.frozen, eligible, "frozen");
+  if (choices.settled == nullptr) {
+    require_used(choices.trainable, eligible, "trainable");
+    require_used(choices.frozen, eligible, "frozen");
+  }
   tie(graph, choices.ties, judged.findings);
   // A training in the file says of each matrix on its own that it is trained.
   if (!choices.declared.updated) retie_transposes(graph, load, judged.findings);

@@ -70,32 +70,41 @@ typedef _goslice_ swig_type_37;
 typedef _goslice_ swig_type_38;
 typedef _goslice_ swig_type_39;
 typedef _goslice_ swig_type_40;
-typedef _goslice_ swig_type_41;
+typedef _gostring_ swig_type_41;
 typedef _goslice_ swig_type_42;
 typedef _goslice_ swig_type_43;
 typedef _goslice_ swig_type_44;
 typedef _goslice_ swig_type_45;
-typedef _gostring_ swig_type_46;
+typedef _goslice_ swig_type_46;
 typedef _goslice_ swig_type_47;
 typedef _goslice_ swig_type_48;
-typedef _gostring_ swig_type_49;
+typedef _goslice_ swig_type_49;
 typedef _goslice_ swig_type_50;
 typedef _goslice_ swig_type_51;
 typedef _goslice_ swig_type_52;
 typedef _goslice_ swig_type_53;
 typedef _goslice_ swig_type_54;
-typedef _goslice_ swig_type_55;
+typedef _gostring_ swig_type_55;
 typedef _goslice_ swig_type_56;
-typedef _gostring_ swig_type_57;
-typedef _goslice_ swig_type_58;
+typedef _goslice_ swig_type_57;
+typedef _gostring_ swig_type_58;
 typedef _goslice_ swig_type_59;
-typedef _gostring_ swig_type_60;
+typedef _goslice_ swig_type_60;
 typedef _goslice_ swig_type_61;
-typedef _gostring_ swig_type_62;
+typedef _goslice_ swig_type_62;
 typedef _goslice_ swig_type_63;
 typedef _goslice_ swig_type_64;
 typedef _goslice_ swig_type_65;
-typedef _goslice_ swig_type_66;
+typedef _gostring_ swig_type_66;
+typedef _goslice_ swig_type_67;
+typedef _goslice_ swig_type_68;
+typedef _gostring_ swig_type_69;
+typedef _goslice_ swig_type_70;
+typedef _gostring_ swig_type_71;
+typedef _goslice_ swig_type_72;
+typedef _goslice_ swig_type_73;
+typedef _goslice_ swig_type_74;
+typedef _goslice_ swig_type_75;
 extern void _wrap_Swig_free_lib_5a5e1656d219ffa6(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_lib_5a5e1656d219ffa6(swig_intgo arg1);
 extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(int);
@@ -161,29 +170,35 @@ extern swig_type_26 _wrap_session_input_shape_lib_5a5e1656d219ffa6(uintptr_t arg
 extern swig_type_28 _wrap_session_set_input_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_29 arg2, int arg3, swig_type_30 arg4, swig_type_31 arg5);
 extern swig_type_32 _wrap_step_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_33 _wrap_eval_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_34 _wrap_session_grad_norm_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_35 _wrap_session_step_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_36 _wrap_session_rank_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_37 _wrap_session_rank_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_38 _wrap_session_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_39 _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, double arg2);
+extern swig_type_34 _wrap_predict_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern swig_type_35 _wrap_session_output_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_36 _wrap_session_output_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_37 _wrap_session_output_dtype_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_38 _wrap_session_output_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_39 arg3, swig_voidp arg4);
+extern swig_type_40 _wrap_session_output_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_41 arg2, int arg3, swig_type_42 arg4);
+extern swig_type_43 _wrap_session_grad_norm_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_44 _wrap_session_step_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_45 _wrap_session_rank_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_46 _wrap_session_rank_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_47 _wrap_session_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_48 _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, double arg2);
 extern void _wrap_session_cancel_lib_5a5e1656d219ffa6(uintptr_t arg1);
-extern swig_type_40 _wrap_session_parameter_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_41 _wrap_session_parameter_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_42 _wrap_session_parameter_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_43 arg3, swig_voidp arg4);
-extern swig_type_44 _wrap_session_parameter_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_45 _wrap_session_parameter_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_46 arg2, swig_type_47 arg3);
-extern swig_type_48 _wrap_session_parameter_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_49 arg2, swig_type_50 arg3);
-extern swig_type_51 _wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_52 _wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_53 arg2);
-extern swig_type_54 _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_55 arg2);
-extern swig_type_56 _wrap_session_grad_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_57 arg2, swig_type_58 arg3);
-extern swig_type_59 _wrap_session_export_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_60 arg2);
-extern swig_type_61 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_62 arg2);
-extern swig_type_63 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_64 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_65 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_66 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_49 _wrap_session_parameter_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_50 _wrap_session_parameter_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_51 _wrap_session_parameter_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_52 arg3, swig_voidp arg4);
+extern swig_type_53 _wrap_session_parameter_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_54 _wrap_session_parameter_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_55 arg2, swig_type_56 arg3);
+extern swig_type_57 _wrap_session_parameter_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_58 arg2, swig_type_59 arg3);
+extern swig_type_60 _wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_61 _wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_62 arg2);
+extern swig_type_63 _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_64 arg2);
+extern swig_type_65 _wrap_session_grad_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_66 arg2, swig_type_67 arg3);
+extern swig_type_68 _wrap_session_export_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_69 arg2);
+extern swig_type_70 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_71 arg2);
+extern swig_type_72 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_73 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_74 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_75 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 #undef intgo
 */
 import "C"
@@ -882,6 +897,92 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
+func Predict(arg1 uintptr) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	swig_r_p := C._wrap_predict_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_output_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_output_count_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_output_name(arg1 uintptr, arg2 int, arg3 *string) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_session_output_name_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_output_dtype(arg1 uintptr, arg2 int, arg3 *int32) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_session_output_dtype_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_output_shape(arg1 uintptr, arg2 int, arg3 []int64, arg4 *int) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_session_output_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_39)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg3
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_output_read(arg1 uintptr, arg2 string, arg3 int32, arg4 []byte) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_session_output_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_41)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_42)(unsafe.Pointer(&_swig_i_3)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg4
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
 func Session_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
@@ -992,7 +1093,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_parameter_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_43)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_parameter_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -1021,7 +1122,7 @@ func Session_parameter_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_re
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_47)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_55)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_56)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1040,7 +1141,7 @@ func Session_parameter_write(arg1 uintptr, arg2 string, arg3 []float32) (_swig_r
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_50)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_58)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1070,7 +1171,7 @@ func Session_flat_parameters_read(arg1 uintptr, arg2 []float32) (_swig_ret *Fail
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_53)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_62)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1085,7 +1186,7 @@ func Session_flat_parameters_write(arg1 uintptr, arg2 []float32) (_swig_ret *Fai
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_55)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_64)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1101,7 +1202,7 @@ func Session_grad_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret *Fa
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_grad_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_57)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_58)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_grad_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_66)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_67)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1119,7 +1220,7 @@ func Session_export(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_export_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_60)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_export_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_69)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1134,7 +1235,7 @@ func Session_save(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_62)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_71)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

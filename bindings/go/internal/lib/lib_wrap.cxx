@@ -1358,6 +1358,122 @@ _goslice_ _wrap_eval_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, float *_
 }
 
 
+_goslice_ _wrap_predict_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  
+  result = (protrain_error *)protrain_predict(arg1);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_output_count_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo *_swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t *arg2 = (size_t *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = *(size_t **)&_swig_go_1; 
+  
+  result = (protrain_error *)protrain_session_output_count(arg1,arg2);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_output_name_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _gostring_* _swig_go_2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  char **arg3 = (char **) 0 ;
+  char *lent3 = nullptr ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = &lent3;
+  
+  result = (protrain_error *)protrain_session_output_name(arg1,SWIG_STD_MOVE(arg2),(char const **)arg3);
+  _swig_go_result = protrain_failure(result);
+  
+  if (*arg3 != nullptr) {
+    static_cast<_gostring_ *>(_swig_go_2)->p = *arg3;
+    static_cast<_gostring_ *>(_swig_go_2)->n = static_cast<intgo>(strlen(*arg3));
+  }
+  
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_output_dtype_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, int *_swig_go_2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  
+  result = (protrain_error *)protrain_session_output_dtype(arg1,SWIG_STD_MOVE(arg2),arg3);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_output_shape_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _goslice_ _swig_go_2, intgo *_swig_go_3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  int64_t *arg3 = (int64_t *) 0 ;
+  size_t arg4 ;
+  size_t *arg5 = (size_t *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = (int64_t *)_swig_go_2.array; arg4 = (size_t)_swig_go_2.len; 
+  arg5 = *(size_t **)&_swig_go_3; 
+  
+  result = (protrain_error *)protrain_session_output_shape(arg1,SWIG_STD_MOVE(arg2),arg3,SWIG_STD_MOVE(arg4),arg5);
+  _swig_go_result = protrain_failure(result);
+  
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_output_read_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1, int _swig_go_2, _goslice_ _swig_go_3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  char *arg2 = (char *) 0 ;
+  int32_t arg3 ;
+  void *arg4 = (void *) 0 ;
+  size_t arg5 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (void *)_swig_go_3.array; arg5 = (size_t)_swig_go_3.len; 
+  
+  result = (protrain_error *)protrain_session_output_read(arg1,(char const *)arg2,arg3,arg4,SWIG_STD_MOVE(arg5));
+  _swig_go_result = protrain_failure(result);
+  
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
 _goslice_ _wrap_session_grad_norm_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, double *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double *arg2 = (double *) 0 ;

@@ -284,6 +284,8 @@ extern "C" {
     ///                   running ones, as in PyTorch's train mode; frozen: it uses the running ones, which stay. Without
     ///                   the option each one does what it was exported for (docs/files.md)
     ///   keep_gradients  patterns likewise: parameters whose gradients protrain_session_grad_read can read
+    ///   keep_outputs    patterns likewise over the names of the graph's outputs: protrain_predict computes them, within the
+    ///                   memory budget
     ///   accumulation    number of batches that make one step; or set tokens_per_step, from which the number follows
     ///   clip_norm       largest global L2 norm of the gradients; above it all are scaled down
     ///   clip_value      largest magnitude of one element of a gradient, applied after clip_norm
@@ -298,8 +300,8 @@ extern "C" {
     ///   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
     ///   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
     ///                   the newest is taken. A checkpoint holds the seed, but not the learning rate
-    /// A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients) gains one item
-    /// with each call; any other option is replaced.
+    /// A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
+    /// keep_outputs) gains one item with each call; any other option is replaced.
     /// Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
     ///   UNSUPPORTED for options and values that are known but not available yet. Nothing is ever ignored.
     /// Since: 0.1
@@ -648,6 +650,92 @@ extern "C" {
     /// ```
     #[must_use]
     pub fn protrain_eval(session: *mut protrain_session, loss: *mut f32) -> *mut protrain_error;
+
+    /// Computes the outputs that the option keep_outputs names, on the present inputs, and changes nothing. Dropout and
+    /// BatchNormalization do what they do in protrain_eval. Only inputs that these outputs depend on must be set:
+    /// outputs before the loss need no labels. The outputs can be read until the next step, evaluation or prediction.
+    /// With several ranks each rank computes the outputs of its own inputs.
+    ///
+    /// ```text
+    /// Errors: STATE without keep_outputs, and for an input that was never set; SHAPE, ARG, CANCELLED, DEVICE, IO, CORRUPT
+    ///   as protrain_step. Outputs may hold NaN and infinity.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_predict(session: *mut protrain_session) -> *mut protrain_error;
+
+    /// Gets the number of outputs that the option keep_outputs names.
+    ///
+    /// ```text
+    /// Errors: none of its own.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_output_count(session: *mut protrain_session, count: *mut usize) -> *mut protrain_error;
+
+    /// Gets the name of a kept output, in the file's order.
+    ///
+    /// ```text
+    ///   index: below protrain_session_output_count.
+    ///   name:  lent until the next call on the session.
+    /// Errors: ARG for an index that is too large.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_output_name(
+        session: *mut protrain_session,
+        index: usize,
+        name: *mut *const c_char,
+    ) -> *mut protrain_error;
+
+    /// Gets the element type of a kept output, one of PROTRAIN_FLOAT32 and its like: that of the file, whatever the
+    /// option precision is.
+    ///
+    /// ```text
+    /// Errors: ARG for an index that is too large.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_output_dtype(
+        session: *mut protrain_session,
+        index: usize,
+        dtype: *mut i32,
+    ) -> *mut protrain_error;
+
+    /// Gets the shape of a kept output in the last prediction, or before the first one under the session's first
+    /// binding of dimensions; arguments as in protrain_session_input_shape.
+    ///
+    /// ```text
+    /// Errors: ARG for an index that is too large.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_output_shape(
+        session: *mut protrain_session,
+        index: usize,
+        dims: *mut i64,
+        dims_len: usize,
+        rank: *mut usize,
+    ) -> *mut protrain_error;
+
+    /// Reads an output of the last prediction, in row-major order.
+    ///
+    /// ```text
+    ///   dtype:          the type of protrain_session_output_dtype, or float32 where that is another type of floats.
+    ///   data, data_len: where it goes, and its size in bytes; any alignment. data may be NULL if data_len is 0.
+    /// Errors: ARG for an output that is not kept, or a dtype that does not exist; STATE if there is no prediction, or a
+    ///   later step or evaluation has reused its memory; TYPE for another dtype; SHAPE for another data_len, with the one
+    ///   expected.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_output_read(
+        session: *mut protrain_session,
+        name: *const c_char,
+        dtype: i32,
+        data: *mut c_void,
+        data_len: usize,
+    ) -> *mut protrain_error;
 
     /// Gets the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
     ///

@@ -3,7 +3,7 @@ use protrain_sys as sys;
 use crate::numbered::numbered;
 
 numbered! {
-    /// The type of an input's elements.
+    /// The type of an input's or an output's elements.
     DType {
         /// [`f32`].
         Float32 = PROTRAIN_FLOAT32,

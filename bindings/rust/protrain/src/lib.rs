@@ -61,7 +61,7 @@ pub use cancel::CancelHandle;
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Code, Error, Result};
 pub use options::Options;
-pub use session::{Input, Parameter, Session};
+pub use session::{Input, Output, Parameter, Session};
 
 /// The version of the running library, such as `0.1.0`.
 #[doc(alias = "protrain_version")]

@@ -60,6 +60,18 @@ pub struct Input {
     pub shape: Vec<usize>,
 }
 
+/// An output of a model that the option `keep_outputs` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Output {
+    /// Its name in the file.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its shape in the last prediction; before the first one, under the session's first binding of dimensions.
+    pub shape: Vec<usize>,
+}
+
 /// A parameter of a model, trained or frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,6 +133,18 @@ impl Session {
     #[doc(alias = "protrain_eval")]
     pub fn eval(&mut self) -> Result<f32> {
         self.ask(sys::protrain_eval)
+    }
+
+    /// Computes the outputs that the option `keep_outputs` names, on the present inputs, and changes nothing. Only inputs
+    /// that these outputs depend on must be set. [`Session::read_output`] reads them, until the next step, evaluation or
+    /// prediction.
+    ///
+    /// # Errors
+    /// `State` without `keep_outputs`, and for an input that was never set; otherwise as [`Session::step`].
+    #[doc(alias = "protrain_predict")]
+    pub fn predict(&mut self) -> Result<()> {
+        // SAFETY: the session has not been destroyed.
+        unsafe { check(sys::protrain_predict(self.raw.as_ptr())) }
     }
 
     /// The L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
@@ -230,6 +254,35 @@ impl Session {
             Ok(Input { name, dtype: DType::from_number(dtype as u32), shape })
         };
         (0..count).map(input).collect()
+    }
+
+    /// The outputs that [`Session::predict`] computes, in the file's order.
+    #[doc(alias("protrain_session_output_count", "protrain_session_output_name"))]
+    #[doc(alias("protrain_session_output_dtype", "protrain_session_output_shape"))]
+    pub fn outputs(&mut self) -> Result<Vec<Output>> {
+        let count: usize = self.ask(sys::protrain_session_output_count)?;
+        let output = |at| {
+            let name = self.name(at, sys::protrain_session_output_name)?;
+            let dtype: i32 = self.ask_at(at, sys::protrain_session_output_dtype)?;
+            let shape = self.shape(at, sys::protrain_session_output_shape)?;
+            Ok(Output { name, dtype: DType::from_number(dtype as u32), shape })
+        };
+        (0..count).map(output).collect()
+    }
+
+    /// Reads an output of the last prediction, in row-major order. `T` must be the output's own type, or [`f32`] where
+    /// that is another type of floats.
+    ///
+    /// # Errors
+    /// `Arg` for an output that is not kept; `State` if there is no prediction, or a later step or evaluation has reused
+    /// its memory; `Type` for another type; `Shape` for another length.
+    #[doc(alias = "protrain_session_output_read")]
+    pub fn read_output<T: Element>(&mut self, name: &str, values: &mut [T]) -> Result<()> {
+        let name = c_text("name", name)?;
+        let (size, data) = (size_of_val(values), values.as_mut_ptr().cast());
+        let (session, name, dtype) = (self.raw.as_ptr(), name.as_ptr(), T::DTYPE as i32);
+        // SAFETY: pointer and length are those of a slice, and the library writes only legal elements of the dtype.
+        unsafe { check(sys::protrain_session_output_read(session, name, dtype, data, size)) }
     }
 
     /// The model's parameters, including frozen ones.

@@ -34,6 +34,26 @@ fn trains_in_less_memory_than_the_model_needs() {
 }
 
 #[test]
+fn outputs_are_predicted() {
+    let mut options = Options::new().unwrap();
+    options.dim("batch", 3).unwrap().set("loss", "cross_entropy").unwrap().set("keep_outputs", "*").unwrap();
+    let mut session = options.open(fixture("outputs/classes.onnx")).unwrap();
+    session.set_input("tokens", &[3, 6], &[0i64; 18]).unwrap();
+    session.predict().unwrap();
+    let outputs = session.outputs().unwrap();
+    let names: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+    assert_eq!(names, ["logits", "choice", "features"]);
+    assert_eq!((outputs[0].dtype, outputs[0].shape.as_slice()), (DType::Float32, &[3, 5][..]));
+    let (mut logits, mut choice) = ([0f32; 15], [0i64; 3]);
+    session.read_output("logits", &mut logits).unwrap();
+    session.read_output("choice", &mut choice).unwrap();
+    for (row, &chosen) in logits.chunks(5).zip(&choice) {
+        assert!(row.iter().all(|&logit| logit <= row[chosen as usize]), "{row:?} {chosen}");
+    }
+    assert_eq!(session.read_output("choice", &mut [0i32; 6]).unwrap_err().code(), Code::Type);
+}
+
+#[test]
 fn plans_do_not_change_a_bit() {
     let resident = train(&mut options().open(model()).unwrap(), 0..4).unwrap();
     let offloaded = train(&mut tight_options().open(model()).unwrap(), 0..4).unwrap();

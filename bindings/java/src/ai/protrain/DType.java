@@ -2,7 +2,7 @@ package ai.protrain;
 
 import ai.protrain.internal.Native;
 
-/** Element types of inputs. */
+/** Element types of inputs and outputs. */
 public enum DType {
   /** Java's {@code float}. */
   FLOAT32(Native.PROTRAIN_FLOAT32),

@@ -70,6 +70,13 @@ final class Memory implements AutoCloseable {
     if (buffer != to) to.duplicate().put((FloatBuffer) buffer);
   }
 
+  /** As {@link #writeTo(FloatBuffer)}, for bytes. */
+  void writeTo(ByteBuffer to) {
+    if (!copied) return;
+    Native.memory_read(address, buffer.array(), offset(1), bytes);
+    if (buffer != to) to.duplicate().put((ByteBuffer) buffer);
+  }
+
   long floats() {
     return bytes / Float.BYTES;
   }

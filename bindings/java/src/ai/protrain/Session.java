@@ -31,6 +31,15 @@ public final class Session implements AutoCloseable {
   public record Input(String name, DType dtype, List<Long> shape) {}
 
   /**
+   * An output of the model that the option keep_outputs names.
+   *
+   * @param name its name in the file
+   * @param dtype the type of its elements
+   * @param shape its shape in the last prediction; before the first one, under the session's first binding
+   */
+  public record Output(String name, DType dtype, List<Long> shape) {}
+
+  /**
    * A parameter of the model, trained or frozen.
    *
    * @param name its initializer's name in the file
@@ -223,6 +232,71 @@ public final class Session implements AutoCloseable {
     float[] loss = {0};
     handle.call(session -> Native.eval(session, loss));
     return loss[0];
+  }
+
+  /**
+   * Computes the outputs that the option keep_outputs names, on the present inputs, and changes nothing. Only inputs that
+   * these outputs depend on must be set. {@link #readOutput} reads them, until the next step, evaluation or prediction.
+   */
+  public void predict() {
+    handle.call(Native::predict);
+  }
+
+  /**
+   * Gets the outputs that {@link #predict} computes.
+   *
+   * @return the outputs, in the file's order
+   */
+  public List<Output> outputs() {
+    List<Output> outputs = new ArrayList<>();
+    handle.call(
+        session -> {
+          long[] count = {0};
+          int[] dtype = {0};
+          byte[][] name = {null};
+          Native.session_output_count(session, count);
+          for (long i = 0; i < count[0]; ++i) {
+            Native.session_output_name(session, i, name);
+            Native.session_output_dtype(session, i, dtype);
+            List<Long> shape = shape(session, i, Native::session_output_shape);
+            outputs.add(new Output(Native.text(name[0]), DType.of(dtype[0]), shape));
+          }
+        });
+    return outputs;
+  }
+
+  /**
+   * Reads an output of the last prediction, in row-major order and the machine's byte order.
+   *
+   * @param name its name
+   * @param dtype its type, or {@link DType#FLOAT32} where that is another type of floats
+   * @param data where its elements go, from position to limit
+   */
+  public void readOutput(String name, DType dtype, ByteBuffer data) {
+    if (data.isReadOnly()) throw new ReadOnlyBufferException();
+    try (Memory memory = Memory.of(data)) {
+      handle.call(
+          session ->
+              Native.session_output_read(session, name, dtype.number, memory.address, memory.bytes));
+      memory.writeTo(data);
+    }
+  }
+
+  /**
+   * Reads an output of floats of the last prediction, in row-major order.
+   *
+   * @param name its name
+   * @param values where its elements go, from position to limit
+   */
+  public void readOutput(String name, FloatBuffer values) {
+    if (values.isReadOnly()) throw new ReadOnlyBufferException();
+    try (Memory memory = Memory.of(values)) {
+      handle.call(
+          session ->
+              Native.session_output_read(
+                  session, name, DType.FLOAT32.number, memory.address, memory.bytes));
+      memory.writeTo(values);
+    }
   }
 
   /**

@@ -192,6 +192,33 @@ class TrainingTest {
   }
 
   @Test
+  void outputsArePredicted() {
+    try (Options options = new Options().dim("batch", 3).set("threads", 1)) {
+      options.set("loss", "cross_entropy").set("keep_outputs", "*");
+      try (Session session = new Session(options, Models.FIXTURES.resolve("outputs/classes.onnx"))) {
+        session.setInput("tokens", new long[18], 3, 6);
+        session.predict();
+        assertEquals(
+            new Session.Output("logits", DType.FLOAT32, List.of(3L, 5L)), session.outputs().get(0));
+        FloatBuffer logits = FloatBuffer.allocate(15);
+        session.readOutput("logits", logits);
+        for (ByteBuffer choice : List.of(ByteBuffer.allocate(24), ByteBuffer.allocateDirect(24))) {
+          choice.order(ByteOrder.nativeOrder());
+          session.readOutput("choice", DType.INT64, choice);
+          for (int row = 0; row < 3; ++row)
+            for (int i = 0; i < 5; ++i)
+              assertTrue(logits.get(5 * row + i) <= logits.get(5 * row + (int) choice.getLong(8 * row)));
+        }
+        ProtrainException wrong =
+            assertThrows(
+                ProtrainException.class,
+                () -> session.readOutput("choice", DType.INT32, ByteBuffer.allocate(24)));
+        assertEquals(ErrorCode.TYPE, wrong.code());
+      }
+    }
+  }
+
+  @Test
   void theLearningRateIsThatOfTheNextStep() {
     try (Options options = Models.gpt2();
         Session session = new Session(options, Models.GPT2)) {

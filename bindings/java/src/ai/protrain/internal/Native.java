@@ -92,6 +92,18 @@ public class Native implements NativeConstants {
 
   public static void eval(long session, float[] loss) { NativeJNI.eval(session, loss); }
 
+  public static void predict(long session) { NativeJNI.predict(session); }
+
+  public static void session_output_count(long session, long[] count) { NativeJNI.session_output_count(session, count); }
+
+  public static void session_output_name(long session, long index, byte[][] name) { NativeJNI.session_output_name(session, index, name); }
+
+  public static void session_output_dtype(long session, long index, int[] dtype) { NativeJNI.session_output_dtype(session, index, dtype); }
+
+  public static void session_output_shape(long session, long index, long[] dims, long[] rank) { NativeJNI.session_output_shape(session, index, dims, rank); }
+
+  public static void session_output_read(long session, String name, int dtype, long data, long data_len) { NativeJNI.session_output_read(session, Native.utf8(name), dtype, data, data_len); }
+
   public static void session_grad_norm(long session, double[] norm) { NativeJNI.session_grad_norm(session, norm); }
 
   public static void session_step_count(long session, long[] count) { NativeJNI.session_step_count(session, count); }

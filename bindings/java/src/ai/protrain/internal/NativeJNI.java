@@ -45,6 +45,12 @@ public class NativeJNI {
   public final static native void session_set_input(long jarg1, byte[] jarg2, int jarg3, long[] jarg4, long jarg6, long jarg7);
   public final static native void step(long jarg1, float[] jarg2);
   public final static native void eval(long jarg1, float[] jarg2);
+  public final static native void predict(long jarg1);
+  public final static native void session_output_count(long jarg1, long[] jarg2);
+  public final static native void session_output_name(long jarg1, long jarg2, byte[][] jarg3);
+  public final static native void session_output_dtype(long jarg1, long jarg2, int[] jarg3);
+  public final static native void session_output_shape(long jarg1, long jarg2, long[] jarg3, long[] jarg5);
+  public final static native void session_output_read(long jarg1, byte[] jarg2, int jarg3, long jarg4, long jarg5);
   public final static native void session_grad_norm(long jarg1, double[] jarg2);
   public final static native void session_step_count(long jarg1, long[] jarg2);
   public final static native void session_rank(long jarg1, long[] jarg2);

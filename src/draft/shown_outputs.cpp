@@ -1,0 +1,78 @@
+#include "draft/shown_outputs.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "grad/training.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using graph::Graph;
+using graph::Value;
+using graph::ValueId;
+
+constexpr const char *kOption = "keep_outputs";
+
+// Returns the value of `graph` that takes the place of a parameter or an input of the graph that is trained. If nothing
+// reads it here, adds it.
+ValueId in_place_of(const Value &trained, Graph &graph) {
+  const ValueId found = graph.find(trained.name);
+  if (found == ValueId::none)
+    return graph.add_value(
+        {.name = trained.name, .type = trained.type, .origin = trained.origin, .array = {}, .frozen = trained.frozen});
+  const Value &value = graph.value(found);
+  require(
+      value.type == trained.type && value.origin == trained.origin, Code::unsupported, kOption,
+      "{} is {} in the graph that is trained, and {} where outputs are computed; leave out the outputs that need it",
+      printable(trained.name), to_text(trained.type), to_text(value.type));
+  return found;
+}
+
+// Gives the graph the values of `trained` at the same positions. `own` must have no others.
+void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own) {
+  std::vector<ValueId> aligned;
+  for (ValueId id : wanted) aligned.push_back(in_place_of(trained.value(id), graph));
+  for (ValueId id : own)
+    require(std::ranges::find(aligned, id) != aligned.end(), Code::unsupported, kOption,
+            "the outputs need {}, which the graph that is trained does not have; leave out the outputs that need it",
+            printable(graph.value(id).name));
+  own = std::move(aligned);
+}
+
+}  // namespace
+
+std::vector<ValueId> shown_outputs(const Graph &graph, const std::vector<std::string> &patterns) {
+  std::vector<std::string> names;
+  for (ValueId id : graph.outputs) names.push_back(printable(graph.value(id).name));
+  for (const std::string &pattern : patterns)
+    require(std::ranges::any_of(graph.outputs, [&](ValueId id) { return glob_match(pattern, graph.value(id).name); }),
+            Code::arg, kOption, "no output of the model matches '{}'; its outputs are {}", printable(pattern),
+            fmt::join(names, ", "));
+  std::vector<ValueId> shown;
+  for (ValueId id : graph.outputs)
+    if (std::ranges::any_of(patterns, [&](const auto &pattern) { return glob_match(pattern, graph.value(id).name); }))
+      shown.push_back(id);
+  return shown;
+}
+
+void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained) {
+  Graph &graph = prepared.graph;
+  graph.outputs.erase(graph.outputs.begin(), graph.outputs.end() - static_cast<std::ptrdiff_t>(shown));
+  for (ValueId id : graph.outputs)
+    require(graph.value(id).producer != graph::NodeId::none, Code::unsupported, kOption,
+            "output {} is an input, a weight or a constant; no node computes it", printable(graph.value(id).name));
+  passes::for_evaluation(graph);
+  graph.drop_dead_nodes();
+  grad::prune_unread_outputs(graph);
+  align(trained.graph, trained.graph.parameters, graph, graph.parameters);
+  align(trained.graph, trained.graph.inputs, graph, graph.inputs);
+  if (prepared.block_count == trained.block_count) return;
+  for (std::size_t i = 0; i < graph.node_count(); ++i) graph.node(static_cast<graph::NodeId>(i)).block = -1;
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,47 @@
+// Outputs: the outputs of a session that a prediction computes, and the prediction that can be read.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "draft/draft.h"
+
+namespace protrain::session {
+
+class Outputs {
+ public:
+  // `draft` must outlive it.
+  explicit Outputs(const draft::Draft &draft) : draft_(draft) {}
+
+  std::size_t count() const { return draft_.output_names.size(); }  // in the file's order
+  const std::string &name(std::size_t i) const { return draft_.output_names.at(i); }
+  std::size_t find(const std::string &name) const;  // Code::arg for an output that is not kept
+  // The type as it is read: that of the file, also where the session computes with another type of floats.
+  DType dtype(std::size_t i) const;
+  // The shape in the last prediction; before the first one, under the session's first binding.
+  const Shape &shape(std::size_t i) const { return computed(i).shape; }
+
+  // Notes that a prediction was made for a shape variant, or that its memory is used for something else.
+  void note(std::size_t variant) {
+    variant_ = variant;
+    readable_ = true;
+  }
+  void forget() { readable_ = false; }
+
+  // The type and the place of an output of the last prediction. Code::state if it cannot be read any more.
+  struct Computed {
+    const graph::Type &type;
+    const program::Program &program;
+    const program::Operand &at;
+  };
+  Computed last(std::size_t i) const;
+
+ private:
+  const graph::Type &computed(std::size_t i) const;
+
+  const draft::Draft &draft_;
+  std::size_t variant_ = 0;  // of the last prediction
+  bool readable_ = false;
+};
+
+}  // namespace protrain::session
