@@ -82,6 +82,8 @@ ModelData data_of(const Options &options, const std::string &model) {
     data.batch_input = batch["input"];
     data.has_tokens = batch["tokens_per_sample"] > 0;
   }
+  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
+    data.cross_entropies += about.at("operators").value(op, 0);
   return data;
 }
 
@@ -117,6 +119,26 @@ void DataFlags::add_to(CLI::App &command) {
 }
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
+  open(flags, model, options, may_lack);
+  for (const auto &[name, size] : dims_)
+    if (!model.bound.contains(name) && size != kOpen)
+      check(protrain_options_set(options.get(), "dim", fmt::format("{}={}", name, size).c_str()));
+}
+
+Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first) {
+  open(flags, model, options, false);
+  std::vector<std::string> others;
+  for (const auto &[name, size] : dims_) {
+    const auto bound = model.bound.find(name), before = first.dims_.find(name);
+    const bool same =
+        bound != model.bound.end() ? bound->second == size : before != first.dims_.end() && before->second == size;
+    if (!same) others.push_back(fmt::format("{}={}", name, size));
+  }
+  if (!others.empty())
+    check(protrain_options_set(options.get(), "shapes", fmt::format("{}", fmt::join(others, ",")).c_str()));
+}
+
+void Batches::open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   open_arrays(flags.arrays, model);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
@@ -124,9 +146,6 @@ Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &
   if (!complete_ && (!may_lack || (arrays_.empty() && !tokens_)))
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(model.inputs)));
-  for (const auto &[name, size] : dims_)
-    if (!model.bound.contains(name) && size != kOpen)
-      check(protrain_options_set(options.get(), "dim", fmt::format("{}={}", name, size).c_str()));
 }
 
 void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData &model) {

@@ -30,6 +30,7 @@ struct ModelData {
   Dims bound;               // sizes given by the option `dim`
   std::string batch_input;  // the input whose axis 0 counts samples
   bool has_tokens = false;  // the elements along the other axes are tokens
+  int cross_entropies = 0;  // nodes that compute the cross entropy of classes
 };
 ModelData data_of(const Options &options, const std::string &model);
 
@@ -51,6 +52,10 @@ class Batches {
   // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound. Unless
   // `may_lack`, every input of the model needs data.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack = false);
+
+  // Opens the files of further data for the same session. If dims have other sizes than in `first`, binds these in the
+  // option `shapes`.
+  Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first);
 
   // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
@@ -77,6 +82,7 @@ class Batches {
     std::vector<std::byte> slice;
   };
 
+  void open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack);
   void open_arrays(const std::vector<std::string> &pairs, const ModelData &model);
   void require_same_steps() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);

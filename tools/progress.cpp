@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 namespace tool {
 
@@ -69,6 +70,11 @@ void Progress::draw_bar(std::uint64_t done, const std::string &text) {
   }
   fmt::print(out_, "\r\x1b[K{}", line);
   drawn_ = true;
+}
+
+void Progress::say(const std::string &line) {
+  fmt::print(out_, "{}{}\n", std::exchange(drawn_, false) ? "\n" : "", line);
+  std::fflush(out_);
 }
 
 void Progress::step(std::uint64_t done, float loss, double seconds, double tokens) {

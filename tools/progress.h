@@ -14,6 +14,7 @@ class Progress {
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
+  void say(const std::string &line);  // on a line of its own
   void step(std::uint64_t done, float loss, double seconds, double tokens);
 
  private:

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +16,9 @@
 #include <optional>
 
 #include "batches.h"
+#include "checkpoints.h"
 #include "commands.h"
+#include "evaluation.h"
 #include "profiling_line.h"
 #include "progress.h"
 #include "rank.h"
@@ -29,8 +32,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct TrainFlags {
-  std::string model, metrics, save_path, export_path, report;
-  std::uint64_t steps = 0, save_every = 0;
+  std::string model, metrics, export_path, report;
+  std::uint64_t steps = 0;
+  CheckpointFlags save;
+  EvaluationFlags evaluation;
   DataFlags data;
   SessionFlags session;
 };
@@ -57,6 +62,8 @@ struct Step {
   std::uint64_t number = 0;
   float loss = 0;
   double learning_rate = 0, seconds = 0, tokens = 0;
+  std::optional<double> eval_loss;  // of an evaluation after the step
+  bool has_perplexity = false;
 };
 
 Json report_of(protrain_session *session) {
@@ -81,16 +88,18 @@ class Metrics {
     double norm = 0;
     check(protrain_session_grad_norm(session, &norm));
     if (report_.is_null()) report_ = report_of(session);
-    const Json line = {{"step", step.number},
-                       {"loss", step.loss},
-                       {"grad_norm", norm},
-                       {"learning_rate", step.learning_rate},
-                       {"seconds", step.seconds},
-                       {"tokens_per_second", step.tokens / step.seconds},
-                       {"device_peak_bytes", report_.at("device_peak_bytes")},
-                       {"host_peak_bytes", report_.at("host_peak_bytes")},
-                       {"loss_bits", bits_of(step.loss)},
-                       {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
+    Json line = {{"step", step.number},
+                 {"loss", step.loss},
+                 {"grad_norm", norm},
+                 {"learning_rate", step.learning_rate},
+                 {"seconds", step.seconds},
+                 {"tokens_per_second", step.tokens / step.seconds},
+                 {"device_peak_bytes", report_.at("device_peak_bytes")},
+                 {"host_peak_bytes", report_.at("host_peak_bytes")},
+                 {"loss_bits", bits_of(step.loss)},
+                 {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
+    if (step.eval_loss) line["eval_loss"] = *step.eval_loss;
+    if (step.eval_loss && step.has_perplexity) line["eval_perplexity"] = std::exp(*step.eval_loss);
     fmt::print(file_.get(), "{}\n", line.dump());
     if (std::fflush(file_.get()) != 0) fail();
   }
@@ -188,28 +197,6 @@ bool ends_by_signal(protrain_session *session, const Rank &rank) {
   return false;
 }
 
-// Saves into --save, at the steps given by --save-every and at the end of the run.
-class Checkpoints {
- public:
-  Checkpoints(const TrainFlags &flags, std::uint64_t first) : flags_(flags), last_(first) {}
-
-  void after(protrain_session *session, std::uint64_t step) {
-    if (flags_.save_every > 0 && step % flags_.save_every == 0) save(session, step);
-  }
-  void at_end(protrain_session *session, std::uint64_t step) {
-    if (!flags_.save_path.empty() && step != last_) save(session, step);
-  }
-
- private:
-  void save(protrain_session *session, std::uint64_t step) {
-    check(protrain_session_save(session, flags_.save_path.c_str()));
-    last_ = step;
-  }
-
-  const TrainFlags &flags_;
-  std::uint64_t last_;  // the last saved step
-};
-
 // Checks before the run that the results can be written to their places.
 void require_writable(const TrainFlags &flags) {
   const auto require_directory = [](const std::filesystem::path &path) {
@@ -218,10 +205,10 @@ void require_writable(const TrainFlags &flags) {
   };
   for (const std::string *file : {&flags.export_path, &flags.metrics, &flags.report})
     if (!file->empty()) require_directory(std::filesystem::path(*file).parent_path());
-  if (flags.save_path.empty()) return;
-  if (mkdir(flags.save_path.c_str(), 0777) != 0 && errno != EEXIST)
-    throw Failure(fmt::format("{}: {}", flags.save_path, std::strerror(errno)));
-  require_directory(flags.save_path + "/.");
+  if (flags.save.directory.empty()) return;
+  if (mkdir(flags.save.directory.c_str(), 0777) != 0 && errno != EEXIST)
+    throw Failure(fmt::format("{}: {}", flags.save.directory, std::strerror(errno)));
+  require_directory(flags.save.directory + "/.");
 }
 
 // Writes all results, even if one of them fails, and then throws the first failure. The report comes first, because a
@@ -248,8 +235,22 @@ void write_results(protrain_session *session, const TrainFlags &flags, Checkpoin
   if (failure) std::rethrow_exception(failure);
 }
 
+// Tells of an evaluation, and keeps its checkpoint if it is the best so far. Returns true if the run is to end because
+// the loss has not become smaller for long enough.
+bool judge(protrain_session *session, const Step &step, const Evaluation &evaluation, Checkpoints &checkpoints,
+           std::optional<Progress> &progress) {
+  const double loss = *step.eval_loss;
+  const bool best = checkpoints.evaluated(session, step.number, loss);
+  if (progress)
+    progress->say(fmt::format("step {}: evaluation loss {:.6g}{}{}", step.number, loss,
+                              step.has_perplexity ? fmt::format(", perplexity {:.6g}", std::exp(loss)) : "",
+                              best ? ", the best so far" : ""));
+  return !best && checkpoints.best() && evaluation.exhausted(step.number, checkpoints.best()->step);
+}
+
 // Trains as one of the ranks. Only rank 0 prints and writes metrics and report; `flags` has none for the others.
-int run(protrain_session *session, Batches &batches, const TrainFlags &flags, const Rank &rank) {
+int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &evaluation, const TrainFlags &flags,
+        const Rank &rank) {
   RunRecord record{.model = flags.model, .ranks = rank.count, .about = created(session)};
   if (rank.leads()) announce(session, record);
   const auto accumulation = record.about.value("accumulation", std::uint64_t{1});
@@ -259,34 +260,48 @@ int run(protrain_session *session, Batches &batches, const TrainFlags &flags, co
   if (rank.leads() && before > 0) fmt::print("goes on after step {}\n", before);
   Metrics metrics(flags.metrics, before > 0);
   stop_after_step_on_signals();
-  Checkpoints checkpoints(flags, before);
+  Checkpoints checkpoints(flags.save, before, rank);
   std::uint64_t done = 0;
-  bool stopped = false;
+  bool stopped = false, exhausted = false;
   {
     std::optional<Progress> progress;
     if (rank.leads()) progress.emplace(stdout, flags.steps);
-    while (done < flags.steps && !(stopped = ends_by_signal(session, rank))) {
-      const std::optional<Step> step = take_step(session, batches, before + done + 1, accumulation, rank);
+    while (done < flags.steps && !exhausted && !(stopped = ends_by_signal(session, rank))) {
+      std::optional<Step> step = take_step(session, batches, before + done + 1, accumulation, rank);
       stopped = !step;
       if (stopped) break;
       ++done;
       record.add(step->loss, step->seconds, step->tokens);
+      if (evaluation && (evaluation->due(step->number) || done == flags.steps)) {
+        step->eval_loss = evaluation->run(session, rank);
+        step->has_perplexity = evaluation->has_perplexity();
+      }
       metrics.write(session, *step);
       if (progress) progress->step(done, step->loss, step->seconds, step->tokens);
+      if (step->eval_loss) exhausted = judge(session, *step, *evaluation, checkpoints, progress);
       checkpoints.after(session, step->number);
     }
   }
   stopped = stopped || signal_number != 0;
   if (stopped && rank.leads()) fmt::print("stopped after step {}\n", before + done);
+  if (exhausted && rank.leads())
+    fmt::print("ended after step {}: no evaluation was better than that of step {}\n", before + done,
+               checkpoints.best()->step);
   write_results(session, flags, checkpoints, record);
   // A rank that the signal has not reached yet returns what the others return after Ctrl-C.
   return !stopped ? kOk : 128 + (signal_number != 0 ? signal_number : SIGINT);
 }
 
 int train(TrainFlags flags) {
-  if (flags.save_every > 0 && flags.save_path.empty()) throw UsageError("--save-every needs --save DIR");
+  if (flags.save.every > 0 && flags.save.directory.empty()) throw UsageError("--save-every needs --save DIR");
+  if (flags.save.keep > 0 && flags.save.directory.empty()) throw UsageError("--keep needs --save DIR");
+  if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !flags.evaluation.asked())
+    throw UsageError("--eval-every and --patience need --eval-input NAME=FILE.npy or --eval-tokens FILE");
   const Options options = flags.session.make_options();
-  Batches batches(flags.data, data_of(options, flags.model), options);
+  const ModelData model = data_of(options, flags.model);
+  Batches batches(flags.data, model, options);
+  std::optional<Evaluation> evaluation;
+  if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);
   require_writable(flags);
   const Session session = [&] {
     const ProfilingLine line(options);
@@ -295,7 +310,7 @@ int train(TrainFlags flags) {
   const Rank rank = rank_of(session.get());
   if (!rank.leads()) flags.metrics = flags.report = "";
   try {
-    return run(session.get(), batches, flags, rank);
+    return run(session.get(), batches, evaluation, flags, rank);
   } catch (const std::exception &failure) {
     if (rank.alone()) throw;
     return give_up(rank, failure);
@@ -314,8 +329,23 @@ void add_train(CLI::App &app, int &status) {
   command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive_number());
   flags->data.add_to(*command);
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
-  command->add_option("--save", flags->save_path, "DIR: a checkpoint after the last step, in a folder of its own");
-  command->add_option("--save-every", flags->save_every, "N: also a checkpoint after every N steps")
+  command->add_option("--save", flags->save.directory, "DIR: a checkpoint after the last step, in a folder of its own");
+  command->add_option("--save-every", flags->save.every, "N: also a checkpoint after every N steps")
+      ->check(positive_number());
+  command
+      ->add_option("--keep", flags->save.keep,
+                   "N: only the newest N checkpoints stay, and the best one; older ones in --save are removed")
+      ->check(positive_number());
+  command->add_option("--eval-input", flags->evaluation.arrays,
+                      "NAME=FILE.npy, one per graph input: data for evaluations, which may have other shapes");
+  command->add_option("--eval-tokens", flags->evaluation.tokens, "token ids for evaluations, as for --tokens");
+  command
+      ->add_option("--eval-every", flags->evaluation.every,
+                   "N: evaluates after every N steps, and after the last; with --save, the best checkpoint is kept")
+      ->check(positive_number());
+  command
+      ->add_option("--patience", flags->evaluation.patience,
+                   "N: ends the run after N evaluations in a row that are no better than the best")
       ->check(positive_number());
   command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
   command->add_option(

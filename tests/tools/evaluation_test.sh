@@ -1,0 +1,64 @@
+#!/bin/sh
+# Tests evaluation in protrain train: data of its own, also in other shapes, an early end, and which checkpoints stay.
+. "$(dirname "$0")/expect.sh"
+
+data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+train() { # ARGS...
+  run train "$model" $data --seed 3 "$@"
+  leaves_with 0
+  quiet
+}
+# The same 20 rows as 20 batches of one: the headers have equal lengths.
+for name in input_ids labels; do
+  LC_ALL=C sed 's/(10, 2, 32)/(20, 1, 32)/' "$fixtures/$name.npy" >$name.npy
+done
+rows="--eval-input input_ids=input_ids.npy --eval-input labels=labels.npy"
+steps_with() { sed -n "s/.*\"step\":\([0-9]*\).*\"$1\".*/\1/p" "$2" | tr '\n' ' '; }
+value() { sed -n "s/.*\"step\":$2,.*\"$1\":\([-0-9.e]*\).*/\1/p" "$3"; } # KEY STEP FILE
+near() { awk -v a="$1" -v b="$2" 'BEGIN {d = a / b - 1; exit !(d < 1e-4 && d > -1e-4)}' || wrong "$1 is not near $2"; }
+
+train --steps 5 $rows --eval-every 2 --metrics with.jsonl --export trained.onnx
+[ "$(steps_with eval_loss with.jsonl)" = '2 4 5 ' ] || wrong "expected evaluations after steps 2, 4 and 5"
+[ "$(steps_with eval_perplexity with.jsonl)" = '2 4 5 ' ] || wrong "a cross entropy has a perplexity"
+near "$(value eval_perplexity 4 with.jsonl)" "$(awk -v a="$(value eval_loss 4 with.jsonl)" 'BEGIN {print exp(a)}')"
+prints 'step 2: evaluation loss .*, perplexity .*, the best so far'
+last=$(value eval_loss 5 with.jsonl)
+run eval trained.onnx $data
+near "$(sed 's/^loss \([0-9.]*\),.*/\1/' out)" "$last"
+train --steps 5 --metrics without.jsonl
+bits() { sed 's/.*"loss_bits":"\([0-9a-f]*\)".*/\1/' "$1"; }
+[ "$(bits with.jsonl)" = "$(bits without.jsonl)" ] || wrong "evaluation changes training"
+
+# With a rate of 0 the first evaluation is the best. The second one without improvement ends the run.
+train --steps 20 --learning-rate 0 $rows --eval-every 2 --patience 2 --metrics early.jsonl --save early
+[ "$(wc -l <early.jsonl)" -eq 6 ] || wrong "expected the end after step 6"
+prints 'ended after step 6: no evaluation was better than that of step 2'
+grep -q '"step":2' early/best.json || wrong "the best evaluation is that of step 2"
+[ "$(ls early | tr '\n' ' ')" = 'best.json step-0000000002 step-0000000006 ' ] || wrong "other checkpoints"
+# A resumed run knows the best one, and how many evaluations came after it.
+train --steps 20 --learning-rate 0 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
+[ "$(wc -l <more.jsonl)" -eq 4 ] || wrong "expected the end after step 10"
+
+# The newest two stay, and the best.
+train --steps 6 --learning-rate 0 $rows --eval-every 1 --save kept --save-every 1 --keep 2
+[ "$(ls -A kept | tr '\n' ' ')" = 'best.json step-0000000001 step-0000000005 step-0000000006 ' ] ||
+  wrong "expected the checkpoints of steps 1, 5 and 6"
+
+# Killed at any instant, a run goes on from one of its last checkpoints.
+for pause in 0.1 0.3 0.5 0.7 0.9; do
+  resume=
+  if ls -d killed/step-* >before 2>/dev/null; then resume="--resume killed"; fi
+  "$command" train "$model" $data --steps 100000 --save killed --save-every 1 --keep 1 $resume >/dev/null 2>&1 &
+  sleep $pause
+  while ! ls -d killed/step-* >after 2>/dev/null; do sleep 0.1; done
+  kill -9 $!
+  wait $! 2>/dev/null
+done
+run train "$model" $data --steps 1 --save killed --keep 1 --resume killed
+leaves_with 0
+[ "$(ls -A killed | wc -l)" -eq 1 ] || wrong "expected one checkpoint, and nothing that killed runs left"
+
+refused 2 'keep needs --save' train "$model" $data --steps 1 --keep 1
+refused 2 'need --eval-input' train "$model" $data --steps 1 --eval-every 1
+refused 2 'needs --eval-every' train "$model" $data --steps 1 $rows --patience 1
+refused 2 'give each with --input' train "$model" $data --steps 1 --eval-input labels=labels.npy

@@ -1,0 +1,118 @@
+#include "checkpoints.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kBest = "best.json";
+
+std::string name_of(std::uint64_t step) { return fmt::format("step-{:010}", step); }
+
+// Returns the complete checkpoints in the directory, oldest first.
+std::vector<std::uint64_t> steps_in(const fs::path &directory) {
+  std::vector<std::uint64_t> steps;
+  for (const fs::directory_entry &entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
+    if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (const std::uint64_t step = std::stoull(digits); name == name_of(step) && exists(entry.path() / "manifest.json"))
+      steps.push_back(step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+std::optional<Best> read_best(const fs::path &directory) {
+  std::ifstream file(directory / kBest);
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss")) return std::nullopt;
+  if (!json["step"].is_number_unsigned() || !json["eval_loss"].is_number()) return std::nullopt;
+  return Best{.step = json["step"], .loss = json["eval_loss"]};
+}
+
+[[noreturn]] void fail(const fs::path &path) {
+  throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
+}
+
+// Brings what was written to a file or a directory to the disk.
+void sync(const fs::path &path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(path);
+  const int failed = fsync(file);
+  close(file);
+  if (failed != 0) fail(path);
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank)
+    : flags_(flags), rank_(rank), last_(first) {
+  if (first > 0 && !flags.directory.empty()) best_ = read_best(flags.directory);
+  if (best_ && best_->step > first) best_.reset();  // of a run that went on from the same checkpoint
+}
+
+void Checkpoints::after(protrain_session *session, std::uint64_t step) {
+  if (flags_.every > 0 && step % flags_.every == 0) save(session, step);
+}
+
+void Checkpoints::at_end(protrain_session *session, std::uint64_t step) {
+  if (!flags_.directory.empty()) save(session, step);
+}
+
+bool Checkpoints::evaluated(protrain_session *session, std::uint64_t step, double loss) {
+  if (!std::isfinite(loss) || (best_ && loss >= best_->loss)) return false;
+  if (!flags_.directory.empty()) save(session, step);
+  best_ = {.step = step, .loss = loss};
+  if (!flags_.directory.empty() && rank_.leads()) write_best();
+  return true;
+}
+
+void Checkpoints::save(protrain_session *session, std::uint64_t step) {
+  if (step == last_) return;
+  check(protrain_session_save(session, flags_.directory.c_str()));
+  last_ = step;
+  if (flags_.keep > 0 && rank_.leads()) remove_old();
+}
+
+// Removes all complete checkpoints except the newest ones and the best. They are on the disk before this one goes. A
+// checkpoint gets the name of an unfinished one first, so that a kill leaves no half of it behind for a run to find.
+void Checkpoints::remove_old() const {
+  const fs::path directory = flags_.directory;
+  std::vector<std::uint64_t> steps = steps_in(directory);
+  std::erase_if(steps, [&](std::uint64_t step) { return best_ && step == best_->step; });
+  for (std::size_t i = 0; i + flags_.keep < steps.size(); ++i) {
+    const fs::path old = directory / name_of(steps[i]),
+                   aside = directory / fmt::format(".{}-{}-{}.tmp", name_of(steps[i]), getpid(), 999999);
+    std::error_code error;
+    fs::rename(old, aside, error);
+    if (!error) fs::remove_all(aside, error);
+    if (error) throw Failure(fmt::format("{}: {}", old.string(), error.message()));
+  }
+}
+
+// Replaces the file as a whole.
+void Checkpoints::write_best() const {
+  const fs::path directory = flags_.directory, fresh = directory / fmt::format("{}.{}", kBest, getpid());
+  const nlohmann::ordered_json json = {
+      {"checkpoint", name_of(best_->step)}, {"step", best_->step}, {"eval_loss", best_->loss}};
+  if (!(std::ofstream(fresh) << json.dump() << "\n").flush()) fail(fresh);
+  sync(fresh);
+  if (std::rename(fresh.c_str(), (directory / kBest).c_str()) != 0) fail(directory / kBest);
+  sync(directory);
+}
+
+}  // namespace tool

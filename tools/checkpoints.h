@@ -1,0 +1,51 @@
+// The checkpoints of a training run: when they are written, which one is the best, and which are removed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "handles.h"
+#include "rank.h"
+
+namespace tool {
+
+// Flags of the command line about checkpoints.
+struct CheckpointFlags {
+  std::string directory;    // empty: none are written
+  std::uint64_t every = 0;  // also one after so many steps; 0: only at the end
+  std::uint64_t keep = 0;   // how many of the newest stay, beside the best; 0: all
+};
+
+// The evaluation with the smallest loss so far. The file best.json in the directory of checkpoints holds it.
+struct Best {
+  std::uint64_t step = 0;
+  double loss = 0;
+};
+
+class Checkpoints {
+ public:
+  // `first`: the steps that were taken before this run. A run that goes on also goes on with the best evaluation that
+  // the directory knows of.
+  Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank);
+
+  void after(protrain_session *session, std::uint64_t step);
+  void at_end(protrain_session *session, std::uint64_t step);
+  // Notes an evaluation after a step. If its loss is the smallest so far, saves a checkpoint and returns true.
+  bool evaluated(protrain_session *session, std::uint64_t step, double loss);
+
+  const std::optional<Best> &best() const { return best_; }
+
+ private:
+  void save(protrain_session *session, std::uint64_t step);
+  void remove_old() const;
+  void write_best() const;
+
+  const CheckpointFlags &flags_;
+  const Rank rank_;
+  std::uint64_t last_;  // the last saved step
+  std::optional<Best> best_;
+};
+
+}  // namespace tool

@@ -1,0 +1,46 @@
+// Evaluation of a model while it is trained: the mean loss over data of its own, now and then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "batches.h"
+#include "rank.h"
+
+namespace tool {
+
+// Flags of the command line about evaluation.
+struct EvaluationFlags {
+  std::vector<std::string> arrays;  // NAME=FILE.npy
+  std::string tokens;
+  std::uint64_t every = 0;     // steps; 0: only after the last one
+  std::uint64_t patience = 0;  // evaluations without improvement that end the run; 0: none do
+
+  bool asked() const { return !arrays.empty() || !tokens.empty(); }
+};
+
+class Evaluation {
+ public:
+  // Opens the data. If its shapes are others than those of the training data, the session gets a binding for them.
+  Evaluation(const EvaluationFlags &flags, const DataFlags &training, const ModelData &model, const Options &options,
+             const Batches &batches);
+
+  // True after the steps that `every` names. The last step of a run is evaluated too.
+  bool due(std::uint64_t step) const { return flags_.every > 0 && step % flags_.every == 0; }
+  // Returns the mean loss over one pass of the data. Every rank calls it and gets the same.
+  double run(protrain_session *session, const Rank &rank);
+  // True if so many evaluations after the best one mean that the run is to end.
+  bool exhausted(std::uint64_t step, std::uint64_t best) const {
+    return flags_.patience > 0 && step / flags_.every >= best / flags_.every + flags_.patience;
+  }
+  // True if the loss is the mean cross entropy of one prediction, so that exp(loss) is its perplexity.
+  bool has_perplexity() const { return has_perplexity_; }
+
+ private:
+  const EvaluationFlags &flags_;
+  Batches batches_;
+  const bool has_perplexity_;
+};
+
+}  // namespace tool
