@@ -139,6 +139,7 @@ Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &
 }
 
 void Batches::open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
+  if (flags.shuffle) shuffle_.emplace(*flags.shuffle);
   open_arrays(flags.arrays, model);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
@@ -242,16 +243,27 @@ void Batches::settle(protrain_session *session) {
   tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
 }
 
-std::uint64_t Batches::count() const {
-  std::uint64_t most = tokens_ ? std::max<std::uint64_t>(1, windows_ / static_cast<std::uint64_t>(batch_)) : 1;
+std::uint64_t Batches::slices() const {
+  std::uint64_t most = 0;
   for (const Array &array : arrays_) most = std::max(most, static_cast<std::uint64_t>(array.file.shape().front()));
   return most;
+}
+
+std::uint64_t Batches::count() const {
+  const std::uint64_t of_tokens = tokens_ ? windows_ / static_cast<std::uint64_t>(batch_) : 0;
+  return std::max({std::uint64_t{1}, of_tokens, slices()});
+}
+
+std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
+  const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
+  const std::uint64_t of_tokens = tokens_ ? steps(windows_, batches * static_cast<std::uint64_t>(batch_)) : 0;
+  return std::max(of_tokens, steps(slices(), batches));
 }
 
 void Batches::feed(protrain_session *session, std::uint64_t batch) {
   for (Array &array : arrays_) {
     std::vector<std::int64_t> shape = array.file.shape();
-    array.file.read_slice(batch % static_cast<std::uint64_t>(shape.front()), array.slice.data());
+    array.file.read_slice(taken(batch, static_cast<std::uint64_t>(shape.front())), array.slice.data());
     shape.erase(shape.begin());
     set_input(session, array.input, array.file.dtype(), shape, array.slice);
   }
@@ -262,7 +274,7 @@ void Batches::feed_tokens(protrain_session *session, std::uint64_t batch) {
   const auto rows = static_cast<std::uint64_t>(batch_), length = static_cast<std::uint64_t>(sequence_);
   std::vector<std::int64_t> ids, labels, window(length + (next_ ? 1 : 0));
   for (std::uint64_t row = 0; row < rows; ++row) {
-    tokens_->read((batch * rows + row) % windows_ * length, window);
+    tokens_->read(taken(batch * rows + row, windows_) * length, window);
     ids.insert(ids.end(), window.begin(), window.begin() + sequence_);
     labels.insert(labels.end(), window.end() - sequence_, window.end());
   }

@@ -11,6 +11,7 @@
 
 #include "handles.h"
 #include "npy.h"
+#include "shuffle.h"
 #include "tokens.h"
 
 namespace tool {
@@ -40,7 +41,8 @@ struct DataFlags {
   std::string tokens;               // a file
   std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
-  std::string labels = "same";  // or "next"
+  std::string labels = "same";           // or "next"
+  std::optional<std::uint64_t> shuffle;  // the seed of the order; nothing: the order of the files
 
   void add_to(CLI::App &command);
 };
@@ -63,7 +65,7 @@ class Batches {
   // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, and starts again after its last slice. All arrays
   // have the same number of slices, or one that every batch uses. A token file is cut into windows of `sequence`
   // tokens. If a batch has n of them, batch b takes windows b * n to b * n + n - 1, and the file starts again after its
-  // last window.
+  // last window. If the data are shuffled, each pass over slices or windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch);
 
   // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns
@@ -74,6 +76,9 @@ class Batches {
   bool complete() const { return complete_; }  // every input of the model has data
   // The number of batches in one pass over the data. Call it after settle().
   std::uint64_t count() const;
+  // The number of steps, of `batches` batches each, in which every slice or window is taken `epochs` times. Call it
+  // after settle().
+  std::uint64_t steps_of(std::uint64_t epochs, std::uint64_t batches) const;
 
  private:
   struct Array {
@@ -87,6 +92,11 @@ class Batches {
   void require_same_steps() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
+  // The slice or window, of `count`, that is the n-th one taken.
+  std::uint64_t taken(std::uint64_t n, std::uint64_t count) const {
+    return shuffle_ ? shuffle_->at(n / count, n % count, count) : n % count;
+  }
+  std::uint64_t slices() const;  // of the arrays; 0: there are none
   void feed_tokens(protrain_session *session, std::uint64_t batch);
 
   std::vector<Array> arrays_;
@@ -99,6 +109,7 @@ class Batches {
   Dims dims_;                       // sizes that the data decides
   double tokens_per_batch_ = 0;
   bool complete_ = true;
+  std::optional<Shuffle> shuffle_;
 };
 
 }  // namespace tool

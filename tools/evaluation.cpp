@@ -8,6 +8,7 @@ DataFlags data_of_evaluation(const EvaluationFlags &flags, const DataFlags &trai
   DataFlags data = training;
   data.arrays = flags.arrays;
   data.tokens = flags.tokens;
+  data.shuffle.reset();
   if (flags.tokens.empty()) data.token_type = "";
   return data;
 }

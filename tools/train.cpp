@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 struct TrainFlags {
   std::string model, metrics, export_path, report;
-  std::uint64_t steps = 0;
+  std::uint64_t steps = 0, epochs = 0;  // one of them is not 0
   CheckpointFlags save;
   EvaluationFlags evaluation;
   DataFlags data;
@@ -257,6 +257,10 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
   check(protrain_session_step_count(session, &record.before));
   const std::uint64_t before = record.before;
   batches.settle(session);
+  // Epochs are counted over all runs. A run that goes on takes the steps that are left.
+  const std::uint64_t all = flags.epochs == 0 ? before + flags.steps
+                                              : batches.steps_of(flags.epochs, accumulation * rank.count),
+                      steps = all - std::min(all, before);
   if (rank.leads() && before > 0) fmt::print("goes on after step {}\n", before);
   Metrics metrics(flags.metrics, before > 0);
   stop_after_step_on_signals();
@@ -265,14 +269,14 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
   bool stopped = false, exhausted = false;
   {
     std::optional<Progress> progress;
-    if (rank.leads()) progress.emplace(stdout, flags.steps);
-    while (done < flags.steps && !exhausted && !(stopped = ends_by_signal(session, rank))) {
+    if (rank.leads()) progress.emplace(stdout, steps);
+    while (done < steps && !exhausted && !(stopped = ends_by_signal(session, rank))) {
       std::optional<Step> step = take_step(session, batches, before + done + 1, accumulation, rank);
       stopped = !step;
       if (stopped) break;
       ++done;
       record.add(step->loss, step->seconds, step->tokens);
-      if (evaluation && (evaluation->due(step->number) || done == flags.steps)) {
+      if (evaluation && (evaluation->due(step->number) || done == steps)) {
         step->eval_loss = evaluation->run(session, rank);
         step->has_perplexity = evaluation->has_perplexity();
       }
@@ -293,6 +297,7 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
 }
 
 int train(TrainFlags flags) {
+  if (flags.steps == 0 && flags.epochs == 0) throw UsageError("--steps is required, or --epochs");
   if (flags.save.every > 0 && flags.save.directory.empty()) throw UsageError("--save-every needs --save DIR");
   if (flags.save.keep > 0 && flags.save.directory.empty()) throw UsageError("--keep needs --save DIR");
   if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !flags.evaluation.asked())
@@ -326,8 +331,19 @@ void add_train(CLI::App &app, int &status) {
       ->add_option("MODEL", flags->model,
                    "an ONNX file whose output is a scalar loss, or what --loss compares with labels")
       ->required();
-  command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive_number());
+  CLI::Option *steps = command->add_option("--steps", flags->steps, "number of steps of this run");
+  steps->check(positive_number());
+  command
+      ->add_option(
+          "--epochs", flags->epochs,
+          "N, instead of --steps: until every window of tokens, or every slice of the arrays, was taken N times, "
+          "counted over all runs that resume one another")
+      ->check(positive_number())
+      ->excludes(steps);
   flags->data.add_to(*command);
+  command->add_option("--shuffle", flags->data.shuffle,
+                      "SEED: windows of tokens, or slices of the arrays, come in a random order, each once an epoch; a "
+                      "run that resumes with the same seed goes on in this order");
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
   command->add_option("--save", flags->save.directory, "DIR: a checkpoint after the last step, in a folder of its own");
   command->add_option("--save-every", flags->save.every, "N: also a checkpoint after every N steps")

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Tests --epochs and --shuffle: every window once an epoch, in an order that the seed and the epoch give, also in runs
+# that stop and resume. With a learning rate of 0, a step's loss tells its window.
+. "$(dirname "$0")/expect.sh"
+
+# 20 windows of 16 tokens, and an end that is no whole window.
+iconv -f ISO-8859-1 -t UTF-16LE /usr/share/common-licenses/GPL-3 | tail -c +4001 | head -c 650 >tokens.bin
+train() { # ARGS...
+  run train "$model" --tokens tokens.bin --batch 1 --sequence 16 --labels same --learning-rate 0 "$@"
+  leaves_with 0
+  quiet
+}
+bits() { sed 's/.*"loss_bits":"\([0-9a-f]*\)".*/\1/' "$1"; }
+sorted() { bits "$1" | sort; }
+
+train --epochs 1 --metrics plain.jsonl
+[ "$(wc -l <plain.jsonl)" -eq 20 ] || wrong "an epoch has 20 windows"
+[ "$(sorted plain.jsonl | uniq | wc -l)" -eq 20 ] || wrong "the windows of this test have different losses"
+train --epochs 2 --shuffle 5 --metrics two.jsonl
+head -20 two.jsonl >first.jsonl
+tail -20 two.jsonl >second.jsonl
+for epoch in first second; do
+  [ "$(sorted $epoch.jsonl)" = "$(sorted plain.jsonl)" ] || wrong "the $epoch epoch does not have every window once"
+  [ "$(bits $epoch.jsonl)" != "$(bits plain.jsonl)" ] || wrong "the $epoch epoch has the order of the file"
+done
+[ "$(bits first.jsonl)" != "$(bits second.jsonl)" ] || wrong "both epochs have one order"
+train --epochs 1 --shuffle 6 --metrics other.jsonl
+[ "$(bits first.jsonl)" != "$(bits other.jsonl)" ] || wrong "another seed gives the same order"
+
+train --steps 13 --shuffle 5 --metrics parts.jsonl --save parts
+train --epochs 2 --shuffle 5 --metrics parts.jsonl --save parts --resume parts
+[ "$(bits parts.jsonl)" = "$(bits two.jsonl)" ] || wrong "the resumed run has another order"
+train --epochs 2 --shuffle 5 --save parts --resume parts
+[ "$(ls parts | tail -1)" = step-0000000040 ] || wrong "there is nothing left to do"
+
+# Six windows to a step: 20 windows need four steps. Arrays are shuffled by their slices, all alike.
+run train "$model" --tokens tokens.bin --batch 3 --sequence 16 --labels same --accumulation 2 --epochs 1 --shuffle 5 \
+  --metrics large.jsonl
+leaves_with 0
+[ "$(wc -l <large.jsonl)" -eq 4 ] || wrong "expected four steps"
+arrays="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+for shuffle in "" "--shuffle 1"; do
+  run train "$model" $arrays --learning-rate 0 --epochs 1 $shuffle --metrics "arrays$shuffle.jsonl"
+  leaves_with 0
+done
+[ "$(sorted arrays.jsonl)" = "$(sorted 'arrays--shuffle 1.jsonl')" ] || wrong "an epoch has every slice once"
+[ "$(bits arrays.jsonl)" != "$(bits 'arrays--shuffle 1.jsonl')" ] || wrong "the slices are not shuffled"
+
+refused 2 'is required, or --epochs' train "$model" $arrays
+refused 2 'excludes' train "$model" $arrays --steps 1 --epochs 1
