@@ -1,23 +1,14 @@
 // Operators that ONNX Runtime writes into graphs that it has optimised. They are of the domain com.microsoft, which is
 // part of their names here. passes/canonical rewrites each into other operators.
-#include "base/error.h"
+#include "ops/evaluate.h"
 #include "ops/families.h"
 
 namespace protrain::ops {
 
-namespace {
-
-// A node that a rule refuses has results of unknown type.
-std::vector<Type> infer_nothing(const NodeTypes &types) {
-  fail(Code::unsupported, types.subject(), "{} has a form that is not supported", types.node.op);
-}
-
-}  // namespace
-
 Family contrib_family() {
   Family family;
   const auto add = [&](std::string_view name, std::vector<std::size_t> optional = {}) {
-    family.push_back({.name = name, .infer = infer_nothing, .optional = std::move(optional), .file_only = true});
+    family.push_back({.name = name, .infer = infer_rewritten, .optional = std::move(optional), .file_only = true});
   };
   add("SimplifiedLayerNormalization");  // ONNX Runtime has it in the default domain
   add("com.microsoft::Attention", {2, 3, 4, 5, 6});

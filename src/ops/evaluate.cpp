@@ -52,4 +52,8 @@ Type float_input(const NodeTypes &types, std::size_t i) {
 
 std::vector<Type> same_as_input(const NodeTypes &types) { return {types.input(0)}; }
 
+std::vector<Type> infer_rewritten(const NodeTypes &types) {
+  fail(Code::unsupported, types.subject(), "{} has a form that is not supported", types.node.op);
+}
+
 }  // namespace protrain::ops

@@ -93,5 +93,7 @@ inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.siz
 // These two infer types.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
+// For operators that a rule of passes/canonical rewrites: a node that the rule refuses has results of unknown type.
+std::vector<Type> infer_rewritten(const NodeTypes &types);
 
 }  // namespace protrain::ops

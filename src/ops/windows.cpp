@@ -239,7 +239,11 @@ std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads)
 }
 
 Family windows_family() {
-  return {{.name = "Conv", .infer = infer_conv, .optional = {2}, .file_only = true},
+  return {{.name = "Col2Im",
+           .infer = infer_rewritten,
+           .absorbed = {{1, "image_shape"}, {2, "block_shape"}},
+           .file_only = true},
+          {.name = "Conv", .infer = infer_conv, .optional = {2}, .file_only = true},
           {.name = "ConvTranspose", .infer = infer_conv_transpose, .optional = {2}, .file_only = true},
           {.name = "AveragePool", .infer = infer_pool, .file_only = true},
           {.name = "MaxPool", .infer = infer_pool, .file_only = true},

@@ -13,6 +13,8 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
+constexpr std::int64_t kLongestAxis = std::int64_t{1} << 30;  // so that no sum of pads overflows
+
 ValueId integer(Canonical &c, DType dtype, std::int64_t value) {
   return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {value}));
 }
@@ -250,10 +252,89 @@ bool pad(Canonical &c, Node &node) {
   return true;
 }
 
+// Cuts each axis to its new size or pads it with zeros, in front and behind.
+bool center_crop_pad(Canonical &c, Node &node) {
+  ValueId x = node.inputs.at(0);
+  const Shape shape = c.shape(x);
+  const Integers sizes = node.attributes.integers("shape");
+  Integers axes = node.attributes.integers("axes");
+  if (!node.attributes.has("axes")) {
+    axes.resize(shape.size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  if (node.inputs.size() != 1) return false;
+  require(sizes.size() == axes.size(), Code::shape, node.name, "{} sizes for {} axes", sizes.size(), axes.size());
+  Integers starts, ends, pads(2 * shape.size(), 0);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = resolve_axis(axes[i], shape.size(), node.name);
+    const std::int64_t dim = shape[axis], size = sizes[i];
+    require(size > 0 && size <= kLongestAxis, Code::shape, node.name, "a new size of {}", size);
+    starts.push_back(std::max<std::int64_t>(0, dim - size) / 2);
+    ends.push_back(starts.back() + std::min(dim, size));
+    const std::int64_t more = std::max<std::int64_t>(0, size - dim);
+    pads[axis] = more / 2;
+    pads[shape.size() + axis] = more - more / 2;
+  }
+  x = c.add("Slice", {x}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
+  c.become(node, "Pad", {x}, {{"pads", pads}, {"value", 0.0}});
+  return true;
+}
+
+// A read at constant positions, of the elements of x in row-major order if there is no axis.
+bool compress(Canonical &c, Node &node) {
+  const graph::Array *condition = c.constant_of(node.inputs.at(1));
+  if (condition == nullptr || condition->shape().size() != 1) return false;
+  const Integers flags = condition->integers();
+  ValueId x = node.inputs[0];
+  if (!node.attributes.has("axis")) x = c.reshape(x, {element_count(c.shape(x))});
+  const std::int64_t axis = node.attributes.integer("axis", 0);
+  const std::int64_t dim = c.shape(x)[resolve_axis(axis, c.shape(x).size(), node.name)];
+  require(static_cast<std::int64_t>(flags.size()) <= dim, Code::shape, node.name, "{} conditions for {} elements",
+          flags.size(), dim);
+  Integers chosen;
+  for (std::size_t i = 0; i < flags.size(); ++i)
+    if (flags[i] != 0) chosen.push_back(static_cast<std::int64_t>(i));
+  c.become(node, "Gather", {x, c.rewriter().constant(graph::Array::integers(chosen))}, {{"axis", axis}});
+  return true;
+}
+
+// Reverses the first lengths[b] elements of sequence b: a read at computed positions.
+bool reverse_sequence(Canonical &c, Node &node) {
+  const Shape shape = c.shape(node.inputs.at(0));
+  const std::int64_t batch = node.attributes.integer("batch_axis", 1), time = node.attributes.integer("time_axis", 0);
+  require(shape.size() >= 2 && batch + time == 1 && batch * time == 0, Code::graph, node.name,
+          "batch axis {} and time axis {} of {}", batch, time, to_text(shape));
+  Shape along_batch(shape.size(), 1), along_time(shape.size(), 1);
+  along_batch[static_cast<std::size_t>(batch)] = shape[static_cast<std::size_t>(batch)];
+  along_time[static_cast<std::size_t>(time)] = shape[static_cast<std::size_t>(time)];
+  const Type lengths = c.type(node.inputs.at(1)), expected = {DType::i64, {shape[static_cast<std::size_t>(batch)]}};
+  require(lengths == expected, Code::shape, node.name, "lengths of {}; expected {}", to_text(lengths),
+          to_text(expected));
+  Integers steps(static_cast<std::size_t>(shape[static_cast<std::size_t>(time)]));
+  std::iota(steps.begin(), steps.end(), 0);
+  const ValueId positions = c.rewriter().constant(graph::Array::from_integers({DType::i64, along_time}, steps));
+  const ValueId length = c.reshape(node.inputs[1], along_batch);
+  const ValueId last = c.add("Sub", {length, integer(c, DType::i64, 1)});
+  const ValueId at = c.add("Where", {c.add("Less", {positions, length}), c.add("Sub", {last, positions}), positions});
+  c.become(node, "GatherElements", {node.inputs[0], c.add("Expand", {at}, {{"shape", shape}})}, {{"axis", time}});
+  return true;
+}
+
+// The values of its operand do not matter, so zeros of the same type are evaluated.
+bool eye_like(Canonical &c, Node &node) {
+  if (c.constant_of(node.inputs.at(0)) != nullptr) return false;
+  c.become(node, "EyeLike", {c.rewriter().constant(graph::Array::filled(c.type(node.inputs[0]), 0))}, node.attributes);
+  return true;
+}
+
 }  // namespace
 
 Rules index_rules() {
   return {{"GatherND", gather_nd},
+          {"CenterCropPad", center_crop_pad},
+          {"Compress", compress},
+          {"EyeLike", eye_like},
+          {"ReverseSequence", reverse_sequence},
           {"ScatterElements", scatter_elements},
           {"ScatterND", scatter_nd},
           {"OneHot", one_hot},

@@ -3,6 +3,7 @@
 // with the weights, or a reduction over each window, follows.
 #include <limits>
 
+#include "base/error.h"
 #include "ops/windows.h"
 #include "passes/canonical/canonical.h"
 
@@ -110,6 +111,23 @@ bool conv(Canonical &c, Node &node) {
 }
 
 // Computes the gradient of a convolution with respect to its input: adds each window's share at the window's position.
+// Adds up what windows share: (N, C, elements, windows) -> (N, C, d...).
+ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
+  const Shape shape = c.shape(columns);
+  Shape whole;
+  Integers starts, ends, axes;
+  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
+    whole.push_back(w.padded(i));
+    starts.push_back(w.before[i]);
+    ends.push_back(w.before[i] + w.input[i]);
+    axes.push_back(static_cast<std::int64_t>(i) + 2);
+  }
+  const Shape flat = {shape[0], shape[1], element_count(whole)};
+  const ValueId y = c.add("GatherGrad", {columns, indices(c, w, false)}, {{"axis", std::int64_t{2}}, {"shape", flat}});
+  const ValueId padded = c.reshape(y, shape_of({shape[0], shape[1]}, whole));
+  return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
+}
+
 bool conv_transpose(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
   const SlidingWindows windows = ops::transposed_windows_of(node, x, spatial(w));
@@ -117,21 +135,23 @@ bool conv_transpose(Canonical &c, Node &node) {
   const std::int64_t elements = element_count(windows.kernel);
   const ValueId columns = c.reshape(node.inputs[0], {x[0], groups, x[1] / groups, count});
   const ValueId weights = c.reshape(node.inputs[1], {groups, x[1] / groups, w[1] * elements});
-  ValueId y = c.add("MatMul", {weights, columns}, {{"trans_a", std::int64_t{1}}});
-  y = c.reshape(y, {x[0], result[1], elements, count});
-  Shape whole;
-  Integers starts, ends, axes;
-  for (std::size_t i = 0; i < windows.kernel.size(); ++i) {
-    whole.push_back(windows.padded(i));
-    starts.push_back(windows.before[i]);
-    ends.push_back(windows.before[i] + windows.input[i]);
-    axes.push_back(static_cast<std::int64_t>(i) + 2);
-  }
-  const Shape flat = {x[0], result[1], element_count(whole)};
-  y = c.add("GatherGrad", {y, indices(c, windows, false)}, {{"axis", std::int64_t{2}}, {"shape", flat}});
-  y = c.reshape(y, shape_of({x[0], result[1]}, whole));
-  y = c.add("Slice", {y}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
-  become_biased(c, node, y, result);
+  const ValueId y = c.add("MatMul", {weights, columns}, {{"trans_a", std::int64_t{1}}});
+  become_biased(c, node, overlapped(c, windows, c.reshape(y, {x[0], result[1], elements, count})), result);
+  return true;
+}
+
+// (N, C * elements, windows) -> (N, C, d...)
+bool col2im(Canonical &c, Node &node) {
+  const Shape x = c.shape(node.inputs.at(0)), block = node.attributes.integers("block_shape");
+  if (node.inputs.size() != 1) return false;
+  const std::int64_t elements = element_count(block);
+  require(x.size() == 3 && elements > 0 && x[1] % elements == 0, Code::shape, node.name,
+          "blocks of {} do not divide {}", to_text(block), to_text(x));
+  const Shape image = shape_of({x[0], x[1] / elements}, node.attributes.integers("image_shape"));
+  const SlidingWindows windows = ops::windows_of(node, image, block);
+  require(x[2] == element_count(windows.output), Code::shape, node.name, "{} blocks of {} in {}", x[2], to_text(block),
+          to_text(image));
+  c.pass(node, overlapped(c, windows, c.reshape(node.inputs[0], {x[0], image[1], elements, x[2]})));
   return true;
 }
 
@@ -184,8 +204,13 @@ bool global_pool(Canonical &c, Node &node) {
 }  // namespace
 
 Rules window_rules() {
-  return {{"Conv", conv},        {"ConvTranspose", conv_transpose},  {"AveragePool", average_pool},
-          {"MaxPool", max_pool}, {"GlobalAveragePool", global_pool}, {"GlobalMaxPool", global_pool}};
+  return {{"Col2Im", col2im},
+          {"Conv", conv},
+          {"ConvTranspose", conv_transpose},
+          {"AveragePool", average_pool},
+          {"MaxPool", max_pool},
+          {"GlobalAveragePool", global_pool},
+          {"GlobalMaxPool", global_pool}};
 }
 
 }  // namespace protrain::passes
