@@ -92,6 +92,7 @@ void differentiate_transpose(GradientBuilder &builder, const Node &node) {
 
 std::vector<Type> infer_slice(const NodeTypes &types) {
   Type out = types.input(0);
+  require(types.node.inputs.size() == 1, Code::unsupported, types.subject(), "its bounds depend on data");
   const std::vector<AxisSlice> slices = resolve_slices(types.node, out.shape);
   for (std::size_t i = 0; i < slices.size(); ++i) out.shape[i] = slices[i].count;
   return {out};

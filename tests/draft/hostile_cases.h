@@ -328,7 +328,7 @@ inline std::vector<HostileGraph> control_cases() {
   return {
       {"BranchesOnData",
        with({computed, node("Cast", {"n"}, {"b"}, {int_attribute("to", 9)}),
-             node("If", {"b"}, {"z"}, branches("y", "y"))}),
+             node("If", {"b"}, {"z"}, branches("y", "n"))}),
        Code::unsupported, "make_z", "the condition depends on data"},
       {"IterationsOnData", with({computed, node("Cast", {"n"}, {"m"}, {int_attribute("to", 7)}), loop("m", {negated})}),
        Code::unsupported, "make_z", "the number of iterations depends on data"},

@@ -54,6 +54,22 @@ ValueId truth(HandBuilt &b, bool value) { return b.constant(Array::from_integers
 
 const Attributes kBody = {{"body", std::int64_t{0}}};
 
+// The results of both branches exist, and the condition chooses between them.
+TEST(If, ChoosesByData) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {3}), c = b.add("Cast", {b.input("c", {1})}, {{"to", std::string("bool")}});
+  BodyBuilder other({"x"}, 0), taken({"x"}, 0);
+  const graph::Bodies bodies = {other.done({other.add("Neg", other.ids)}), taken.done({taken.add("Exp", taken.ids)})};
+  b.graph.outputs = control(b, "If", {c, x, x}, {{"else_branch", std::int64_t{0}}, {"then_branch", std::int64_t{1}}});
+  const Graph graph = folded(b.graph, bodies);
+  const graph::Value &out = graph.value(graph.outputs[0]);
+  EXPECT_EQ(out.type.shape, Shape{3});
+  const Node &where = graph.node(out.producer);
+  ASSERT_EQ(where.op, "Where");
+  EXPECT_EQ(graph.node(graph.value(where.inputs[1]).producer).name, "/If/then/innerExp");
+  EXPECT_EQ(graph.node(graph.value(where.inputs[2]).producer).name, "/If/else/innerNeg");
+}
+
 TEST(If, IsTheBranchThatIsTaken) {
   for (const bool condition : {true, false}) {
     HandBuilt b;

@@ -14,6 +14,14 @@
 
 namespace protrain::passes {
 
+// A slice along one axis whose bounds depend on data: its elements lie in `whole`, from `start` to `end`, which have
+// one integer each.
+struct Cut {
+  ValueId whole = ValueId::none;
+  std::size_t axis = 0;
+  ValueId start = ValueId::none, end = ValueId::none;
+};
+
 class Canonical {
  public:
   // `bodies`: those of the graph's control flow nodes; nullptr if such nodes stay as they are.
@@ -51,6 +59,7 @@ class Canonical {
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
 
   std::map<ValueId, std::vector<ValueId>> sequences;  // by sequence: its parts
+  std::map<ValueId, Cut> cuts;                        // by value
   std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
  private:
@@ -68,6 +77,9 @@ class Canonical {
   std::map<std::string, ValueId> small_constants_;         // by type and bytes
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
+
+// Follows cuts through the nodes that read them. Returns true if it replaced the node.
+bool follow_cut(Canonical &c, const Node &node);
 
 // Returns true if the rule replaced the node. False: the node is a core operator already, or it has no core form.
 using Rule = bool (*)(Canonical &, Node &);

@@ -46,14 +46,38 @@ void give(Canonical &c, const Node &node, const ValueIds &results) {
   }
 }
 
+// Computes both branches and chooses between their results, which must have the same types.
+ValueIds either(Canonical &c, const Node &node, const ValueIds &yes, const ValueIds &no) {
+  require(element_count(c.shape(node.inputs[0])) == 1, Code::shape, "", "the condition is {}; expected one element",
+          to_text(c.type(node.inputs[0])));
+  const ValueId condition = c.reshape(node.inputs[0], {});
+  ValueIds results;
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueId one = c.rewriter().resolve(yes.at(i)), other = c.rewriter().resolve(no.at(i));
+    const Type left = c.type(one), right = c.type(other);
+    require(left == right && left.dtype != DType::none, Code::unsupported, "",
+            "the condition depends on data, and its branches give {} and {}; it must be known before the first step",
+            to_text(left), to_text(right));
+    results.push_back(c.add("Where", {condition, one, other}));
+  }
+  return results;
+}
+
 bool if_then_else(Canonical &c, Node &node) {
   if (c.bodies() == nullptr) return false;
-  const bool condition = known_number(c, node.inputs.at(0), "condition") != 0;
   const Body &no = body_of(c, node, "else_branch"), &yes = body_of(c, node, "then_branch");
   require(no.own == 0 && yes.own == 0, Code::graph, node.name, "a branch of If has inputs; it may only read values");
   const auto begin = node.inputs.begin() + 1, middle = begin + static_cast<std::ptrdiff_t>(captured_count(no));
-  const ValueIds inputs = condition ? ValueIds(middle, node.inputs.end()) : ValueIds(begin, middle);
-  give(c, node, c.insert(condition ? yes : no, inputs, node.name.empty() ? node.op : node.name));
+  const std::string &name = node.name.empty() ? node.op : node.name;
+  const ValueIds of_no(begin, middle), of_yes(middle, node.inputs.end());
+  const bool computed = c.rewriter().value(node.inputs.at(0)).origin == graph::Origin::node;
+  if (computed && c.constant_of(node.inputs[0]) == nullptr) {
+    const ValueIds left = c.insert(yes, of_yes, name + "/then");
+    give(c, node, either(c, node, left, c.insert(no, of_no, name + "/else")));
+    return true;
+  }
+  const bool condition = known_number(c, node.inputs[0], "condition") != 0;
+  give(c, node, c.insert(condition ? yes : no, condition ? of_yes : of_no, name));
   return true;
 }
 

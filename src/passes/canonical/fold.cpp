@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "ops/control_flow.h"
 #include "ops/evaluate.h"
 #include "ops/flops.h"
 #include "passes/canonical/canonical.h"
@@ -60,8 +61,11 @@ bool has_array(const Attributes &attributes) {
 
 void Canonical::visit(Node &node) {
   absorb(node);
-  const bool typed = std::ranges::all_of(
-      node.inputs, [&](ValueId in) { return in == ValueId::none || type(in).dtype != DType::none; });
+  const bool has_bodies = ops::is_control_flow(node.op);  // which may read cuts
+  const bool typed = std::ranges::all_of(node.inputs, [&](ValueId in) {
+    return in == ValueId::none || type(in).dtype != DType::none || (has_bodies && cuts.contains(in));
+  });
+  if (follow_cut(*this, node)) return;
   if (!typed || !replace(node)) rewriter_.keep(std::move(node));
 }
 

@@ -1,0 +1,158 @@
+// Slices whose bounds depend on data, such as the bags of an EmbeddingBag: their extent depends on data too. What is
+// computed from such a cut element by element is computed from the whole axis instead, and a reduction along the axis
+// leaves out what lies outside of the cut. No other node can read a cut.
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+using Integers = std::vector<std::int64_t>;
+
+bool is_typed(const Canonical &c, ValueId id) { return id != ValueId::none && c.type(id).dtype != DType::none; }
+
+// Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. None for other forms.
+ValueId bound(Canonical &c, const Node &node, std::size_t input, const char *attribute) {
+  if (has(node, input)) {
+    const ValueId id = node.inputs[input];
+    const bool one = is_typed(c, id) && c.type(id).dtype == DType::i64 && element_count(c.shape(id)) == 1;
+    return one ? c.reshape(id, {1}) : ValueId::none;
+  }
+  const Integers given = node.attributes.integers(attribute);
+  return given.size() == 1 ? c.rewriter().constant(Array::integers(given)) : ValueId::none;
+}
+
+std::optional<Cut> cut_of_slice(Canonical &c, const Node &node) {
+  const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0};
+  const Integers steps = node.attributes.has("steps") ? node.attributes.integers("steps") : Integers{1};
+  const bool by_data = has(node, 1) || has(node, 2);
+  if (!by_data || has(node, 3) || has(node, 4) || !is_typed(c, node.inputs[0])) return std::nullopt;
+  if (axes.size() != 1 || steps != Integers{1}) return std::nullopt;
+  const std::size_t axis = resolve_axis(axes[0], c.shape(node.inputs[0]).size(), node.name);
+  const ValueId start = bound(c, node, 1, "starts"), end = bound(c, node, 2, "ends");
+  if (start == ValueId::none || end == ValueId::none) return std::nullopt;
+  return Cut{node.inputs[0], axis, start, end};
+}
+
+// Rows of a table that a cut of indices picks.
+std::optional<Cut> cut_of_gather(Canonical &c, const Node &node, const Cut &indices) {
+  if (!is_typed(c, node.inputs[0])) return std::nullopt;
+  const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), c.shape(node.inputs[0]).size(), node.name);
+  const ValueId whole = c.add("Gather", {node.inputs[0], indices.whole}, node.attributes);
+  return Cut{whole, axis + indices.axis, indices.start, indices.end};
+}
+
+std::optional<Cut> cut_of_unsqueeze(Canonical &c, const Node &node, Cut cut) {
+  const std::size_t rank = c.shape(cut.whole).size();
+  Integers axes = node.attributes.integers("axes");
+  for (std::int64_t &axis : axes) axis = static_cast<std::int64_t>(resolve_axis(axis, rank + axes.size(), node.name));
+  std::ranges::sort(axes);
+  for (const std::int64_t axis : axes) cut.axis += static_cast<std::size_t>(axis) <= cut.axis ? 1 : 0;
+  cut.whole = c.add("Unsqueeze", {cut.whole}, node.attributes);
+  return cut;
+}
+
+// A product of two cuts with the same bounds, or of one with a value that has one element along its axis.
+std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
+  std::optional<Cut> found;
+  std::vector<ValueId> operands;
+  std::size_t behind = 0;  // axes behind that of the cut
+  for (const ValueId in : node.inputs) {
+    const auto cut = c.cuts.find(in);
+    if (cut == c.cuts.end()) {
+      if (!is_typed(c, in)) return std::nullopt;
+      operands.push_back(in);
+      continue;
+    }
+    const std::size_t here = c.shape(cut->second.whole).size() - cut->second.axis;
+    const bool same = !found || (found->start == cut->second.start && found->end == cut->second.end && here == behind);
+    if (!same) return std::nullopt;
+    found = cut->second;
+    behind = here;
+    operands.push_back(cut->second.whole);
+  }
+  const std::int64_t extent = c.shape(found->whole)[found->axis];
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Shape shape = c.shape(operands[i]);
+    if (c.cuts.contains(node.inputs[i]) ? shape[shape.size() - behind] != extent
+                                        : shape.size() >= behind && shape[shape.size() - behind] != 1)
+      return std::nullopt;
+  }
+  found->whole = c.add(node.op, operands, node.attributes);
+  found->axis = c.shape(found->whole).size() - behind;
+  return found;
+}
+
+// (extent): true inside of the cut. A negative bound counts from the end.
+ValueId inside(Canonical &c, const Cut &cut) {
+  const std::int64_t extent = c.shape(cut.whole)[cut.axis];
+  Integers numbers(static_cast<std::size_t>(extent));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const ValueId positions = c.rewriter().constant(Array::integers(numbers)), zero = c.scalar(DType::i64, 0);
+  const auto from_front = [&](ValueId id) {
+    const ValueId moved = c.add("Add", {id, c.scalar(DType::i64, static_cast<double>(extent))});
+    return c.add("Where", {c.add("Less", {id, zero}), moved, id});
+  };
+  const ValueId before = c.add("Less", {positions, from_front(cut.start)});
+  return c.add("And", {c.add("Not", {before}), c.add("Less", {positions, from_front(cut.end)})});
+}
+
+// A mean of no elements is 0, and their maximum -inf.
+bool reduce_cut(Canonical &c, const Node &node, const Cut &cut) {
+  const Shape shape = c.shape(cut.whole);
+  const DType dtype = c.type(cut.whole).dtype;
+  const Integers axes = node.attributes.integers("axes");
+  const bool along = axes.size() == 1 && resolve_axis(axes[0], shape.size(), node.name) == cut.axis;
+  if (!along || node.inputs.size() != 1 || !is_float(dtype) ||
+      !one_of(node.op, {"ReduceSum", "ReduceMean", "ReduceMax"}))
+    return false;
+  Shape ones(shape.size(), 1);
+  ones[cut.axis] = shape[cut.axis];
+  const ValueId kept = inside(c, cut);
+  const double outside = node.op == "ReduceMax" ? -std::numeric_limits<double>::infinity() : 0;
+  const ValueId masked = c.add("Where", {c.reshape(kept, ones), cut.whole, c.scalar(dtype, outside)});
+  const Attributes attributes = {{"axes", axes}, {"keepdims", node.attributes.integer("keepdims", 1)}};
+  if (node.op != "ReduceMean") {
+    c.become(node, node.op, {masked}, attributes);
+    return true;
+  }
+  const ValueId ticks = c.add("Cast", {kept}, {{"to", std::string(name_of(dtype))}});
+  const ValueId count = c.add("ReduceSum", {ticks}, {{"axes", Integers{0}}, {"keepdims", std::int64_t{0}}});
+  const ValueId divisor = c.add("Max", {count, c.scalar(dtype, 1)});
+  c.become(node, "Div", {c.add("ReduceSum", {masked}, attributes), divisor});
+  return true;
+}
+
+}  // namespace
+
+bool follow_cut(Canonical &c, const Node &node) {
+  std::optional<Cut> made;
+  const auto cut_at = [&](std::size_t input) {
+    return has(node, input) ? c.cuts.find(node.inputs[input]) : c.cuts.end();
+  };
+  const bool one_output = node.outputs.size() == 1 && !node.inputs.empty();
+  if (!one_output) return false;
+  if (node.op == "Slice") {
+    made = cut_of_slice(c, node);
+  } else if (node.op == "Mul" && (cut_at(0) != c.cuts.end() || cut_at(1) != c.cuts.end())) {
+    made = cut_of_product(c, node);
+  } else if (const auto indices = cut_at(1); node.op == "Gather" && indices != c.cuts.end()) {
+    made = cut_of_gather(c, node, indices->second);
+  } else if (const auto found = cut_at(0); found != c.cuts.end()) {
+    if (reduce_cut(c, node, found->second)) return true;
+    if (node.op == "Unsqueeze" && node.inputs.size() == 1) made = cut_of_unsqueeze(c, node, found->second);
+  }
+  if (!made || !is_typed(c, made->whole)) return false;
+  for (const ValueId held : {made->whole, made->start, made->end}) c.rewriter().hold(held);
+  c.cuts.insert_or_assign(node.outputs[0], *made);
+  return false;  // the node stays, and nothing reads it if all reductions were expressed otherwise
+}
+
+}  // namespace protrain::passes
