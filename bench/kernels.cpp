@@ -185,7 +185,8 @@ Bound bind(const Work &work, DType type, Machine &machine) {
 // twice, because an update reads and writes them.
 Bound bind_update(DType type, Machine &machine) {
   const std::int64_t elements = 4 * kWidth * kWidth;
-  Bound bound{machine, machine.device->compile_update({{}, {elements}, type, type})};
+  Bound bound{machine, machine.device->compile_update(
+                           {.optimizer = {}, .elements = {elements}, .weights = type, .gradient = type})};
   const graph::Type data{type, {elements}}, moment{DType::f32, {elements}}, plane{DType::bf16, {elements}};
   bound.inputs = {bound.take(data), bound.take({DType::i32, {}})};
   std::memset(bound.inputs[1], 0, sizeof(std::uint32_t));
