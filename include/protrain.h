@@ -299,6 +299,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   lora            GLOB[,rank=R][,alpha=A]: trains low-rank adapters of the parameters that match, and freezes all
  *                   other parameters but those that trainable names (docs/adapters.md). lora_rank and lora_alpha, 8
  *                   each, hold for patterns that give none. lora_dropout and lora_scaling hold for all
+ *   adapter         a directory with an adapter of PEFT, or of protrain_session_export_adapters, to go on with; instead
+ *                   of lora. adapter_names: a file of lines INITIALIZER MODULE, if the model has lost the names
  *   batch_norm      train: every BatchNormalization takes the mean and variance of its batch, and each step updates the
  *                   running ones, as in PyTorch's train mode; frozen: it uses the running ones, which stay. Without
  *                   the option each one does what it was exported for (docs/files.md)
@@ -392,6 +394,17 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_model_check(protrain_options *options, const char *model_path,
                                                       const char **json);
+
+/* Writes a model with an adapter merged into its weights, without training it.
+ *   options:           those that say how to read the model, such as dim, past, adapter_names, tie, export_precision.
+ *                      Symbolic dimensions that they do not bind get sizes as in protrain_model_check.
+ *   adapter_directory: as for the option adapter.
+ *   path:              the new model, as protrain_session_export writes it.
+ * Errors: those of protrain_session_create about the model and the options lora and adapter, and those of
+ *   protrain_session_export.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_model_merge(const protrain_options *options, const char *model_path,
+                                                      const char *adapter_directory, const char *path);
 
 /* Says how a model would train, without training it: the plan that would be chosen, what a step would take and hold,
  * and why. It plans for the machine that the option `hardware` names, or else for this one, which it measures. It reads
@@ -723,11 +736,22 @@ PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *se
                                                             size_t values_len);
 
 /* Writes the model with its present weights: the graph of the original file, unchanged, with new values in its
- * initializers. Of onnxruntime-training's artifacts it is the eval model. The file at `path` is replaced only when the
- * new one is complete.
- * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file.
+ * initializers. An adapted parameter becomes the sum of itself and its adapter's change. Of onnxruntime-training's
+ * artifacts it is the eval model. The file at `path` is replaced only when the new one is complete.
+ * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file; UNSUPPORTED for adapters of quantised
+ *   weights, which cannot hold such a sum.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
+
+/* Writes the adapters (option lora or adapter) in the form of Hugging Face's PEFT: adapter_model.safetensors and
+ * adapter_config.json, with the names of the modules that the parameters belong to. The option adapter and PEFT read
+ * them.
+ *   directory: created if only its last component is missing. Each of the two files is replaced only when the new one
+ *              is complete.
+ * Errors: STATE if the session has no adapters; UNSUPPORTED, with its name, if another parameter is trained too;
+ *   IO, NOSPC, PATH.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_export_adapters(protrain_session *session, const char *directory);
 
 /* Saves a checkpoint: weights, optimizer state, step, seed, and in fp16 the loss scale. A session that resumes from it
  * (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate and all other

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <new>
@@ -19,6 +20,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/check.h"
+#include "draft/merge.h"
 #include "draft/plan_model.h"
 #include "session/aftermath.h"
 #include "session/session.h"
@@ -26,7 +28,6 @@
 using protrain::Code;
 using protrain::DType;
 using protrain::Error;
-using protrain::fail;
 using protrain::require;
 using protrain::Shape;
 using protrain::session::Aftermath;
@@ -138,6 +139,10 @@ protrain_error *guard(Body &&body) noexcept {
 
 void need(const void *argument, const char *name) { require(argument != nullptr, Code::arg, name, "{} is NULL", name); }
 
+void need(std::initializer_list<std::pair<const void *, const char *>> arguments) {
+  for (const auto &[argument, name] : arguments) need(argument, name);
+}
+
 void need(const void *array, std::size_t length, const char *name) {
   require(array != nullptr || length == 0, Code::arg, name, "{} is NULL and {}_len is {}", name, name, length);
 }
@@ -194,6 +199,17 @@ protrain_error *answer(protrain_session *session, T *out, const char *name, Body
   });
 }
 
+// Like inside(), for functions that read or write a parameter's values.
+template <typename Values>
+protrain_error *on_values(protrain_session *session, const char *name, Values *values, size_t values_len,
+                          void (Session::*act)(const std::string &, Values *, std::size_t)) noexcept {
+  return inside(session, [&](Session &s) {
+    need(name, "name");
+    need(values, values_len, "values");
+    (s.*act)(name, values, values_len);
+  });
+}
+
 // Like inside(), for answers that are texts. The session keeps them until its next call.
 template <typename Body>
 protrain_error *lend(protrain_session *session, const char **out, const char *name, Body &&body) noexcept {
@@ -201,6 +217,15 @@ protrain_error *lend(protrain_session *session, const char **out, const char *na
     need(out, name);
     session->lent = body(s);
     *out = session->lent.c_str();
+  });
+}
+
+// Lends what ask(options) answers about the model. The options keep the text until their next call.
+template <typename Ask>
+protrain_error *answer(protrain_options *options, const char *model_path, const char **json, Ask &&ask) noexcept {
+  return guard([&] {
+    need({{options, "options"}, {model_path, "model_path"}, {json, "json"}});
+    *json = (options->lent = ask(options->options)).c_str();
   });
 }
 
@@ -247,8 +272,7 @@ void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t g
 
 // Creates a session. Lines that it logs meanwhile are kept until the host program sets a log function.
 void create(const protrain_options *options, protrain_session **session, const ModelSource &source) {
-  need(options, "options");
-  need(session, "session");
+  need({{options, "options"}, {session, "session"}});
   auto made = std::make_unique<protrain_session>();
   const auto keep = [to = made.get()](const std::string &line) { to->early_log.push_back(line); };
   made->session = Session::create(options->options, source, keep, progress_of(*options));
@@ -296,36 +320,34 @@ void protrain_options_destroy(protrain_options *options) { delete options; }
 
 protrain_error *protrain_options_set(protrain_options *options, const char *key, const char *value) {
   return guard([&] {
-    need(options, "options");
-    need(key, "key");
-    need(value, "value");
+    need({{options, "options"}, {key, "key"}, {value, "value"}});
     options->options.set(key, value);
   });
 }
 
 protrain_error *protrain_options_get(protrain_options *options, const char *key, const char **value) {
   return guard([&] {
-    need(options, "options");
-    need(key, "key");
-    need(value, "value");
+    need({{options, "options"}, {key, "key"}, {value, "value"}});
     *value = (options->lent = options->options.get(key)).c_str();
   });
 }
 
 protrain_error *protrain_options_help(protrain_options *options, const char **json) {
   return guard([&] {
-    need(options, "options");
-    need(json, "json");
+    need({{options, "options"}, {json, "json"}});
     *json = (options->lent = protrain::draft::Options::help()).c_str();
   });
 }
 
 protrain_error *protrain_model_check(protrain_options *options, const char *model_path, const char **json) {
+  return answer(options, model_path, json, [&](const auto &all) { return check_model(all, model_path); });
+}
+
+protrain_error *protrain_model_merge(const protrain_options *options, const char *model_path,
+                                     const char *adapter_directory, const char *path) {
   return guard([&] {
-    need(options, "options");
-    need(model_path, "model_path");
-    need(json, "json");
-    *json = (options->lent = protrain::draft::check_model(options->options, model_path)).c_str();
+    need({{options, "options"}, {model_path, "model_path"}, {adapter_directory, "adapter_directory"}, {path, "path"}});
+    protrain::draft::merge_adapter(options->options, model_path, adapter_directory, path);
   });
 }
 
@@ -338,22 +360,13 @@ protrain_error *protrain_options_set_log(protrain_options *options, protrain_log
 }
 
 protrain_error *protrain_model_plan(protrain_options *options, const char *model_path, const char **json) {
-  return guard([&] {
-    need(options, "options");
-    need(model_path, "model_path");
-    need(json, "json");
-    *json = (options->lent = protrain::draft::plan_model(options->options, model_path, progress_of(*options))).c_str();
-  });
+  return answer(options, model_path, json,
+                [&](const auto &all) { return plan_model(all, model_path, progress_of(*options)); });
 }
 
 protrain_error *protrain_model_profile(protrain_options *options, const char *model_path, const char **json) {
-  return guard([&] {
-    need(options, "options");
-    need(model_path, "model_path");
-    need(json, "json");
-    *json =
-        (options->lent = protrain::draft::profile_model(options->options, model_path, progress_of(*options))).c_str();
-  });
+  return answer(options, model_path, json,
+                [&](const auto &all) { return profile_model(all, model_path, progress_of(*options)); });
 }
 
 protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
@@ -511,27 +524,18 @@ protrain_error *protrain_session_parameter_shape(protrain_session *session, size
 protrain_error *protrain_session_parameter_elements(protrain_session *session, size_t index, size_t *elements) {
   return inside(session, [&](Session &s) {
     need(elements, "elements");
-    const Shape &shape = s.parameter_shape(below(index, s.parameter_count()));
-    *elements = static_cast<size_t>(protrain::element_count(shape));
+    *elements = static_cast<size_t>(protrain::element_count(s.parameter_shape(below(index, s.parameter_count()))));
   });
 }
 
 protrain_error *protrain_session_parameter_read(protrain_session *session, const char *name, float *values,
                                                 size_t values_len) {
-  return inside(session, [&](Session &s) {
-    need(name, "name");
-    need(values, values_len, "values");
-    s.read_parameter(name, values, values_len);
-  });
+  return on_values(session, name, values, values_len, &Session::read_parameter);
 }
 
 protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name, const float *values,
                                                  size_t values_len) {
-  return inside(session, [&](Session &s) {
-    need(name, "name");
-    need(values, values_len, "values");
-    s.write_parameter(name, values, values_len);
-  });
+  return on_values(session, name, values, values_len, &Session::write_parameter);
 }
 
 protrain_error *protrain_session_flat_parameters_elements(protrain_session *session, size_t *elements) {
@@ -555,17 +559,20 @@ protrain_error *protrain_session_flat_parameters_write(protrain_session *session
 
 protrain_error *protrain_session_grad_read(protrain_session *session, const char *name, float *values,
                                            size_t values_len) {
-  return inside(session, [&](Session &s) {
-    need(name, "name");
-    need(values, values_len, "values");
-    s.read_grad(name, values, values_len);
-  });
+  return on_values(session, name, values, values_len, &Session::read_grad);
 }
 
 protrain_error *protrain_session_export(protrain_session *session, const char *path) {
   return inside(session, [&](Session &s) {
     need(path, "path");
     s.export_model(path);
+  });
+}
+
+protrain_error *protrain_session_export_adapters(protrain_session *session, const char *directory) {
+  return inside(session, [&](Session &s) {
+    need(directory, "directory");
+    s.export_adapters(directory);
   });
 }
 

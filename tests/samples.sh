@@ -19,6 +19,12 @@ test -s "$work/trained.onnx"
 awk '{loss = $NF} NR == 1 {first = loss} END {exit !(loss < first)}' "$work/log"
 "$work/moved/bin/protrain" check "$work/trained.onnx" >/dev/null
 
+make -s -C "$work/c" adapt
+"$work/c/adapt" "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" /usr/share/common-licenses/GPL-3 10 '*.c_attn.weight' \
+  "$work" >"$work/log"
+"$work/moved/bin/protrain" merge "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" "$work/adapter" "$work/again.onnx"
+cmp "$work/again.onnx" "$work/merged.onnx"
+
 mkdir "$work/cmake"
 cat >"$work/cmake/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)

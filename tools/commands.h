@@ -14,5 +14,6 @@ void add_check(CLI::App &app, int &status);
 void add_plan(CLI::App &app, int &status);
 void add_profile(CLI::App &app, int &status);
 void add_inspect(CLI::App &app, int &status);
+void add_merge(CLI::App &app, int &status);
 
 }  // namespace tool

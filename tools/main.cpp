@@ -28,6 +28,7 @@ int run(int argc, char **argv) {
   tool::add_plan(app, status);
   tool::add_profile(app, status);
   tool::add_inspect(app, status);
+  tool::add_merge(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {

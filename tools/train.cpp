@@ -32,7 +32,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct TrainFlags {
-  std::string model, metrics, export_path, report;
+  std::string model, metrics, export_path, adapter_path, report;
   std::uint64_t steps = 0, epochs = 0;  // one of them is not 0
   CheckpointFlags save;
   EvaluationFlags evaluation;
@@ -232,6 +232,9 @@ void write_results(protrain_session *session, const TrainFlags &flags, Checkpoin
   attempt([&] {
     if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
   });
+  attempt([&] {
+    if (!flags.adapter_path.empty()) check(protrain_session_export_adapters(session, flags.adapter_path.c_str()));
+  });
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -363,7 +366,9 @@ void add_train(CLI::App &app, int &status) {
       ->add_option("--patience", flags->evaluation.patience,
                    "N: ends the run after N evaluations in a row that are no better than the best")
       ->check(positive_number());
-  command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
+  command->add_option("--export", flags->export_path, "OUT.onnx: the trained model, with its adapters merged");
+  command->add_option("--save-adapter", flags->adapter_path,
+                      "DIR: the trained adapters, in the form of Hugging Face's PEFT");
   command->add_option(
       "--report", flags->report,
       "OUT.html: what a step cost, with pictures of loss, memory and queues; OUT.json: the same as data");

@@ -37,7 +37,7 @@ func NewOptions(pairs ...string) (*Options, error) {
 func (o *Options) Close() error { return o.c.close() }
 
 // Set sets one option; protrain.h and Help list the keys. For a list (dim, shapes, constant, trainable, frozen, tie,
-// keep_gradients), each call adds one item. For any other option, a call replaces the value.
+// lora, keep_gradients), each call adds one item. For any other option, a call replaces the value.
 func (o *Options) Set(key, value string) error {
 	if err := checkTexts(key, value); err != nil {
 		return err
@@ -72,6 +72,15 @@ func (o *Options) Plan(model string) (json.RawMessage, error) {
 func (o *Options) Profile(model string) (json.RawMessage, error) {
 	text, err := o.ask(model, lib.Model_profile)
 	return json.RawMessage(text), err
+}
+
+// Merge writes a model to path with an adapter merged into its weights, without training it. adapter is a directory, as
+// for the option adapter.
+func (o *Options) Merge(model, adapter, path string) error {
+	if err := checkTexts(model, adapter, path); err != nil {
+		return err
+	}
+	return o.c.call(o.log, func(options uintptr) *lib.Failure { return lib.Model_merge(options, model, adapter, path) })
 }
 
 // SetLog sets the function that receives the progress of long calls with these options, one JSON object per event; nil

@@ -257,6 +257,29 @@ func TestGoesOnFromACheckpoint(t *testing.T) {
 	}
 }
 
+func TestAdapters(t *testing.T) {
+	directory := t.TempDir()
+	adapted := session(t, "lora", "*.c_attn.weight")
+	setTokens(t, adapted, 0)
+	_, err := adapted.Step(context.Background())
+	must(t, err)
+	adapter, path := filepath.Join(directory, "adapter"), filepath.Join(directory, "merged.onnx")
+	must(t, adapted.ExportAdapters(adapter))
+	o := options(t)
+	must(t, o.Merge(model(), adapter, path))
+	merged, err := o.NewSession(path)
+	must(t, err)
+	defer merged.Close()
+	setTokens(t, merged, 0)
+	want, err := adapted.Eval(context.Background())
+	must(t, err)
+	got, err := merged.Eval(context.Background())
+	must(t, err)
+	if math.Abs(float64(got-want)) > 1e-4 {
+		t.Errorf("%g merged, %g before", got, want)
+	}
+}
+
 func TestTensors(t *testing.T) {
 	s := session(t, "keep_gradients", "*")
 	inputs, err := s.Inputs()

@@ -137,6 +137,11 @@ func (s *Session) Save(directory string) error { return s.tell(directory, lib.Se
 // Export writes the model with its present weights, as an ONNX file.
 func (s *Session) Export(path string) error { return s.tell(path, lib.Session_export) }
 
+// ExportAdapters writes the adapters of the options lora or adapter into directory, in the form of Hugging Face's PEFT.
+func (s *Session) ExportAdapters(directory string) error {
+	return s.tell(directory, lib.Session_export_adapters)
+}
+
 func (s *Session) tell(text string, function func(uintptr, string) *lib.Failure) error {
 	if err := checkTexts(text); err != nil {
 		return err

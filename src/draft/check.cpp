@@ -101,7 +101,7 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
     json["adapters"].push_back({{"parameter", adapter.parameter},
                                 {"module", adapter.module},
                                 {"rank", adapter.request.rank},
-                                {"scale", adapter.request.scale},
+                                {"scale", adapter.request.scale()},
                                 {"places", adapter.places}});
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "draft/adapter_file.h"
+#include "draft/export.h"
 #include "draft/parameter_groups.h"
 #include "draft/planning.h"
 #include "draft/settings.h"
@@ -14,24 +16,19 @@
 
 namespace protrain::draft {
 
-// An initializer of the file that is tied to a parameter, or to its transpose.
-struct Tie {
-  std::string parameter;
-  bool transposed = false;
-};
-
 struct Draft {
   Settings settings;  // with the batch bound
   std::unique_ptr<onnx_import::Model> file;
   std::vector<graph::Split> splits;  // parameters that share one initializer in the file
   std::map<std::string, Tie> ties;   // by the initializer's name
   std::vector<passes::Adapter> adapters;
-  std::vector<std::string> doubts;     // initializers whose role is uncertain
-  std::vector<std::string> unmatched;  // names that are declared as parameters and that no initializer has
-  std::string loss_from;               // for an attached loss: what it is computed from
-  std::uint64_t accumulation = 1;      // micro-batches per step, of each rank
-  std::uint64_t micro_batch = 0;       // samples per micro-batch, if settle_micro_batch chose the number; else 0
-  std::vector<bool> kept;              // per parameter: its gradient can be read
+  std::shared_ptr<const AdapterFile> adapter;  // holds their start values, if the option adapter is set
+  std::vector<std::string> doubts;             // initializers whose role is uncertain
+  std::vector<std::string> unmatched;          // names that are declared as parameters and that no initializer has
+  std::string loss_from;                       // for an attached loss: what it is computed from
+  std::uint64_t accumulation = 1;              // micro-batches per step, of each rank
+  std::uint64_t micro_batch = 0;  // samples per micro-batch, if settle_micro_batch chose the number; else 0
+  std::vector<bool> kept;         // per parameter: its gradient can be read
   ParameterGroups groups;
   std::vector<std::string> output_names;                // of the outputs that keep_outputs names, in the file's order
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
@@ -59,17 +56,6 @@ struct Draft {
     return decision.found.best || (!settings.plan.empty() && !plan::first_lacking(programs.bytes, budget.bytes));
   }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
-  const passes::Adapter *adapter_of(const std::string &parameter) const {  // nullptr if it has none
-    const auto found = std::ranges::find(adapters, parameter, &passes::Adapter::parameter);
-    return found == adapters.end() ? nullptr : &*found;
-  }
-  // The adapter's matrix that a parameter is; nullptr for parameters of the file.
-  const passes::AdapterMatrix *matrix(const std::string &parameter) const {
-    for (const passes::Adapter &adapter : adapters)
-      for (const passes::AdapterMatrix *matrix : {&adapter.a, &adapter.b})
-        if (matrix->name == parameter) return matrix;
-    return nullptr;
-  }
   // The file's initializer that holds the parameter.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);

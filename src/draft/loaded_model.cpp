@@ -42,9 +42,9 @@ void require_samples(const Settings &settings, const onnx_import::Model &model, 
 
 // Prepares the graph that is trained. With `settled`, which are the findings about that graph, prepares instead a graph
 // that computes the outputs `shown` beside the loss.
-passes::PreparedModel prepare(const Settings &settings, const onnx_import::Model &file,
-                              const onnx_import::DimBindings &dims,
+passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model, const onnx_import::DimBindings &dims,
                               const std::vector<passes::Finding> *settled = nullptr) {
+  const onnx_import::Model &file = *model.file;
   graph::Graph graph = file.graph(dims, settings.constants);
   std::vector<graph::ValueId> shown;
   if (settled != nullptr) shown = shown_outputs(graph, settings.keep_outputs);
@@ -53,17 +53,20 @@ passes::PreparedModel prepare(const Settings &settings, const onnx_import::Model
   if (!settings.loss)
     keep_loss_output(graph, training && !training->loss.empty() ? training->loss : "loss", shown.size());
   const auto load = [&](const std::string &name) { return file.load(name); };
-  passes::PreparedModel prepared = passes::prepare(std::move(graph), load,
-                                                   {.trainable = settings.trainable,
-                                                    .frozen = settings.frozen,
-                                                    .ties = settings.tie,
-                                                    .adapters = settings.adapters,
-                                                    .loss = settings.loss,
-                                                    .batch_norm = settings.batch_norm,
-                                                    .declared = declarations_of(settings.parameters_from, file),
-                                                    .bodies = &file.bodies(),
-                                                    .shown = shown.size(),
-                                                    .settled = settled});
+  const bool named = !settings.adapter_names.empty();
+  passes::PreparedModel prepared =
+      passes::prepare(std::move(graph), load,
+                      {.trainable = settings.trainable,
+                       .frozen = settings.frozen,
+                       .ties = settings.tie,
+                       .adapters = model.adapter ? model.adapter->requests() : settings.adapters,
+                       .modules = named ? read_module_names(settings.adapter_names) : passes::ModuleNames(),
+                       .loss = settings.loss,
+                       .batch_norm = settings.batch_norm,
+                       .declared = declarations_of(settings.parameters_from, file),
+                       .bodies = &file.bodies(),
+                       .shown = shown.size(),
+                       .settled = settled});
   if (settings.without_past) drop_unread_past(file, prepared.graph);
   return prepared;
 }
@@ -73,7 +76,7 @@ void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_impor
   const graph::Graph whole = loaded.file->graph(dims, settings.constants);
   for (graph::ValueId id : shown_outputs(whole, settings.keep_outputs))
     loaded.output_names.push_back(whole.value(id).name);
-  passes::PreparedModel prepared = prepare(settings, *loaded.file, dims, &loaded.prepared.findings);
+  passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared.findings);
   if (settings.precision != DType::f32)
     passes::to_narrow(prepared.graph, find_loss(prepared.graph), settings.precision);
   show_outputs(prepared, loaded.output_names.size(), loaded.prepared);
@@ -91,16 +94,32 @@ LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource 
   return load_model(settings, std::move(file), dims);
 }
 
+LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
+                              const onnx_import::DimBindings &dims) {
+  LoadedModel model{.file = std::move(file), .prepared = {}};
+  if (!settings.adapter.empty()) model.adapter = std::make_shared<AdapterFile>(AdapterFile::open(settings.adapter));
+  model.prepared = prepare(settings, model, dims);
+  if (model.adapter)
+    for (passes::Adapter &adapter : model.prepared.adapters) model.adapter->give(adapter);
+  return model;
+}
+
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims) {
   require_samples(settings, *file, dims);
-  LoadedModel loaded{.file = std::move(file), .prepared = {}};
-  loaded.prepared = prepare(settings, *loaded.file, dims);
+  LoadedModel loaded = load_without_loss(settings, std::move(file), dims);
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
   if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);
   if (!settings.keep_outputs.empty()) add_outputs(loaded, settings, dims);
   return loaded;
+}
+
+std::map<std::string, Tie> ties_of(const std::vector<passes::Finding> &findings) {
+  std::map<std::string, Tie> ties;
+  for (const passes::Finding &finding : findings)
+    if (!finding.tied_to.empty()) ties.emplace(finding.initializer, Tie{finding.tied_to, finding.transposed});
+  return ties;
 }
 
 }  // namespace protrain::draft

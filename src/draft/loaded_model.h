@@ -3,7 +3,9 @@
 
 #include <memory>
 
+#include "draft/adapter_file.h"
 #include "draft/batch.h"
+#include "draft/export.h"
 #include "draft/settings.h"
 #include "onnx_import/model.h"
 #include "passes/passes.h"
@@ -14,7 +16,8 @@ struct LoadedModel {
   std::unique_ptr<onnx_import::Model> file;
   passes::PreparedModel prepared;
   graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
-  std::vector<std::string> output_names;  // of these outputs, in the file
+  std::vector<std::string> output_names;       // of these outputs, in the file
+  std::shared_ptr<const AdapterFile> adapter;  // nullptr if the option adapter is not set
   Batch batch;
   graph::ValueId loss = graph::ValueId::none;
 };
@@ -26,5 +29,12 @@ LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource 
 // Does the same for a file that is already open. `dims` binds all symbolic dims.
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims);
+
+// Does the same for a model that need not have a loss, and leaves batch and loss open.
+LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
+                              const onnx_import::DimBindings &dims);
+
+// Returns the initializers that are tied to parameters.
+std::map<std::string, Tie> ties_of(const std::vector<passes::Finding> &findings);
 
 }  // namespace protrain::draft

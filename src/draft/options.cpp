@@ -71,6 +71,11 @@ const OptionRow kOptions[] = {
     {"lora_dropout", real, "0", ">= 0, < 1", "share of an adapted product's inputs that its adapter does not see"},
     {"lora_scaling", choice, "standard", "standard|rank_stabilised",
      "rank_stabilised: adapters are scaled by alpha / sqrt(rank) instead of alpha / rank"},
+    {"adapter", text, "", "DIR",
+     "goes on with the adapter in a directory, as Hugging Face's PEFT saves it: adapter_config.json and "
+     "adapter_model.safetensors; instead of lora"},
+    {"adapter_names", text, "", "FILE",
+     "the modules of parameters, for models whose file has lost the names: INITIALIZER MODULE, one pair a line"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce",
      "the loss to add to the graph: cross_entropy for classes along the last axis (label -100 is ignored), mse and "

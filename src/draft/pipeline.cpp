@@ -73,12 +73,12 @@ class Pipeline {
  private:
   void load_first(LoadedModel loaded) {
     draft_.splits = std::move(loaded.prepared.splits);
+    draft_.ties = ties_of(loaded.prepared.findings);
     draft_.adapters = std::move(loaded.prepared.adapters);
+    draft_.adapter = std::move(loaded.adapter);
     draft_.loss_from = std::move(loaded.prepared.loss_from);
-    for (const passes::Finding &finding : loaded.prepared.findings) {
-      if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.transposed});
+    for (const passes::Finding &finding : loaded.prepared.findings)
       if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);
-    }
     draft_.unmatched = std::move(loaded.prepared.unmatched);
     draft_.output_names = std::move(loaded.output_names);
     draft_.accumulation = accumulation_of(settings_, loaded.batch);

@@ -172,17 +172,18 @@ std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
   for (const char *key : {"lora_rank", "lora_alpha", "lora_dropout", "lora_scaling"})
     require(options.is_set("lora") || !options.is_set(key), Code::arg, key,
             "{} has no effect unless the option lora is set", key);
+  require(!options.is_set("lora") || !options.is_set("adapter"), Code::arg, "adapter",
+          "adapter says what is adapted, and so does lora; set one of them");
+  require(options.is_set("lora") || options.is_set("adapter") || !options.is_set("adapter_names"), Code::arg,
+          "adapter_names", "adapter_names has no effect unless the option lora or adapter is set");
   const bool stabilised = options.text("lora_scaling") == "rank_stabilised";
   std::vector<passes::AdapterRequest> requests;
   for (const std::string &item : options.list("lora")) {
     const LoraPattern lora = parse_lora(item).value();  // checked when it was set
-    const std::int64_t rank = lora.rank.value_or(options.integer("lora_rank"));
-    const double alpha = lora.alpha.value_or(options.real("lora_alpha"));
-    const auto divisor = static_cast<double>(rank);
     requests.push_back({.pattern = lora.pattern,
-                        .rank = rank,
-                        .alpha = alpha,
-                        .scale = alpha / (stabilised ? std::sqrt(divisor) : divisor),
+                        .rank = lora.rank.value_or(options.integer("lora_rank")),
+                        .alpha = lora.alpha.value_or(options.real("lora_alpha")),
+                        .stabilised = stabilised,
                         .dropout = options.real("lora_dropout")});
   }
   return requests;
@@ -235,6 +236,8 @@ Settings settings_of(const Options &options) {
           .keep_gradients = options.list("keep_gradients"),
           .keep_outputs = options.list("keep_outputs"),
           .adapters = adapters_of(options),
+          .adapter = options.text("adapter"),
+          .adapter_names = options.text("adapter_names"),
           .parameters_from = options.text("parameters_from"),
           .batch_norm = batch_norm_of(options.text("batch_norm")),
           .loss = loss_of(options),

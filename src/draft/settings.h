@@ -67,6 +67,7 @@ struct Settings {
 
   std::vector<std::string> trainable, frozen, tie, keep_gradients, keep_outputs;
   std::vector<passes::AdapterRequest> adapters;
+  std::string adapter, adapter_names;
   std::string parameters_from;
   passes::BatchNorm batch_norm = passes::BatchNorm::as_exported;
 

@@ -10,6 +10,18 @@
 
 namespace protrain::passes {
 
+double AdapterRequest::scale() const {
+  const auto divisor = static_cast<double>(rank);
+  return alpha / (stabilised ? std::sqrt(divisor) : divisor);
+}
+
+const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std::string &name) {
+  for (const Adapter &adapter : adapters)
+    for (const AdapterMatrix *matrix : {&adapter.a, &adapter.b})
+      if (matrix->name == name) return matrix;
+  return nullptr;
+}
+
 void start_values(const AdapterMatrix &matrix, std::uint64_t seed, std::uint64_t first, std::span<float> out) {
   const arith::Stream stream = arith::stream_of(seed, 0, fnv1a(matrix.name));
   const double bound = 1 / std::sqrt(static_cast<double>(matrix.shape.back()));
@@ -48,7 +60,7 @@ void add_change(const Adapter &adapter, std::span<const float> a, std::span<cons
       for (std::size_t column = 0; column < columns; ++column) sum[column] += left * right[k * columns + column];
     }
     for (std::size_t column = 0; column < columns; ++column)
-      w[row * columns + column] += static_cast<float>(adapter.request.scale) * sum[column];
+      w[row * columns + column] += static_cast<float>(adapter.request.scale()) * sum[column];
   }
 }
 

@@ -5,20 +5,25 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/shape.h"
 
 namespace protrain::passes {
 
-// A wish to adapt all parameters that match a pattern.
+// A wish to adapt all parameters that match a pattern, or the one that belongs to a module.
 struct AdapterRequest {
-  std::string pattern;  // a glob
+  std::string pattern;  // a glob; for one module its name, which may lack leading parts
+  bool one_module = false;
   std::int64_t rank = 8;
   double alpha = 8;
-  double scale = 1;    // alpha / rank, or alpha / sqrt(rank) if it is rank-stabilised
-  double dropout = 0;  // the ratio; lookups have none
+  bool stabilised = false;  // rank-stabilised: scaled by alpha / sqrt(rank)
+  double dropout = 0;       // the ratio; lookups have none
+
+  double scale() const;  // alpha / rank, unless it is stabilised
 };
 
 // A or B: a trained parameter that the model's file does not hold.
@@ -31,7 +36,10 @@ struct AdapterMatrix {
   std::string name;
   Shape shape;
   Start start = Start::zeros;
+  std::string tensor = "";  // not empty: the tensor of a file of adapters that holds the start values
 };
+
+using ModuleNames = std::map<std::string, std::string>;  // by initializer: the framework's module that has it
 
 struct Adapter {
   std::string parameter;  // W: an initializer of the file
@@ -42,6 +50,9 @@ struct Adapter {
   bool embedding = false;   // only lookups read W
   std::size_t places = 0;   // nodes that W is adapted for
 };
+
+// Returns the matrix of that name; nullptr if there is none.
+const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std::string &name);
 
 // Fills `out` with the start values of the elements from `first` on. They depend only on seed, name and position.
 void start_values(const AdapterMatrix &matrix, std::uint64_t seed, std::uint64_t first, std::span<float> out);

@@ -226,7 +226,7 @@ ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const 
     inner = r.emit("MatMul", {dropped(r, part), straight ? part.a : part.b}, attributes);
   }
   Attributes attributes = flipped;
-  if (const double alpha = adapter.request.scale * part.of_node.real("alpha", 1.0); alpha != 1)
+  if (const double alpha = adapter.request.scale() * part.of_node.real("alpha", 1.0); alpha != 1)
     attributes.set("alpha", alpha);
   const ValueId change = r.emit("MatMul", {inner, straight ? part.b : part.a}, attributes);
   return r.shape(change) == shape ? change : r.emit("Reshape", {change}, {{"shape", shape}});
@@ -260,6 +260,8 @@ struct Candidate {
   std::string name, in_file;
   std::string module;  // "": it can have no adapter, so what its node is named after is another's module
   bool matches(const AdapterRequest &request) const {
+    const std::string end = "." + request.pattern;
+    if (request.one_module) return !module.empty() && ("." + module).ends_with(end);
     const auto is = [&](const std::string &one) { return glob_match(request.pattern, one); };
     return is(name) || is(in_file) || (!module.empty() && is(module + ".weight"));
   }
@@ -278,13 +280,28 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
     Candidate &candidate = candidates.emplace_back(Candidate{id, name, in_file, ""});
     if (!targets.refusal.empty()) continue;
     const std::vector<std::string> none, &made_from = from == choices.declared.folded_from.end() ? none : from->second;
-    candidate.module = module_of(in_file, made_from, graph.node(targets.found.front().node));
+    const auto told = choices.modules.find(in_file);
+    candidate.module = told != choices.modules.end()
+                           ? told->second
+                           : module_of(in_file, made_from, graph.node(targets.found.front().node));
     ++modules[candidate.module];
   }
   // A module with several matrices, or a merged one, says nothing.
   for (Candidate &candidate : candidates)
     if (!candidate.module.empty() && modules[candidate.module] > 1) candidate.module = candidate.name;
   return candidates;
+}
+
+void require_matches(const AdapterRequest &request, const std::vector<std::string> &matched) {
+  const std::string pattern = printable(request.pattern);
+  if (!request.one_module)
+    return require(!matched.empty(), Code::arg, "lora", "the pattern \"{}\" matches no parameter", pattern);
+  require(
+      !matched.empty(), Code::mismatch, pattern,
+      "no parameter that can be adapted belongs to this module of the adapter; a file with the option adapter_names "
+      "says which parameter does");
+  require(matched.size() == 1, Code::mismatch, pattern, "{} and {} both belong to this module of the adapter",
+          matched[0], matched.back());
 }
 
 }  // namespace
@@ -296,12 +313,12 @@ std::vector<Adapter> add_adapters(Graph &graph, const Choices &choices, const st
   const std::vector<std::vector<NodeId>> readers = graph.consumers();
   Targets targets(graph, readers);
   Adapting adapting(graph, adapters);
-  std::vector<bool> used(choices.adapters.size(), false);
+  std::vector<std::vector<std::string>> matched(choices.adapters.size());
   for (const Candidate &candidate : candidates_of(graph, targets, choices, splits)) {
     const AdapterRequest *first = nullptr;
-    for (std::size_t i = 0; i < used.size(); ++i) {
+    for (std::size_t i = 0; i < matched.size(); ++i) {
       if (!candidate.matches(choices.adapters[i])) continue;
-      used[i] = true;
+      matched[i].push_back(candidate.name);
       if (first == nullptr) first = &choices.adapters[i];
     }
     if (first == nullptr) continue;
@@ -311,9 +328,7 @@ std::vector<Adapter> add_adapters(Graph &graph, const Choices &choices, const st
     adapting.add({.parameter = candidate.name, .module = candidate.module, .request = *first, .a = {}, .b = {}},
                  targets.found, targets.matrix());
   }
-  for (std::size_t i = 0; i < used.size(); ++i)
-    require(used[i], Code::arg, "lora", "the pattern \"{}\" matches no parameter",
-            printable(choices.adapters[i].pattern));
+  for (std::size_t i = 0; i < matched.size(); ++i) require_matches(choices.adapters[i], matched[i]);
   adapting.finish();
   for (const Adapter &adapter : adapters)
     for (const AdapterMatrix *matrix : {&adapter.a, &adapter.b})

@@ -58,6 +58,7 @@ struct Choices {
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::vector<AdapterRequest> adapters = {};  // if there are any, parameters are frozen unless `trainable` names them
+  ModuleNames modules = {};                   // the modules that parameters belong to, where the user says so
   std::optional<Loss> loss = std::nullopt;    // nothing: the graph has one
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // from the file; the list may come from the user

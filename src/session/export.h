@@ -13,4 +13,8 @@ namespace protrain::session {
 void export_model(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
                   const std::string &path);
 
+// Writes the adapters in the form of PEFT. Code::state if there are none, unsupported if other parameters change too.
+void export_adapters(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
+                     const std::string &directory);
+
 }  // namespace protrain::session

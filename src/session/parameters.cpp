@@ -209,11 +209,14 @@ void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
 }
 
 void Parameters::read_start(std::size_t p, std::uint64_t offset, std::span<std::byte> out) const {
-  const passes::AdapterMatrix *matrix = draft_.matrix(value(p).name);
+  const passes::AdapterMatrix *matrix = passes::find_matrix(draft_.adapters, value(p).name);
   if (matrix == nullptr) return draft_.file->read(draft_.in_file(value(p).name), offset, out);
   std::vector<float> values(out.size() / sizeof(float));
   const auto seed = static_cast<std::uint64_t>(draft_.settings.seed.value_or(0));
-  passes::start_values(*matrix, seed, offset / sizeof(float), values);
+  if (matrix->tensor.empty())
+    passes::start_values(*matrix, seed, offset / sizeof(float), values);
+  else
+    draft_.adapter->read(matrix->tensor, offset / sizeof(float), values);
   std::ranges::copy(std::as_bytes(std::span(values)), out.begin());
 }
 

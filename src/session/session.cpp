@@ -412,12 +412,16 @@ void Session::read_grad(const std::string &name, float *out, std::size_t count) 
   for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
 }
 
-void Session::export_model(const std::string &path) {
+void Session::export_model(const std::string &path) { write_export(path, session::export_model); }
+
+void Session::export_adapters(const std::string &directory) { write_export(directory, session::export_adapters); }
+
+void Session::write_export(const std::string &path, Export *write) {
   guarded([&] {
     meet(Call::export_model, [] { return std::size_t{0}; });
     settle();
     ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
-      session::export_model(draft(), machine_.parameters(), read, path);
+      write(draft(), machine_.parameters(), read, path);
       return std::string();
     });
   });

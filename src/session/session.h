@@ -79,6 +79,7 @@ class Session {
   void read_grad(const std::string &name, float *out, std::size_t count);  // only with keep_gradients
 
   void export_model(const std::string &path);
+  void export_adapters(const std::string &directory);  // Code::state if there are none
   // Saves everything that training goes on from; returns the checkpoint's path. Code::state within a
   // step, busy, io, nospc, path.
   std::string save(const std::string &directory);
@@ -115,6 +116,9 @@ class Session {
 
   void log_step(const StepResult &result, std::uint64_t scale) const;
   void warn_of_recording(const run::Report &report);
+
+  using Export = void(const draft::Draft &, const Parameters &, const state::Read &, const std::string &path);
+  void write_export(const std::string &path, Export *write);
 
   std::size_t find_parameter(const std::string &name, std::size_t count) const;
   void require_all_elements(std::size_t count) const;

@@ -42,6 +42,9 @@ PartFile open_part(const std::string &root, const std::string &folder, const std
   const std::string header = read_header(part.file, record, buffer);
   part.data_begin = kLengthBytes + header.size();
   part.tensors = parse_header(header, record.bytes - part.data_begin, path);
+  for (const Tensor &tensor : part.tensors)
+    require(tensor.dtype == DType::f32, Code::unsupported, path, "{} is {}; checkpoints hold float32",
+            printable(tensor.name), name_of(tensor.dtype));
   return part;
 }
 

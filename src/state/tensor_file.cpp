@@ -15,16 +15,22 @@ namespace {
 constexpr const char *kMetadata = "__metadata__";  // texts about the file; no tensor can have this name
 
 Tensor tensor_of(const std::string &name, const Json &about, const std::string &file) {
-  const std::string dtype = text_member(about, "dtype", file), shown = printable(name);
-  require(dtype == "F32", Code::unsupported, file, "{} is {}; checkpoints hold F32", shown, printable(dtype));
+  const std::string named = text_member(about, "dtype", file), shown = printable(name);
+  const DType dtype = named == "F32"    ? DType::f32
+                      : named == "F16"  ? DType::f16
+                      : named == "BF16" ? DType::bf16
+                                        : DType::none;
+  require(dtype != DType::none, Code::unsupported, file, "{} is {}; F32, F16 and BF16 are read", shown,
+          printable(named));
   const Json::Array &offsets = items(member(about, "data_offsets", file), "data_offsets", file);
   require(about.members()->size() == 3 && offsets.size() == 2, Code::format, file,
           "{} has more than dtype, shape and two data_offsets", shown);
   Tensor tensor{.name = name,
                 .shape = shape_of(member(about, "shape", file), "a shape in its header", file),
                 .begin = whole(offsets[0], "offset", file),
-                .end = whole(offsets[1], "offset", file)};
-  const std::optional<std::uint64_t> bytes = tensor_bytes(tensor.shape);
+                .end = whole(offsets[1], "offset", file),
+                .dtype = dtype};
+  const std::optional<std::uint64_t> bytes = tensor_bytes(tensor.shape, dtype);
   require(bytes && tensor.begin <= tensor.end && tensor.end - tensor.begin == *bytes, Code::format, file,
           "{} has shape {} and bytes {} to {}, which do not fit together", shown, to_text(tensor.shape), tensor.begin,
           tensor.end);
@@ -33,8 +39,8 @@ Tensor tensor_of(const std::string &name, const Json &about, const std::string &
 
 }  // namespace
 
-std::optional<std::uint64_t> tensor_bytes(const Shape &shape) {
-  std::uint64_t bytes = sizeof(float);
+std::optional<std::uint64_t> tensor_bytes(const Shape &shape, DType dtype) {
+  std::uint64_t bytes = size_of(dtype);
   for (std::int64_t dim : shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes)) return std::nullopt;
   return bytes;
@@ -97,6 +103,23 @@ std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_byt
     covered = tensor.end;
   }
   require(covered == data_bytes, Code::format, file, "its tensors take {} bytes, its data has {}", covered, data_bytes);
+  return tensors;
+}
+
+std::vector<Tensor> tensors_of(const File &file) {
+  const auto text_at = [&](std::uint64_t offset, std::uint64_t count) {
+    std::string text(count, '\0');
+    file.read(offset, std::as_writable_bytes(std::span(text)));
+    return text;
+  };
+  require(file.size() >= kLengthBytes, Code::format, file.path(), "is too short for a header");
+  const std::uint64_t length = header_length(text_at(0, kLengthBytes), file.size(), file.path());
+  const std::uint64_t begin = kLengthBytes + length;
+  std::vector<Tensor> tensors = parse_header(text_at(kLengthBytes, length), file.size() - begin, file.path());
+  for (Tensor &tensor : tensors) {
+    tensor.begin += begin;
+    tensor.end += begin;
+  }
   return tensors;
 }
 

@@ -30,6 +30,10 @@ static void null_options(protrain_options *options) {
   IS_NULL(protrain_model_check(options, NULL, &text), "model_path");
   IS_NULL(protrain_model_check(options, gpt2_path(), NULL), "json");
   CHECK(strcmp(text, "untouched") == 0);
+  IS_NULL(protrain_model_merge(NULL, gpt2_path(), "x", "y"), "options");
+  IS_NULL(protrain_model_merge(options, NULL, "x", "y"), "model_path");
+  IS_NULL(protrain_model_merge(options, gpt2_path(), NULL, "y"), "adapter_directory");
+  IS_NULL(protrain_model_merge(options, gpt2_path(), "x", NULL), "path");
 }
 
 static void null_create(protrain_options *options) {
@@ -80,6 +84,7 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_flat_parameters_write(NULL, &value, 1), "session");
   IS_NULL(protrain_session_grad_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_export(NULL, "x"), "session");
+  IS_NULL(protrain_session_export_adapters(NULL, "x"), "session");
   IS_NULL(protrain_session_save(NULL, "x"), "session");
   IS_NULL(protrain_session_plan(NULL, &text), "session");
   IS_NULL(protrain_session_program(NULL, &text), "session");
@@ -122,6 +127,7 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_session_grad_read(session, NULL, &value, 1), "name");
   IS_NULL(protrain_session_grad_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_export(session, NULL), "path");
+  IS_NULL(protrain_session_export_adapters(session, NULL), "directory");
   IS_NULL(protrain_session_save(session, NULL), "directory");
   IS_NULL(protrain_session_plan(session, NULL), "json");
   IS_NULL(protrain_session_program(session, NULL), "text");

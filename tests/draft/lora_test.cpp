@@ -37,11 +37,11 @@ TEST(Lora, ScalesAreAlphaByRankOrByItsRoot) {
       settings_of(options_with({{"lora", "a"}, {"lora", "b,rank=16,alpha=8"}, {"lora_rank", "4"}, {"lora_alpha", "2"}}))
           .adapters;
   ASSERT_EQ(requests.size(), 2u);
-  EXPECT_EQ(requests[0].scale, 0.5);
-  EXPECT_EQ(requests[1].scale, 0.5);
+  EXPECT_EQ(requests[0].scale(), 0.5);
+  EXPECT_EQ(requests[1].scale(), 0.5);
   const auto stabilised =
       settings_of(options_with({{"lora", "a,rank=16"}, {"lora_scaling", "rank_stabilised"}})).adapters;
-  EXPECT_EQ(stabilised.at(0).scale, 2);
+  EXPECT_EQ(stabilised.at(0).scale(), 2);
 }
 
 TEST(Lora, TheOtherOptionsNeedAPattern) {

@@ -18,7 +18,7 @@ const Attributes kTransB = {{"trans_b", std::int64_t{1}}};
 constexpr std::int64_t kRank = 2;
 
 AdapterRequest request(const std::string &pattern) {
-  return {.pattern = pattern, .rank = kRank, .alpha = 6, .scale = 3, .dropout = 0};
+  return {.pattern = pattern, .rank = kRank, .alpha = 6, .dropout = 0};
 }
 
 std::vector<Adapter> add(Graph &graph, const std::vector<AdapterRequest> &requests) {
@@ -48,7 +48,7 @@ Array merged(const Adapter &adapter, const Array &w, const Array &a, const Array
     for (std::int64_t i = 0; i < in; ++i)
       for (std::int64_t k = 0; k < kRank; ++k)
         sum.at(static_cast<std::size_t>(adapter.transposed ? i * out + o : o * in + i)) +=
-            adapter.request.scale * left.at(static_cast<std::size_t>(o * kRank + k)) *
+            adapter.request.scale() * left.at(static_cast<std::size_t>(o * kRank + k)) *
             right.at(static_cast<std::size_t>(k * in + i));
   return Array::from_doubles(w.type(), sum);
 }

@@ -186,5 +186,88 @@ TEST(Adapters, DoNotGoOnFromACheckpointOfAWholeModel) {
   EXPECT_NE(error.text.find("leave the option lora out"), std::string::npos) << error.text;
 }
 
+TEST(AdapterFiles, GoOnWhereTheSessionWas) {
+  const test::Scratch scratch;
+  const auto session = adapted({{"lora", "*.wpe.weight,rank=2,alpha=5"}});
+  train(*session, 0, 3);
+  session->export_adapters(scratch / "adapter");
+  const auto again = session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}});
+  EXPECT_EQ(parameters(*again), parameters(*session));
+  EXPECT_EQ(evaluated(*again), evaluated(*session));
+  const auto narrow =
+      session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}, {"precision", "bf16"}});
+  EXPECT_EQ(parameters(*narrow), parameters(*session));
+}
+
+TEST(AdapterFiles, NameModulesAsTheUserDoes) {
+  const test::Scratch scratch;
+  const std::string names = scratch.put("names", "m.transformer.h.0.mlp.c_fc.weight  h.0.up\n");
+  const auto session =
+      session_of(test::fixture(kGpt2 + ".onnx"), {{"lora", "h.0.up.weight"}, {"adapter_names", names}});
+  EXPECT_EQ(session->parameter_name(0), "h.0.up.lora_A.weight");
+  session->export_adapters(scratch / "adapter");
+  const Pairs plain = {{"adapter", scratch / "adapter"}};
+  const Error error = error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"), plain); });
+  EXPECT_EQ(error.code, Code::mismatch);
+  EXPECT_EQ(error.subject, "h.0.up");
+  EXPECT_EQ(session_of(test::fixture(kGpt2 + ".onnx"), {plain[0], {"adapter_names", names}})->parameter_count(), 2u);
+}
+
+// A module's name in the file may lack the wrappers of the module that was exported.
+TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
+  const test::Scratch scratch;
+  const std::string names = scratch.put("names", "m.transformer.h.0.mlp.c_fc.weight transformer.h.0.mlp.c_fc\n");
+  session_of(test::fixture(kGpt2 + ".onnx"), {{"lora", "*.h.0.mlp.c_fc.weight"}, {"adapter_names", names}})
+      ->export_adapters(scratch / "adapter");
+  const auto session = session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}});
+  EXPECT_EQ(session->parameter_name(0), "m.transformer.h.0.mlp.c_fc.lora_A.weight");
+}
+
+TEST(AdapterFiles, HoldNothingElseThatIsTrained) {
+  const test::Scratch scratch;
+  const Error trained = error_of([&] { adapted({{"trainable", "*.ln_f.bias"}})->export_adapters(scratch / "a"); });
+  EXPECT_EQ(trained.code, Code::unsupported);
+  EXPECT_EQ(trained.subject, "m.transformer.ln_f.bias");
+  const Error none = error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"))->export_adapters(scratch / "a"); });
+  EXPECT_EQ(none.code, Code::state);
+}
+
+// Exports an adapter, changes the text of one of its files, and returns the error of a session that reads it.
+Error error_with(const std::string &file, const std::string &from, const std::string &to) {
+  const test::Scratch scratch;
+  session_of(test::fixture(kGpt2 + ".onnx"), {{"lora", "*.h.0.mlp.c_fc.weight"}})->export_adapters(scratch / "adapter");
+  std::string text = scratch.get("adapter/" + file);
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  scratch.put("adapter/" + file, text);
+  return error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}}); });
+}
+
+TEST(AdapterFiles, AreRefusedIfTheyAreAnotherKind) {
+  EXPECT_EQ(error_with("adapter_config.json", "LORA", "IA3").code, Code::unsupported);
+  EXPECT_EQ(error_with("adapter_config.json", "\"bias\"", "\"use_dora\": true, \"bias\"").code, Code::unsupported);
+  EXPECT_EQ(error_with("adapter_config.json", "\"alpha_pattern\": {", "\"alpha_pattern\": {\".*fc\": 1").code,
+            Code::unsupported);
+  EXPECT_EQ(error_with("adapter_config.json", "{", "[").code, Code::format);
+  EXPECT_EQ(error_with("adapter_model.safetensors", ".lora_B.", ".lora_C.").code, Code::format);
+  EXPECT_EQ(error_with("adapter_model.safetensors", "lora_A", "base_A").code, Code::unsupported);
+  EXPECT_EQ(error_with("adapter_model.safetensors", "mlp.c_fc", "mlp.c_fd").code, Code::mismatch);
+  EXPECT_EQ(error_with("adapter_model.safetensors", "c_fc", "c_proj").code, Code::format);  // a longer header
+  EXPECT_EQ(error_with("adapter_model.safetensors", "mlp.c_fc.", "attn.c_fc.").code, Code::format);
+}
+
+TEST(AdapterFiles, MustFitTheModel) {
+  const test::Scratch scratch;
+  const std::string up = "m.transformer.h.0.mlp.c_fc", down = "m.transformer.h.0.mlp.c_proj";
+  const std::string names = scratch.put("names", up + ".weight " + down + "\n" + down + ".weight " + up + "\n");
+  session_of(test::fixture(kGpt2 + ".onnx"), {{"lora", "*.h.0.mlp.c_proj.weight"}})
+      ->export_adapters(scratch / "adapter");
+  const Error error = error_of([&] {
+    session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}, {"adapter_names", names}});
+  });
+  EXPECT_EQ(error.code, Code::shape);
+  EXPECT_EQ(error.subject, up + ".weight");
+}
+
 }  // namespace
 }  // namespace protrain::session::adapters_test

@@ -39,6 +39,15 @@ TEST(TensorFile, HeadersOfOthersAreRead) {
   EXPECT_EQ(refusal("{}", 0), Code::ok);
 }
 
+TEST(TensorFile, NarrowFloatsAreRead) {
+  const std::string header = R"({"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
+                             R"("b":{"dtype":"F16","shape":[2],"data_offsets":[4,8]}})";
+  const std::vector<Tensor> tensors = parse_header(header, 8, "file");
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0].dtype, DType::bf16);
+  EXPECT_EQ(tensors[1].dtype, DType::f16);
+}
+
 TEST(TensorFile, HeadersThatLieAreRefused) {
   const std::string a = R"({"a":)", b = R"(,"b":)";
   EXPECT_EQ(refusal(a + tensor("[2]", "[0,8]") + "}"), Code::ok);
@@ -54,7 +63,7 @@ TEST(TensorFile, HeadersThatLieAreRefused) {
   EXPECT_EQ(refusal(a + tensor("[9223372036854775808]", "[0,8]") + "}"), Code::format);
   EXPECT_EQ(refusal(a + tensor("2", "[0,8]") + "}"), Code::format);
   EXPECT_EQ(refusal(a + tensor("[2]", "[0]") + "}"), Code::format);
-  EXPECT_EQ(refusal(a + R"({"dtype":"F16","shape":[4],"data_offsets":[0,8]}})"), Code::unsupported);
+  EXPECT_EQ(refusal(a + R"({"dtype":"I32","shape":[2],"data_offsets":[0,8]}})"), Code::unsupported);
   EXPECT_EQ(refusal(a + R"({"shape":[2],"data_offsets":[0,8]}})"), Code::format);
   EXPECT_EQ(refusal(a + "7}"), Code::format);
   EXPECT_EQ(refusal(" {}", 0), Code::format);

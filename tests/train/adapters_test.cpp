@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "draft/merge.h"
+#include "scratch.h"
 #include "session/session.h"
 #include "train/command.h"
 #include "train/family.h"
@@ -80,6 +82,38 @@ TEST_P(Adapters, FollowPeft) {
   EXPECT_LT(worst, 1e-4);
   RecordProperty("worst", std::to_string(worst));
 }
+
+// The first batch's loss in a session with these options.
+double evaluated(const std::string &model, Json family, const Json &options) {
+  family["options"].update(options);
+  const auto session = test::open_family(model, family);
+  for (const auto &[name, json] : family["inputs"].items()) {
+    const test::Values values(json);
+    session->set_input(name, values.dtype, values.batch(), values.at(0));
+  }
+  return session->evaluate();
+}
+
+class SavedByPeft : public testing::TestWithParam<const char *> {};
+
+TEST_P(SavedByPeft, GivesPeftsLossInASessionAndMerged) {
+  const Json golden = read_json(std::string("adapters/") + GetParam() + ".json");
+  const std::string model = "families/" + golden["file"].get<std::string>();
+  const std::string adapter = test::fixture(std::string("adapters/") + GetParam());
+  const Json family = test::golden_of(golden["file"]);
+  const double after = golden["after"];
+  EXPECT_NEAR(evaluated(model, family, {{"adapter", adapter}}), after, 1e-5 * after);
+  EXPECT_GT(std::abs(evaluated(model, family, Json::object()) - after), 1e-3 * after);
+  const test::Scratch scratch;
+  draft::Options options;
+  for (const auto &[dim, size] : family["dims"].items())
+    options.set("dim", dim + "=" + std::to_string(size.get<int>()));
+  draft::merge_adapter(options, test::fixture(model + ".onnx"), adapter, scratch / "merged.onnx");
+  const std::string merged = std::filesystem::relative(scratch / "merged", test::fixture(""));
+  EXPECT_NEAR(evaluated(merged, family, Json::object()), after, 1e-5 * after);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SavedByPeft, testing::Values("bert", "qwen3"));
 
 INSTANTIATE_TEST_SUITE_P(Families, Adapters, testing::ValuesIn(cases()), [](const auto &info) {
   std::string name = info.param;

@@ -1251,6 +1251,42 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_model_1check(JNIEnv 
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_model_1merge(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jbyteArray jarg3, jbyteArray jarg4) {
+  protrain_options *arg1 = (protrain_options *) 0 ;
+  char *arg2 = (char *) 0 ;
+  char *arg3 = (char *) 0 ;
+  char *arg4 = (char *) 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_options **)&jarg1; 
+  {
+    arg2 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg2, nullptr));
+    if (!arg2) return ;
+  }
+  {
+    arg3 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg3, nullptr));
+    if (!arg3) return ;
+  }
+  {
+    arg4 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg4, nullptr));
+    if (!arg4) return ;
+  }
+  result = (protrain_error *)protrain_model_merge((protrain_options const *)arg1,(char const *)arg2,(char const *)arg3,(char const *)arg4);
+  if (result) protrain_throw(jenv, result);
+  {
+    jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);
+  }
+  {
+    jenv->ReleaseByteArrayElements(jarg3, reinterpret_cast<jbyte *>(const_cast<char *>(arg3)), JNI_ABORT);
+  }
+  {
+    jenv->ReleaseByteArrayElements(jarg4, reinterpret_cast<jbyte *>(const_cast<char *>(arg4)), JNI_ABORT);
+  }
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_model_1plan(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
@@ -2020,6 +2056,26 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1export(JNIE
     if (!arg2) return ;
   }
   result = (protrain_error *)protrain_session_export(arg1,(char const *)arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1export_1adapters(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  char *arg2 = (char *) 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  {
+    arg2 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg2, nullptr));
+    if (!arg2) return ;
+  }
+  result = (protrain_error *)protrain_session_export_adapters(arg1,(char const *)arg2);
   if (result) protrain_throw(jenv, result);
   {
     jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);

@@ -45,24 +45,24 @@ typedef _goslice_ swig_type_12;
 typedef _gostring_ swig_type_13;
 typedef _goslice_ swig_type_14;
 typedef _gostring_ swig_type_15;
-typedef _goslice_ swig_type_16;
+typedef _gostring_ swig_type_16;
 typedef _gostring_ swig_type_17;
 typedef _goslice_ swig_type_18;
 typedef _gostring_ swig_type_19;
 typedef _goslice_ swig_type_20;
-typedef _goslice_ swig_type_21;
-typedef _gostring_ swig_type_22;
-typedef _goslice_ swig_type_23;
+typedef _gostring_ swig_type_21;
+typedef _goslice_ swig_type_22;
+typedef _gostring_ swig_type_23;
 typedef _goslice_ swig_type_24;
 typedef _goslice_ swig_type_25;
-typedef _goslice_ swig_type_26;
+typedef _gostring_ swig_type_26;
 typedef _goslice_ swig_type_27;
 typedef _goslice_ swig_type_28;
-typedef _gostring_ swig_type_29;
+typedef _goslice_ swig_type_29;
 typedef _goslice_ swig_type_30;
 typedef _goslice_ swig_type_31;
 typedef _goslice_ swig_type_32;
-typedef _goslice_ swig_type_33;
+typedef _gostring_ swig_type_33;
 typedef _goslice_ swig_type_34;
 typedef _goslice_ swig_type_35;
 typedef _goslice_ swig_type_36;
@@ -70,11 +70,11 @@ typedef _goslice_ swig_type_37;
 typedef _goslice_ swig_type_38;
 typedef _goslice_ swig_type_39;
 typedef _goslice_ swig_type_40;
-typedef _gostring_ swig_type_41;
+typedef _goslice_ swig_type_41;
 typedef _goslice_ swig_type_42;
 typedef _goslice_ swig_type_43;
 typedef _goslice_ swig_type_44;
-typedef _goslice_ swig_type_45;
+typedef _gostring_ swig_type_45;
 typedef _goslice_ swig_type_46;
 typedef _goslice_ swig_type_47;
 typedef _goslice_ swig_type_48;
@@ -84,27 +84,33 @@ typedef _goslice_ swig_type_51;
 typedef _goslice_ swig_type_52;
 typedef _goslice_ swig_type_53;
 typedef _goslice_ swig_type_54;
-typedef _gostring_ swig_type_55;
+typedef _goslice_ swig_type_55;
 typedef _goslice_ swig_type_56;
 typedef _goslice_ swig_type_57;
-typedef _gostring_ swig_type_58;
-typedef _goslice_ swig_type_59;
+typedef _goslice_ swig_type_58;
+typedef _gostring_ swig_type_59;
 typedef _goslice_ swig_type_60;
 typedef _goslice_ swig_type_61;
-typedef _goslice_ swig_type_62;
+typedef _gostring_ swig_type_62;
 typedef _goslice_ swig_type_63;
 typedef _goslice_ swig_type_64;
 typedef _goslice_ swig_type_65;
-typedef _gostring_ swig_type_66;
+typedef _goslice_ swig_type_66;
 typedef _goslice_ swig_type_67;
 typedef _goslice_ swig_type_68;
-typedef _gostring_ swig_type_69;
-typedef _goslice_ swig_type_70;
-typedef _gostring_ swig_type_71;
+typedef _goslice_ swig_type_69;
+typedef _gostring_ swig_type_70;
+typedef _goslice_ swig_type_71;
 typedef _goslice_ swig_type_72;
-typedef _goslice_ swig_type_73;
+typedef _gostring_ swig_type_73;
 typedef _goslice_ swig_type_74;
-typedef _goslice_ swig_type_75;
+typedef _gostring_ swig_type_75;
+typedef _goslice_ swig_type_76;
+typedef _gostring_ swig_type_77;
+typedef _goslice_ swig_type_78;
+typedef _goslice_ swig_type_79;
+typedef _goslice_ swig_type_80;
+typedef _goslice_ swig_type_81;
 extern void _wrap_Swig_free_lib_5a5e1656d219ffa6(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_lib_5a5e1656d219ffa6(swig_intgo arg1);
 extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(int);
@@ -158,47 +164,49 @@ extern swig_type_6 _wrap_options_set_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_t
 extern swig_type_9 _wrap_options_get_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_10 arg2, swig_voidp arg3);
 extern swig_type_11 _wrap_options_help_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_12 _wrap_model_check_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
-extern swig_type_14 _wrap_model_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
-extern swig_type_16 _wrap_model_profile_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
-extern swig_type_18 _wrap_session_create_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
-extern swig_type_20 _wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4);
+extern swig_type_14 _wrap_model_merge_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_15 arg2, swig_type_16 arg3, swig_type_17 arg4);
+extern swig_type_18 _wrap_model_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
+extern swig_type_20 _wrap_model_profile_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_21 arg2, swig_voidp arg3);
+extern swig_type_22 _wrap_session_create_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_23 arg2, swig_voidp arg3);
+extern swig_type_24 _wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_25 arg2, swig_type_26 arg3, swig_voidp arg4);
 extern void _wrap_session_destroy_lib_5a5e1656d219ffa6(uintptr_t arg1);
-extern swig_type_23 _wrap_session_input_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_24 _wrap_session_input_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_25 _wrap_session_input_dtype_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_26 _wrap_session_input_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_27 arg3, swig_voidp arg4);
-extern swig_type_28 _wrap_session_set_input_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_29 arg2, int arg3, swig_type_30 arg4, swig_type_31 arg5);
-extern swig_type_32 _wrap_step_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_33 _wrap_eval_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_34 _wrap_predict_lib_5a5e1656d219ffa6(uintptr_t arg1);
-extern swig_type_35 _wrap_session_output_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_36 _wrap_session_output_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_37 _wrap_session_output_dtype_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_38 _wrap_session_output_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_39 arg3, swig_voidp arg4);
-extern swig_type_40 _wrap_session_output_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_41 arg2, int arg3, swig_type_42 arg4);
-extern swig_type_43 _wrap_session_grad_norm_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_44 _wrap_session_step_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_45 _wrap_session_rank_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_46 _wrap_session_rank_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_47 _wrap_session_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_48 _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, double arg2);
+extern swig_type_27 _wrap_session_input_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_28 _wrap_session_input_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_29 _wrap_session_input_dtype_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_30 _wrap_session_input_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_31 arg3, swig_voidp arg4);
+extern swig_type_32 _wrap_session_set_input_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_33 arg2, int arg3, swig_type_34 arg4, swig_type_35 arg5);
+extern swig_type_36 _wrap_step_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_37 _wrap_eval_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_38 _wrap_predict_lib_5a5e1656d219ffa6(uintptr_t arg1);
+extern swig_type_39 _wrap_session_output_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_40 _wrap_session_output_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_41 _wrap_session_output_dtype_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_42 _wrap_session_output_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_43 arg3, swig_voidp arg4);
+extern swig_type_44 _wrap_session_output_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_45 arg2, int arg3, swig_type_46 arg4);
+extern swig_type_47 _wrap_session_grad_norm_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_48 _wrap_session_step_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_49 _wrap_session_rank_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_50 _wrap_session_rank_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_51 _wrap_session_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_52 _wrap_session_set_learning_rate_lib_5a5e1656d219ffa6(uintptr_t arg1, double arg2);
 extern void _wrap_session_cancel_lib_5a5e1656d219ffa6(uintptr_t arg1);
-extern swig_type_49 _wrap_session_parameter_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_50 _wrap_session_parameter_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_51 _wrap_session_parameter_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_52 arg3, swig_voidp arg4);
-extern swig_type_53 _wrap_session_parameter_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_54 _wrap_session_parameter_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_55 arg2, swig_type_56 arg3);
-extern swig_type_57 _wrap_session_parameter_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_58 arg2, swig_type_59 arg3);
-extern swig_type_60 _wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_61 _wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_62 arg2);
-extern swig_type_63 _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_64 arg2);
-extern swig_type_65 _wrap_session_grad_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_66 arg2, swig_type_67 arg3);
-extern swig_type_68 _wrap_session_export_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_69 arg2);
-extern swig_type_70 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_71 arg2);
-extern swig_type_72 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_73 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_74 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_75 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_53 _wrap_session_parameter_count_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_54 _wrap_session_parameter_name_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_55 _wrap_session_parameter_shape_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_type_56 arg3, swig_voidp arg4);
+extern swig_type_57 _wrap_session_parameter_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_58 _wrap_session_parameter_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_59 arg2, swig_type_60 arg3);
+extern swig_type_61 _wrap_session_parameter_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_62 arg2, swig_type_63 arg3);
+extern swig_type_64 _wrap_session_flat_parameters_elements_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_65 _wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_session_grad_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_70 arg2, swig_type_71 arg3);
+extern swig_type_72 _wrap_session_export_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_73 arg2);
+extern swig_type_74 _wrap_session_export_adapters_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_75 arg2);
+extern swig_type_76 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_77 arg2);
+extern swig_type_78 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_79 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_80 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_81 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 #undef intgo
 */
 import "C"
@@ -720,13 +728,36 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
+func Model_merge(arg1 uintptr, arg2 string, arg3 string, arg4 string) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_model_merge_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_16)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_3)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg3
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg4
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
 func Model_plan(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_model_plan_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_plan_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -742,7 +773,7 @@ func Model_profile(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure)
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_model_profile_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_profile_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_21)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -758,7 +789,7 @@ func Session_create(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_create_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_create_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_23)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -775,7 +806,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_21)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_22)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_create_from_bytes_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_25)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_26)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -839,7 +870,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_input_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_input_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_31)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -857,7 +888,7 @@ _swig_i_0 = arg1
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_session_set_input_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_30)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_31)(unsafe.Pointer(&_swig_i_4)))
+	swig_r_p := C._wrap_session_set_input_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_33)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_34)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_35)(unsafe.Pointer(&_swig_i_4)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -953,7 +984,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_output_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_39)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_output_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_43)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -970,7 +1001,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_output_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_41)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_42)(unsafe.Pointer(&_swig_i_3)))
+	swig_r_p := C._wrap_session_output_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_45)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_3)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1093,7 +1124,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_parameter_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_parameter_shape_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_56)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -1122,7 +1153,7 @@ func Session_parameter_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_re
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_55)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_56)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_60)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1141,7 +1172,7 @@ func Session_parameter_write(arg1 uintptr, arg2 string, arg3 []float32) (_swig_r
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_58)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_62)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_63)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1171,7 +1202,7 @@ func Session_flat_parameters_read(arg1 uintptr, arg2 []float32) (_swig_ret *Fail
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_62)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_66)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1186,7 +1217,7 @@ func Session_flat_parameters_write(arg1 uintptr, arg2 []float32) (_swig_ret *Fai
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_64)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_68)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1202,7 +1233,7 @@ func Session_grad_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret *Fa
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_grad_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_66)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_67)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_grad_read_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_70)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_71)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1220,7 +1251,22 @@ func Session_export(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_export_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_69)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_export_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_73)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_export_adapters(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_export_adapters_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_75)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1235,7 +1281,7 @@ func Session_save(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_71)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_77)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

@@ -1105,6 +1105,40 @@ _goslice_ _wrap_model_check_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _
 }
 
 
+_goslice_ _wrap_model_merge_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, _gostring_ _swig_go_3) {
+  protrain_options *arg1 = (protrain_options *) 0 ;
+  char *arg2 = (char *) 0 ;
+  char *arg3 = (char *) 0 ;
+  char *arg4 = (char *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_options **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  
+  arg3 = (char *)malloc(_swig_go_2.n + 1);
+  memcpy(arg3, _swig_go_2.p, _swig_go_2.n);
+  arg3[_swig_go_2.n] = '\0';
+  
+  
+  arg4 = (char *)malloc(_swig_go_3.n + 1);
+  memcpy(arg4, _swig_go_3.p, _swig_go_3.n);
+  arg4[_swig_go_3.n] = '\0';
+  
+  
+  result = (protrain_error *)protrain_model_merge((protrain_options const *)arg1,(char const *)arg2,(char const *)arg3,(char const *)arg4);
+  _swig_go_result = protrain_failure(result);
+  free(arg2); 
+  free(arg3); 
+  free(arg4); 
+  return _swig_go_result;
+}
+
+
 _goslice_ _wrap_model_plan_lib_5a5e1656d219ffa6(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
@@ -1786,6 +1820,26 @@ _goslice_ _wrap_session_export_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0
   
   
   result = (protrain_error *)protrain_session_export(arg1,(char const *)arg2);
+  _swig_go_result = protrain_failure(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_export_adapters_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  char *arg2 = (char *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  
+  result = (protrain_error *)protrain_session_export_adapters(arg1,(char const *)arg2);
   _swig_go_result = protrain_failure(result);
   free(arg2); 
   return _swig_go_result;

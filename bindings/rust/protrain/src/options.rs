@@ -52,8 +52,8 @@ impl Options {
     /// Sets one option to a number or a text. [`Options::help`] lists the keys. `protrain.h` explains the common ones:
     /// `memory`, `learning_rate`, `optimizer`, `threads`, `accumulation`, `frozen` and others.
     ///
-    /// For a list (`dim`, `shapes`, `constant`, `trainable`, `frozen`, `tie`, `keep_gradients`), each call adds one
-    /// item. For any other option, a call replaces the value.
+    /// For a list (`dim`, `shapes`, `constant`, `trainable`, `frozen`, `tie`, `lora`, `keep_gradients`), each call
+    /// adds one item. For any other option, a call replaces the value.
     ///
     /// # Errors
     /// `Arg` for a key that does not exist (the text names the nearest key) or a value of the wrong type or out of
@@ -118,6 +118,19 @@ impl Options {
         let model = c_path("model", model.as_ref())?;
         // SAFETY: see lend.
         self.lend(|options, out| unsafe { sys::protrain_model_check(options, model.as_ptr(), out) })
+    }
+
+    /// Writes `model` to `path` with an adapter merged into its weights, without training it. `adapter` is a directory,
+    /// as for the option `adapter`.
+    ///
+    /// # Errors
+    /// As [`Options::open`] for the model and the adapter, and as [`Session::export`] for the file.
+    #[doc(alias = "protrain_model_merge")]
+    pub fn merge(&self, model: impl AsRef<Path>, adapter: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        let model = c_path("model", model.as_ref())?;
+        let (adapter, path) = (c_path("adapter", adapter.as_ref())?, c_path("path", path.as_ref())?);
+        // SAFETY: the options are only read; the paths end in NUL.
+        unsafe { check(sys::protrain_model_merge(self.raw.as_ptr(), model.as_ptr(), adapter.as_ptr(), path.as_ptr())) }
     }
 
     /// Predicts how a model would train, without training it. The answer is a JSON object with the plan that would be

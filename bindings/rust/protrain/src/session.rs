@@ -379,6 +379,19 @@ impl Session {
         unsafe { check(sys::protrain_session_export(self.raw.as_ptr(), path.as_ptr())) }
     }
 
+    /// Writes the adapters of the options `lora` or `adapter` into `directory`, in the form of Hugging Face's PEFT:
+    /// `adapter_model.safetensors` and `adapter_config.json`.
+    ///
+    /// # Errors
+    /// `State` if the session has no adapters; `Unsupported` if another parameter is trained too; `Io`, `NoSpace` or
+    /// `Path`.
+    #[doc(alias = "protrain_session_export_adapters")]
+    pub fn export_adapters(&mut self, directory: impl AsRef<Path>) -> Result<()> {
+        let directory = c_path("directory", directory.as_ref())?;
+        // SAFETY: the path ends in NUL.
+        unsafe { check(sys::protrain_session_export_adapters(self.raw.as_ptr(), directory.as_ptr())) }
+    }
+
     /// Saves a checkpoint: weights, optimizer state, step and seed. It becomes a folder in `directory`, which is named
     /// `step-0000000010` after ten steps. A session that is opened with the option `resume` continues from it bit for
     /// bit, under any plan. The caller gives inputs, learning rate and all other options again.

@@ -54,6 +54,19 @@ fn outputs_are_predicted() {
 }
 
 #[test]
+fn adapters_are_exported_and_merged() {
+    let folder = Folder::new();
+    let mut session = options().set("lora", "*.c_attn.weight").unwrap().open(model()).unwrap();
+    set_batch(&mut session, 0);
+    session.step().unwrap();
+    session.export_adapters(folder.join("adapter")).unwrap();
+    options().merge(model(), folder.join("adapter"), folder.join("merged.onnx")).unwrap();
+    let mut merged = options().open(folder.join("merged.onnx")).unwrap();
+    set_batch(&mut merged, 0);
+    assert!((session.eval().unwrap() - merged.eval().unwrap()).abs() < 1e-4);
+}
+
+#[test]
 fn plans_do_not_change_a_bit() {
     let resident = train(&mut options().open(model()).unwrap(), 0..4).unwrap();
     let offloaded = train(&mut tight_options().open(model()).unwrap(), 0..4).unwrap();

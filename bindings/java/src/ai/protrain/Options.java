@@ -21,8 +21,8 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets an option. For a list (dim, shapes, constant, trainable, frozen, tie, keep_gradients), each call adds one
-   * item. For any other option, a call replaces the value.
+   * Sets an option. For a list (dim, shapes, constant, trainable, frozen, tie, lora, keep_gradients), each call adds
+   * one item. For any other option, a call replaces the value.
    *
    * @param key its name, such as "memory"
    * @param value its value, converted by {@code toString}
@@ -112,6 +112,17 @@ public final class Options implements AutoCloseable {
    */
   public String check(Path model) {
     return ask((options, json) -> Native.model_check(options, model.toString(), json));
+  }
+
+  /**
+   * Writes a model with an adapter merged into its weights, without training it.
+   *
+   * @param model an ONNX file
+   * @param adapter a directory, as for the option adapter
+   * @param path the ONNX file to write
+   */
+  public void merge(Path model, Path adapter, Path path) {
+    handle.call(options -> Native.model_merge(options, model.toString(), adapter.toString(), path.toString()));
   }
 
   /**

@@ -530,6 +530,16 @@ public final class Session implements AutoCloseable {
   }
 
   /**
+   * Writes the adapters of the options lora or adapter, in the form of Hugging Face's PEFT.
+   *
+   * @param directory gets adapter_model.safetensors and adapter_config.json; created if only its last component is
+   *     missing
+   */
+  public void exportAdapters(Path directory) {
+    handle.call(session -> Native.session_export_adapters(session, directory.toString()));
+  }
+
+  /**
    * Saves a checkpoint. A session that resumes from it ({@link Options#resume}) continues bit for bit. The checkpoint
    * survives a kill or a power failure at any instant, and so do all earlier ones.
    *

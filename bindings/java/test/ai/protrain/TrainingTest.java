@@ -97,6 +97,23 @@ class TrainingTest {
   }
 
   @Test
+  void adaptersAreExportedAndMerged() {
+    Path adapter = directory.resolve("adapter");
+    Path merged = directory.resolve("merged.onnx");
+    try (Options options = Models.gpt2();
+        Session session = new Session(Models.gpt2().set("lora", "*.c_attn.weight"), Models.GPT2)) {
+      Models.feed(session, 0);
+      session.step();
+      session.exportAdapters(adapter);
+      options.merge(Models.GPT2, adapter, merged);
+      try (Session again = new Session(options, merged)) {
+        Models.feed(again, 0);
+        assertEquals(session.eval(), again.eval(), 1e-4f);
+      }
+    }
+  }
+
+  @Test
   void tellsWhatTheModelIs() {
     try (Options options = Models.gpt2();
         Session session = new Session(options, Models.GPT2)) {

@@ -66,6 +66,8 @@ public class Native implements NativeConstants {
 
   public static void model_check(long options, String model_path, byte[][] json) { NativeJNI.model_check(options, Native.utf8(model_path), json); }
 
+  public static void model_merge(long options, String model_path, String adapter_directory, String path) { NativeJNI.model_merge(options, Native.utf8(model_path), Native.utf8(adapter_directory), Native.utf8(path)); }
+
   public static void model_plan(long options, String model_path, byte[][] json) { NativeJNI.model_plan(options, Native.utf8(model_path), json); }
 
   public static void model_profile(long options, String model_path, byte[][] json) { NativeJNI.model_profile(options, Native.utf8(model_path), json); }
@@ -141,6 +143,8 @@ public class Native implements NativeConstants {
   public static void session_grad_read(long session, String name, long values, long values_len) { NativeJNI.session_grad_read(session, Native.utf8(name), values, values_len); }
 
   public static void session_export(long session, String path) { NativeJNI.session_export(session, Native.utf8(path)); }
+
+  public static void session_export_adapters(long session, String directory) { NativeJNI.session_export_adapters(session, Native.utf8(directory)); }
 
   public static void session_save(long session, String directory) { NativeJNI.session_save(session, Native.utf8(directory)); }
 

@@ -33,6 +33,7 @@ public class NativeJNI {
   public final static native void options_get(long jarg1, byte[] jarg2, byte[][] jarg3);
   public final static native void options_help(long jarg1, byte[][] jarg2);
   public final static native void model_check(long jarg1, byte[] jarg2, byte[][] jarg3);
+  public final static native void model_merge(long jarg1, byte[] jarg2, byte[] jarg3, byte[] jarg4);
   public final static native void model_plan(long jarg1, byte[] jarg2, byte[][] jarg3);
   public final static native void model_profile(long jarg1, byte[] jarg2, byte[][] jarg3);
   public final static native void session_create(long jarg1, byte[] jarg2, long[] jarg3);
@@ -69,6 +70,7 @@ public class NativeJNI {
   public final static native void session_flat_parameters_write(long jarg1, long jarg2, long jarg3);
   public final static native void session_grad_read(long jarg1, byte[] jarg2, long jarg3, long jarg4);
   public final static native void session_export(long jarg1, byte[] jarg2);
+  public final static native void session_export_adapters(long jarg1, byte[] jarg2);
   public final static native void session_save(long jarg1, byte[] jarg2);
   public final static native void session_plan(long jarg1, byte[][] jarg2);
   public final static native void session_program(long jarg1, byte[][] jarg2);

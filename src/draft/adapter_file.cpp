@@ -1,0 +1,222 @@
+#include "draft/adapter_file.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "onnx_import/floats.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using passes::Adapter;
+using passes::AdapterMatrix;
+using passes::AdapterRequest;
+
+constexpr const char *kConfig = "/adapter_config.json", *kModel = "/adapter_model.safetensors";
+constexpr std::string_view kBefore = "base_model.model.";  // PEFT's wrappers around the model that was adapted
+constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
+
+// Returns the name of the module that a tensor is matrix A of; "" if it is another tensor.
+std::string module_of_a(const std::string &tensor) {
+  for (const std::string_view end : {kA, kEmbeddingA})
+    if (tensor.starts_with(kBefore) && tensor.ends_with(end) && tensor.size() > kBefore.size() + end.size())
+      return tensor.substr(kBefore.size(), tensor.size() - kBefore.size() - end.size());
+  return "";
+}
+
+std::string tensor_of(const std::string &module, std::string_view end) {
+  return std::string(kBefore) + module + std::string(end);
+}
+
+// Reads members of adapter_config.json. PEFT has a default for each of them.
+class Config {
+ public:
+  explicit Config(const std::string &path)
+      : path_(path), json_(parse_json(read_text(path), path, {.values = 1 << 20})) {
+    require(json_.members() != nullptr, Code::format, path, "is no JSON object");
+  }
+
+  double number(const char *key, double fallback) const {
+    const Json *found = json_.find(key);
+    if (found == nullptr || found->is_null()) return fallback;
+    require(found->number().has_value(), Code::format, path_, "{} is no number", key);
+    return *found->number();
+  }
+  bool flag(const char *key) const {
+    const Json *found = json_.find(key);
+    return found != nullptr && found->truth() != nullptr && *found->truth();
+  }
+
+  // Refuses what would make the adapter another one than A and B say.
+  void require_plain() const {
+    const Json *kind = json_.find("peft_type");
+    require(kind != nullptr && kind->text() != nullptr && *kind->text() == "LORA", Code::unsupported, path_,
+            "peft_type is {}; only LORA is read", kind == nullptr ? "missing" : printable(kind->dump()));
+    for (const char *key : {"use_dora", "lora_bias", "use_qalora", "alora_invocation_tokens"})
+      require(!flag(key), Code::unsupported, path_, "{} is true; plain low-rank adapters are read", key);
+  }
+
+  // Returns the module's alpha. A key of alpha_pattern is a module's name, which may lack leading parts.
+  double alpha_of(const std::string &module) const {
+    const Json *pattern = json_.find("alpha_pattern");
+    if (pattern != nullptr && pattern->members() != nullptr)
+      for (const Json::Member &member : *pattern->members()) {
+        require(member.key.find_first_of("*+?[](){}|^$\\") == std::string::npos, Code::unsupported, path_,
+                "alpha_pattern has the regular expression {}; plain names are read", printable(member.key));
+        require(member.value.number().has_value(), Code::format, path_, "an alpha is no number");
+        if (("." + module).ends_with("." + member.key)) return *member.value.number();
+      }
+    return number("lora_alpha", 8);
+  }
+
+ private:
+  std::string path_;
+  Json json_;
+};
+
+// The most frequent value among the adapters.
+template <typename Get>
+auto usual(const std::vector<Adapter> &adapters, Get get) {
+  std::map<decltype(get(adapters[0])), int> counts;
+  for (const Adapter &adapter : adapters) ++counts[get(adapter)];
+  return std::ranges::max_element(counts, {}, [](const auto &pair) { return pair.second; })->first;
+}
+
+// The text of adapter_config.json. Ranks and alphas that differ from the usual ones are listed by module.
+std::string config_of(const std::vector<Adapter> &adapters) {
+  const auto rank_of = [](const Adapter &adapter) { return adapter.request.rank; };
+  const auto alpha_of = [](const Adapter &adapter) { return adapter.request.alpha; };
+  const std::int64_t rank = usual(adapters, rank_of);
+  const double alpha = usual(adapters, alpha_of);
+  Json modules = Json::array(), ranks = Json::object(), alphas = Json::object();
+  for (const Adapter &adapter : adapters) {
+    modules.push_back(adapter.module);
+    if (rank_of(adapter) != rank) ranks.append(adapter.module, rank_of(adapter));
+    if (alpha_of(adapter) != alpha) alphas.append(adapter.module, alpha_of(adapter));
+  }
+  const AdapterRequest &first = adapters.front().request;
+  const Json config = {{"peft_type", "LORA"},
+                       {"base_model_name_or_path", Json()},
+                       {"task_type", Json()},
+                       {"inference_mode", true},
+                       {"r", rank},
+                       {"lora_alpha", alpha},
+                       {"lora_dropout", first.dropout},
+                       {"use_rslora", first.stabilised},
+                       {"bias", "none"},
+                       {"fan_in_fan_out", false},
+                       {"target_modules", modules},
+                       {"rank_pattern", ranks},
+                       {"alpha_pattern", alphas}};
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+AdapterFile AdapterFile::open(const std::string &directory) {
+  const Config config(directory + kConfig);
+  config.require_plain();
+  AdapterFile file(File::open(directory + kModel));
+  for (state::Tensor &tensor : state::tensors_of(file.file_)) file.tensors_.emplace(tensor.name, std::move(tensor));
+  const std::string &path = file.file_.path();
+  std::size_t used = 0;
+  for (const auto &[name, tensor] : file.tensors_) {
+    const std::string module = module_of_a(name);
+    if (module.empty()) continue;
+    const bool embedding = name.ends_with(kEmbeddingA);
+    const auto b = file.tensors_.find(tensor_of(module, embedding ? kEmbeddingB : kB));
+    require(b != file.tensors_.end(), Code::format, path, "has {} and no B beside it", printable(name));
+    const Shape &left = b->second.shape, &right = tensor.shape;
+    require(left.size() == 2 && right.size() == 2 && right[0] >= 1 && left[1] == right[0], Code::format, path,
+            "A and B of {} are {} and {}, not (rank, in) and (out, rank)", printable(module), to_text(right),
+            to_text(left));
+    file.requests_.push_back({.pattern = module,
+                              .one_module = true,
+                              .rank = right[0],
+                              .alpha = config.alpha_of(module),
+                              .stabilised = config.flag("use_rslora"),
+                              .dropout = config.number("lora_dropout", 0)});
+    used += 2;
+  }
+  for (const auto &[name, tensor] : file.tensors_)
+    require(used == file.tensors_.size() || name.find(".lora_") != std::string::npos, Code::unsupported, path,
+            "holds {}, which is no matrix of an adapter; give the adapter without modules_to_save", printable(name));
+  require(used > 0 && used == file.tensors_.size(), Code::format, path, "holds {} tensors, of which {} are A or B",
+          file.tensors_.size(), used);
+  for (const AdapterRequest &request : file.requests_)
+    require(request.dropout >= 0 && request.dropout < 1 && request.alpha > 0, Code::format, directory + kConfig,
+            "alpha is {} and lora_dropout {}; expected alpha > 0 and 0 <= lora_dropout < 1", request.alpha,
+            request.dropout);
+  return file;
+}
+
+void AdapterFile::give(Adapter &adapter) const {
+  const std::string &module = adapter.request.pattern;
+  const bool embedding = tensors_.contains(tensor_of(module, kEmbeddingA));
+  require(embedding == adapter.embedding, Code::mismatch, adapter.parameter,
+          "the adapter has it as {}, and the model reads it as {}", embedding ? "an embedding" : "a product's operand",
+          adapter.embedding ? "an embedding" : "a product's operand");
+  give(adapter.a, tensor_of(module, embedding ? kEmbeddingA : kA), adapter);
+  give(adapter.b, tensor_of(module, embedding ? kEmbeddingB : kB), adapter);
+}
+
+void AdapterFile::give(AdapterMatrix &matrix, const std::string &tensor, const Adapter &adapter) const {
+  const Shape &shape = tensors_.at(tensor).shape;
+  require(shape == matrix.shape, Code::shape, adapter.parameter, "{} is {}, and this parameter needs {}",
+          printable(tensor), to_text(shape), to_text(matrix.shape));
+  matrix.tensor = tensor;
+}
+
+void AdapterFile::read(const std::string &tensor, std::uint64_t first, std::span<float> out) const {
+  const state::Tensor &found = tensors_.at(tensor);
+  const std::uint64_t size = size_of(found.dtype);
+  std::vector<std::byte> bytes(out.size() * size);
+  file_.read(found.begin + first * size, bytes);
+  onnx_import::convert_floats(found.dtype, bytes.data(), static_cast<std::int64_t>(out.size()), DType::f32,
+                              std::as_writable_bytes(out).data());
+}
+
+void write_adapters(const std::string &directory, const std::vector<Adapter> &adapters, const MatrixValues &values) {
+  create_directory(directory);
+  std::vector<state::Tensor> tensors;
+  std::vector<const AdapterMatrix *> matrices;
+  for (const Adapter &adapter : adapters) {
+    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingA : kA), adapter.a.shape);
+    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingB : kB), adapter.b.shape);
+    matrices.insert(matrices.end(), {&adapter.a, &adapter.b});
+  }
+  FileWriter model(directory + kModel), config(directory + kConfig);
+  model.write(state::header_of(tensors));
+  for (const AdapterMatrix *matrix : matrices) {
+    const std::vector<float> floats = values(*matrix);
+    model.write(std::as_bytes(std::span(floats)));
+  }
+  config.write(config_of(adapters));
+  model.commit();
+  config.commit();
+}
+
+std::map<std::string, std::string> read_module_names(const std::string &path) {
+  std::map<std::string, std::string> modules;
+  std::set<std::string> met;
+  std::size_t number = 0;
+  for (std::string line : split(read_text(path), '\n')) {
+    ++number;
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (line.empty()) continue;
+    const std::size_t space = line.rfind(' ');
+    require(space != std::string::npos && space > 0, Code::format, path, "line {} is no INITIALIZER MODULE", number);
+    const std::string module = line.substr(space + 1);
+    std::string initializer = line.substr(0, space);
+    while (initializer.ends_with(' ')) initializer.pop_back();
+    require(met.insert(module).second && modules.emplace(initializer, module).second, Code::format, path,
+            "line {} names an initializer or a module for the second time", number);
+  }
+  return modules;
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,51 @@
+// AdapterFile: low-rank adapters in the form of Hugging Face's PEFT: a directory with adapter_config.json and
+// adapter_model.safetensors.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "passes/adapter.h"
+#include "state/tensor_file.h"
+
+namespace protrain::draft {
+
+class AdapterFile {
+ public:
+  // Code::io, path, format, limit; unsupported for kinds of adapters and tensors other than LoRA's A and B.
+  static AdapterFile open(const std::string &directory);
+
+  // One for each module that the file has matrices for.
+  const std::vector<passes::AdapterRequest> &requests() const { return requests_; }
+  // Makes the file the source of the adapter's start values. Code::shape if the shapes differ, mismatch if one of them
+  // is an embedding's.
+  void give(passes::Adapter &adapter) const;
+  // Reads elements of a tensor as float32.
+  void read(const std::string &tensor, std::uint64_t first, std::span<float> out) const;
+
+ private:
+  explicit AdapterFile(File file) : file_(std::move(file)) {}
+  void give(passes::AdapterMatrix &matrix, const std::string &tensor, const passes::Adapter &adapter) const;
+
+  File file_;
+  std::map<std::string, state::Tensor> tensors_;  // by name
+  std::vector<passes::AdapterRequest> requests_;
+};
+
+// The values of an adapter's matrix, such as a session has.
+using MatrixValues = std::function<std::vector<float>(const passes::AdapterMatrix &matrix)>;
+
+// Writes adapters into `directory`, which is created if only its last component is missing. PEFT's
+// PeftModel.from_pretrained and the option adapter read them.
+void write_adapters(const std::string &directory, const std::vector<passes::Adapter> &adapters,
+                    const MatrixValues &values);
+
+// Reads the file of the option adapter_names. Returns modules by initializer.
+std::map<std::string, std::string> read_module_names(const std::string &path);
+
+}  // namespace protrain::draft

@@ -1,0 +1,92 @@
+#include "draft/export.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "onnx_import/floats.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// Writes a matrix of float32, stored row by row, as its transpose.
+void transpose(const std::vector<float> &from, const Shape &shape, std::byte *to) {
+  const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j)
+      std::memcpy(to + (j * rows + i) * sizeof(float), &from[i * columns + j], sizeof(float));
+}
+
+std::byte *bytes_of(std::vector<float> &values) { return std::as_writable_bytes(std::span(values)).data(); }
+
+// Finds the weights of an export's initializers.
+class Weights {
+ public:
+  Weights(const Exported &model, const Values &values) : model_(model), values_(values) {
+    for (const passes::Adapter &adapter : model.adapters) {
+      const graph::Type &type = model.graph.value(model.graph.find(adapter.parameter)).type;
+      require(is_float(type.dtype), Code::unsupported, adapter.parameter,
+              "its weights are quantised ({}), so its adapter cannot be merged into them", to_text(type));
+    }
+  }
+
+  // Writes an initializer's values to `out`. Returns false if it keeps those of the file.
+  bool write(const std::string &name, std::byte *out) const {
+    const auto tie = model_.ties.find(name);
+    const bool tied = tie != model_.ties.end(), transposed = tied && tie->second.transposed;
+    const std::string &parameter = tied ? tie->second.parameter : name;
+    const auto adapter = std::ranges::find(model_.adapters, parameter, &passes::Adapter::parameter);
+    if (adapter != model_.adapters.end()) {
+      write_adapted(*adapter, transposed, out);
+      return true;
+    }
+    if (!transposed) return values_(parameter, out);
+    std::vector<float> straight(elements(shape_of(parameter)));
+    if (!values_(parameter, bytes_of(straight))) return false;
+    transpose(straight, shape_of(parameter), out);
+    return true;
+  }
+
+ private:
+  const Shape &shape_of(const std::string &parameter) const {
+    return model_.graph.value(model_.graph.find(parameter)).type.shape;
+  }
+  static std::size_t elements(const Shape &shape) { return static_cast<std::size_t>(element_count(shape)); }
+
+  std::vector<float> matrix(const passes::AdapterMatrix &matrix) const {
+    std::vector<float> found(elements(matrix.shape));
+    require(values_(matrix.name, bytes_of(found)), Code::internal, matrix.name, "a matrix without values");
+    return found;
+  }
+
+  void write_adapted(const passes::Adapter &adapter, bool transposed, std::byte *out) const {
+    const auto split = std::ranges::find(model_.splits, adapter.parameter, &graph::Split::name);
+    const graph::Array base =
+        model_.file.load(split == model_.splits.end() ? adapter.parameter : split->original).densified();
+    const std::int64_t count = element_count(base.shape());
+    std::vector<float> w(static_cast<std::size_t>(count));
+    if (!values_(adapter.parameter, bytes_of(w)))
+      onnx_import::convert_floats(base.dtype(), base.bytes(), count, DType::f32, bytes_of(w));
+    passes::add_change(adapter, matrix(adapter.a), matrix(adapter.b), adapter.transposed, w);
+    if (transposed) {
+      const std::vector<float> straight = w;
+      transpose(straight, base.shape(), bytes_of(w));
+    }
+    onnx_import::convert_floats(DType::f32, bytes_of(w), count, base.dtype(), out);
+  }
+
+  const Exported &model_;
+  const Values &values_;
+};
+
+}  // namespace
+
+void export_model(const Exported &model, const Values &values, const std::string &path) {
+  const Weights weights(model, values);
+  model.file.save(
+      path, [&](const std::string &name, std::byte *out) { return weights.write(name, out); },
+      onnx_import::kInlineBytes, model.splits, model.as_computed);
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,38 @@
+// Export: writes a model's file with other weights, and with adapters merged into theirs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "onnx_import/model.h"
+#include "passes/adapter.h"
+
+namespace protrain::draft {
+
+// An initializer of the file that is tied to a parameter, or to its transpose.
+struct Tie {
+  std::string parameter;
+  bool transposed = false;
+};
+
+// A model that is exported.
+struct Exported {
+  const onnx_import::Model &file;
+  const graph::Graph &graph;  // with the parameters
+  const std::vector<graph::Split> &splits;
+  const std::map<std::string, Tie> &ties;
+  const std::vector<passes::Adapter> &adapters;
+  bool as_computed = false;  // floats are written in the graph's types
+};
+
+// Writes a parameter's values to `out` as float32. Returns false if it has those of the file.
+using Values = std::function<bool(const std::string &parameter, std::byte *out)>;
+
+// Writes the file with these values. An adapted parameter becomes W plus its adapter's change. Code::unsupported if the
+// integers of a quantised parameter would have to hold such a sum.
+void export_model(const Exported &model, const Values &values, const std::string &path);
+
+}  // namespace protrain::draft

@@ -1,0 +1,15 @@
+// Merging: a file of adapters becomes part of a model, without a session.
+#pragma once
+
+#include <string>
+
+#include "draft/options.h"
+
+namespace protrain::draft {
+
+// Writes the model with the adapter in `adapter_directory` merged to `path`. Uses the options that say how to read a
+// model and its parameters. Symbolic dims that they do not bind get sizes as in check_model().
+void merge_adapter(const Options &options, const std::string &model_path, const std::string &adapter_directory,
+                   const std::string &path);
+
+}  // namespace protrain::draft

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Tests adapters on the command line: training them, going on with them, and merging them into the model.
+. "$(dirname "$0")/expect.sh"
+
+loss() { sed -n '1s/.*"loss":\([^,]*\),.*/\1/p' metrics.jsonl; } # of the first step
+near() { awk -v a="$1" -v b="$2" 'BEGIN {exit !(a - b < 1e-4 && b - a < 1e-4)}' || wrong "$1 is not near $2"; }
+train() { # MODEL STEPS ARGS...
+  trained=$1
+  steps=$2
+  shift 2
+  run train "$trained" --steps "$steps" --input input_ids="$fixtures/input_ids.npy" \
+    --input labels="$fixtures/labels.npy" --metrics metrics.jsonl "$@"
+}
+
+train "$model" 5 --lora '*.c_attn.weight,rank=4' --lora '*.c_fc.weight' --save-adapter adapter --export exported.onnx
+leaves_with 0
+quiet
+before=$(loss)
+[ -s adapter/adapter_model.safetensors ] || wrong "no adapter was saved"
+grep -q '"rank_pattern": {$' adapter/adapter_config.json || wrong "the ranks of some modules are lost"
+
+train "$model" 1 --adapter adapter
+leaves_with 0
+after=$(loss)
+awk -v a="$after" -v b="$before" 'BEGIN {exit !(a < b)}' || wrong "the adapter changes nothing"
+
+run merge "$model" adapter merged.onnx
+leaves_with 0
+for file in merged exported; do
+  train $file.onnx 1
+  near "$(loss)" "$after"
+done
+
+run check "$model" --adapter adapter
+leaves_with 0
+prints 'adapters: 8'
+prints 'trained: '
+
+refused 1 'adapter_config.json' merge "$model" nothing out.onnx
+refused 1 'set one of them' check "$model" --adapter adapter --lora '*'
+refused 1 'matches no parameter' train "$model" --steps 1 --lora nothing --input input_ids="$fixtures/input_ids.npy" \
+  --input labels="$fixtures/labels.npy"
