@@ -27,11 +27,12 @@ inline std::vector<OneNode> loss_nodes() {
   const Attributes mean{{"reduction", std::string("mean")}};
   const Array x = random_floats({6, 4}, 1), w = random_floats({5, 4}, 2), bias = random_floats({5}, 3),
               logits = random_floats({6, 5}, 4), labels = random_integers({6}, 5, 0, 5);
-  const OneNode plain{"CrossEntropy", mean, {logits, labels}, {true, true}};
+  const Array weights = random_floats({6}, 6, 0.5, 2);
+  const OneNode plain{"CrossEntropy", mean, {logits, labels, weights}, {true, true}};
   return {plain,
-          {"CrossEntropyGrad", mean, {floats({}, {0.5}), logits, labels, reference(plain)[1]}},
-          {"LinearCrossEntropy", mean, {x, w, labels, bias}},
-          {"LinearCrossEntropyGrad", mean, {x, w, labels, bias, floats({}, {0.5})}, {true, true, true, true}}};
+          {"CrossEntropyGrad", mean, {floats({}, {0.5}), logits, labels, reference(plain)[1], weights}},
+          {"LinearCrossEntropy", mean, {x, w, labels, bias, weights}},
+          {"LinearCrossEntropyGrad", mean, {x, w, labels, bias, weights, floats({}, {0.5})}, {true, true, true, true}}};
 }
 
 inline std::vector<OneNode> layer_nodes() {
@@ -149,7 +150,7 @@ inline std::vector<OneNode> step_nodes() {
           {"GradientScale", {{"max_norm", 1.0}}, {doubles(2), doubles(3)}},
           {"Accumulate", {}, {x, random_floats({4, 6}, 2), doubles(3)}},
           {"SumParts", {{"parts", 2}, {"shape", Shape{4, 6}}}, {random_floats({2, 4, 6}, 2), doubles(3)}},
-          {"CountTargets", {}, {random_integers({6}, 5, 0, 5)}},
+          {"CountTargets", {}, {random_integers({6}, 5, 0, 5), random_floats({6}, 1, 0.5, 2)}},
           {"CountedLoss", {}, {floats({}, {0.5}), doubles(3)}}};
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "backend/backend.h"
 #include "base/error.h"
@@ -78,15 +79,25 @@ const OptionRow kOptions[] = {
      "the modules of parameters, for models whose file has lost the names: INITIALIZER MODULE, one pair a line"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce",
-     "the loss to add to the graph: cross_entropy for classes along the last axis (label -100 is ignored), mse and "
-     "l1 for numbers, bce for yes and no"},
+     "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "
+     "yes and no"},
     {"loss_from", choice, "auto", "auto|logits|probabilities",
      "what the output holds, for cross_entropy and bce; auto: logits, unless a Softmax or Sigmoid makes it"},
     {"loss_output", text, "", "NAME",
-     "the graph output that the loss is computed from; else the first with floats that is not a scalar"},
+     "the graph output, or the value between nodes, that the loss is computed from; else the first output with floats "
+     "that is not a scalar"},
     {"loss_labels", text, "labels", "NAME",
      "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
     {"loss_shift", integer, "0", ">= 0, <= 1", "1: each label is compared with the output one position earlier"},
+    {"loss_axis", integer, "-1", ">= -16, <= 15", "cross_entropy: the axis of the output along which its classes lie"},
+    {"loss_weights", text, "", "NAME",
+     "cross_entropy: a new input of float32 factors, one for each label; the loss is a mean weighted by them, and 0 "
+     "leaves a label out"},
+    {"class_weights", text, "", "W,W,...", "cross_entropy: a factor of the loss for each class, as PyTorch's weight"},
+    {"label_smoothing", real, "0", ">= 0, < 1",
+     "cross_entropy: share of the target that all classes get evenly, as in PyTorch"},
+    {"z_loss", real, "0", ">= 0",
+     "cross_entropy: factor of the square of log(sum(exp(logits))), which is added to keep logits small"},
     // The optimizer.
     {"optimizer", choice, "adamw", "adamw|adam|sgd|adagrad", "how gradients become updates"},
     {"learning_rate", real, "0.001", ">= 0", "step size; protrain_session_set_learning_rate changes it between steps"},
@@ -213,6 +224,12 @@ void check_value(const OptionRow &row, const std::string &value) {
   if (row.key == "no_decay")
     for (const std::string &item : split(value, ','))
       require(any_glob(row.range, item), Code::arg, "no_decay", "'{}' is none of {}", printable(item), row.range);
+  if (row.key == "class_weights")
+    for (const std::string &weight : split(value, ',')) {
+      const std::optional<double> number = parse_real(weight);
+      require(number && std::isfinite(*number) && *number >= 0, Code::arg, "class_weights",
+              "'{}' is not a factor of 0 or more", printable(weight));
+    }
   if (row.key == "trial")
     require(any_glob(row.range, value), Code::arg, "trial", "'{}' is none of {}", printable(value), row.range);
 }

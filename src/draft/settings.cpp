@@ -21,10 +21,18 @@ DType precision_of(const std::string &name) {
   fail(Code::arg, "precision", "there is no precision {}", printable(name));
 }
 
+std::vector<double> reals_of(const std::string &text) {
+  std::vector<double> numbers;
+  if (text.empty()) return numbers;
+  for (const std::string &number : split(text, ',')) numbers.push_back(parse_real(number).value());
+  return numbers;
+}
+
 // The loss that the options attach.
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
-    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from"})
+    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from", "loss_axis", "loss_weights",
+                            "label_smoothing", "z_loss", "class_weights"})
       require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
     return std::nullopt;
   }
@@ -34,6 +42,12 @@ std::optional<passes::Loss> loss_of(const Options &options) {
   const Kind kind = kinds.at(options.text("loss"));
   require(kind == Kind::cross_entropy || kind == Kind::bce || !options.is_set("loss_from"), Code::arg, "loss_from",
           "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
+  if (kind != Kind::cross_entropy)
+    for (const char *key : {"loss_axis", "loss_weights", "label_smoothing", "z_loss", "class_weights"})
+      require(!options.is_set(key), Code::arg, key, "{} is for cross_entropy, the loss is {}", key,
+              options.text("loss"));
+  require(!options.is_set("class_weights") || options.real("label_smoothing") == 0, Code::unsupported, "class_weights",
+          "class_weights and label_smoothing do not go together; leave one of them out");
   using From = passes::Loss::From;
   const std::map<std::string, From> sources = {
       {"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}};
@@ -41,7 +55,12 @@ std::optional<passes::Loss> loss_of(const Options &options) {
                       .output = options.text("loss_output"),
                       .labels = options.text("loss_labels"),
                       .shift = options.integer("loss_shift") != 0,
-                      .from = sources.at(options.text("loss_from"))};
+                      .from = sources.at(options.text("loss_from")),
+                      .weights = options.text("loss_weights"),
+                      .class_axis = options.integer("loss_axis"),
+                      .label_smoothing = options.real("label_smoothing"),
+                      .z_loss = options.real("z_loss"),
+                      .class_weights = reals_of(options.text("class_weights"))};
 }
 
 passes::BatchNorm batch_norm_of(const std::string &mode) {

@@ -33,7 +33,7 @@ void StepGradients::weigh(ValueId loss) {
 // Returns the weight of this rank's micro-batch.
 ValueId StepGradients::weight_of(ValueId loss) {
   const std::optional<TargetCount> count = target_count(graph_, loss);
-  return count ? emitter_.emit("CountTargets", {count->labels}, count->attributes)
+  return count ? emitter_.emit("CountTargets", count->inputs, count->attributes)
                : emitter_.constant({DType::f64, {}}, 1);
 }
 

@@ -36,7 +36,11 @@ ValueId add_node(graph::Graph &graph, Node node) {
 std::optional<TargetCount> target_count(const graph::Graph &graph, ValueId loss) {
   const Node *mean = mean_over_targets(graph, loss);
   if (mean == nullptr) return std::nullopt;
-  TargetCount count{.labels = mean->inputs[mean->op == "CrossEntropy" ? 1 : 2], .attributes = {}};
+  const bool linear = mean->op == "LinearCrossEntropy";
+  const std::size_t labels = linear ? 2 : 1, weights = linear ? 4 : 2;
+  TargetCount count{.inputs = {mean->inputs[labels]}, .attributes = {}};
+  if (mean->inputs.size() > weights && mean->inputs[weights] != ValueId::none)
+    count.inputs.push_back(mean->inputs[weights]);
   if (mean->attributes.has("ignore_index"))
     count.attributes.set("ignore_index", mean->attributes.integer("ignore_index", 0));
   return count;
@@ -49,7 +53,7 @@ WeighedLoss weigh_loss(graph::Graph &forward, ValueId loss) {
   const ValueId weight = add_node(forward, {.op = "CountTargets",
                                             .name = name + "/weight",
                                             .attributes = std::move(count->attributes),
-                                            .inputs = {count->labels},
+                                            .inputs = std::move(count->inputs),
                                             .outputs = {}});
   const ValueId counted = add_node(
       forward,

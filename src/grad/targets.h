@@ -1,6 +1,6 @@
 // Targets: the weight of a batch in a mean over several batches. If the batch's loss is a mean over targets
-// (CrossEntropy), the weight is the number of its targets that are not ignored, otherwise 1. The mean over batches is
-// then that of one large batch.
+// (CrossEntropy), the weight is the number of its targets that are not ignored, or the sum of their weights; otherwise
+// it is 1. The mean over batches is then that of one large batch.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace protrain::grad {
 
-// The input and the attributes of the CountTargets node that computes a batch's weight.
+// The inputs and the attributes of the CountTargets node that computes a batch's weight.
 struct TargetCount {
-  graph::ValueId labels;
+  std::vector<graph::ValueId> inputs;
   graph::Attributes attributes;
 };
 // Returns nothing if the loss is no mean over targets.

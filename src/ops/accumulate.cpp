@@ -6,7 +6,8 @@
 //                                   Sums of float16 and bfloat16 are float32.
 //   SumParts(x[, weight]){parts, shape} -> the sum of the parts of x, in new memory. It is what Accumulate leaves in
 //                                          `sum` if the parts are the step's first micro-batches.
-//   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
+//   CountTargets(labels[, weights]){ignore_index} -> float64 scalar: number of labels that are not the ignored one, or
+//                                                    the sum of their weights
 //   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
 //
 // With the attribute `parts` = N, Accumulate adds N micro-batches in one launch. SumParts always does so. x consists of
@@ -54,13 +55,19 @@ std::vector<Type> infer_sum_parts(const NodeTypes &types) {
 std::vector<Type> infer_count(const NodeTypes &types) {
   require(is_integer(types.input(0).dtype), Code::type, types.subject(), "labels are {}, not integers",
           name_of(types.input(0).dtype));
+  require(!types.has(1) || types.input(1) == Type{DType::f32, types.input(0).shape}, Code::type, types.subject(),
+          "weights of labels are {}", types.has(1) ? to_text(types.input(1)) : "");
   return {kWeight};
 }
 
 std::vector<Array> evaluate_count(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::vector<std::int64_t> labels = in[0]->integers();
+  const std::vector<double> weights =
+      optional_input(in, 1) != nullptr ? in[1]->doubles() : std::vector<double>(labels.size(), 1.0);
   double count = 0;
-  for (std::int64_t label : in[0]->integers())
-    count += !node.attributes.has("ignore_index") || label != node.attributes.integer("ignore_index", 0);
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (!node.attributes.has("ignore_index") || labels[i] != node.attributes.integer("ignore_index", 0))
+      count += weights[i];
   return {array_of(out[0], std::vector<double>{count})};
 }
 
@@ -82,7 +89,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 Family accumulate_family() {
   return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
           {.name = "SumParts", .infer = infer_sum_parts, .optional = {1}},
-          {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count},
+          {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count, .optional = {1}},
           {.name = "CountedLoss", .infer = infer_counted_loss, .evaluate = evaluate_counted_loss}};
 }
 

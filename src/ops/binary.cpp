@@ -290,7 +290,8 @@ Family binary_family() {
   arithmetic("Mod", nullptr);
   arithmetic("Sum", nullptr);  // canonicalization turns it into a chain of Add
   family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean, .file_only = true});
-  family.push_back({.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow});
+  family.push_back(
+      {.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow, .wide = {1}});
   family.push_back({.name = "PRelu", .infer = infer_pair, .file_only = true});
   for (const char *name : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
     family.push_back({.name = name, .infer = infer_comparison, .evaluate = evaluate_comparison});

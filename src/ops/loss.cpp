@@ -1,8 +1,17 @@
 // Cross entropy in three forms: ONNX's, our core form over logits (M rows, C classes), and one that computes its
 // logits itself, in slices.
+//
+//   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss} -> loss, lse
+//   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w} -> loss
+//
+// arith/cross_entropy.h defines the loss of a row. `weights` are float32, a factor of each row's loss, and the mean is
+// a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and rows of weight
+// 0, do not count.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "arith/cross_entropy.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -22,16 +31,43 @@ void require_labels(const NodeTypes &types, const Type &labels, std::int64_t row
           to_text(labels.shape), rows);
 }
 
-// True if a row counts: its label is not the ignored one. Code::arg if the label is out of range.
-bool counted(const Node &node, std::int64_t label, std::int64_t classes) {
-  if (node.attributes.has("ignore_index") && label == node.attributes.integer("ignore_index", 0)) return false;
-  require(label >= 0 && label < classes, Code::arg, node.name, "label {} is outside 0..{}", label, classes - 1);
-  return true;
+void require_weights(const NodeTypes &types, std::size_t input, std::int64_t rows) {
+  if (!types.has(input)) return;
+  const Type &weights = types.input(input);
+  require(is_float(weights.dtype) && weights.shape == Shape{rows}, Code::shape, types.subject(),
+          "weights {} are not one number for each of {} rows", to_text(weights), rows);
 }
 
-std::int64_t count_rows(const Node &node, const std::vector<std::int64_t> &labels, std::int64_t classes) {
-  return std::ranges::count_if(labels, [&](std::int64_t label) { return counted(node, label, classes); });
-}
+// The targets of the rows: labels, their weights, and what the attributes say.
+class Rows {
+ public:
+  // `weights`: nullptr for rows that all weigh 1.
+  Rows(const Node &node, const Array &labels, const Array *weights, std::int64_t classes)
+      : terms{node.attributes.real("label_smoothing", 0), node.attributes.real("z_loss", 0)},
+        labels_(labels.integers()),
+        weights_(weights != nullptr ? weights->doubles() : std::vector<double>(labels_.size(), 1.0)) {
+    for (std::size_t row = 0; row < labels_.size(); ++row) {
+      const std::int64_t label = labels_[row];
+      if (node.attributes.has("ignore_index") && label == node.attributes.integer("ignore_index", 0)) {
+        weights_[row] = 0;
+        continue;
+      }
+      require(label >= 0 && label < classes, Code::arg, node.name, "label {} is outside 0..{}", label, classes - 1);
+    }
+    for (const double weight : weights_) total += weight;
+  }
+
+  std::size_t count() const { return labels_.size(); }
+  std::int64_t label(std::size_t row) const { return labels_[row]; }
+  double weight(std::size_t row) const { return weights_[row]; }  // 0: the row does not count
+
+  const arith::RowLoss terms;
+  double total = 0;  // sum of the weights
+
+ private:
+  std::vector<std::int64_t> labels_;
+  std::vector<double> weights_;
+};
 
 // Returns log(sum(exp(x))) over `classes` logits x.
 double log_sum_exp(const double *logits, std::int64_t classes) {
@@ -46,6 +82,7 @@ std::vector<Type> infer_cross_entropy(const NodeTypes &types) {
   require(logits.shape.size() == 2 && is_float(logits.dtype) && logits.shape[1] > 0, Code::shape, types.subject(),
           "logits of {} are not (M, C)", to_text(logits));
   require_labels(types, types.input(1), logits.shape[0]);
+  require_weights(types, 2, logits.shape[0]);
   const Type rows{sum_dtype(logits.dtype), {logits.shape[0]}};
   return {is_per_row(types.node) ? rows : Type{rows.dtype, {}}, rows};
 }
@@ -54,52 +91,64 @@ std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Arra
                                           std::span<const Type> out) {
   const std::int64_t classes = in[0]->shape()[1];
   const std::vector<double> logits = in[0]->doubles();
-  const std::vector<std::int64_t> labels = in[1]->integers();
-  std::vector<double> losses(labels.size(), 0.0), sums(labels.size());
+  const Rows rows(node, *in[1], optional_input(in, 2), classes);
+  std::vector<double> losses(rows.count(), 0.0), sums(rows.count());
   double total = 0;
-  for (std::size_t row = 0; row < labels.size(); ++row) {
+  for (std::size_t row = 0; row < rows.count(); ++row) {
     const double *at = logits.data() + row * static_cast<std::size_t>(classes);
     sums[row] = log_sum_exp(at, classes);
-    if (!counted(node, labels[row], classes)) continue;
-    losses[row] = sums[row] - at[labels[row]];
+    if (rows.weight(row) == 0) continue;
+    const double mean = std::accumulate(at, at + classes, 0.0) / static_cast<double>(classes);
+    losses[row] = rows.weight(row) * rows.terms.loss(sums[row], at[rows.label(row)], mean);
     total += losses[row];
   }
-  if (is_mean(node)) total /= static_cast<double>(count_rows(node, labels, classes));
+  if (is_mean(node)) total /= rows.total;
   return {is_per_row(node) ? array_of(out[0], losses) : array_of(out[0], std::vector<double>{total}),
           array_of(out[1], sums)};
 }
 
-// CrossEntropyGrad(dloss, logits, labels, lse) -> dlogits = dloss (softmax(logits) - onehot(label)), divided by the
-// number of counted rows if the loss is a mean. lse is log(sum(exp(logits))) of each row.
+// CrossEntropyGrad(dloss, logits, labels, lse[, weights]) -> dlogits. lse is log(sum(exp(logits))) of each row.
 std::vector<Type> infer_cross_entropy_gradient(const NodeTypes &types) { return {types.input(1)}; }
 
 std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<const Array *const> in,
                                                    std::span<const Type> out) {
   const auto classes = static_cast<std::size_t>(in[1]->shape()[1]);
   const std::vector<double> dloss = in[0]->doubles(), logits = in[1]->doubles(), sums = in[3]->doubles();
-  const std::vector<std::int64_t> labels = in[2]->integers();
-  const double share = is_mean(node) ? 1 / static_cast<double>(count_rows(node, labels, in[1]->shape()[1])) : 1;
+  const Rows rows(node, *in[2], optional_input(in, 4), in[1]->shape()[1]);
+  const double smoothing = rows.terms.smoothing, share = is_mean(node) ? 1 / rows.total : 1;
   std::vector<double> dx(logits.size(), 0.0);
-  for (std::size_t row = 0; row < labels.size(); ++row) {
-    if (!counted(node, labels[row], in[1]->shape()[1])) continue;
-    const double factor = dloss[dloss.size() > 1 ? row : 0] * share;
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    if (rows.weight(row) == 0) continue;
+    const double factor = dloss[dloss.size() > 1 ? row : 0] * share * rows.weight(row);
     for (std::size_t i = 0; i < classes; ++i) {
-      const double target = static_cast<std::int64_t>(i) == labels[row] ? 1 : 0;
-      dx[row * classes + i] = factor * (std::exp(logits[row * classes + i] - sums[row]) - target);
+      const double p = std::exp(logits[row * classes + i] - sums[row]);
+      const double target = (static_cast<std::int64_t>(i) == rows.label(row) ? 1 - smoothing : 0) +
+                            smoothing / static_cast<double>(classes);
+      dx[row * classes + i] = factor * (p * (1 + 2 * rows.terms.z_loss * sums[row]) - target);
     }
   }
   return {array_of(out[0], dx)};
 }
 
-void differentiate_cross_entropy(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
-  const ValueId dloss = builder.gradient_of(node.outputs[0]);
-  builder.contribute(
-      node.inputs[0],
-      builder.emit("CrossEntropyGrad", {dloss, node.inputs[0], node.inputs[1], node.outputs.at(1)}, node.attributes));
+// Returns the weights of a loss's rows, or none. They are data: nothing that is trained may determine them.
+ValueId weights_of(GradientBuilder &builder, const Node &node, std::size_t input) {
+  if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
+  require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,
+          "the weights of a loss depend on a trained parameter; they must be data or constants");
+  return node.inputs[input];
 }
 
-// Checks the operands x (M, D), w (V, D) or (D, V), labels (M)[, bias (V)]. Returns V, the number of classes.
+void differentiate_cross_entropy(GradientBuilder &builder, const Node &node) {
+  const ValueId weights = weights_of(builder, node, 2);
+  if (!builder.wants(node.inputs[0])) return;
+  std::vector<ValueId> inputs = {builder.gradient_of(node.outputs[0]), node.inputs[0], node.inputs[1],
+                                 node.outputs.at(1)};
+  if (weights != ValueId::none) inputs.push_back(weights);
+  builder.contribute(node.inputs[0], builder.emit("CrossEntropyGrad", inputs, node.attributes));
+}
+
+// Checks the operands x (M, D), w (V, D) or (D, V), labels (M)[, bias (V)][, weights (M)]. Returns V, the number of
+// classes.
 std::int64_t vocabulary(const NodeTypes &types) {
   const Type &x = types.input(0), &w = types.input(1);
   const bool rows = types.node.attributes.integer("trans_w", 1) != 0;
@@ -110,6 +159,7 @@ std::int64_t vocabulary(const NodeTypes &types) {
   require(!types.has(3) || types.input(3) == Type({x.dtype, {classes}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} classes", classes);
   require_labels(types, types.input(2), x.shape[0]);
+  require_weights(types, 4, x.shape[0]);
   require(!is_per_row(types.node), Code::unsupported, types.subject(), "LinearCrossEntropy reduces to a scalar");
   return classes;
 }
@@ -119,12 +169,12 @@ std::vector<Type> infer_linear(const NodeTypes &types) {
   return {{sum_dtype(types.input(0).dtype), {}}};
 }
 
-// LinearCrossEntropyGrad(x, w, labels[, bias][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1. dloss has the
-// type of the loss and is applied before anything is rounded.
+// LinearCrossEntropyGrad(x, w, labels[, bias][, weights][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1.
+// dloss has the type of the loss and is applied before anything is rounded.
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   vocabulary(types);
-  require(!types.has(4) || types.input(4) == Type({sum_dtype(types.input(0).dtype), {}}), Code::type, types.subject(),
-          "dloss is {}", types.has(4) ? to_text(types.input(4)) : "");
+  require(!types.has(5) || types.input(5) == Type({sum_dtype(types.input(0).dtype), {}}), Code::type, types.subject(),
+          "dloss is {}", types.has(5) ? to_text(types.input(5)) : "");
   std::vector<Type> out = {{sum_dtype(types.input(0).dtype), {}}, types.input(0), types.input(1)};
   if (types.has(3)) out.push_back(types.input(3));
   return out;
@@ -167,7 +217,7 @@ Array logits_of(const Linear &linear) {
 
 std::vector<Array> evaluate_linear(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array logits = logits_of(Linear(node, in));
-  const std::array<const Array *, 2> operands = {&logits, in[2]};
+  const std::array<const Array *, 3> operands = {&logits, in[2], optional_input(in, 4)};
   const std::vector<Type> types = {out[0], {DType::f64, in[2]->shape()}};
   return {evaluate_cross_entropy(node, operands, types)[0]};
 }
@@ -175,12 +225,12 @@ std::vector<Array> evaluate_linear(const Node &node, std::span<const Array *cons
 std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Array *const> in,
                                             std::span<const Type> out) {
   const Linear linear(node, in);
-  const Array *given = optional_input(in, 4);
+  const Array *weights = optional_input(in, 4), *given = optional_input(in, 5);
   const Array logits = logits_of(linear), dloss = given != nullptr ? *given : Array::scalar(DType::f64, 1);
-  const std::array<const Array *, 2> operands = {&logits, in[2]};
+  const std::array<const Array *, 3> operands = {&logits, in[2], weights};
   const std::vector<Type> types = {out[0], {DType::f64, in[2]->shape()}};
   const std::vector<Array> forward = evaluate_cross_entropy(node, operands, types);
-  const std::array<const Array *, 4> backward = {&dloss, &logits, in[2], &forward[1]};
+  const std::array<const Array *, 5> backward = {&dloss, &logits, in[2], &forward[1], weights};
   const std::vector<double> dy = evaluate_cross_entropy_gradient(node, backward, {&logits.type(), 1})[0].doubles();
   std::vector<double> dx(linear.x.size(), 0.0), dw(linear.w.size(), 0.0), db(linear.classes, 0.0);
   for (std::size_t m = 0; m < linear.rows; ++m)
@@ -203,9 +253,10 @@ void differentiate_linear(GradientBuilder &builder, const Node &node) {
   const bool is_loss = builder.is_loss(node.outputs[0]);
   const ValueId dloss = builder.gradient_of(node.outputs[0]);
   const bool is_one = is_loss && builder.value(dloss).origin == graph::Origin::constant;
+  weights_of(builder, node, 4);
   std::vector<ValueId> inputs = node.inputs;
   if (!is_one) {
-    inputs.resize(4, ValueId::none);
+    inputs.resize(5, ValueId::none);
     inputs.push_back(dloss);
   }
   const std::vector<ValueId> made = builder.emit("LinearCrossEntropyGrad", inputs, node.attributes, has_bias ? 4 : 3);
@@ -261,27 +312,32 @@ std::uint64_t linear_gradient_scratch(const NodeTypes &types, bool on_gpu) {
 }  // namespace
 
 Family loss_family() {
-  return {
-      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_loss_file_form, .optional = {2}, .file_only = true},
-      {.name = "NegativeLogLikelihoodLoss", .infer = infer_loss_file_form, .optional = {2}, .file_only = true},
-      {.name = "CrossEntropy",
-       .infer = infer_cross_entropy,
-       .evaluate = evaluate_cross_entropy,
-       .gradient = differentiate_cross_entropy},
-      {.name = "CrossEntropyGrad", .infer = infer_cross_entropy_gradient, .evaluate = evaluate_cross_entropy_gradient},
-      {.name = "LinearCrossEntropy",
-       .infer = infer_linear,
-       .evaluate = evaluate_linear,
-       .gradient = differentiate_linear,
-       .flops = linear_flops,
-       .optional = {3},
-       .scratch = linear_scratch},
-      {.name = "LinearCrossEntropyGrad",
-       .infer = infer_linear_gradient,
-       .evaluate = evaluate_linear_gradient,
-       .flops = linear_gradient_flops,
-       .optional = {3, 4},
-       .scratch = linear_gradient_scratch}};
+  return {{.name = "SoftmaxCrossEntropyLoss", .infer = infer_loss_file_form, .optional = {2}, .file_only = true},
+          {.name = "NegativeLogLikelihoodLoss", .infer = infer_loss_file_form, .optional = {2}, .file_only = true},
+          {.name = "CrossEntropy",
+           .infer = infer_cross_entropy,
+           .evaluate = evaluate_cross_entropy,
+           .gradient = differentiate_cross_entropy,
+           .optional = {2},
+           .wide = {2}},
+          {.name = "CrossEntropyGrad",
+           .infer = infer_cross_entropy_gradient,
+           .evaluate = evaluate_cross_entropy_gradient,
+           .optional = {4}},
+          {.name = "LinearCrossEntropy",
+           .infer = infer_linear,
+           .evaluate = evaluate_linear,
+           .gradient = differentiate_linear,
+           .flops = linear_flops,
+           .optional = {3, 4},
+           .wide = {4},
+           .scratch = linear_scratch},
+          {.name = "LinearCrossEntropyGrad",
+           .infer = infer_linear_gradient,
+           .evaluate = evaluate_linear_gradient,
+           .flops = linear_gradient_flops,
+           .optional = {3, 4, 5},
+           .scratch = linear_gradient_scratch}};
 }
 
 }  // namespace protrain::ops

@@ -73,6 +73,8 @@ struct Op {
   // Inputs that may be absent, besides absorbed ones. Outputs need no such list: any output may be absent as long as
   // one is left, because grad::prune_unread_outputs removes those that no node reads.
   std::vector<std::size_t> optional = {};
+  // Inputs that stay float32 where a pass makes the other operands bfloat16 or float16.
+  std::vector<std::size_t> wide = {};
   // Inputs that are state, which forward changes. Only an evaluation reads them.
   std::vector<StateInput> states = {};
   Storage storage = Storage::own;

@@ -1,5 +1,5 @@
-// Builds losses in the forms that exporters write. A graph exported with its loss and the same graph with the loss
-// attached here become identical after canonicalization, bit for bit.
+// Builds losses in the forms that exporters write, or in our core form where ONNX has none. A graph exported with its
+// loss and the same graph with the loss attached here become identical after canonicalization, bit for bit.
 #include "passes/attach_loss.h"
 
 #include <fmt/ranges.h>
@@ -37,9 +37,12 @@ std::string outputs_of(const Graph &graph) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// Returns the output called `name`. Without a name, returns the first one that may be a prediction: floats with at
-// least one axis, or a value whose type is not known.
+// Returns the output, or the value between nodes, that is called `name`. Without a name, returns the first output that
+// may be a prediction: floats with at least one axis, or a value whose type is not known.
 ValueId find_output(const Graph &graph, const std::string &name) {
+  if (const ValueId inner = name.empty() ? ValueId::none : graph.find(name);
+      inner != ValueId::none && graph.value(inner).producer != graph::NodeId::none)
+    return inner;
   const auto fits = [&](ValueId id) {
     const Type &type = graph.value(id).type;
     if (!name.empty()) return graph.value(id).name == name;
@@ -68,13 +71,13 @@ std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, 
 struct Trail {
   std::optional<Node> maker;
   std::vector<Node> moves;          // the last one first
-  std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the output's last axis
+  std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the axis asked for
 };
 
-Trail trail_to(const Graph &graph, ValueId output) {
+// `axis`: of the output.
+Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> axis) {
   const auto shape = [&](ValueId id) -> const Shape & { return graph.value(id).type.shape; };
-  Trail trail;
-  if (!shape(output).empty()) trail.axis = shape(output).size() - 1;
+  Trail trail{.maker = {}, .moves = {}, .axis = axis};
   for (ValueId at = output; graph.value(at).producer != graph::NodeId::none; at = trail.moves.back().inputs[0]) {
     const Node &node = graph.node(graph.value(at).producer);
     if (node.op == "Transpose" && trail.axis) {
@@ -104,13 +107,19 @@ class Attachment {
     require(type.shape.size() >= least, Code::shape, "loss_output",
             "output {} is {}; this loss{} needs at least {} axes", graph.value(output).name, to_text(type),
             loss.shift ? " with a shift" : "", least);
+    if (classifies()) class_axis_ = resolve_axis(loss.class_axis, type.shape.size(), "loss_axis");
   }
 
   std::string run() {
-    Shape shape = graph_.value(prediction_).type.shape;
-    if (classifies()) shape.pop_back();
-    labels_ = labels_input(shape);
     const std::string said = settle_source();
+    if (classifies()) move_classes_last(*class_axis_);
+    Shape shape = graph_.value(prediction_).type.shape;
+    if (classifies()) {
+      classes_ = shape.back();
+      shape.pop_back();
+    }
+    labels_ = labels_input(shape);
+    if (!loss_.weights.empty()) weights_ = weights_input(shape);
     if (graph_.value(prediction_).type.dtype != DType::f32)
       prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
@@ -125,7 +134,7 @@ class Attachment {
   std::string settle_source() {
     if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
-    const Trail trail = trail_to(graph_, prediction_);
+    const Trail trail = trail_to(graph_, prediction_, class_axis_);
     const std::string op = trail.maker ? trail.maker->op : "";
     const bool over_classes =
         trail.axis && (op == "Softmax" || op == "LogSoftmax") &&
@@ -154,6 +163,21 @@ class Attachment {
       graph_.value(logits).type = type;
     }
     prediction_ = logits;
+  }
+
+  // Turns predictions (N, C, ...) into (N, ..., C).
+  void move_classes_last(std::size_t axis) {
+    Type type = graph_.value(prediction_).type;
+    if (axis + 1 == type.shape.size()) return;
+    std::vector<std::int64_t> perm;
+    Shape moved;
+    for (std::size_t i = 0; i < type.shape.size(); ++i)
+      if (i != axis) perm.push_back(static_cast<std::int64_t>(i));
+    perm.push_back(static_cast<std::int64_t>(axis));
+    for (const std::int64_t i : perm) moved.push_back(type.shape[static_cast<std::size_t>(i)]);
+    prediction_ = emit("Transpose", {prediction_}, {{"perm", perm}});
+    type.shape = moved;
+    graph_.value(prediction_).type = type;
   }
 
   bool classifies() const { return loss_.kind == Loss::Kind::cross_entropy; }
@@ -191,6 +215,16 @@ class Attachment {
     return present;
   }
 
+  // Returns a new input for the factors of the losses of labels of this shape.
+  ValueId weights_input(const Shape &shape) {
+    require(graph_.find(loss_.weights) == ValueId::none, Code::arg, "loss_weights",
+            "the model has a value {} already; name the weights otherwise", printable(loss_.weights));
+    const Type type{DType::f32, shape};
+    graph_.inputs.push_back(
+        graph_.add_value({.name = loss_.weights, .type = type, .origin = Origin::input, .array = {}}));
+    return graph_.inputs.back();
+  }
+
   // Compares the prediction at each position with the label of the next position.
   void compare_with_next(std::size_t axis) {
     const auto cut = [&](ValueId x, std::int64_t from, std::int64_t to) {
@@ -198,6 +232,7 @@ class Attachment {
     };
     prediction_ = cut(prediction_, 0, -1);
     labels_ = cut(labels_, 1, kToEnd);
+    if (weights_ != ValueId::none) weights_ = cut(weights_, 1, kToEnd);
   }
 
   ValueId logarithm(ValueId x) { return emit("Log", {x}); }
@@ -207,11 +242,39 @@ class Attachment {
   }
 
   ValueId cross_entropy() {
-    const std::int64_t classes = original().back();
     if (from_probabilities_) prediction_ = logarithm(clipped());
-    return emit("SoftmaxCrossEntropyLoss",
-                {emit("Reshape", {prediction_, numbers({-1, classes})}), emit("Reshape", {labels_, numbers({-1})})},
-                {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}});
+    const ValueId logits = emit("Reshape", {prediction_, numbers({-1, classes_})});
+    const ValueId labels = emit("Reshape", {labels_, numbers({-1})}), weights = row_weights(labels);
+    Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}};
+    if (loss_.label_smoothing == 0 && loss_.z_loss == 0 && weights == ValueId::none)
+      return emit("SoftmaxCrossEntropyLoss", {logits, labels}, attributes);
+    attributes.set("label_smoothing", loss_.label_smoothing);
+    attributes.set("z_loss", loss_.z_loss);
+    const graph::NodeId node = graph_.add_node({.op = "CrossEntropy",
+                                                .name = "loss/CrossEntropy",
+                                                .attributes = std::move(attributes),
+                                                .inputs = {logits, labels, weights},
+                                                .outputs = {}},
+                                               {"loss/CrossEntropy", "loss/lse"});
+    return graph_.node(node).outputs[0];
+  }
+
+  // Returns the factors of the losses of labels (M): those of the labels' classes, times those that an input gives.
+  // Returns none if all are 1.
+  ValueId row_weights(ValueId labels) {
+    const ValueId given = weights_ == ValueId::none ? weights_ : emit("Reshape", {weights_, numbers({-1})});
+    if (loss_.class_weights.empty()) return given;
+    const auto count = static_cast<std::int64_t>(loss_.class_weights.size());
+    require(count == classes_, Code::arg, "class_weights", "{} weights are given for {} classes", count, classes_);
+    const DType dtype = graph_.value(labels_).type.dtype;
+    const auto number = [&](std::int64_t value) {
+      return graph_.add_constant("loss/number", Array::from_integers({dtype, {}}, {value}));
+    };
+    const ValueId ignored = emit("Equal", {labels, number(kIgnored)});
+    const ValueId table =
+        graph_.add_constant("loss/class_weights", Array::from_doubles({DType::f32, {count}}, loss_.class_weights));
+    const ValueId of_classes = emit("Gather", {table, emit("Where", {ignored, number(0), labels})});
+    return given == ValueId::none ? of_classes : emit("Mul", {of_classes, given});
   }
 
   // Returns the loss of each element.
@@ -233,12 +296,12 @@ class Attachment {
   ValueId one() { return graph_.add_constant("loss/one", Array::scalar(DType::f32, 1)); }
   ValueId mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
 
-  const Shape &original() const { return graph_.value(graph_.outputs.at(0)).type.shape; }
-
   Graph &graph_;
   const Loss &loss_;
   ValueId prediction_;
-  ValueId labels_ = ValueId::none;
+  ValueId labels_ = ValueId::none, weights_ = ValueId::none;
+  std::optional<std::size_t> class_axis_;  // of the output, if the loss is of classes
+  std::int64_t classes_ = 0;
   bool from_probabilities_ = false;  // false: the prediction is logits
 };
 

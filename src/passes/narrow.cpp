@@ -57,13 +57,13 @@ Marks wide_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for operands that stay float32 if the other operands are narrow: a bias of attention scores, an exponent, the
-// scales of quantised numbers, state.
+// True for operands that stay float32 if the other operands are narrow: those that the operator names, state, and the
+// scales of quantised numbers.
 bool may_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
+  const bool named = op != nullptr && std::ranges::find(op->wide, input) != op->wide.end();
   const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
-  return state || (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1) ||
-         is_scale(node, input);
+  return named || state || is_scale(node, input);
 }
 
 class Narrowing {

@@ -25,7 +25,7 @@ using LoadInitializer = std::function<graph::Array(const std::string &name)>;
 // A loss to attach to a graph that has none.
 struct Loss {
   enum class Kind : std::uint8_t {
-    cross_entropy,  // mean over positions whose label is not -100; classes along the last axis
+    cross_entropy,  // mean over positions whose label is not -100
     mse,            // mean squared difference
     l1,             // mean absolute difference
     bce,            // mean binary cross entropy
@@ -41,6 +41,12 @@ struct Loss {
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
+  std::string weights = "";  // a new input: float32 factors of the losses of single labels; empty: there is none
+  // For cross_entropy.
+  std::int64_t class_axis = -1;            // of the output
+  double label_smoothing = 0;              // share of a target that goes to all classes evenly
+  double z_loss = 0;                       // factor of log(sum(exp(logits))) squared, which is added
+  std::vector<double> class_weights = {};  // a factor of the loss of each label's class; empty: all are 1
 };
 
 // The mode in which BatchNormalization trains.

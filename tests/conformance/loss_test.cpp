@@ -33,6 +33,38 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
+// Attributes of a loss with label smoothing and a z-loss, in each combination.
+std::vector<Attributes> mixed_forms(const std::string &reduction) {
+  std::vector<Attributes> forms;
+  for (const double smoothing : {0.0, 0.3})
+    for (const double z_loss : {0.0, 0.02}) {
+      forms.push_back(form(reduction, true));
+      forms.back().set("label_smoothing", smoothing);
+      forms.back().set("z_loss", z_loss);
+    }
+  return forms;
+}
+
+// Factors of rows; every fourth is 0.
+Array weights(std::int64_t rows) {
+  std::vector<double> values = random_floats({rows}, 9, 0.25, 2).doubles();
+  for (std::size_t i = 1; i < values.size(); i += 4) values[i] = 0;
+  return floats({rows}, values);
+}
+
+TEST_P(CrossEntropyKernel, SmoothsLabelsWeighsRowsAndKeepsLogitsSmall) {
+  for (const Shape &shape : {Shape{7, 5}, Shape{12, 3001}})
+    for (const char *reduction : {"mean", "sum", "none"})
+      for (const Attributes &attributes : mixed_forms(reduction)) {
+        const Array logits = random_floats(shape, 1, -8, 8), targets = labels(shape[0], shape[1], true);
+        const OneNode node{"CrossEntropy", attributes, {logits, targets, weights(shape[0])}, {true, true}};
+        expect_reference(node);
+        const std::vector<Array> results = reference(node);
+        const Array dloss = random_floats(results[0].shape(), 3);
+        expect_reference({"CrossEntropyGrad", attributes, {dloss, logits, targets, results[1], node.inputs[2]}});
+      }
+}
+
 // A logit of -inf excludes its class. Here each row begins with 400 of them.
 TEST_P(CrossEntropyKernel, ClassesThatCannotBeCountForNothing) {
   std::vector<double> logits = random_floats({5, 700}, 1, -8, 8).doubles();
@@ -80,12 +112,23 @@ TEST_P(LinearCrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
           }
 }
 
+TEST_P(LinearCrossEntropyKernel, SmoothsLabelsWeighsRowsAndKeepsLogitsSmall) {
+  for (const char *reduction : {"mean", "sum"})
+    for (const Attributes &attributes : mixed_forms(reduction)) {
+      OneNode node = linear({37, 16, 50}, true, reduction, true, true);
+      for (const char *name : {"label_smoothing", "z_loss"}) node.attributes.set(name, attributes.real(name, 0));
+      node.inputs.push_back(weights(37));
+      expect_reference(node);
+      expect_reference(loss_of(node));
+    }
+}
+
 // The factor on a loss multiplies its gradients before they are rounded.
 TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
   for (double dloss : {1.0, -0.3, 8.0})
     for (bool bias : {false, true}) {
       OneNode node = linear({37, 16, 50}, true, "mean", true, bias);
-      node.inputs.resize(4);
+      node.inputs.resize(5);
       node.inputs.push_back(floats({}, {dloss}));
       expect_reference(node);
     }
@@ -95,7 +138,7 @@ TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
     for (double &value : values) value *= 1e-7;
     *operand = floats(operand->shape(), values);
   }
-  tiny.inputs.resize(4);
+  tiny.inputs.resize(5);
   tiny.inputs.push_back(floats({}, {0x1p20}));
   expect_reference(tiny);
 }
@@ -120,7 +163,7 @@ TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
   for (const char *reduction : {"mean", "sum"})
     for (bool bias : {false, true}) {
       OneNode node = linear({20, 8, 30}, true, reduction, false, bias);
-      node.inputs.resize(4);
+      node.inputs.resize(5);
       node.inputs.push_back(floats({}, {0.5}));
       node.outputs[0] = false;
       expect_reference(node);

@@ -99,6 +99,20 @@ TEST(Settings, OfALossContradictNothing) {
   EXPECT_TRUE(loss.loss->shift);
   EXPECT_EQ(error_of([] { settings({{"loss_labels", "y"}}); }).subject, "loss_labels");
   EXPECT_EQ(error_of([] { settings({{"loss", "mse"}, {"loss_from", "logits"}}); }).subject, "loss_from");
+  for (const char *key : {"loss_axis", "loss_weights", "label_smoothing", "z_loss", "class_weights"}) {
+    const std::string value = std::string(key) == "loss_weights" ? "w" : "1e-1";
+    if (std::string(key) != "loss_axis")
+      EXPECT_EQ(error_of([&] { settings({{"loss", "bce"}, {key, value}}); }).subject, key);
+    EXPECT_EQ(error_of([&] { settings({{key, std::string(key) == "loss_axis" ? "1" : value}}); }).subject, key);
+  }
+  EXPECT_EQ(settings({{"loss", "cross_entropy"}, {"class_weights", "0.5,2"}}).loss->class_weights,
+            (std::vector<double>{0.5, 2}));
+  EXPECT_EQ(error_of([] {
+              settings({{"loss", "cross_entropy"}, {"class_weights", "1,2"}, {"label_smoothing", "0.1"}});
+            }).subject,
+            "class_weights");
+  for (const char *bad : {"1,,2", "-1", "nan", "x"})
+    EXPECT_EQ(error_of([&] { settings({{"loss", "cross_entropy"}, {"class_weights", bad}}); }).code, Code::arg) << bad;
 }
 
 TEST(Binding, IsANameAndASize) {

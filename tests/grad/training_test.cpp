@@ -279,7 +279,7 @@ TEST(Training, MultipliesTheLossByItsScaleAndTellsTheNormWithoutIt) {
     };
     EXPECT_EQ(std::ranges::count_if(graph.nodes(), scaled), 1) << "backward starts with the scale";
     EXPECT_FALSE(std::ranges::any_of(
-        graph.nodes(), [](const auto &node) { return node.op == "LinearCrossEntropyGrad" && node.inputs.size() < 5; }));
+        graph.nodes(), [](const auto &node) { return node.op == "LinearCrossEntropyGrad" && node.inputs.size() < 6; }));
   }
 }
 

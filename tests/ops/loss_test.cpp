@@ -19,6 +19,32 @@ TEST(CrossEntropyOp, GradientMatchesFiniteDifferences) {
                      .outputs = 2});
 }
 
+Attributes mixed(const std::string &reduction) {
+  Attributes attributes = reduced(reduction);
+  attributes.set("label_smoothing", 0.3);
+  attributes.set("z_loss", 0.05);
+  return attributes;
+}
+
+TEST(CrossEntropyOp, OfSmoothedLabelsAndWeighedRowsHasThatGradientToo) {
+  for (const char *reduction : {"mean", "sum", "none"})
+    expect_gradient({.op = "CrossEntropy",
+                     .attributes = mixed(reduction),
+                     .inputs = {random_doubles({4, 5}, 1, -2, 2), labels({0, kIgnored, 4, 2}),
+                                Array::from_doubles({DType::f64, {4}}, {0.5, 1, 2, 0})},
+                     .outputs = 2,
+                     .fixed = {2}});
+}
+
+// The weights are factors, and the mean is weighted.
+TEST(CrossEntropyOp, WeighsRows) {
+  const Array logits = random_doubles({3, 4}, 1), targets = labels({1, 0, 3});
+  const std::vector<double> rows = evaluate("CrossEntropy", reduced("none"), {logits, targets}, 2)[0].doubles();
+  const Array weights = Array::from_doubles({DType::f64, {3}}, {2, 0, 0.5});
+  EXPECT_NEAR(evaluate("CrossEntropy", reduced("mean"), {logits, targets, weights}, 2)[0].doubles()[0],
+              (2 * rows[0] + 0.5 * rows[2]) / 2.5, 1e-14);
+}
+
 TEST(CrossEntropyOp, IsTheMeanOverCountedRows) {
   const Array logits = Array::filled({DType::f64, {3, 4}}, 0);
   EXPECT_NEAR(evaluate("CrossEntropy", reduced("mean"), {logits, labels({1, kIgnored, 3})}, 2)[0].doubles()[0],
@@ -54,6 +80,17 @@ TEST(LinearCrossEntropyOp, GradientMatchesFiniteDifferencesAsTheLossAndWithinOne
                            .inputs = linear_operands(by_rows, with_bias),
                            .is_loss = is_loss});
         }
+}
+
+TEST(LinearCrossEntropyOp, OfSmoothedLabelsAndWeighedRowsHasThatGradientToo) {
+  for (const bool is_loss : {true, false}) {
+    std::vector<Array> inputs = linear_operands(true, true);
+    inputs.push_back(Array::from_doubles({DType::f64, {3}}, {0.5, 1, 2}));
+    Attributes attributes = mixed("mean");
+    attributes.set("trans_w", std::int64_t{1});
+    expect_gradient(
+        {.op = "LinearCrossEntropy", .attributes = attributes, .inputs = inputs, .fixed = {4}, .is_loss = is_loss});
+  }
 }
 
 TEST(LinearCrossEntropyOp, ReplacesTheLossByThatOfItsGradient) {

@@ -1,8 +1,9 @@
-// The attribute `reduction` of CrossEntropy and LinearCrossEntropy.
+// The attributes of CrossEntropy and LinearCrossEntropy that say what the loss is.
 #pragma once
 
 #include <cstdint>
 
+#include "arith/cross_entropy.h"
 #include "backend/request.h"
 #include "base/error.h"
 
@@ -16,6 +17,10 @@ inline Reduction reduction_of(const KernelRequest &request) {
   if (name == "sum") return Reduction::sum;
   require(name == "none", Code::unsupported, subject(request), "reduction \"{}\" is none of mean, sum, none", name);
   return Reduction::none;
+}
+
+inline arith::RowLoss row_loss_of(const KernelRequest &request) {
+  return {request.node.attributes.real("label_smoothing", 0), request.node.attributes.real("z_loss", 0)};
 }
 
 }  // namespace protrain::backend

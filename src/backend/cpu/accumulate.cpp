@@ -109,9 +109,11 @@ class CountTargets : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     if (member.index != 0) return;
     const Label *labels = input<Label>(launch, 0);
-    std::int64_t count = 0;
-    for (std::int64_t i = 0; i < rows_; ++i) count += !ignores_ || labels[i] != ignored_;
-    *output<double>(launch, 0) = static_cast<double>(count);
+    const auto *weights = optional_input<float>(launch, 1);
+    double count = 0;
+    for (std::int64_t i = 0; i < rows_; ++i)
+      if (!ignores_ || labels[i] != ignored_) count += weights != nullptr ? static_cast<double>(weights[i]) : 1;
+    *output<double>(launch, 0) = count;
   }
 
  private:

@@ -43,7 +43,7 @@ class LinearCrossEntropy : public CpuKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, int team_size)
       : shape_(request, kSlices),
-        targets_(request, 2, shape_.classes),
+        targets_(request, 2, 4, shape_.classes),
         block_rows_(shape_.slice_rows * slices_of_a_block()) {
     require_dtype(request, request.inputs[1], request.inputs[0].dtype);
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
@@ -63,9 +63,9 @@ class LinearCrossEntropy : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     const auto *losses = at<double>(launch, at_.losses);
-    const std::int64_t counted = targets_.counted(launch);
-    const auto *dloss = optional_input<float>(launch, 4);
-    const float factor = (shape_.reduction == Reduction::mean ? 1.0F / static_cast<float>(counted) : 1.0F) *  //
+    const double weights = targets_.total(launch);
+    const auto *dloss = optional_input<float>(launch, 5);
+    const float factor = (shape_.reduction == Reduction::mean ? 1.0F / static_cast<float>(weights) : 1.0F) *  //
                          (dloss != nullptr ? *dloss : 1.0F);
     for (const Rows &slice : slices_) {
       run_slice(member, launch, slice, factor);
@@ -76,7 +76,7 @@ class LinearCrossEntropy : public CpuKernel {
     if (member.index != 0 || loss == nullptr) return;
     double total = 0;
     for (std::int64_t i = 0; i < shape_.rows; ++i) total += losses[i];
-    if (shape_.reduction == Reduction::mean) total /= static_cast<double>(counted);
+    if (shape_.reduction == Reduction::mean) total /= weights;
     *loss = static_cast<float>(total);
   }
 
@@ -179,15 +179,18 @@ class LinearCrossEntropy : public CpuKernel {
     const Range own = share(slice.count, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       float *row = at<float>(launch, at_.logits) + i * shape_.classes;
-      const std::int64_t label = targets_.at(launch, slice.first + i);
+      const Target target = targets_.at(launch, slice.first + i);
       double &loss = losses[slice.first + i];
       loss = 0;
-      if (label == Targets::kIgnored) {
+      if (target.label == Target::kIgnored) {
         std::fill_n(row, shape_.classes, 0.0F);
       } else {
         const double lse = log_sum_exp(row, shape_.classes);
-        loss = lse - static_cast<double>(row[label]);
-        if (shape_.gradient) softmax_gradient(row, shape_.classes, static_cast<float>(lse), factor, label, row);
+        loss = static_cast<double>(target.weight) * row_loss(targets_.terms, row, shape_.classes, lse, target.label);
+        const auto rounded = static_cast<float>(lse);
+        if (shape_.gradient)
+          row_gradient(targets_.terms.slopes(factor * target.weight, rounded, shape_.classes), row, shape_.classes,
+                       rounded, target.label, row);
       }
       if constexpr (kNarrow)
         if (shape_.gradient)

@@ -15,7 +15,7 @@ class CrossEntropy : public CpuKernel {
   explicit CrossEntropy(const KernelRequest &request)
       : rows_(request.inputs.at(0).shape.at(0)),
         classes_(request.inputs[0].shape.at(1)),
-        targets_(request, 1, classes_),
+        targets_(request, 1, 2, classes_),
         reduction_(reduction_of(request)) {
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(rows_), sizeof(double));
   }
@@ -27,10 +27,13 @@ class CrossEntropy : public CpuKernel {
     float *lse = optional_output<float>(launch, 1);
     const Range own = share(rows_, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      const std::int64_t label = targets_.at(launch, i);
-      const double sum = log_sum_exp(logits + i * classes_, classes_);
+      const Target target = targets_.at(launch, i);
+      const T *row = logits + i * classes_;
+      const double sum = log_sum_exp(row, classes_);
       if (lse) lse[i] = static_cast<float>(sum);
-      losses[i] = label == Targets::kIgnored ? 0 : sum - static_cast<double>(widened(logits[i * classes_ + label]));
+      losses[i] = 0;
+      if (target.label != Target::kIgnored)
+        losses[i] = static_cast<double>(target.weight) * row_loss(targets_.terms, row, classes_, sum, target.label);
       if (reduction_ == Reduction::none && loss) loss[i] = static_cast<float>(losses[i]);
     }
     if (reduction_ == Reduction::none || !loss) return;
@@ -38,7 +41,7 @@ class CrossEntropy : public CpuKernel {
     if (member.index != 0) return;
     double total = 0;
     for (std::int64_t i = 0; i < rows_; ++i) total += losses[i];
-    if (reduction_ == Reduction::mean) total /= static_cast<double>(targets_.counted(launch));
+    if (reduction_ == Reduction::mean) total /= targets_.total(launch);
     *loss = static_cast<float>(total);
   }
 
@@ -54,7 +57,7 @@ class CrossEntropyGrad : public CpuKernel {
   explicit CrossEntropyGrad(const KernelRequest &request)
       : rows_(request.inputs.at(1).shape.at(0)),
         classes_(request.inputs[1].shape.at(1)),
-        targets_(request, 2, classes_),
+        targets_(request, 2, 4, classes_),
         reduction_(reduction_of(request)) {
     for (std::size_t i : {0, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
   }
@@ -62,16 +65,17 @@ class CrossEntropyGrad : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const float *upstream = input<float>(launch, 0), *lse = input<float>(launch, 3);
     const T *logits = input<T>(launch, 1);
-    const auto counted = reduction_ == Reduction::mean ? static_cast<float>(targets_.counted(launch)) : 1.0F;
+    const auto total = reduction_ == Reduction::mean ? static_cast<float>(targets_.total(launch)) : 1.0F;
     const Range own = share(rows_, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      const std::int64_t label = targets_.at(launch, i);
+      const Target target = targets_.at(launch, i);
       T *row = output<T>(launch, 0) + i * classes_;
-      const float factor = reduction_ == Reduction::none ? upstream[i] : *upstream / counted;
-      if (label == Targets::kIgnored)
+      const float factor = (reduction_ == Reduction::none ? upstream[i] : *upstream / total) * target.weight;
+      if (target.label == Target::kIgnored)
         std::fill_n(row, classes_, T{});
       else
-        softmax_gradient(logits + i * classes_, classes_, lse[i], factor, label, row);
+        row_gradient(targets_.terms.slopes(factor, lse[i], classes_), logits + i * classes_, classes_, lse[i],
+                     target.label, row);
     }
   }
 

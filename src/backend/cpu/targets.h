@@ -1,29 +1,39 @@
-// The labels of a loss, checked as they are read, and the loss of one row of logits. CrossEntropy and
+// The targets of a loss, checked as they are read, and the loss of one row of logits. CrossEntropy and
 // LinearCrossEntropy use both.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "arith/cross_entropy.h"
 #include "backend/common/reduction.h"
 #include "backend/cpu/kernel.h"
 
 namespace protrain::backend::cpu {
 
-// The labels of a loss: their type, the number of classes, and the label that is ignored.
+// The class of a row, and the factor of its loss.
+struct Target {
+  static constexpr std::int64_t kIgnored = -1;
+
+  std::int64_t label;  // kIgnored: the row does not count
+  float weight;
+};
+
+// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss.
 class Targets {
  public:
-  // `labels` is the index of the labels among the inputs.
-  Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes);
+  // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.
+  Targets(const KernelRequest &request, std::size_t labels, std::size_t weights, std::int64_t classes);
 
-  static constexpr std::int64_t kIgnored = -1;
-  // Returns the class of a row, or kIgnored. Code::arg if the label is neither a class nor the ignored one.
-  std::int64_t at(const Launch &launch, std::int64_t row) const;
-  // Counts the rows that are not ignored.
-  std::int64_t counted(const Launch &launch) const;
+  // Code::arg if the label is neither a class nor the ignored one. A row of weight 0 is ignored.
+  Target at(const Launch &launch, std::int64_t row) const;
+  // Returns the sum of the weights of the rows that are not ignored.
+  double total(const Launch &launch) const;
+
+  const arith::RowLoss terms;
 
  private:
-  std::size_t labels_;
+  std::size_t labels_, weights_;
   DType dtype_;
   std::int64_t rows_, classes_;
   std::optional<std::int64_t> ignored_;
@@ -34,8 +44,11 @@ class Targets {
 // runs' sums in double.
 template <typename T>
 double log_sum_exp(const T *x, std::int64_t count);
-// Computes to = factor * exp(x - lse), minus `factor` at `label`: the gradient of a row's loss. `to` may be x.
+// Returns the loss of a row of `count` logits, whose log(sum(exp(x))) is `lse`.
 template <typename T>
-void softmax_gradient(const T *x, std::int64_t count, float lse, float factor, std::int64_t label, T *to);
+double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t count, double lse, std::int64_t label);
+// Computes the gradient of that loss. `to` may be x.
+template <typename T>
+void row_gradient(const arith::RowSlopes &slopes, const T *x, std::int64_t count, float lse, std::int64_t label, T *to);
 
 }  // namespace protrain::backend::cpu

@@ -69,10 +69,13 @@ class Accumulate : public CudaKernel {
 };
 
 template <typename Label>
-__global__ void count_kernel(const Label *labels, std::int64_t rows, bool ignores, std::int64_t ignored, double *to) {
-  const auto count =
-      fold_terms<Plus, std::int64_t>(rows, [&](std::int64_t i) { return !ignores || labels[i] != ignored ? 1 : 0; });
-  if (threadIdx.x == 0) *to = static_cast<double>(count);
+__global__ void count_kernel(const Label *labels, const float *weights, std::int64_t rows, bool ignores,
+                             std::int64_t ignored, double *to) {
+  const auto count = fold_terms<Plus, double>(rows, [&](std::int64_t i) {
+    if (ignores && labels[i] == ignored) return 0.0;
+    return weights != nullptr ? static_cast<double>(weights[i]) : 1.0;
+  });
+  if (threadIdx.x == 0) *to = count;
 }
 
 template <typename Label>
@@ -84,8 +87,8 @@ class CountTargets : public CudaKernel {
         ignored_(request.node.attributes.integer("ignore_index", 0)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, count_kernel<Label>, {1}, input<Label>(launch, 0), rows_, ignores_, ignored_,
-                 output<double>(launch, 0));
+    cuda::launch(stream, count_kernel<Label>, {1}, input<Label>(launch, 0), optional_input<float>(launch, 1), rows_,
+                 ignores_, ignored_, output<double>(launch, 0));
   }
 
  private:

@@ -26,29 +26,30 @@ struct Rows {
   std::int64_t count, ld;
 };
 
-// The factor of a row's gradient: the gradient of the loss, divided by the number of targets if the loss is their mean.
-// A nullptr stands for 1.
+// The factor of a row's gradient: the gradient of the loss, divided by the sum of all weights if the loss is a mean. A
+// nullptr stands for 1.
 struct Factor {
-  const double *counted;
+  const double *weights;
   const float *dloss;
 };
 
-// Computes the losses of a slice's rows, and their gradients unless `gradients` is nullptr. A row's gradient is factor
-// * (softmax(x) - onehot(label)). Rows of gradients lie as far apart as rows of logits. float32 gradients may overwrite
-// the logits.
+// Computes the losses of a slice's rows, and their gradients unless `gradients` is nullptr. Rows of gradients lie as
+// far apart as rows of logits. float32 gradients may overwrite the logits.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                               T *gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
   float *x = logits.at + blockIdx.x * logits.ld;
   const double sum = log_sum_exp<kWide<float>>(x, classes);
-  if (threadIdx.x == 0)
-    losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
+  double loss = label == Targets::kWrong ? NAN : 0;
+  if (label >= 0) loss = static_cast<double>(targets.weight(row)) * row_loss(targets.terms, x, classes, sum, label);
+  if (threadIdx.x == 0) losses[row] = loss;
   if (gradients == nullptr) return;
-  __syncthreads();  // thread 0 has read the label's logit
-  const float factor = (of.counted != nullptr ? 1.0f / static_cast<float>(*of.counted) : 1.0f) *  //
+  __syncthreads();  // all threads have read the label's logit
+  const float factor = (of.weights != nullptr ? 1.0f / static_cast<float>(*of.weights) : 1.0f) *  //
                        (of.dloss != nullptr ? *of.dloss : 1.0f);
   const auto lse = static_cast<float>(sum);
+  const arith::RowSlopes of_row = targets.terms.slopes(factor * targets.weight(row), lse, classes);
   T *to = gradients + blockIdx.x * logits.ld;
   for_packs_of_row<kWide<float>>(classes, [&](std::int64_t first, auto width) {
     constexpr int kCount = decltype(width)::value;
@@ -56,7 +57,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
     Pack<T, kCount> slopes;
     PROTRAIN_UNROLL
     for (int i = 0; i < kCount; ++i) {
-      const float slope = factor * arith::exp(from.at[i] - lse) - (first + i == label ? factor : 0.0f);
+      const float slope = of_row.of_log(from.at[i] - lse) - (first + i == label ? of_row.peak : 0.0f);
       slopes.at[i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
     }
     store(to + first, slopes);
@@ -93,7 +94,7 @@ template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
-      : shape_(request, kSlices), ld_(row_elements(shape_.classes)), targets_(request, 2, shape_.classes, device) {
+      : shape_(request, kSlices), ld_(row_elements(shape_.classes)), targets_(request, 2, 4, shape_.classes, device) {
     require_dtype(request, request.inputs[1], request.inputs[0].dtype);
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // Slices differ in two ways: the last may have fewer rows, and the first sets dw instead of adding to it.
@@ -107,14 +108,14 @@ class LinearCrossEntropy : public CudaKernel {
   }
 
   void run(Stream stream, const Launch &launch) override {
-    const Targets targets = targets_.from(launch.inputs[2]);
-    auto *losses = at<double>(launch, losses_at_), *counted = at<double>(launch, counted_at_);
-    cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
+    const Targets targets = targets_.from(launch);
+    auto *losses = at<double>(launch, losses_at_), *weights = at<double>(launch, weights_at_);
+    cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
     if (shape_.gradient) finish_gradients(stream, launch);
     if (auto *loss = optional_output<float>(launch, 0))  // absent if only gradients are wanted
       cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), shape_.rows,
-                   static_cast<const double *>(counted), shape_.reduction == Reduction::mean, loss);
+                   static_cast<const double *>(weights), shape_.reduction == Reduction::mean, loss);
   }
 
  private:
@@ -154,7 +155,7 @@ class LinearCrossEntropy : public CudaKernel {
     return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
   }
 
-  // Lays out scratch. It holds the float32 logits of a slice, the losses of all rows, the count of targets, and the
+  // Lays out scratch. It holds the float32 logits of a slice, the losses of all rows, the sum of their weights, and the
   // scratch of products and column sums. With bfloat16 operands it also holds the slice's gradients in bfloat16, and
   // the float32 sums that dw and dbias are rounded from.
   void lay_out(const KernelRequest &request) {
@@ -172,7 +173,7 @@ class LinearCrossEntropy : public CudaKernel {
     if (has_output(request, 3) && kNarrow) dbias_at_ = place(static_cast<std::uint64_t>(shape_.classes), sizeof(float));
     if (has_output(request, 3)) columns_at_ = place(column_bytes(), 1);
     losses_at_ = place(static_cast<std::uint64_t>(shape_.rows), sizeof(double));
-    counted_at_ = place(1, sizeof(double));
+    weights_at_ = place(1, sizeof(double));
     std::uint64_t gemm = 0;
     for (const Products &products : products_)
       gemm =
@@ -208,8 +209,8 @@ class LinearCrossEntropy : public CudaKernel {
     if (shape_.bias) add_bias(stream, optional_input<T>(launch, 3), shape_.classes, logits);
     cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(shape_.classes)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
-                 Factor{shape_.reduction == Reduction::mean ? at<double>(launch, counted_at_) : nullptr,
-                        optional_input<float>(launch, 4)},
+                 Factor{shape_.reduction == Reduction::mean ? at<double>(launch, weights_at_) : nullptr,
+                        optional_input<float>(launch, 5)},
                  gradients);
     if (!shape_.gradient) return;
     if (T *dx = optional_output<T>(launch, 1))
@@ -241,7 +242,7 @@ class LinearCrossEntropy : public CudaKernel {
   std::vector<Products> products_;
   std::vector<Slice> slices_;
   std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0, losses_at_ = 0,
-                counted_at_ = 0, gemm_at_ = 0;  // offsets in scratch
+                weights_at_ = 0, gemm_at_ = 0;  // offsets in scratch
 };
 }  // namespace
 

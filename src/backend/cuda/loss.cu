@@ -8,39 +8,37 @@ namespace {
 // the output is not wanted.
 template <typename T>
 __global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
-  const std::int64_t row = blockIdx.x, classes = targets.classes;
+  const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];
   const T *x = logits + row * classes;
   const double sum = log_sum_exp<1>(x, classes);
+  double own = label == Targets::kWrong ? NAN : 0;
+  if (label >= 0) own = static_cast<double>(targets.weight(row)) * row_loss(targets.terms, x, classes, sum, label);
   if (threadIdx.x != 0) return;
-  const std::int64_t label = targets[row];
-  double own = 0;
-  if (label == Targets::kWrong) own = NAN;
-  if (label >= 0) own = sum - static_cast<double>(widened(x[label]));
   if (lse != nullptr) lse[row] = static_cast<float>(sum);
   if (losses != nullptr) losses[row] = own;
   if (loss != nullptr) loss[row] = static_cast<float>(own);
 }
 
-// The factor of a row's gradient: the upstream gradient, divided by the number of targets if the loss is their mean.
+// The factor of a row's gradient: the upstream gradient, divided by the sum of all weights if the loss is a mean.
 struct LossFactor {
   const float *upstream;
   bool per_row;           // each row has its own upstream gradient; else all rows share one
-  const double *counted;  // nullptr: the factor is not divided
+  const double *weights;  // nullptr: the factor is not divided
 
   __device__ float of(std::int64_t row) const {
     const float given = per_row ? upstream[row] : *upstream;
-    return counted != nullptr ? given / static_cast<float>(*counted) : given;
+    return weights != nullptr ? given / static_cast<float>(*weights) : given;
   }
 };
 
-// dx = factor * (softmax(x) - onehot(label)), or 0 if the label is ignored
+// A row's gradient is 0 if its label is ignored.
 template <typename T>
 __global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, LossFactor upstream, T *dx) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];
-  const float factor = upstream.of(row);
+  const arith::RowSlopes slopes = targets.terms.slopes(upstream.of(row) * targets.weight(row), lse[row], classes);
   for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
-    const float p = arith::exp(widened(logits[row * classes + i]) - lse[row]);
-    const float slope = factor * p - (i == label ? factor : 0.0f);
+    const float p = slopes.of_log(widened(logits[row * classes + i]) - lse[row]);
+    const float slope = p - (i == label ? slopes.peak : 0.0f);
     dx[row * classes + i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
   }
 }
@@ -49,21 +47,21 @@ template <typename T>
 class CrossEntropy : public CudaKernel {
  public:
   CrossEntropy(const KernelRequest &request, DeviceState &device)
-      : targets_(request, 1, request.inputs.at(0).shape.at(1), device), reduction_(reduction_of(request)) {
+      : targets_(request, 1, 2, request.inputs.at(0).shape.at(1), device), reduction_(reduction_of(request)) {
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(targets_.rows + 1), sizeof(double));
   }
 
   void run(Stream stream, const Launch &launch) override {
-    const Targets targets = targets_.from(launch.inputs[1]);
-    auto *counted = static_cast<double *>(launch.scratch), *losses = counted + 1;
+    const Targets targets = targets_.from(launch);
+    auto *weights = static_cast<double *>(launch.scratch), *losses = weights + 1;
     const bool per_row = reduction_ == Reduction::none;
     auto *loss = optional_output<float>(launch, 0);
     cuda::launch(stream, rows_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 0),
                  per_row ? nullptr : losses, per_row ? loss : nullptr, optional_output<float>(launch, 1));
     if (per_row || loss == nullptr) return;
-    cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
+    cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
     cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), targets.rows,
-                 static_cast<const double *>(counted), reduction_ == Reduction::mean, loss);
+                 static_cast<const double *>(weights), reduction_ == Reduction::mean, loss);
   }
 
  private:
@@ -75,17 +73,17 @@ template <typename T>
 class CrossEntropyGrad : public CudaKernel {
  public:
   CrossEntropyGrad(const KernelRequest &request, DeviceState &device)
-      : targets_(request, 2, request.inputs.at(1).shape.at(1), device), reduction_(reduction_of(request)) {
+      : targets_(request, 2, 4, request.inputs.at(1).shape.at(1), device), reduction_(reduction_of(request)) {
     for (std::size_t i : {0, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
     scratch_bytes = sizeof(double);
   }
 
   void run(Stream stream, const Launch &launch) override {
-    const Targets targets = targets_.from(launch.inputs[2]);
-    double *counted = reduction_ == Reduction::mean ? static_cast<double *>(launch.scratch) : nullptr;
-    if (counted != nullptr) cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
+    const Targets targets = targets_.from(launch);
+    double *weights = reduction_ == Reduction::mean ? static_cast<double *>(launch.scratch) : nullptr;
+    if (weights != nullptr) cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
     cuda::launch(stream, gradient_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 1),
-                 input<float>(launch, 3), LossFactor{input<float>(launch, 0), reduction_ == Reduction::none, counted},
+                 input<float>(launch, 3), LossFactor{input<float>(launch, 0), reduction_ == Reduction::none, weights},
                  output<T>(launch, 0));
   }
 

@@ -1,51 +1,64 @@
-// The labels of a loss, checked as they are read, and the loss of one row of logits, computed by a block. CrossEntropy
+// The targets of a loss, checked as they are read, and the loss of one row of logits, computed by a block. CrossEntropy
 // and LinearCrossEntropy use both.
 #pragma once
 
-#include "arith/math.h"
+#include "arith/cross_entropy.h"
 #include "backend/common/reduction.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
-// The labels of a loss: their type, the number of classes, and the label that is ignored.
+// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss.
 struct Targets {
   static constexpr std::int64_t kIgnored = -1, kWrong = -2;
 
-  Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes, DeviceState &device)
-      : wide(request.inputs.at(labels).dtype == DType::i64),
+  // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.
+  Targets(const KernelRequest &request, std::size_t labels, std::size_t weights, std::int64_t classes,
+          DeviceState &device)
+      : labels(labels),
+        weights(weights),
+        wide(request.inputs.at(labels).dtype == DType::i64),
         rows(element_count(request.inputs[labels].shape)),
         classes(classes),
         ignores(request.node.attributes.has("ignore_index")),
         ignored(request.node.attributes.integer("ignore_index", 0)),
+        terms(row_loss_of(request)),
         note(device.faults.source(FaultKind::label, subject(request), classes)) {
     require(wide || request.inputs[labels].dtype == DType::i32, Code::unsupported, subject(request),
             "labels on cuda are int64 or int32, these are {}", name_of(request.inputs[labels].dtype));
+    if (has_input(request, weights)) require_dtype(request, request.inputs[weights], DType::f32);
   }
 
-  Targets from(const void *labels) const {
+  Targets from(const Launch &launch) const {
     Targets bound = *this;
-    bound.at = labels;
+    bound.at = launch.inputs[labels];
+    bound.weight_at = optional_input<float>(launch, weights);
     return bound;
   }
 
-  // Returns the class of a row, or kIgnored. If the label is neither a class nor the ignored one, notes a fault and
-  // returns kWrong.
+  // Returns the class of a row, or kIgnored, also for a row of weight 0. If the label is neither a class nor the
+  // ignored one, notes a fault and returns kWrong.
   __device__ std::int64_t operator[](std::int64_t row) const {
     const std::int64_t label =
         wide ? static_cast<const std::int64_t *>(at)[row] : static_cast<const std::int32_t *>(at)[row];
     if (ignores && label == ignored) return kIgnored;
-    if (label >= 0 && label < classes) return label;
+    if (label >= 0 && label < classes) return weight(row) != 0 ? label : kIgnored;
     cuda::note(note, label, row);
     return kWrong;
   }
 
+  // Returns the factor of a row's loss, unless its label is the ignored one.
+  __device__ float weight(std::int64_t row) const { return weight_at != nullptr ? weight_at[row] : 1.0f; }
+
   const void *at = nullptr;
+  const float *weight_at = nullptr;
+  std::size_t labels, weights;
   bool wide;
   std::int64_t rows, classes;
   bool ignores;
   std::int64_t ignored;
+  arith::RowLoss terms;
   Note note;
 };
 
@@ -86,18 +99,29 @@ __device__ double log_sum_exp(const T *x, std::int64_t count) {
 // a time and these stay in the cache until they are read again.
 inline int logit_threads(std::int64_t classes) { return classes < 8192 ? row_threads(classes) : 1024; }
 
-// Sets *counted to the number of rows that are not ignored. Launch it with one block.
-static __global__ void count_targets_kernel(Targets targets, double *counted) {
-  const auto count = fold_terms<Plus, std::int64_t>(
-      targets.rows, [&](std::int64_t i) { return targets[i] != Targets::kIgnored ? 1 : 0; });
-  if (threadIdx.x == 0) *counted = static_cast<double>(count);
+// Returns the loss of a row of `count` logits, whose log(sum(exp(x))) is `lse`. The result counts in thread 0.
+template <typename T>
+__device__ double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t count, double lse,
+                           std::int64_t label) {
+  double sum = 0;
+  if (terms.smoothing != 0)
+    sum = fold_terms<Plus, double>(count, [&](std::int64_t i) { return static_cast<double>(widened(x[i])); });
+  return terms.loss(lse, static_cast<double>(widened(x[label])), sum / static_cast<double>(count));
 }
 
-// Sets *loss to the sum of `rows` losses, divided by *counted if `mean`. Launch it with one block.
-static __global__ void total_loss_kernel(const double *losses, std::int64_t rows, const double *counted, bool mean,
+// Sets *total to the sum of the weights of the rows that are not ignored. Launch it with one block.
+static __global__ void sum_weights_kernel(Targets targets, double *total) {
+  const auto sum = fold_terms<Plus, double>(targets.rows, [&](std::int64_t i) {
+    return targets[i] != Targets::kIgnored ? static_cast<double>(targets.weight(i)) : 0;
+  });
+  if (threadIdx.x == 0) *total = sum;
+}
+
+// Sets *loss to the sum of `rows` losses, divided by *weights if `mean`. Launch it with one block.
+static __global__ void total_loss_kernel(const double *losses, std::int64_t rows, const double *weights, bool mean,
                                          float *loss) {
   const auto total = fold_terms<Plus, double>(rows, [&](std::int64_t i) { return losses[i]; });
-  if (threadIdx.x == 0) *loss = static_cast<float>(mean ? total / *counted : total);
+  if (threadIdx.x == 0) *loss = static_cast<float>(mean ? total / *weights : total);
 }
 
 }  // namespace protrain::backend::cuda

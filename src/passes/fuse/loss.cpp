@@ -59,6 +59,10 @@ bool fuse_linear_loss(Fusion &fusion, const Node &loss) {
   attributes.set("trans_w", trans_w);
   std::vector<ValueId> inputs = {x, weights, loss.inputs.at(1)};
   inputs.insert(inputs.end(), bias.begin(), bias.end());
+  if (loss.inputs.size() > 2 && loss.inputs[2] != ValueId::none) {
+    inputs.resize(4, ValueId::none);
+    inputs.push_back(loss.inputs[2]);
+  }
   Node single = loss;
   single.outputs.resize(1);
   r.become(single, "LinearCrossEntropy", inputs, attributes);

@@ -1,0 +1,85 @@
+// Models that fixtures/make_objectives.py exported without a loss. With each objective that options ask for, they must
+// follow PyTorch's losses for ten AdamW steps.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "train/command.h"
+#include "train/family.h"
+
+namespace protrain::objectives_test {
+namespace {
+
+using test::Json;
+
+struct Objective {
+  std::string model, name;
+};
+
+class Objectives : public testing::TestWithParam<Objective> {
+ protected:
+  void SetUp() override {
+    std::ifstream file(test::fixture("objectives/" + GetParam().model + ".json"));
+    golden = Json::parse(file);
+    const Json &objective = golden["objectives"][GetParam().name];
+    golden["options"] = objective["options"];
+    losses = objective["losses"].get<std::vector<double>>();
+    norm = objective["grad_norm"];
+    loss_of_two = objective["loss_of_two"];
+    for (const auto &[name, values] : golden["inputs"].items()) inputs.emplace(name, test::Values(values));
+    if (!golden["options"].contains("loss_weights")) inputs.erase("weights");
+  }
+
+  std::unique_ptr<session::Session> open(const std::map<std::string, std::string> &more = {}) const {
+    return test::open_family("objectives/" + GetParam().model, golden, more);
+  }
+
+  void feed(session::Session &session, std::size_t step) const {
+    for (const auto &[name, values] : inputs) session.set_input(name, values.dtype, values.batch(), values.at(step));
+  }
+
+  Json golden;
+  std::vector<double> losses;
+  double norm = 0, loss_of_two = 0;
+  std::map<std::string, test::Values> inputs;
+};
+
+TEST_P(Objectives, FollowPyTorch) {
+  const auto session = open();
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    feed(*session, step);
+    const session::StepResult result = session->step();
+    EXPECT_NEAR(result.loss, losses[step], (step == 0 ? 1e-5 : 5e-4) * std::max(1.0, std::abs(losses[step]))) << step;
+    if (step == 0) EXPECT_NEAR(result.grad_norm, norm, 1e-4 * norm);
+  }
+}
+
+// The mean over two batches is weighted by what counts in each.
+TEST_P(Objectives, OfTwoBatchesAreThoseOfOneLargeBatch) {
+  const auto session = open({{"accumulation", "2"}});
+  feed(*session, 0);
+  session->step();
+  feed(*session, 1);
+  EXPECT_NEAR(session->step().loss, loss_of_two, 1e-5 * std::max(1.0, loss_of_two));
+}
+
+TEST_P(Objectives, KeepTheirLossInBfloat16) {
+  const auto session = open({{"precision", "bf16"}});
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    feed(*session, step);
+    EXPECT_NEAR(session->step().loss, losses[step], 2e-2 * std::max(1.0, losses[step])) << step;
+  }
+}
+
+const auto kName = [](const testing::TestParamInfo<Objective> &info) {
+  return info.param.model + "_" + info.param.name;
+};
+INSTANTIATE_TEST_SUITE_P(Fixtures, Objectives,
+                         testing::Values(Objective{"tokens", "smoothed"}, Objective{"tokens", "z_loss"},
+                                         Objective{"tokens", "weighted"}, Objective{"tokens", "all"},
+                                         Objective{"pixels", "segmentation"}, Objective{"pixels", "smoothed"},
+                                         Objective{"pixels", "of_classes"}, Objective{"pixels", "weighted"}),
+                         kName);
+
+}  // namespace
+}  // namespace protrain::objectives_test
