@@ -86,6 +86,9 @@ class Model {
   // float64 if the model is one of float64.
   virtual std::set<DType> replaced_floats() const = 0;
 
+  // The element type of an initializer in the file. Code::arg for an unknown name.
+  virtual DType dtype_in_file(const std::string &initializer) const = 0;
+
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
   // floats and of integers with 16 bits or less are Origin::initializer; other initializers and Constant nodes are
   // constants already. So are inputs whose values are known, because `values` binds them or because they have no

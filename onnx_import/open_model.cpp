@@ -76,6 +76,7 @@ class OpenModel : public Model {
   const graph::Bodies &bodies() const override { return unbound_.bodies; }
   graph::Graph graph(const DimBindings &dims, const InputValues &values) const override;
   std::set<DType> replaced_floats() const override;
+  DType dtype_in_file(const std::string &initializer) const override { return weights(initializer).type.dtype; }
   graph::Array load(const std::string &initializer) const override {
     return loaded(unbound_.graph.find(initializer), weights(initializer));
   }

@@ -18,6 +18,7 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "ops/op.h"
+#include "ops/stored.h"
 
 namespace protrain::test {
 
@@ -70,7 +71,7 @@ inline std::vector<Type> types_of_all_outputs(const OneNode &one) {
   const graph::Node node = node_of(one);
   ops::NodeTypes types{node, {}};
   for (const Array &input : one.inputs) types.inputs.push_back(input.dtype() == DType::none ? nullptr : &input.type());
-  return op->infer(types);
+  return ops::infer(types);
 }
 
 inline std::vector<Type> infer(const OneNode &one) {
@@ -87,7 +88,7 @@ inline std::vector<Array> reference(const OneNode &one) {
   for (const Array &input : one.inputs) inputs.push_back(input.dtype() == DType::none ? nullptr : &input);
   OneNode all = one;  // the reference computes every output
   all.outputs.assign(one.outputs.size(), true);
-  return ops::find(one.op)->evaluate(node, inputs, infer(all));
+  return ops::evaluate(node, inputs, infer(all));
 }
 
 // A device and its arena.

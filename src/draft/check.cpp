@@ -11,6 +11,7 @@
 #include "draft/settings.h"
 #include "draft/target_machine.h"
 #include "grad/training.h"
+#include "passes/parameters/stored.h"
 #include "run/kernels.h"
 
 namespace protrain::draft {
@@ -89,6 +90,7 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
     if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
       const graph::Type &type = graph.value(id).type;
       row["shape"] = type.shape;
+      row["dtype"] = name_of(type.dtype);  // at rest
       if (!finding.state) row["frozen"] = finding.frozen;
       elements += element_count(type.shape);
       if (!finding.state && !finding.frozen) trained += element_count(type.shape);
@@ -159,7 +161,8 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     describe_graph(loaded.prepared, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
     json["loss_from"] = loaded.prepared.loss_from;
-    const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
+    grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
+    passes::widen_inside(training.graph);
     run::Kernels(device).compile(training.graph);
     json["trainable"] = true;
   } catch (const passes::Untrainable &error) {

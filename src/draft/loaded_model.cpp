@@ -7,6 +7,7 @@
 #include "draft/past.h"
 #include "draft/shown_outputs.h"
 #include "passes/attach_loss.h"
+#include "passes/parameters/stored.h"
 
 namespace protrain::draft {
 
@@ -71,14 +72,23 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
   return prepared;
 }
 
+// Gives values the types in which a step computes them, and frozen weights those in which they rest.
+void settle_types(passes::PreparedModel &prepared, const Settings &settings, const onnx_import::Model &file) {
+  if (settings.precision != DType::f32)
+    passes::to_narrow(prepared.graph, find_loss(prepared.graph), settings.precision);
+  passes::store_frozen(prepared.graph, [&](const std::string &name) {
+    const auto split = std::ranges::find(prepared.splits, name, &graph::Split::name);
+    return file.dtype_in_file(split == prepared.splits.end() ? name : split->original);
+  });
+}
+
 // Adds the graph that computes the outputs which keep_outputs names.
 void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_import::DimBindings &dims) {
   const graph::Graph whole = loaded.file->graph(dims, settings.constants);
   for (graph::ValueId id : shown_outputs(whole, settings.keep_outputs))
     loaded.output_names.push_back(whole.value(id).name);
   passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared.findings);
-  if (settings.precision != DType::f32)
-    passes::to_narrow(prepared.graph, find_loss(prepared.graph), settings.precision);
+  settle_types(prepared, settings, *loaded.file);
   show_outputs(prepared, loaded.output_names.size(), loaded.prepared);
   loaded.outputs = std::move(prepared.graph);
 }
@@ -110,7 +120,7 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
   LoadedModel loaded = load_without_loss(settings, std::move(file), dims);
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
-  if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);
+  settle_types(loaded.prepared, settings, *loaded.file);
   if (!settings.keep_outputs.empty()) add_outputs(loaded, settings, dims);
   return loaded;
 }

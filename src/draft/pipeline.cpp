@@ -7,6 +7,7 @@
 #include "draft/loaded_model.h"
 #include "draft/other_ranks.h"
 #include "grad/targets.h"
+#include "passes/parameters/stored.h"
 
 namespace protrain::draft {
 
@@ -108,6 +109,7 @@ class Pipeline {
                                      .rank = rank,
                                      .ranks = ranks(),
                                      .local_sums = settings_.ranks.local_sums});
+    passes::widen_inside(variant->training.graph);
     if (ranks() > 1) {
       const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, of.loss);
       variant->loss = weighed.loss;
@@ -118,6 +120,7 @@ class Pipeline {
     passes::for_evaluation(variant->forward);
     variant->forward.drop_dead_nodes();
     grad::prune_unread_outputs(variant->forward);
+    for (graph::Graph *graph : {&variant->forward, &variant->outputs}) passes::widen_inside(*graph);
     return variant;
   }
 

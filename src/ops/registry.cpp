@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/families.h"
 #include "ops/flops.h"
+#include "ops/stored.h"
 
 namespace protrain::ops {
 
@@ -37,11 +38,35 @@ const Op &require_op(const Node &node) {
   return *op;
 }
 
+// A node's operands as its operator knows them: a stored one is the matrix of floats that it stands for.
+class Floats {
+ public:
+  explicit Floats(NodeTypes given) : types(std::move(given)) {
+    if (!has_stored(types.node)) return;
+    const Widening widening(types);
+    matrix_ = require_op(widening.node).infer(widening.types()).at(0);
+    const StoredInput &stored = *find_stored_input(types.node.op);
+    types.inputs.at(stored.matrix) = &matrix_;
+    types.inputs.resize(std::min(types.inputs.size(), stored.more));
+    while (types.inputs.back() == nullptr) types.inputs.pop_back();
+    types.constants.resize(types.inputs.size());
+  }
+  Floats(const Floats &) = delete;
+  Floats &operator=(const Floats &) = delete;
+
+  NodeTypes types;
+
+ private:
+  Type matrix_;
+};
+
 constexpr std::size_t kMaxRank = 64;  // the same limit as for tensors in files
 
 // Returns the output types of `op`. Checks that no required input is absent, that no output has too many axes, and that
 // every size fits 64 bits.
-std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
+std::vector<Type> checked_types(const Op &op, const NodeTypes &given) {
+  const Floats floats(given);
+  const NodeTypes &types = floats.types;
   try {
     for (std::size_t i = 0; i < types.inputs.size(); ++i)
       require(types.has(i) || op.may_lack(i), Code::graph, "", "{} needs an input {}", types.node.op, i);
@@ -115,8 +140,24 @@ std::vector<std::string_view> names() {
   return names;
 }
 
-std::vector<Type> infer(const graph::Graph &graph, const Node &node) {
-  return checked_types(require_op(node), types_of(graph, node));
+std::vector<Type> infer(const graph::Graph &graph, const Node &node) { return infer(types_of(graph, node)); }
+
+std::vector<Type> infer(const NodeTypes &types) { return checked_types(require_op(types.node), types); }
+
+std::vector<Array> evaluate(const Node &node, std::span<const Array *const> inputs, std::span<const Type> outputs) {
+  const Op &op = require_op(node);
+  require(op.evaluate != nullptr, Code::unsupported, node.name, "operator {} has no reference values", node.op);
+  if (!has_stored(node)) return op.evaluate(node, inputs, outputs);
+  NodeTypes types{node, {}};
+  for (const Array *array : inputs) types.inputs.push_back(array == nullptr ? nullptr : &array->type());
+  const Widening widening(types);
+  const StoredInput &at = *find_stored_input(node.op);
+  std::vector<const Array *> seen(inputs.begin(), inputs.end()), stored = {inputs[at.matrix]};
+  if (inputs.size() > at.more) stored.insert(stored.end(), seen.begin() + at.more, seen.end());
+  const Array matrix = evaluate(widening.node, stored, infer(widening.types()))[0];
+  seen.resize(std::min(seen.size(), at.more));
+  seen[at.matrix] = &matrix;
+  return op.evaluate(node, seen, outputs);
 }
 
 std::string signature(const graph::Graph &graph, const Node &node) {
@@ -133,7 +174,7 @@ std::string signature(const graph::Graph &graph, const Node &node) {
 std::uint64_t assumed_scratch(const graph::Graph &graph, const Node &node, bool on_gpu) {
   constexpr std::uint64_t kProduct = 32ull << 20;
   const Op &op = require_op(node);
-  const std::uint64_t own = op.scratch == nullptr ? 0 : op.scratch(types_of(graph, node), on_gpu);
+  const std::uint64_t own = op.scratch == nullptr ? 0 : op.scratch(Floats(types_of(graph, node)).types, on_gpu);
   return op.flops == nullptr ? own : own + kProduct;
 }
 
@@ -154,7 +195,7 @@ Cost cost(const graph::Graph &graph, const Node &node) {
 
 double flops(const graph::Graph &graph, const Node &node, std::span<const Type> outputs) {
   const Op &op = require_op(node);
-  if (op.flops != nullptr) return op.flops(types_of(graph, node), outputs);
+  if (op.flops != nullptr) return op.flops(Floats(types_of(graph, node)).types, outputs);
   double count = 0;
   for (const Type &type : outputs)
     if (type.dtype != DType::none) count += static_cast<double>(element_count(type.shape));
@@ -167,8 +208,6 @@ std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::Va
     if (const graph::Value &value = graph.values()[i]; value.origin == graph::Origin::constant) values[i] = value.array;
   for (const auto &[id, array] : bound) values.at(index(id)) = array;
   for (const Node &node : graph.nodes()) {
-    const Op &op = require_op(node);
-    require(op.evaluate != nullptr, Code::unsupported, node.name, "operator {} has no reference values", node.op);
     NodeTypes types{node, {}};
     for (graph::ValueId in : node.inputs) {
       const Array *array = in == graph::ValueId::none ? nullptr : &values[index(in)];
@@ -177,7 +216,7 @@ std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::Va
       types.inputs.push_back(array == nullptr ? nullptr : &array->type());
       types.constants.push_back(array);
     }
-    std::vector<Array> results = op.evaluate(node, types.constants, checked_types(op, types));
+    std::vector<Array> results = evaluate(node, types.constants, infer(types));
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] != graph::ValueId::none) values[index(node.outputs[i])] = std::move(results.at(i));
   }

@@ -133,8 +133,11 @@ class Lowering {
     roots_.owner = owners(source_, where_.roots);
     where_.of_root.resize(graph_.value_count());
     where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
+    // Graphs that share the state have the same values up to a point. Beyond it, one graph's constant may have the
+    // number of another's computed value.
     for (const auto &[value, buffer] : state_.of_value[source_.binding])
-      if (index(value) < graph_.value_count()) where_.of_root[index(value)] = {buffer, 0};
+      if (index(value) < graph_.value_count() && graph_.value(value).origin != Origin::node)
+        where_.of_root[index(value)] = {buffer, 0};
     roots_.parameter.assign(graph_.value_count(), kNoParameter);
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
       roots_.parameter[index(graph_.parameters[p])] = p;

@@ -56,8 +56,11 @@ void join(const std::byte *high, const std::byte *low, std::span<std::byte> mast
 
 // A buffer for the planes of some masters while they are converted.
 struct Parameters::PlaneBuffer {
-  PlaneBuffer(DType narrow, std::uint64_t low_bytes, std::size_t elements)
-      : dtype(narrow), low_size(low_bytes), high(elements * kNarrowBytes), low(elements * low_bytes) {}
+  PlaneBuffer(DType narrow, std::size_t elements)
+      : dtype(narrow),
+        low_size(narrow == DType::f16 ? sizeof(arith::LowPlane<arith::f16>) : sizeof(arith::LowPlane<arith::bf16>)),
+        high(elements * kNarrowBytes),
+        low(elements * low_size) {}
 
   std::size_t elements() const { return high.size() / kNarrowBytes; }
   std::span<std::byte> high_of(std::size_t count) { return std::span(high).first(count * kNarrowBytes); }
@@ -82,7 +85,7 @@ Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Chann
 }
 
 Parameters::PlaneBuffer Parameters::plane_buffer(std::size_t p, std::size_t elements) const {
-  return {value(p).type.dtype, state().optimizer_arrays[0].element_bytes, std::min(elements, kPartElements)};
+  return {value(p).type.dtype, std::min(elements, kPartElements)};
 }
 
 const graph::Value &Parameters::value(std::size_t p) const {

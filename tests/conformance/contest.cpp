@@ -7,8 +7,8 @@
 namespace protrain::test {
 
 namespace {
-// True if an input stays float32 when the data is in a 16-bit type: statistics, scales of quantised numbers, and values
-// derived from a float32 loss.
+// True if an input stays float32 when the data is in a 16-bit type: statistics, scales and zero points of quantised
+// numbers, and values derived from a float32 loss.
 bool stays_wide(std::string_view op, std::size_t input) {
   struct Wide {
     std::string_view op;
@@ -19,8 +19,9 @@ bool stays_wide(std::string_view op, std::size_t input) {
                                          {"RMSNormalizationGrad", {3}},
                                          {"CrossEntropy", {2}},
                                          {"CrossEntropyGrad", {0, 3, 4}},
-                                         {"LinearCrossEntropy", {4}},
-                                         {"LinearCrossEntropyGrad", {4, 5}},
+                                         {"MatMul", {3, 4}},
+                                         {"LinearCrossEntropy", {4, 6, 7}},
+                                         {"LinearCrossEntropyGrad", {4, 5, 6, 7}},
                                          {"CountedLoss", {0}},
                                          {"Accumulate", {0}},
                                          {"BatchNorm", {3, 4}},

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "draft/loaded_model.h"
 #include "onnx_import/floats.h"
 #include "onnx_import/model.h"
 #include "scratch.h"
@@ -136,6 +137,57 @@ TEST_P(Types, ExportsCanBeOfFloat32) {
   const std::optional<double> loss = runtime_loss(scratch_ / "wide.onnx", GetParam().substr(0, GetParam().find('.')));
   if (!loss) GTEST_SKIP() << "no onnxruntime";
   EXPECT_NEAR(*loss, after, 1e-4 * after);
+}
+
+// Frozen weights keep the file's types.
+TEST_P(Types, FrozenWeightsRestAsTheFileHasThem) {
+  const std::string file = test::fixture("types/" + GetParam() + ".onnx");
+  const std::string trained = session_->parameter_name(session_->parameter_count() - 1);
+  const auto model = onnx_import::Model::open(file);
+  draft::Options options;
+  for (const auto &[dim, size] : golden_["dims"].items())
+    options.set("dim", dim + "=" + std::to_string(size.get<int>()));
+  const Json others = golden_.value("options", Json::object());
+  for (const auto &[key, value] : others.items()) options.set(key, value.get<std::string>());
+  options.set("frozen", "*");
+  options.set("trainable", trained);
+  const draft::LoadedModel loaded = draft::load_model(draft::settings_of(options), file);
+  int narrow = 0;
+  for (const graph::ValueId id : loaded.prepared.graph.weights()) {
+    const graph::Value &value = loaded.prepared.graph.value(id);
+    const bool rests_narrow = value.name != trained && size_of(model->dtype_in_file(value.name)) == 2;
+    EXPECT_EQ(value.type.dtype, rests_narrow ? model->dtype_in_file(value.name) : DType::f32) << value.name;
+    narrow += rests_narrow;
+  }
+  EXPECT_EQ(narrow > 0, !is_double());
+}
+
+// A step computes the same with frozen weights in 16 bits as with all weights in float32, and leaves the frozen ones
+// as they were.
+TEST_P(Types, FrozenWeightsComputeTheSame) {
+  const std::string trained = session_->parameter_name(session_->parameter_count() - 1);
+  Json golden = golden_;
+  const auto all = test::open_family("types/" + GetParam(), golden);
+  golden["options"]["frozen"] = "*";
+  golden["options"]["trainable"] = trained;
+  const auto frozen = test::open_family("types/" + GetParam(), golden);
+  const auto values_of = [&](session::Session &session, std::size_t p, auto read) {
+    std::vector<float> values(static_cast<std::size_t>(element_count(session.parameter_shape(p))));
+    (session.*read)(session.parameter_name(p), values.data(), values.size());
+    return values;
+  };
+  const std::vector<float> before = values_of(*frozen, 0, &session::Session::read_parameter);
+  EXPECT_EQ(before, values_of(*all, 0, &session::Session::read_parameter));
+  for (session::Session *one : {all.get(), frozen.get()}) set_inputs(*one, inputs_, 0);
+  const double loss = all->evaluate();
+  EXPECT_NEAR(frozen->evaluate(), loss, 1e-5 * loss);
+  EXPECT_NEAR(frozen->step().loss, all->step().loss, 1e-5 * loss);
+  const std::size_t last = session_->parameter_count() - 1;
+  const std::vector<float> expected = values_of(*all, last, &session::Session::read_grad),
+                           gradient = values_of(*frozen, last, &session::Session::read_grad);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(gradient[i], expected[i], 1e-4 * (1 + std::abs(expected[i])));
+  EXPECT_EQ(values_of(*frozen, 0, &session::Session::read_parameter), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, Types, testing::ValuesIn(files()), [](const auto &info) {

@@ -17,6 +17,10 @@ StoredForm stored_form(const KernelRequest &request, const graph::Type &type) {
       return StoredForm::u16;
     case DType::i32:
       return StoredForm::i32;
+    case DType::bf16:
+      return StoredForm::bf16;
+    case DType::f16:
+      return StoredForm::f16;
     case DType::f32:
       return StoredForm::f32;
     default:
@@ -30,6 +34,10 @@ StoredForm quantised_form(const KernelRequest &request) {
   const graph::Attributes &attributes = request.node.attributes;
   if (attributes.integer("bits", 8) != 4) return stored_form(request, request.inputs.at(0));
   return attributes.integer("signed", 0) != 0 ? StoredForm::i4 : StoredForm::u4;
+}
+
+QuantisedShape::QuantisedShape(const Shape &tensor) : count(element_count(tensor)), zero_outer_step(0), range{0, 0} {
+  blocks.inner = count;
 }
 
 QuantisedShape::QuantisedShape(const KernelRequest &request, const Shape &tensor, std::size_t scales)

@@ -3,15 +3,16 @@
 
 #include <cstdint>
 
+#include "arith/f16.h"
 #include "arith/quantize.h"
 #include "backend/request.h"
 #include "graph/scale_blocks.h"
 
 namespace protrain::backend {
 
-// The forms in which integers and zero points lie in memory. Of four bits there are two in a byte, the lower half
-// first.
-enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, f32 };
+// The forms in which integers, zero points and frozen floats lie in memory. Of four bits there are two in a byte, the
+// lower half first.
+enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, bf16, f16, f32 };
 
 // Returns element i as a float, which holds every integer of up to 16 bits exactly.
 PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
@@ -31,6 +32,10 @@ PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
       return static_cast<float>((half() ^ 8) - 8);
     case StoredForm::u4:
       return static_cast<float>(half());
+    case StoredForm::bf16:
+      return arith::widened(static_cast<const arith::bf16 *>(data)[i]);
+    case StoredForm::f16:
+      return arith::widened(static_cast<const arith::f16 *>(data)[i]);
     default:
       return static_cast<const float *>(data)[i];
   }
@@ -40,6 +45,7 @@ PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
 struct QuantisedShape {
   // `tensor` is the shape that the scales, input number `scales` of the request, belong to. Zero points come next.
   QuantisedShape(const KernelRequest &request, const Shape &tensor, std::size_t scales);
+  explicit QuantisedShape(const Shape &tensor);  // without scales
 
   PROTRAIN_HD std::int64_t scale(std::int64_t element) const { return place(element, blocks.outer_step); }
   PROTRAIN_HD std::int64_t zero(std::int64_t element) const { return place(element, zero_outer_step); }
@@ -51,7 +57,7 @@ struct QuantisedShape {
   graph::ScaleBlocks blocks;
   StoredForm zero_form = StoredForm::u8;
   std::int64_t zero_outer_step;
-  float zero_point;           // if zero points are absent
+  float zero_point = 0;       // if zero points are absent
   arith::IntegerRange range;  // of the integers that a FakeQuantize rounds to
 
  private:

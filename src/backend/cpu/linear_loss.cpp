@@ -8,7 +8,7 @@
 
 #include "backend/common/linear_loss_shape.h"
 #include "backend/cpu/floats.h"
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/stored_gemm.h"
 #include "backend/cpu/targets.h"
 #include "base/shape.h"
 
@@ -17,6 +17,7 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kBlockBytes = 128 << 20;  // most bytes of a block's narrow gradients
 constexpr std::int64_t kRowGrain = 16;
+constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
 
 template <typename T>
@@ -42,15 +43,18 @@ template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, int team_size)
-      : shape_(request, kSlices),
+      : shape_(with_floats(request, kStored), kSlices),
         targets_(request, 2, 4, shape_.classes),
+        stored_(stored_matrix(request, kStored)),
         block_rows_(shape_.slice_rows * slices_of_a_block()) {
-    require_dtype(request, request.inputs[1], request.inputs[0].dtype);
+    require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
+    require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
+            "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // The last slice and the last block may have fewer rows. The first block sets dw, the others add to it.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
-      if (first == 0 || rows != shape_.slice_rows) logits_.emplace_back(logits_shape(rows), team_size);
+      if (first == 0 || rows != shape_.slice_rows) logits_.emplace_back(logits_shape(rows), team_size, stored_);
       slices_.push_back({first, rows, logits_.size() - 1});
     }
     for (std::int64_t first = 0; shape_.gradient && first < shape_.rows; first += block_rows_) {
@@ -85,7 +89,8 @@ class LinearCrossEntropy : public CpuKernel {
   static constexpr DType kType = kDTypeOf<T>;
 
   struct Products {
-    Gemm dx, dw;
+    WeightGemm dx;
+    Gemm dw;
   };
   struct Rows {  // of a slice or a block
     std::int64_t first, count;
@@ -112,7 +117,7 @@ class LinearCrossEntropy : public CpuKernel {
                        .accumulate = accumulate,
                        .in = kType,
                        .out = sums_apart() ? DType::f32 : kType};
-    return {Gemm(dx, team_size), Gemm(dw, team_size)};
+    return {WeightGemm(dx, team_size, stored_), Gemm(dw, team_size)};
   }
   // Returns true if dw is summed in scratch, in float32: dw is narrow, and there are several blocks.
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
@@ -131,7 +136,7 @@ class LinearCrossEntropy : public CpuKernel {
     if (has_output(request, 2) && sums_apart()) at_.dw = place(shape_.classes, shape_.depth, sizeof(float));
     if (has_output(request, 3) && kNarrow) at_.dbias = place(1, shape_.classes, sizeof(float));
     at_.losses = place(shape_.rows, 1, sizeof(double));
-    for (const Gemm &logits : logits_) at_.gemm_bytes = std::max(at_.gemm_bytes, logits.scratch_bytes());
+    for (const WeightGemm &logits : logits_) at_.gemm_bytes = std::max(at_.gemm_bytes, logits.scratch_bytes());
     for (const Products &made : products_)
       at_.gemm_bytes = std::max({at_.gemm_bytes, made.dx.scratch_bytes(), made.dw.scratch_bytes()});
     at_.gemm = total;
@@ -148,7 +153,7 @@ class LinearCrossEntropy : public CpuKernel {
     logits_[slice.products].run(member,
                                 {input<T>(launch, 0) + slice.first * shape_.depth, input<T>(launch, 1),
                                  at<float>(launch, at_.logits), optional_input<T>(launch, 3)},
-                                gemm_scratch);
+                                stored_operand(launch, kStored), gemm_scratch);
     member.barrier();
     finish_rows(member, launch, slice, factor);
     const std::int64_t end = slice.first + slice.count;
@@ -162,7 +167,8 @@ class LinearCrossEntropy : public CpuKernel {
     const T *gradients = at<T>(launch, at_.gradients);
     const T *x = input<T>(launch, 0) + block.first * shape_.depth, *w = input<T>(launch, 1);
     if (T *dx = optional_output<T>(launch, 1))
-      products.dx.run(member, {gradients, w, dx + block.first * shape_.depth}, gemm_scratch);
+      products.dx.run(member, {gradients, w, dx + block.first * shape_.depth}, stored_operand(launch, kStored),
+                      gemm_scratch);
     if (void *dw = optional_output<void>(launch, 2)) {
       if (sums_apart()) dw = at<float>(launch, at_.dw);
       products.dw.run(member, shape_.trans_w ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw},
@@ -223,8 +229,9 @@ class LinearCrossEntropy : public CpuKernel {
 
   const LinearLossShape shape_;
   const Targets targets_;
+  const std::optional<StoredMatrix> stored_;  // w, if it is stored
   const std::int64_t block_rows_;
-  std::vector<Gemm> logits_;
+  std::vector<WeightGemm> logits_;
   std::vector<Products> products_;
   std::vector<Rows> slices_, blocks_;
   Offsets at_;

@@ -2,11 +2,13 @@
 // members, each member computes whole products; else the team shares every product.
 #include "backend/common/matmul_shape.h"
 #include "backend/cpu/floats.h"
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/stored_gemm.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
+constexpr StoredInputs kStored = {.matrix = 1, .scales = 3};
+
 GemmShape gemm_shape(const MatMulShape &s) {
   return {.m = s.m,
           .n = s.n,
@@ -23,10 +25,12 @@ template <typename T>
 class MatMul : public CpuKernel {
  public:
   MatMul(const KernelRequest &request, int team_size) {
-    const MatMulShape shape(request);
+    const MatMulShape shape(with_floats(request, kStored));
+    const std::optional<StoredMatrix> stored = stored_matrix(request, kStored);
     products_ = positions(shape.batch);
     whole_ = team_size > 1 && products_.size() >= static_cast<std::size_t>(team_size);
-    for (int i = 0; i < (whole_ ? team_size : 1); ++i) gemms_.emplace_back(gemm_shape(shape), whole_ ? 1 : team_size);
+    for (int i = 0; i < (whole_ ? team_size : 1); ++i)
+      gemms_.emplace_back(gemm_shape(shape), whole_ ? 1 : team_size, stored);
     scratch_bytes = checked_multiply(gemms_[0].scratch_bytes(), static_cast<std::uint64_t>(team_size));
   }
 
@@ -42,13 +46,13 @@ class MatMul : public CpuKernel {
       gemms_[index].run(
           whole_ ? alone : member,
           {input<T>(launch, 0) + a, input<T>(launch, 1) + b, output<T>(launch, 0) + y, optional_input<T>(launch, 2)},
-          scratch);
+          stored_operand(launch, kStored), scratch);
     }
   }
 
  private:
   std::vector<std::array<std::int64_t, 3>> products_;  // offsets of a, b and y
-  std::vector<Gemm> gemms_;                            // one that the team shares, or one for each member
+  std::vector<WeightGemm> gemms_;                      // one that the team shares, or one for each member
   bool whole_ = false;
 };
 }  // namespace

@@ -1,19 +1,20 @@
-// DequantizeLinear, FakeQuantize and its gradient. They compute pieces of neighbours in float32: integers and narrow
-// floats are widened first, and results are rounded once.
+// DequantizeLinear, FakeQuantize and its gradient, and the reading of stored weights. They compute pieces of neighbours
+// in float32: integers and narrow floats are widened first, and results are rounded once.
 #include <algorithm>
 #include <array>
 
 #include "backend/common/quantized.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
+#include "backend/cpu/stored_rows.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
 using arith::IntegerRange;
 
-// Widens `count` integers from element `first` on.
-using WidenIntegers = void (*)(const void *from, std::int64_t first, std::int64_t count, float *to);
+// Widens `count` elements from element `first` on.
+using WidenElements = void (*)(const void *from, std::int64_t first, std::int64_t count, float *to);
 
 template <typename T>
 struct Integers {
@@ -23,12 +24,15 @@ struct Integers {
   }
 };
 
-// Pieces begin at even elements, so the first one is the lower half of a byte.
 template <bool kSigned>
 struct HalfBytes {
   PROTRAIN_CLONES static void widen(const void *from, std::int64_t first, std::int64_t count, float *to) {
-    const std::uint8_t *q = static_cast<const std::uint8_t *>(from) + first / 2;
     constexpr int kFlip = kSigned ? 8 : 0;
+    const std::uint8_t *q = static_cast<const std::uint8_t *>(from) + first / 2;
+    if (first % 2 != 0 && count > 0) {
+      *to++ = static_cast<float>((*q++ >> 4 ^ kFlip) - kFlip);
+      --count;
+    }
     for (std::int64_t i = 0; i < count / 2; ++i) {
       to[2 * i] = static_cast<float>((q[i] & 15 ^ kFlip) - kFlip);
       to[2 * i + 1] = static_cast<float>((q[i] >> 4 ^ kFlip) - kFlip);
@@ -37,8 +41,13 @@ struct HalfBytes {
   }
 };
 
-WidenIntegers widening_of(const KernelRequest &request) {
-  switch (quantised_form(request)) {
+template <typename T>
+void widen_floats(const void *from, std::int64_t first, std::int64_t count, float *to) {
+  cpu::widen(static_cast<const T *>(from) + first, to, count);
+}
+
+WidenElements widening_of(StoredForm form) {
+  switch (form) {
     case StoredForm::i8:
       return Integers<std::int8_t>::widen;
     case StoredForm::u8:
@@ -51,6 +60,12 @@ WidenIntegers widening_of(const KernelRequest &request) {
       return HalfBytes<true>::widen;
     case StoredForm::u4:
       return HalfBytes<false>::widen;
+    case StoredForm::bf16:
+      return widen_floats<bf16>;
+    case StoredForm::f16:
+      return widen_floats<f16>;
+    case StoredForm::f32:
+      return widen_floats<float>;
     default:
       return Integers<std::int32_t>::widen;
   }
@@ -106,23 +121,17 @@ template <typename T>
 class DequantizeKernel : public CpuKernel {
  public:
   explicit DequantizeKernel(const KernelRequest &request)
-      : shape_(request, request.outputs.at(0).shape, 1), widening_(widening_of(request)) {}
+      : count_(element_count(request.outputs.at(0).shape)), rows_(StoredMatrix(request)) {}
 
   void run(Member &member, const Launch &launch) override {
-    const Range mine = share(shape_.count, kElementGrain, member);
-    const ScaleOperands scales = {input<float>(launch, 1), optional_input<void>(launch, 2)};
-    std::array<float, kPiece> values;
-    for_each_piece(mine.size(), [&](std::int64_t from, std::int64_t count) {
-      const std::int64_t first = mine.begin + from;
-      widening_(launch.inputs[0], first, count, values.data());
-      ScaledLoops<Dequantize>::apply(shape_, scales, first, count, values.data(), values.data());
-      narrow(values.data(), output<T>(launch, 0) + first, count);
-    });
+    const Range mine = share(count_, kElementGrain, member);
+    rows_.read(stored_operand(launch, {.matrix = 0, .scales = 1}), mine.begin, mine.size(),
+               output<T>(launch, 0) + mine.begin);
   }
 
  private:
-  const QuantisedShape shape_;
-  const WidenIntegers widening_;
+  const std::int64_t count_;
+  const StoredRows rows_;
 };
 
 template <typename T>
@@ -156,6 +165,24 @@ class FakeQuantizeKernel : public CpuKernel {
 };
 
 }  // namespace
+
+StoredRows::StoredRows(const StoredMatrix &matrix) : matrix_(matrix), widening_(widening_of(matrix.form)) {}
+
+template <typename T>
+void StoredRows::read(const StoredOperand &from, std::int64_t first, std::int64_t count, T *to) const {
+  alignas(64) std::array<float, kPiece> values;
+  for_each_piece(count, [&](std::int64_t at, std::int64_t some) {
+    widening_(from.elements, first + at, some, values.data());
+    if (from.scales != nullptr)
+      ScaledLoops<Dequantize>::apply(matrix_.shape, {from.scales, from.zeros}, first + at, some, values.data(),
+                                     values.data());
+    narrow(values.data(), to + at, some);
+  });
+}
+
+template void StoredRows::read(const StoredOperand &, std::int64_t, std::int64_t, float *) const;
+template void StoredRows::read(const StoredOperand &, std::int64_t, std::int64_t, bf16 *) const;
+template void StoredRows::read(const StoredOperand &, std::int64_t, std::int64_t, f16 *) const;
 
 KernelPtr make_dequantize(const KernelRequest &request, int) {
   return make_by_float<DequantizeKernel>(request, request.outputs.at(0));

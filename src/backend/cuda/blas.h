@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/common/stored.h"
 #include "backend/cuda/runtime.h"
 #include "base/dtype.h"
 
@@ -42,6 +43,7 @@ struct GemmOperands {
   const void *b;
   void *c;
   const void *bias = nullptr;
+  StoredOperand stored = {};  // takes the place of b in a product with stored weights
 };
 
 // cuBLASLt's handle; a device has one. With tf32, products of float32 round their factors to 10 bits of mantissa

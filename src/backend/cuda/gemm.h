@@ -1,5 +1,5 @@
 // Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The algorithm's workspace
-// is part of the scratch that run() gets.
+// is part of the scratch that run() gets. So is the panel to which stored weights are widened.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,38 @@
 
 namespace protrain::backend::cuda {
 
+struct Columns {
+  std::int64_t first, count;
+};
+
 class Gemm {
  public:
-  Gemm(Blas &blas, const GemmShape &shape);
+  // `stored`: b is a stored matrix, and `shape.in` the type to which it is widened. Such a product has one variant.
+  Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix> &stored = std::nullopt);
 
   // Returns the number of algorithms that cuBLASLt proposes, at least 1. The first is cuBLASLt's own choice.
-  int variant_count() const { return static_cast<int>(std::max<std::size_t>(algorithms_.size(), 1)); }
+  int variant_count() const {
+    return panels_.empty() ? static_cast<int>(std::max<std::size_t>(algorithms_.size(), 1)) : 1;
+  }
   void use_variant(int variant) { chosen_ = static_cast<std::size_t>(variant); }
 
   std::uint64_t scratch_bytes() const;  // of the chosen variant
   void run(Stream stream, const GemmOperands &operands, void *scratch) const;
 
  private:
+  // Columns of c, and the product that computes them from a panel of widened weights.
+  struct Panel {
+    Columns columns;
+    std::size_t product;
+  };
+  void cut(Blas &blas);
+  void run_panels(Stream stream, const GemmOperands &operands, void *scratch) const;
+  std::uint64_t panel_bytes() const;
+
   GemmShape shape_;
+  std::optional<StoredMatrix> stored_;
+  std::vector<Panel> panels_;       // of stored weights
+  std::vector<Gemm> of_panels_;     // one for all panels of the same number of columns
   std::optional<Product> product_;  // none if c has no elements or K = 0
   bool bias_apart_ = false;  // cuBLASLt does not add the bias: c is filled with it first, and the product is added to c
   std::vector<Algorithm> algorithms_;

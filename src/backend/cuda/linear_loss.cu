@@ -12,6 +12,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
+constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_rows = 16, .row_grain = 8}
                                         : SliceRule{.bytes = 256 << 20, .least_rows = 256, .row_grain = 64};
 
@@ -94,8 +95,13 @@ template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
-      : shape_(request, kSlices), ld_(row_elements(shape_.classes)), targets_(request, 2, 4, shape_.classes, device) {
-    require_dtype(request, request.inputs[1], request.inputs[0].dtype);
+      : shape_(with_floats(request, kStored), kSlices),
+        ld_(row_elements(shape_.classes)),
+        targets_(request, 2, 4, shape_.classes, device),
+        stored_(stored_matrix(request, kStored)) {
+    require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
+    require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
+            "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // Slices differ in two ways: the last may have fewer rows, and the first sets dw instead of adding to it.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
@@ -152,7 +158,8 @@ class LinearCrossEntropy : public CudaKernel {
     const auto row_bytes = static_cast<std::uint64_t>(kSlices.row_grain * shape_.depth) * sizeof(T);
     for (GemmShape *shape : {&logits, &dx, &dw})
       while (row_bytes % shape->alignment != 0) shape->alignment /= 2;
-    return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
+    if (stored_) dw = {};
+    return {Gemm(blas, logits, stored_), Gemm(blas, dx, stored_), Gemm(blas, dw)};
   }
 
   // Lays out scratch. It holds the float32 logits of a slice, the losses of all rows, the sum of their weights, and the
@@ -205,7 +212,8 @@ class LinearCrossEntropy : public CudaKernel {
     void *scratch = at<void>(launch, gemm_at_);
     const Products &products = products_[slice.products];
     const T *x = input<T>(launch, 0) + slice.first * shape_.depth, *w = input<T>(launch, 1);
-    products.logits.run(stream, {x, w, logits.at}, scratch);
+    const StoredOperand stored = stored_operand(launch, kStored);
+    products.logits.run(stream, {x, w, logits.at, nullptr, stored}, scratch);
     if (shape_.bias) add_bias(stream, optional_input<T>(launch, 3), shape_.classes, logits);
     cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(shape_.classes)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
@@ -214,7 +222,7 @@ class LinearCrossEntropy : public CudaKernel {
                  gradients);
     if (!shape_.gradient) return;
     if (T *dx = optional_output<T>(launch, 1))
-      products.dx.run(stream, {gradients, w, dx + slice.first * shape_.depth}, scratch);
+      products.dx.run(stream, {gradients, w, dx + slice.first * shape_.depth, nullptr, stored}, scratch);
     if (float *dw = sums(launch, 2, dw_at_))
       products.dw.run(stream, shape_.trans_w ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw},
                       scratch);
@@ -239,6 +247,7 @@ class LinearCrossEntropy : public CudaKernel {
   const LinearLossShape shape_;
   const std::int64_t ld_;  // elements from one row of logits, or of gradients, to the next
   const Targets targets_;
+  const std::optional<StoredMatrix> stored_;  // w, if it is stored
   std::vector<Products> products_;
   std::vector<Slice> slices_;
   std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0, losses_at_ = 0,

@@ -19,27 +19,31 @@ std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   return static_cast<std::uint64_t>(alignment);
 }
 
+constexpr StoredInputs kStored = {.matrix = 1, .scales = 3};
+
 class MatMul : public CudaKernel {
  public:
   MatMul(const KernelRequest &request, DeviceState &device) {
-    const MatMulShape shape(request);
+    const MatMulShape shape(with_floats(request, kStored));
     require(shape.dtype == DType::f32 || shape.dtype == DType::bf16, Code::unsupported, subject(request),
             "MatMul on cuda takes float32 and bfloat16, this operand is {}", name_of(shape.dtype));
     element_bytes_ = static_cast<std::int64_t>(size_of(shape.dtype));
-    gemm_ = std::make_unique<Gemm>(device.blas, GemmShape{.m = shape.m,
-                                                          .n = shape.n,
-                                                          .k = shape.k,
-                                                          .trans_a = shape.trans_a,
-                                                          .trans_b = shape.trans_b,
-                                                          .bias = shape.bias,
-                                                          .alpha = shape.alpha,
-                                                          .in = shape.dtype,
-                                                          .out = shape.dtype,
-                                                          .batch = shape.batch.dims.back(),
-                                                          .stride_a = shape.batch.inner_stride(0),
-                                                          .stride_b = shape.batch.inner_stride(1),
-                                                          .stride_c = shape.batch.inner_stride(2),
-                                                          .alignment = alignment_of(shape.batch, element_bytes_)});
+    gemm_ = std::make_unique<Gemm>(device.blas,
+                                   GemmShape{.m = shape.m,
+                                             .n = shape.n,
+                                             .k = shape.k,
+                                             .trans_a = shape.trans_a,
+                                             .trans_b = shape.trans_b,
+                                             .bias = shape.bias,
+                                             .alpha = shape.alpha,
+                                             .in = shape.dtype,
+                                             .out = shape.dtype,
+                                             .batch = shape.batch.dims.back(),
+                                             .stride_a = shape.batch.inner_stride(0),
+                                             .stride_b = shape.batch.inner_stride(1),
+                                             .stride_c = shape.batch.inner_stride(2),
+                                             .alignment = alignment_of(shape.batch, element_bytes_)},
+                                   stored_matrix(request, kStored));
     scratch_bytes = gemm_->scratch_bytes();
     Layout<3> batches = shape.batch;
     batches.dims.back() = 1;
@@ -56,7 +60,8 @@ class MatMul : public CudaKernel {
     for (const auto &[a, b, y] : batches_)
       gemm_->run(stream,
                  {input<std::byte>(launch, 0) + a * element_bytes_, input<std::byte>(launch, 1) + b * element_bytes_,
-                  output<std::byte>(launch, 0) + y * element_bytes_, optional_input<void>(launch, 2)},
+                  output<std::byte>(launch, 0) + y * element_bytes_, optional_input<void>(launch, 2),
+                  stored_operand(launch, kStored)},
                  launch.scratch);
   }
 

@@ -379,8 +379,9 @@ extern "C" {
     ///                   axis counts samples: the first of integers, else the first with an axis. "dim" is its symbolic
     ///                   dimension, or "". "tokens_per_sample" is 0 if no input holds integers
     ///     "operators"   object: operator -> number of nodes, after fusion
-    ///     "parameters"  array of {"name", "shape", "frozen", "reason", "evidence"}. The evidence is option, list,
-    ///                   training_info, exporter, name or rules, as docs/parameters.md explains
+    ///     "parameters"  array of {"name", "shape", "dtype", "frozen", "reason", "evidence"}. "dtype" is the element type at
+    ///                   rest. The evidence is option, list, training_info, exporter, name or rules, as docs/parameters.md
+    ///                   explains
     ///     "states"      array of {"name", "shape", "reason", "evidence"}: parameters that each step's forward changes,
     ///                   neither trained nor frozen: running statistics of BatchNormalization
     ///     "constants"   array of {"name", "reason", "evidence"}: float initializers that are not parameters

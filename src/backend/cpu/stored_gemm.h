@@ -1,0 +1,59 @@
+// A product with stored weights. Each member computes its own columns of c, one panel of columns after the other. It
+// widens the weights of a panel into scratch, where they stay in a core's cache while all rows of a are multiplied by
+// them. The panel of c is computed in scratch too, because oneDNN's matrices are dense.
+#pragma once
+
+#include <optional>
+#include <variant>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/stored_rows.h"
+
+namespace protrain::backend::cpu {
+
+class StoredGemm {
+ public:
+  // `shape.in` is the type to which the weights, which take the place of b, are widened. `shape` neither transposes a
+  // nor accumulates.
+  StoredGemm(const GemmShape &shape, const StoredRows &weights, int team_size);
+
+  std::uint64_t scratch_bytes() const { return weights_bytes_ + results_bytes_ + product_bytes_; }  // of one member
+  void run(const Member &member, const GemmOperands &operands, const StoredOperand &weights, void *scratch);
+
+ private:
+  struct Block {  // of rows of c
+    std::int64_t first_row;
+    std::size_t product;
+  };
+  struct Panel {
+    Range columns;
+    std::vector<Block> blocks;
+  };
+  struct Part {  // a member's share
+    std::vector<Panel> panels;
+    std::vector<Product> products;  // one for all blocks of the same shape
+  };
+  Part cut(Range columns) const;
+  template <typename T>
+  void widen_panel(Range columns, const StoredOperand &from, T *to) const;
+
+  GemmShape shape_;
+  StoredRows weights_;
+  std::vector<Part> members_;
+  std::uint64_t weights_bytes_ = 0, results_bytes_ = 0, product_bytes_ = 0;
+};
+
+// A product by weights, which may be stored ones.
+class WeightGemm {
+ public:
+  WeightGemm(const GemmShape &shape, int team_size, const std::optional<StoredMatrix> &stored);
+
+  std::uint64_t scratch_bytes() const;
+  // `stored` takes the place of operands.b if the weights are stored.
+  void run(const Member &member, const GemmOperands &operands, const StoredOperand &stored, void *scratch);
+
+ private:
+  std::variant<Gemm, StoredGemm> gemm_;
+};
+
+}  // namespace protrain::backend::cpu

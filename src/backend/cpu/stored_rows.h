@@ -1,0 +1,23 @@
+// StoredRows: frozen weights as they rest, read as floats.
+#pragma once
+
+#include "backend/common/stored.h"
+#include "backend/cpu/floats.h"
+
+namespace protrain::backend::cpu {
+
+class StoredRows {
+ public:
+  explicit StoredRows(const StoredMatrix &matrix);
+
+  // Widens `count` elements from element `first` on, in row-major order, to floats of type T.
+  template <typename T>
+  void read(const StoredOperand &from, std::int64_t first, std::int64_t count, T *to) const;
+
+ private:
+  StoredMatrix matrix_;
+  // Widens `count` elements from element `first` on, without their scales.
+  void (*widening_)(const void *from, std::int64_t first, std::int64_t count, float *to);
+};
+
+}  // namespace protrain::backend::cpu
