@@ -260,6 +260,9 @@ extern "C" {
     ///   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
     ///                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
     ///                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
+    ///   loss_weights    NAME: a new float32 input with a factor for each label of cross_entropy, which is then a weighted
+    ///                   mean; 0 leaves a label out. loss_axis, class_weights, label_smoothing and z_loss say more about
+    ///                   that loss (docs/training.md)
     ///   optimizer       adamw, adam, sgd or adagrad, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum,
     ///                   dampening, nesterov, rate_decay. Each computes what PyTorch's optimizer of that name does. For
     ///                   adamw and adam, correction and decay_order say where other frameworks differ. If the model's file
