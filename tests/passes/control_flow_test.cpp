@@ -54,6 +54,18 @@ ValueId truth(HandBuilt &b, bool value) { return b.constant(Array::from_integers
 
 const Attributes kBody = {{"body", std::int64_t{0}}};
 
+// Each element of the axis would get a number, which takes memory.
+TEST(Slice, ByDataOfALongAxisIsRefused) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {std::int64_t{1} << 40}), start = b.input("start", {1}, DType::i64);
+  const ValueId cut =
+      b.graph.node(b.graph.add_node({.op = "Slice", .inputs = {x, start, b.integers({9})}}, {"cut"})).outputs[0];
+  b.graph.outputs = {
+      b.graph.node(b.graph.add_node({.op = "ReduceSum", .inputs = {cut, b.integers({0})}}, {"y"})).outputs[0]};
+  EXPECT_EQ(error_of([&] { passes::prepare(b.graph, [](const std::string &) { return Array(); }, {}); }).code,
+            Code::unsupported);
+}
+
 // The results of both branches exist, and the condition chooses between them.
 TEST(If, ChoosesByData) {
   HandBuilt b;

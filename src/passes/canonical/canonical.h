@@ -60,6 +60,7 @@ class Canonical {
 
   std::map<ValueId, std::vector<ValueId>> sequences;  // by sequence: its parts
   std::map<ValueId, Cut> cuts;                        // by value
+  std::map<std::int64_t, ValueId> positions;          // by extent: a constant 0, 1, ...
   std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
  private:

@@ -16,6 +16,8 @@ namespace {
 using graph::Array;
 using Integers = std::vector<std::int64_t>;
 
+constexpr std::int64_t kLongestCut = 1 << 22;  // elements of an axis, each of which gets a number
+
 bool is_typed(const Canonical &c, ValueId id) { return id != ValueId::none && c.type(id).dtype != DType::none; }
 
 // Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. None for other forms.
@@ -36,6 +38,7 @@ std::optional<Cut> cut_of_slice(Canonical &c, const Node &node) {
   if (!by_data || has(node, 3) || has(node, 4) || !is_typed(c, node.inputs[0])) return std::nullopt;
   if (axes.size() != 1 || steps != Integers{1}) return std::nullopt;
   const std::size_t axis = resolve_axis(axes[0], c.shape(node.inputs[0]).size(), node.name);
+  if (c.shape(node.inputs[0])[axis] > kLongestCut) return std::nullopt;
   const ValueId start = bound(c, node, 1, "starts"), end = bound(c, node, 2, "ends");
   if (start == ValueId::none || end == ValueId::none) return std::nullopt;
   return Cut{node.inputs[0], axis, start, end};
@@ -90,12 +93,21 @@ std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
   return found;
 }
 
+// (extent): 0, 1, ...
+ValueId positions_along(Canonical &c, std::int64_t extent) {
+  const auto [made, fresh] = c.positions.emplace(extent, ValueId::none);
+  if (fresh) {
+    Integers numbers(static_cast<std::size_t>(extent));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    made->second = c.rewriter().constant(Array::integers(numbers));
+  }
+  return made->second;
+}
+
 // (extent): true inside of the cut. A negative bound counts from the end.
 ValueId inside(Canonical &c, const Cut &cut) {
   const std::int64_t extent = c.shape(cut.whole)[cut.axis];
-  Integers numbers(static_cast<std::size_t>(extent));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const ValueId positions = c.rewriter().constant(Array::integers(numbers)), zero = c.scalar(DType::i64, 0);
+  const ValueId positions = positions_along(c, extent), zero = c.scalar(DType::i64, 0);
   const auto from_front = [&](ValueId id) {
     const ValueId moved = c.add("Add", {id, c.scalar(DType::i64, static_cast<double>(extent))});
     return c.add("Where", {c.add("Less", {id, zero}), moved, id});

@@ -13,6 +13,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
+constexpr std::int64_t kLongestSequence = 1 << 22;            // each of its elements gets a number
 constexpr std::int64_t kLongestAxis = std::int64_t{1} << 30;  // so that no sum of pads overflows
 
 ValueId integer(Canonical &c, DType dtype, std::int64_t value) {
@@ -310,6 +311,8 @@ bool reverse_sequence(Canonical &c, Node &node) {
   const Type lengths = c.type(node.inputs.at(1)), expected = {DType::i64, {shape[static_cast<std::size_t>(batch)]}};
   require(lengths == expected, Code::shape, node.name, "lengths of {}; expected {}", to_text(lengths),
           to_text(expected));
+  require(element_count(along_time) <= kLongestSequence, Code::limit, node.name, "sequences of {} elements; at most {}",
+          element_count(along_time), kLongestSequence);
   Integers steps(static_cast<std::size_t>(shape[static_cast<std::size_t>(time)]));
   std::iota(steps.begin(), steps.end(), 0);
   const ValueId positions = c.rewriter().constant(graph::Array::from_integers({DType::i64, along_time}, steps));
