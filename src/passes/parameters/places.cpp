@@ -379,7 +379,10 @@ bool Places::is_input(ValueId id) const {
     const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
                               std::ranges::any_of(node->inputs, [&](ValueId in) { return kind(in) != Kind::data; });
     if (!standardizes && !moves(*node)) return false;
-    id = kind(node->inputs[0]) == Kind::data ? node->inputs[0] : node->inputs.at(1);
+    const auto data =
+        std::ranges::find_if(node->inputs, [&](ValueId in) { return in != ValueId::none && kind(in) == Kind::data; });
+    if (data == node->inputs.end()) return false;  // its result may be data because its type is unknown
+    id = *data;
   }
   return graph_.value(id).origin == Origin::input;
 }
