@@ -186,7 +186,7 @@ class Adapting {
   }
 
  private:
-  // What an adapter adds at a target.
+  // The part of a target's result that comes from an adapter.
   struct Part {
     Target target;
     std::size_t adapter;

@@ -121,7 +121,7 @@ TEST(StoredWeights, OtherOperandsOfProductsAreFloats) {
   for (const graph::Node &node : step.nodes()) EXPECT_FALSE(node.attributes.has("stored"));
 }
 
-// What stands between a matrix of integers and the product runs on floats.
+// Nodes between a matrix of integers and the product run on floats.
 TEST(StoredWeights, AProductTakesNoIntegersThroughOtherNodes) {
   Model m;
   const ValueId q = m.weight("q", {2, 2, 3}), scale = m.weight("scale", {});

@@ -7,7 +7,7 @@ namespace protrain::passes {
 
 namespace {
 
-// Where `flattens` is set, the axes before `axis` are the rows, and the others together the columns.
+// With `flattens`, the axes before `axis` are the rows, and the others together the columns.
 bool softmax(Canonical &c, Node &node) {
   if (!node.attributes.has("flattens")) return false;
   const ValueId x = node.inputs.at(0);
