@@ -22,6 +22,7 @@ bool stays_wide(std::string_view op, std::size_t input) {
                                          {"MatMul", {3, 4}},
                                          {"LinearCrossEntropy", {4, 6, 7}},
                                          {"LinearCrossEntropyGrad", {4, 5, 6, 7}},
+                                         {"CountTargets", {1}},
                                          {"CountedLoss", {0}},
                                          {"Accumulate", {0}},
                                          {"BatchNorm", {3, 4}},
