@@ -90,7 +90,7 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
     if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
       const graph::Type &type = graph.value(id).type;
       row["shape"] = type.shape;
-      row["dtype"] = name_of(type.dtype);  // at rest
+      row["dtype"] = name_of(finding.frozen ? type.dtype : DType::f32);  // at rest; what is trained has float32 masters
       if (!finding.state) row["frozen"] = finding.frozen;
       elements += element_count(type.shape);
       if (!finding.state && !finding.frozen) trained += element_count(type.shape);

@@ -26,6 +26,7 @@ std::string sample(const OptionRow &row) {
   if (row.key == "trial") return "poison";
   if (row.key == "group") return "*.bias,weight_decay=0";
   if (row.key == "no_decay") return "norms,biases";
+  if (row.key == "class_weights") return "0.5,2";
   switch (row.type) {
     case OptionType::integer:
       return "1";
