@@ -33,7 +33,7 @@ class Inputs {
 
   // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set. With several
   // ranks, Code::arg if an input holds an index or a label that is out of range.
-  std::size_t variant() const { return variant_for(std::vector<bool>(count(), true)); }
+  std::size_t variant() const { return variant_for(all_); }
   // Does the same for a prediction: only the inputs that the kept outputs depend on count.
   std::size_t variant_for_outputs() const { return variant_for(read_by_outputs_); }
 
@@ -50,6 +50,7 @@ class Inputs {
 
   const draft::Draft &draft_;
   std::vector<std::optional<Shape>> shapes_;  // of inputs that were set
+  const std::vector<bool> all_;               // per input: true
   std::vector<bool> read_by_outputs_;         // per input
   std::vector<Checked> checked_;              // per variant; empty with one rank
 };
