@@ -2,6 +2,7 @@
 // computed from such a cut element by element is computed from the whole axis instead, and a reduction along the axis
 // leaves out what lies outside of the cut. No other node can read a cut.
 #include <limits>
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
