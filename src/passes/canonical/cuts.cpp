@@ -1,8 +1,8 @@
 // Slices whose bounds depend on data, such as the bags of an EmbeddingBag: their extent depends on data too. What is
 // computed from such a cut element by element is computed from the whole axis instead, and a reduction along the axis
 // leaves out what lies outside of the cut. No other node can read a cut.
-#include <limits>
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 
