@@ -30,10 +30,10 @@ is "replayed" "$(grep -c '"replayed": true' "$folder/report.json")" 1
 before=$(number device_free_before_bytes) after=$(number device_free_bytes) arena=$(number device_peak_bytes)
 [ "$((before - after))" -gt "$arena" ] || { echo "kernels took nothing beside the arena's $arena bytes"; exit 1; }
 
-# The kernels have been measured by now. There is memory for the arena, but not for all kernels, which are loaded after
-# it. However many kernels fit, the session must fail when it is created, not in a step.
+# The kernels have been measured by now. There is memory for the arena and for the numbers of a step, but not for all
+# kernels, which are loaded after it. However many kernels fit, the session must fail when it is created, not in a step.
 for left in 0 200000 1000000; do
-  PROTRAIN_EMULATED_MEMORY=$((arena + 8192 + left)) train --device-memory "$arena" --host-memory 1GiB &&
+  PROTRAIN_EMULATED_MEMORY=$((arena + 65536 + left)) train --device-memory "$arena" --host-memory 1GiB &&
     { echo "a step ran with $left bytes beside the arena"; exit 1; }
   is "who failed with $left bytes left" "$(grep -c 'at instruction\|step' "$folder/said" || true)" 0
   is "the reason with $left bytes left" "$(grep -c 'out of memory' "$folder/said")" 1
