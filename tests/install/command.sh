@@ -26,7 +26,7 @@ completes() {
   _protrain "$1"
   [ "${COMPREPLY[*]-}" = "$expected" ] || fail "'$*' is completed by '${COMPREPLY[*]-}', not '$expected'"
 }
-completes "train eval check plan profile inspect --help --version" protrain ""
+completes "train eval check plan profile inspect merge --help --version" protrain ""
 completes "train" protrain tr
 completes "--steps" protrain train --st
 completes "--beta1 --beta2" protrain plan model.onnx --be
