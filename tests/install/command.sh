@@ -28,7 +28,7 @@ completes() {
 }
 completes "train eval check plan profile inspect merge --help --version" protrain ""
 completes "train" protrain tr
-completes "--steps" protrain train --st
+completes "--steps --step-interval --step-factor" protrain train --st
 completes "--beta1 --beta2" protrain plan model.onnx --be
 completes "same next" protrain train model.onnx --labels ""
 completes "bf16" protrain plan --precision b
