@@ -73,14 +73,15 @@ int run_plan(const PlanFlags &flags) {
   if (!flags.devices.empty()) check<UsageError>(protrain_options_set(options.get(), "ranks", flags.devices.c_str()));
   bind_defaults(options, flags.model);
   const ProfilingLine line(options);
-  const char *text = nullptr, *from_file = nullptr;
-  check(protrain_options_get(options.get(), "plan", &from_file));
+  const char *text = nullptr;
+  check(protrain_options_get(options.get(), "plan", &text));
+  const bool from_file = *text != '\0';  // before the next call, because that call ends the life of `text`
   check(protrain_model_plan(options.get(), flags.model.c_str(), &text));
   const Json plan = Json::parse(text);
   if (flags.json)
     fmt::print("{}\n", text);
   else
-    print_plan(plan, *from_file != '\0');
+    print_plan(plan, from_file);
   if (!flags.picture.empty()) write_file(flags.picture, memory_picture(plan["timeline"]));
   if (!flags.save.empty()) write_file(flags.save, plan["plan"].dump(1) + "\n");
   return plan["feasible"].get<bool>() ? kOk : kFailed;
