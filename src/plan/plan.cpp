@@ -56,20 +56,29 @@ int count_blocks(const graph::Graph &graph) {
 }
 
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes) {
+  struct Open {
+    std::size_t chunk = 0;
+    int block = -2;  // of the last parameter in the chunk; -2: none is open
+  };
   const std::vector<int> blocks = block_of_first_use(graph);
   std::vector<Chunk> chunks;
-  int open_block = -2;  // block of the last parameter in the open chunk
+  Open frozen, trained;
   const std::span<const graph::ValueId> weights = graph.weights();
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const graph::Value &value = graph.value(weights[p]);
     const std::uint64_t bytes = byte_count(value.type.dtype, value.type.shape);
     const int block = blocks[index(weights[p])];
+    Open &open = value.frozen ? frozen : trained;
+    const std::uint64_t held = open.block == -2 ? 0 : chunks[open.chunk].bytes;
     // A chunk that is at least half full closes at a block border, so that the next block starts a new chunk.
-    const bool border = block != open_block && !chunks.empty() && chunks.back().bytes * 2 >= chunk_bytes;
-    if (chunks.empty() || border || chunks.back().bytes + bytes > chunk_bytes) chunks.emplace_back();
-    chunks.back().parameters.push_back(p);
-    chunks.back().bytes += bytes;
-    open_block = block;
+    const bool border = block != open.block && held * 2 >= chunk_bytes;
+    if (open.block == -2 || border || held + bytes > chunk_bytes) {
+      open.chunk = chunks.size();
+      chunks.emplace_back();
+    }
+    chunks[open.chunk].parameters.push_back(p);
+    chunks[open.chunk].bytes += bytes;
+    open.block = block;
   }
   return chunks;
 }
@@ -125,6 +134,12 @@ void check(const Plan &plan, const graph::Graph &graph) {
       require(p < seen.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p, seen.size());
       ++seen[p];
     }
+    const auto is_frozen = [&](std::size_t p) { return graph.value(graph.parameters[p]).frozen; };
+    const auto frozen = static_cast<std::size_t>(std::ranges::count_if(chunk.parameters, is_frozen));
+    require(frozen == 0 || frozen == chunk.parameters.size(), Code::arg, "plan",
+            "a chunk holds {} parameters that are frozen and {} that are not; frozen ones need chunks of their own, so "
+            "that nothing writes them",
+            frozen, chunk.parameters.size() - frozen);
     require(chunk.update != Tier::disk, Code::arg, "plan", "an optimizer cannot run on the disk");
     require(plan.ranks == 1 || chunk.tier == Tier::device || chunk.sharded, Code::arg, "plan",
             "with {} ranks a chunk on the {} must be sharded", plan.ranks, kTierNames[chunk.tier]);

@@ -24,7 +24,7 @@ inline constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 inline constexpr std::uint64_t kPieceBytes = 16ull << 20;
 
-// Parameters that follow each other in order of first use and move as one.
+// Parameters that move as one. They are in order of first use, and all or none of them are frozen.
 struct Chunk {
   std::vector<std::size_t> parameters;  // positions in graph.parameters
   std::uint64_t bytes = 0;              // of the weights alone
@@ -91,7 +91,8 @@ Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::
 bool defers(const Plan &plan);
 
 // Cuts the graph's parameters, in order of first use, into chunks of at most `chunk_bytes`, at block borders where
-// possible. A larger parameter is a chunk of its own.
+// possible. A larger parameter is a chunk of its own. Frozen parameters have chunks apart from the others, because a
+// chunk that is trained is written back as a whole.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
 // Returns the mode of each block. Blocks that swap come early and as far apart as possible, so that the recomputation
@@ -107,7 +108,8 @@ int count_blocks(const graph::Graph &graph);
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
 // Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, a wrong number of blocks, an
-// optimizer where none can run, a chunk off the device that is not sharded among several ranks.
+// optimizer where none can run, a chunk with both frozen and other parameters, a chunk off the device that is not
+// sharded among several ranks.
 void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);

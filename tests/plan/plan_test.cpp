@@ -44,6 +44,13 @@ TEST(Chunks, GiveALargerParameterItsOwn) {
   EXPECT_EQ(cut_chunks(graph, 80)[1].bytes, 400u);
 }
 
+// A chunk of one kind goes on behind a chunk of the other.
+TEST(Chunks, HoldFrozenParametersApart) {
+  Graph graph = graph_with({10, 2, 10, 2, 10, 2}, {0, 0, 0, 1, 1, 1});
+  for (const std::size_t p : {0, 2, 4}) graph.value(graph.parameters[p]).frozen = true;
+  EXPECT_EQ(members(cut_chunks(graph, 80)), (Groups{{0, 2}, {1, 3, 5}, {4}}));
+}
+
 TEST(ResidentPlan, PersistsEveryChunkAndKeepsEveryBlock) {
   const Plan plan = resident(graph_with({5, 100, 5}, {0, 1, 2}));
   EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
