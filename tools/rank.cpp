@@ -12,14 +12,12 @@ namespace tool {
 
 namespace {
 
-// True if other ranks get the same error, so that rank 0 says it. If rank 0 is the one that failed, it may be gone, and
-// rank 1 speaks for all.
-bool is_said_by_another(const Rank &rank, const LibraryFailure &failure) {
-  constexpr protrain_code kCommon[] = {PROTRAIN_ERROR_PEER, PROTRAIN_ERROR_TIMEOUT, PROTRAIN_ERROR_NONFINITE,
-                                       PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_MISMATCH};
-  const bool common = std::ranges::find(kCommon, failure.code) != std::end(kCommon);
-  const std::uint64_t speaker = failure.subject == "rank 0" ? 1 : 0;
-  return common && rank.number != 0 && rank.number != speaker;
+// True if rank 0 prints the same error, because all ranks agreed on it. A rank that is lost or late is another matter:
+// it may be rank 0 itself, or the rank that another one names may have failed because of rank 0. So every rank that
+// notices prints.
+bool is_said_by_rank_0(const Rank &rank, const LibraryFailure &failure) {
+  constexpr protrain_code kAgreed[] = {PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_MISMATCH};
+  return !rank.leads() && std::ranges::find(kAgreed, failure.code) != std::end(kAgreed);
 }
 
 }  // namespace
@@ -33,7 +31,7 @@ Rank rank_of(protrain_session *session) {
 
 int give_up(const Rank &rank, const std::exception &failure) {
   const auto *common = dynamic_cast<const LibraryFailure *>(&failure);
-  if (common == nullptr || !is_said_by_another(rank, *common))
+  if (common == nullptr || !is_said_by_rank_0(rank, *common))
     fmt::print(stderr, "protrain: {}{}\n", rank.leads() ? "" : fmt::format("rank {}: ", rank.number), failure.what());
   if (common != nullptr) return kFailed;
   std::fflush(nullptr);

@@ -180,6 +180,8 @@ leaves_with 1 0 2
 goes_on
 until_killed 0 KILL
 leaves_with 1 1 2
-[ -n "$launcher" ] || grep -q 'rank 0' err.1 || wrong 'KILL to rank 0: rank 1 does not say it'
+for rank in 1 2; do
+  [ -n "$launcher" ] || grep -q 'rank [0-2]' err.$rank || wrong "KILL to rank 0: rank $rank does not say it"
+done
 goes_on
 echo "$transport: as expected"

@@ -32,9 +32,10 @@ namespace protrain::comm {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kTimeout = 3s, kPatience = 30s;  // the channel's timeout if the scenario has a failure, and otherwise
-int failing = 1;                                // the rank that fails, if the scenario has a failure
-bool between_gpus = false;                      // the channel is NCCL's
+constexpr auto kPatience = 60s;     // the channel's timeout if all goes well in the scenario
+std::chrono::seconds timeout = 3s;  // the channel's timeout if the scenario has a failure
+int failing = 1;                    // the rank that fails, if the scenario has a failure
+bool between_gpus = false;          // the channel is NCCL's
 
 struct Unexpected {
   std::string text;
@@ -134,7 +135,7 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
   expect(error.text.find(text) != std::string::npos, "the error does not say why: " + error.text);
   const bool nameless = between_gpus && error.code == Code::timeout;  // NCCL does not say which rank is late
   expect(nameless || error.subject.starts_with("rank "), "the error's subject is " + error.subject);
-  expect(took < 2 * kTimeout + 3s, "it took too long");
+  expect(took < 2 * timeout + 3s, "it took too long");
   expect(error_of([&] { meet(channel); }).text == error.text, "the second error differs from the first");
 }
 
@@ -179,7 +180,7 @@ void run(const std::string &scenario, Channel &channel) {
         {Code::peer}, "the disk is full");
   if (scenario == "late")
     return with_failure(
-        channel, [] { std::this_thread::sleep_for(kTimeout + 1s); }, {Code::timeout, Code::peer}, "");
+        channel, [] { std::this_thread::sleep_for(timeout + 1s); }, {Code::timeout, Code::peer}, "");
   if (scenario == "killed")
     return with_failure(
         channel, [] { _exit(3); }, {Code::peer, Code::timeout}, "");
@@ -199,7 +200,7 @@ void run(const std::string &scenario, Channel &channel) {
 
 // The failing rank never opens its channel.
 void meet_in_vain(const ChannelRequest &request) {
-  if (request.rank == failing) return std::this_thread::sleep_for(kTimeout + 1s);
+  if (request.rank == failing) return std::this_thread::sleep_for(timeout + 1s);
   const Error error = error_of([&] { open(request); });
   const bool another_gave_up = error.code == Code::peer && error.text.find("rank 0 failed") != std::string::npos;
   expect(error.code == Code::timeout || another_gave_up, "the error is: " + error.text);
@@ -303,7 +304,7 @@ std::string address_of_network() {
 // timeout.
 void wait_for_one_that_never_connects(ChannelRequest request, int port) {
   request.ranks = 2;
-  request.timeout = kTimeout;
+  request.timeout = timeout;
   setenv("GLOO_SOCKET_IFNAME", "lo", 1);
   const std::string network = address_of_network();
   if (!network.empty()) request.rendezvous = fmt::format("{}:{}", network, port);
@@ -318,7 +319,7 @@ void wait_for_one_that_never_connects(ChannelRequest request, int port) {
   expect(address.find(own) != std::string::npos, "rank 0 does not say its address");
   rank_1.say(record("1", address.replace(address.find(own), own.size(), higher)));
   rank_0.join();
-  expect(std::chrono::steady_clock::now() - start < 2 * kTimeout + 3s, "it took too long");
+  expect(std::chrono::steady_clock::now() - start < 2 * timeout + 3s, "it took too long");
   expect(error->code == Code::timeout && error->text.find("rank 1 did not connect") != std::string::npos, error->text);
   const bool advises = error->text.find("GLOO_SOCKET_IFNAME") != std::string::npos;
   expect(advises == !network.empty(), "the advice is: " + error->text);
@@ -338,8 +339,9 @@ int main(int argc, char **argv) {
     comm::failing = 0;
   }
   const bool whole = one_of(scenario, {"exchange", "agree", "strangers"});
-  comm::ChannelRequest request{.transport = comm::Transport::mpi,
-                               .timeout = whole ? std::chrono::milliseconds(comm::kPatience) : comm::kTimeout};
+  const bool over_mpi = arguments.size() == 2;
+  if (over_mpi) comm::timeout = std::chrono::seconds(10);  // because the start of MPI counts, slow on a busy machine
+  comm::ChannelRequest request{.transport = comm::Transport::mpi, .timeout = whole ? comm::kPatience : comm::timeout};
   if (arguments.size() == 5) {
     request.transport = comm::Transport::gloo;
     comm::between_gpus = arguments[1] == "nccl";
@@ -379,6 +381,6 @@ int main(int argc, char **argv) {
   std::printf("rank %d: %s %s\n", rank, arguments[0].c_str(), text.c_str());
   std::fflush(stdout);
   // mpirun ends all ranks as soon as one has left with an error. The others first need time to see the failure.
-  if (!whole && request.transport == comm::Transport::mpi) std::this_thread::sleep_for(std::chrono::seconds(3));
+  if (!whole && over_mpi) std::this_thread::sleep_for(std::chrono::seconds(3));
   return text == "as expected" ? 0 : 1;
 }

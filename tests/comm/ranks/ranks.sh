@@ -18,8 +18,8 @@ over=gloo
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 start() { # SCENARIO RANKS
   case $transport in
-    openmpi) timeout 60 mpirun.openmpi --oversubscribe -n "$2" "$program" "$1" mpi ;;
-    mpich) timeout 60 mpirun.mpich -n "$2" "$program" "$1" mpi ;;
+    openmpi) timeout 120 mpirun.openmpi --oversubscribe -n "$2" "$program" "$1" mpi ;;
+    mpich) timeout 120 mpirun.mpich -n "$2" "$program" "$1" mpi ;;
     gloo* | nccl)
       even=$(mktemp -d -p "$work") odd=
       if [ "$transport" = gloo-port ]; then # some ranks come over IPv6, if this machine has it
@@ -31,7 +31,7 @@ start() { # SCENARIO RANKS
       while [ "$rank" -lt "$2" ]; do
         rendezvous=$even
         [ $((rank % 2)) -eq 0 ] || rendezvous=${odd:-$even}
-        timeout 60 "$program" "$1" $over "$rank" "$2" "$rendezvous" &
+        timeout 120 "$program" "$1" $over "$rank" "$2" "$rendezvous" &
         rank=$((rank + 1))
       done
       wait
