@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "draft/alarms.h"
 #include "draft/dims.h"
 #include "draft/loaded_model.h"
 #include "draft/past.h"
@@ -130,7 +131,8 @@ Json empty_answer(const std::string &model_path) {
           {"trained_elements", 0},
           {"adapters", Json::array()},
           {"loss", Json()},
-          {"loss_from", ""}};
+          {"loss_from", ""},
+          {"alarms", Json::array()}};
 }
 
 void add_problem(Json &json, const Error &error, const std::string &text, const std::vector<std::string> &nodes = {}) {
@@ -161,7 +163,11 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     describe_graph(loaded.prepared, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
     json["loss_from"] = loaded.prepared.loss_from;
+    const ParameterGroups groups =
+        parameter_groups(settings.groups, settings.optimizer.weight_decay, loaded.prepared.graph);
     grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
+    settings.dims = dims;
+    json["alarms"] = alarms_json(find_alarms({settings, *loaded.file, loaded.prepared.findings, training, groups, {}}));
     passes::widen_inside(training.graph);
     run::Kernels(device).compile(training.graph);
     json["trainable"] = true;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "draft/adapter_file.h"
+#include "draft/alarm.h"
 #include "draft/export.h"
 #include "draft/parameter_groups.h"
 #include "draft/planning.h"
@@ -25,6 +26,7 @@ struct Draft {
   std::shared_ptr<const AdapterFile> adapter;  // holds their start values, if the option adapter is set
   std::vector<std::string> doubts;             // initializers whose role is uncertain
   std::vector<std::string> unmatched;          // names that are declared as parameters and that no initializer has
+  std::vector<Alarm> alarms;                   // what graph and options show to be wrong
   std::string loss_from;                       // for an attached loss: what it is computed from
   std::uint64_t accumulation = 1;              // micro-batches per step, of each rank
   std::uint64_t micro_batch = 0;  // samples per micro-batch, if settle_micro_batch chose the number; else 0

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "draft/alarms.h"
 #include "draft/loaded_model.h"
 #include "draft/other_ranks.h"
 #include "grad/targets.h"
@@ -85,7 +86,10 @@ class Pipeline {
     draft_.accumulation = accumulation_of(settings_, loaded.batch);
     draft_.groups = parameter_groups(settings_.groups, settings_.optimizer.weight_decay, loaded.prepared.graph);
     draft_.file = std::move(loaded.file);
+    const std::vector<passes::Finding> findings = std::move(loaded.prepared.findings);
     differentiate(std::move(loaded));
+    draft_.alarms = find_alarms(
+        {settings_, *draft_.file, findings, draft_.first().training, draft_.groups, draft_.first().outputs});
   }
 
   void differentiate(LoadedModel loaded) {

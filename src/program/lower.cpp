@@ -75,6 +75,8 @@ class Lowering {
       builder_.emit(std::move(commit));
     builder_.program.loss = keep_to_end(source_.loss);
     if (source_.updates) builder_.program.norm = keep_to_end(source_.norm);
+    for (std::size_t p = 0; source_.updates && p < source_.squared_norms.size(); ++p)
+      builder_.program.squared_norms.push_back(keep_to_end(source_.squared_norms[p]));
     builder_.program.weight = keep_to_end(source_.weight);
     for (ValueId output : source_.outputs) {
       keep_to_end(output);

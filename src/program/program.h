@@ -206,7 +206,8 @@ struct Program {
   BufferId norm = BufferId::none;    // none: evaluation, and micro-batches before the last
   BufferId weight = BufferId::none;  // weight of the loss in the mean over micro-batches
   BufferId status = BufferId::none;
-  std::vector<Operand> outputs;  // those of LoweringInput::outputs: they can be read once the Program has run
+  std::vector<BufferId> squared_norms;  // per parameter: of its whole gradient, or none; empty where `norm` is none
+  std::vector<Operand> outputs;         // those of LoweringInput::outputs: they can be read once the Program has run
   PerTier<std::uint64_t> state_bytes{};
   PerTier<std::uint64_t> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
   std::size_t commit = 0;                // before this instruction a step can be stopped as if it had never begun

@@ -214,12 +214,26 @@ void Executor::append() {
 // Runs the instructions that the step before deferred to this one and that did not run, because this step ended early.
 // One thread can do this, because a single queue could run the Program's instructions in the order of the list.
 void Executor::finish_earlier() {
+  for (std::size_t i = 0; i < issues_.size(); ++i)
+    if (issues_[i].earlier && !issues_[i].over) do_alone(i);
+}
+
+// Runs an instruction on the thread that issues the step, also if its queue has a worker.
+void Executor::do_alone(std::size_t instruction) {
+  if (workers_.has(issues_[instruction].queue))
+    execute(instruction);
+  else
+    perform(instruction, false);
+}
+
+void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
+  run_.scalars = &scalars;
+  run_.timed = run_.stopped = false;
   for (std::size_t i = 0; i < issues_.size(); ++i) {
-    if (!issues_[i].earlier || issues_[i].over) continue;
-    if (workers_.has(issues_[i].queue))
-      execute(i);
-    else
-      perform(i, false);
+    watch.before(i);
+    auto one = [&] { do_alone(i); };
+    device_.run_step([](void *self) { (*static_cast<decltype(one) *>(self))(); }, &one);
+    watch.after(i);
   }
 }
 

@@ -39,6 +39,14 @@ struct FaultInjection {
   bool poison = false;  // released bytes are filled with NaN
 };
 
+// Watch: looks at memory around each instruction of a run.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  virtual void before(std::size_t instruction) = 0;
+  virtual void after(std::size_t instruction) = 0;
+};
+
 // Executor decides nothing: the Program fixes the order, and bind() looks up all kernels and addresses once. So a run
 // is one loop over the list of instructions. The loop hands the instructions of queues that have a worker to that
 // worker and runs the others itself. On an asynchronous device the loop appends instructions to the device's queues and
@@ -65,6 +73,10 @@ class Executor final : public Job {
   // instruction Program::commit, and a replay only before it begins. `timed`: the report gets the spans of this run.
   // Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
+
+  // Runs the Program again, one instruction at a time, on this thread alone. The report stays that of the last run.
+  // The status word must not be 0, so that no Update changes anything.
+  void run_watched(const backend::StepScalars &scalars, Watch &watch);
 
   const Report &report() const { return report_; }
 
@@ -124,6 +136,7 @@ class Executor final : public Job {
   void append();
   static void finish_all(void *self) { static_cast<Executor *>(self)->finish_earlier(); }
   void finish_earlier();
+  void do_alone(std::size_t instruction);
   bool stopped(std::size_t instruction);
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);

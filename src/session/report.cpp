@@ -53,6 +53,13 @@ Json memory_json(const MemoryOutsideArena &memory) {
           {"unpinned_bytes", memory.unpinned}};
 }
 
+Json to_json(const StepAlarms::Raised &raised) {
+  return {{"step", raised.step},
+          {"code", raised.alarm.code},
+          {"subject", raised.alarm.subject},
+          {"text", raised.alarm.sentence}};
+}
+
 // Returns the first kMostNamed names, for a line that people read.
 std::vector<std::string> some_of(const std::vector<std::string> &names) {
   constexpr std::size_t kMostNamed = 20;
@@ -98,11 +105,19 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
               {"n_block", plan.blocks.size()},
               {"memory", memory_json(memory)},
               {"warnings", warnings_json(device, memory.unpinned, why_not_nccl)},
-              {"doubtful", doubtful_json(draft)}}
+              {"doubtful", doubtful_json(draft)},
+              {"alarms", draft::alarms_json(draft.alarms)}}
       .dump();
 }
 
 std::string warning_json(const std::string &text) { return Json{{"event", "warning"}, {"text", text}}.dump(); }
+
+std::string alarm_json(const StepAlarms::Raised &raised) {
+  Json json = {{"event", "alarm"}};
+  const Json about = to_json(raised);
+  for (const auto &[key, value] : *about.members()) json.append(key, value);
+  return json.dump();
+}
 
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {
   Json json = {{"event", "step"},
@@ -119,13 +134,12 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump();
 }
 
-std::string report_json(const run::Report &report, const StepAccount &account, const MemoryOutsideArena &memory,
-                        const program::Program &program, const graph::Graph &graph,
-                        const program::Simulation *prediction) {
+std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
+                        const graph::Graph &graph, const program::Simulation *prediction) {
   const run::Report::Timed &timed = report.timed;
   const auto step_ns = static_cast<std::int64_t>(timed.seconds * 1e9);
-  Json json = {{"seconds", account.seconds()},
-               {"learning_rate", account.last_learning_rate()},
+  Json json = {{"seconds", facts.account.seconds()},
+               {"learning_rate", facts.account.last_learning_rate()},
                {"device_peak_bytes", report.peak_bytes[Tier::device]},
                {"host_peak_bytes", report.peak_bytes[Tier::host]},
                {"disk_bytes", report.peak_bytes[Tier::disk]},
@@ -133,10 +147,12 @@ std::string report_json(const run::Report &report, const StepAccount &account, c
                {"instructions", program.instructions.size()},
                {"replayed", report.replayed},
                {"not_recorded", report.not_recorded},
-               {"memory", memory_json(memory)},
+               {"memory", memory_json(facts.memory)},
                {"timed_step", timed.step},
                {"measured", costs_json(summarize(program, timed.spans, report.beside, step_ns), report.peak_bytes)}};
   if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
+  json["alarms"] = Json::array();
+  for (const StepAlarms::Raised &raised : facts.alarms) json["alarms"].push_back(to_json(raised));
   json["operators"] = operators_json(report, program, graph);
   json["timeline"] = timeline_json(program, timed.spans);
   json["queues"] = queues_json(program, timed.spans);

@@ -8,6 +8,7 @@
 #include "program/program.h"
 #include "run/executor.h"
 #include "session/step_account.h"
+#include "session/step_alarms.h"
 
 namespace protrain::session {
 
@@ -21,14 +22,21 @@ struct MemoryOutsideArena {
 std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryOutsideArena &memory,
                          const std::string &why_not_nccl);
 std::string warning_json(const std::string &text);
+std::string alarm_json(const StepAlarms::Raised &raised);
 // `loss_scale` is the step's; 0 if it has none.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);
 std::string saved_json(std::uint64_t step, const std::string &path);
 
-// The text of protrain_session_report. `account` is about the whole step; everything else is about the Program that ran
-// last. `prediction` is for the same Program with the same queues beside compute, or nullptr.
-std::string report_json(const run::Report &report, const StepAccount &account, const MemoryOutsideArena &memory,
-                        const program::Program &program, const graph::Graph &graph,
-                        const program::Simulation *prediction);
+// The parts of a report that are about the whole session.
+struct ReportFacts {
+  const StepAccount &account;
+  const MemoryOutsideArena &memory;
+  const std::vector<StepAlarms::Raised> &alarms;
+};
+
+// The text of protrain_session_report. Besides `facts`, everything is about the Program that ran last. `prediction` is
+// for the same Program with the same queues beside compute, or nullptr.
+std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
+                        const graph::Graph &graph, const program::Simulation *prediction);
 
 }  // namespace protrain::session

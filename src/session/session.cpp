@@ -12,6 +12,7 @@
 #include "session/aftermath.h"
 #include "session/checkpoint.h"
 #include "session/export.h"
+#include "session/nonfinite_trace.h"
 #include "session/report.h"
 
 namespace protrain::session {
@@ -40,6 +41,16 @@ StepAccount::Terms terms_of(const draft::Draft &draft) {
           .skips = draft.settings.on_nonfinite == draft::NonfinitePolicy::skip,
           .schedule = draft.settings.schedule,
           .learning_rate = draft.settings.learning_rate};
+}
+
+// Returns the alarms about a session's steps.
+StepAlarms alarms_of(const draft::Draft &draft) {
+  const graph::Graph &graph = draft.first().training.graph;
+  const std::vector<program::BufferId> &norms = draft.programs.variants[0].step.squared_norms;
+  std::vector<StepAlarms::Parameter> trained;
+  for (std::size_t p = 0; p < norms.size(); ++p)
+    if (norms[p] != program::BufferId::none) trained.push_back({p, graph.value(graph.parameters[p]).name});
+  return {std::move(trained), draft.alarms};
 }
 
 // Adds to an error's text. If memory is short the text stays as it is, and the C door returns a fixed text that says
@@ -77,9 +88,11 @@ Session::Session(const draft::Settings &settings, const onnx_import::ModelSource
       ranks_(*machine_.channels().hosts),
       inputs_(machine_.draft()),
       outputs_(machine_.draft()),
-      log_(std::move(log)),
-      account_(terms_of(machine_.draft()), resume(machine_)) {
-  if (log_) log_(created_json(machine_.device(), draft(), machine_.memory(), machine_.channels().why_not_nccl));
+      account_(terms_of(machine_.draft()), resume(machine_)),
+      alarms_(alarms_of(machine_.draft())) {
+  reporting_.log = std::move(log);
+  if (reporting_.log)
+    reporting_.log(created_json(machine_.device(), draft(), machine_.memory(), machine_.channels().why_not_nccl));
 }
 
 void Session::require_usable() const {
@@ -185,13 +198,18 @@ StepResult Session::take_batch() {
   now.first_sample += static_cast<std::uint64_t>(ranks_.rank()) * samples;
   execute(*last_.executor, now);
   read_numbers(*last_.program, variant);
+  const bool has_norms = last && reads_norms();
   const std::uint64_t scale = account_.loss_scale();
   const std::optional<StepResult> result = account_.add(numbers_, last_.executor->report().seconds);
-  if (!result) refuse_nonfinite(numbers_.status, last);
+  const bool traces =
+      !result || (!numbers_.status.finite() && !draft().scales_loss() && !std::exchange(reporting_.traced, true));
+  const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
+  if (!result) refuse_nonfinite(numbers_.status, last, origin);
   // Deferred Updates run in the next step, or earlier if somebody asks for the parameters.
   const bool defers = machine_.settlement() != nullptr;
   if (defers && numbers_.status.finite()) held_ = now.update;
   if (last) log_step(*result, scale);
+  if (last) judge_step(*result, has_norms);
   warn_of_recording(last_.executor->report());
   finish_cancelled();
   return *result;
@@ -228,20 +246,68 @@ void Session::read_numbers(const program::Program &program, std::size_t variant)
   numbers_.norm = 0;
   if (account_.is_last()) machine_.read_result(program, program.norm, &numbers_.norm, sizeof numbers_.norm);
   numbers_.samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
+  if (!account_.is_last() || !reads_norms()) return;
+  for (StepAlarms::Parameter &trained : alarms_.trained())
+    machine_.read_result(program, program.squared_norms[trained.position], &trained.squared_norm, sizeof(double));
 }
 
-void Session::refuse_nonfinite(program::StatusWord status, bool last) {
+// True if the norms of single gradients are read in this step. Each is a small copy from a device with memory of its
+// own, which takes some microseconds; there a few steps are enough.
+bool Session::reads_norms() const {
+  const std::uint64_t step = account_.counters().steps;
+  return machine_.device().shares_memory || step < 4 || step % 64 < 2;
+}
+
+// Looks for what a complete step shows to be wrong. If memory is too short to say it, the step counts all the same.
+void Session::judge_step(const StepResult &result, bool has_norms) {
+  try {
+    log_alarms(alarms_.judge({.step = step_count(),
+                              .applied = numbers_.status.finite(),
+                              .norm = result.grad_norm,
+                              .learning_rate = result.learning_rate,
+                              .scale_is_least = draft().scales_loss() && account_.loss_scale() == LossScale::kLeast,
+                              .has_norms = has_norms}));
+  } catch (const std::bad_alloc &) {
+  }
+}
+
+// Logs the last `count` alarms.
+void Session::log_alarms(std::size_t count) {
+  if (!reporting_.log) return;
+  for (std::size_t i = alarms_.all().size() - count; i < alarms_.all().size(); ++i)
+    reporting_.log(alarm_json(alarms_.all()[i]));
+}
+
+// Runs the Program that was not finite once more, and says in which node that began; "" if the second run does not
+// show it. The status keeps Updates from changing anything. In the overlap order, some have run in the first run.
+std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
+  try {
+    machine_.set_status(numbers_.status);
+    machine_.set_held(false);
+    NonfiniteTrace trace(*draft().variants[variant], *last_.program, machine_.store());
+    last_.executor->run_watched(scalars, trace);
+    const std::optional<NonfiniteTrace::Origin> origin = trace.origin(numbers_.status);
+    if (!origin) return "";
+    log_alarms(alarms_.raise(step_count() + 1, {"nonfinite", origin->subject, origin->sentence}));
+    return "; " + origin->sentence;
+  } catch (const std::exception &) {
+    return "";
+  }
+}
+
+void Session::refuse_nonfinite(program::StatusWord status, bool last, const std::string &origin) {
   const bool overlap = draft().decision.plan.order == plan::OptimizerOrder::overlap;
   const char *anew = account_.accumulates() ? kAnew : "";
-  if (status.names_loss()) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}", anew);
+  if (status.names_loss())
+    fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}{}", anew, origin);
   const std::string &name = machine_.parameters().name(status.parameter());
   if (!overlap || !last)
-    fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed{}", name, anew);
+    fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed{}{}", name, anew, origin);
   account_.count_half_applied();
   throw Error(Code::nonfinite, name,
               fmt::format("the gradient of {} is not finite; parameters updated before it took step {}, it and the "
-                          "others did not",
-                          name, step_count()),
+                          "others did not{}",
+                          name, step_count(), origin),
               {.state_touched = true});
 }
 
@@ -315,18 +381,18 @@ void Session::finish_cancelled() {
 
 // The step is complete, so a log line that cannot be made is dropped.
 void Session::log_step(const StepResult &result, std::uint64_t scale) const {
-  if (!log_) return;
+  if (!reporting_.log) return;
   try {
-    log_(step_json(step_count(), result, account_.seconds(), draft().scales_loss() ? scale : 0));
+    reporting_.log(step_json(step_count(), result, account_.seconds(), draft().scales_loss() ? scale : 0));
   } catch (const std::exception &) {
   }
 }
 
 // Warns once per session that a step could not be recorded. Training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
-  if (!log_ || report.not_recorded.empty() || std::exchange(reporting_.warned, true)) return;
+  if (!reporting_.log || report.not_recorded.empty() || std::exchange(reporting_.warned, true)) return;
   try {
-    log_(
+    reporting_.log(
         warning_json(fmt::format("{} could not record the step, so that each is issued kernel by kernel, which is "
                                  "slower; now and then it is tried again: {}",
                                  machine_.device().name, report.not_recorded)));
@@ -437,7 +503,7 @@ std::string Session::save(const std::string &directory) {
   guarded([this] { settle(); });
   const run::Store::Sweep sweep(machine_.store());
   const std::string path = session::save(machine_, account_.counters(), ranks_, directory);
-  if (log_) log_(saved_json(step_count(), path));
+  if (reporting_.log) reporting_.log(saved_json(step_count(), path));
   return path;
 }
 
@@ -452,8 +518,8 @@ std::string Session::graph_text() const { return draft().first().training.graph.
 std::string Session::report_json() {
   reporting_.times_wanted = true;
   const Run run = last_.executor != nullptr ? last_ : run_of(0, true);
-  return session::report_json(run.executor->report(), account_, machine_.memory(), *run.program, *run.graph,
-                              run.prediction);
+  return session::report_json(run.executor->report(), {account_, machine_.memory(), alarms_.all()}, *run.program,
+                              *run.graph, run.prediction);
 }
 
 }  // namespace protrain::session

@@ -19,6 +19,7 @@
 #include "session/outputs.h"
 #include "session/ranks.h"
 #include "session/step_account.h"
+#include "session/step_alarms.h"
 
 namespace protrain::session {
 
@@ -32,7 +33,7 @@ class Session {
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 
-  void set_log(draft::Log log) { log_ = std::move(log); }  // nullptr: no lines are made
+  void set_log(draft::Log log) { reporting_.log = std::move(log); }  // nullptr: no lines are made
 
   // Throws Code::state if an earlier error lost the session.
   void require_usable() const;
@@ -110,7 +111,11 @@ class Session {
   void execute(run::Executor &executor, backend::StepScalars scalars);
   void meet(Call call, const std::function<std::size_t()> &prepare);
   void read_numbers(const program::Program &program, std::size_t variant);
-  [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last);
+  bool reads_norms() const;
+  void judge_step(const StepResult &result, bool has_norms);
+  void log_alarms(std::size_t count);
+  std::string trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars);
+  [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last, const std::string &origin);
   void settle();
   void finish_cancelled();
 
@@ -127,13 +132,15 @@ class Session {
   Ranks ranks_;
   Inputs inputs_;
   Outputs outputs_;
-  draft::Log log_;
   StepAccount account_;
   std::optional<backend::GroupNumbers> held_;  // numbers of the step whose Updates are deferred
   Run last_;                                   // the run of the last step()
   RoundNumbers numbers_;                       // of the last round; kept so that a step allocates nothing
+  StepAlarms alarms_;
   bool lost_ = false;
   struct {
+    draft::Log log;
+    bool traced = false;        // where a number that was not finite came from, in a step that was skipped
     bool warned = false;        // that steps are not recorded
     bool times_wanted = false;  // for the next step, because a report was asked for
   } reporting_;

@@ -95,9 +95,10 @@ TEST(Timeline, EndsWithWhatOutlivesTheStepAndItsResults) {
   const Program program = model().lowered(model().plan(Tier::host, plan::BlockMode::keep));
   const Timeline timeline = program::timeline(program, spans_of(simulated(program)), kAll);
   EXPECT_EQ(total(timeline[Tier::host].back().bytes), program.state_bytes[Tier::host]);
-  EXPECT_EQ(total(timeline[Tier::device].back().bytes), program.state_bytes[Tier::device] +
-                                                            program.buffers[index(program.loss)].bytes +
-                                                            program.buffers[index(program.norm)].bytes);
+  std::uint64_t results = 0;
+  for (BufferId id : {program.loss, program.norm, program.squared_norms[0], program.squared_norms[1]})
+    results += program.buffers[index(id)].bytes;
+  EXPECT_EQ(total(timeline[Tier::device].back().bytes), program.state_bytes[Tier::device] + results);
 }
 
 TEST(Owners, OfResidentStateAreWeightsAndOptimizer) {

@@ -36,7 +36,8 @@ class ReportedStep {
   Json json(const program::Simulation *prediction = nullptr) {
     StepAccount account({}, {});
     account.add({}, report().seconds);
-    return Json::parse(report_json(report(), account, {}, program(), bench.draft().first().training.graph, prediction));
+    const graph::Graph &graph = bench.draft().first().training.graph;
+    return Json::parse(report_json(report(), {account, {}, {}}, program(), graph, prediction));
   }
 
  private:

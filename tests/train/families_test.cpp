@@ -42,6 +42,8 @@ TEST_P(Families, FollowPyTorch) {
     EXPECT_NEAR(result.grad_norm, global, 1e-4 * global);
     test::expect_norms(test::sorted_gradient_norms(*session), golden);
   }
+  const Json alarms = Json::parse(session->report_json())["alarms"];
+  EXPECT_TRUE(alarms.empty()) << "a sound run raises no alarm: " << alarms;
 }
 
 INSTANTIATE_TEST_SUITE_P(Exports, Families, testing::ValuesIn(exports()), [](const auto &info) {

@@ -1,0 +1,146 @@
+#include "draft/alarms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "draft/past.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::ValueId;
+
+// Marks the values that `at` depends on.
+std::vector<bool> behind(const Graph &graph, ValueId at) {
+  std::vector<bool> needed(graph.value_count(), false);
+  needed[index(at)] = true;
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
+    if (std::ranges::any_of(node->outputs, [&](ValueId out) { return out != ValueId::none && needed[index(out)]; }))
+      for (ValueId in : node->inputs)
+        if (in != ValueId::none) needed[index(in)] = true;
+  return needed;
+}
+
+bool is_read(const Graph &graph, const std::string &input) {
+  const ValueId id = graph.find(input);
+  return id != ValueId::none &&
+         std::ranges::any_of(graph.nodes(), [&](const Node &node) { return std::ranges::count(node.inputs, id) > 0; });
+}
+
+void find_unused_inputs(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  const Graph &graph = facts.training.graph;
+  const std::vector<bool> needed = behind(graph, facts.training.loss);
+  for (const ModelInput &input : inputs_of(facts.file, facts.settings.loss, facts.settings.constants)) {
+    const ValueId id = graph.find(input.name);
+    if (id != ValueId::none && needed[index(id)]) continue;
+    const bool empty = has_no_elements(input, facts.settings.dims) || holds_past(input);
+    if (empty || is_read(facts.outputs, input.name)) continue;
+    found.push_back({"input_unused", input.name,
+                     fmt::format("the loss does not depend on the values of input {}: no operator on the way to the "
+                                 "loss reads them; check loss_output and loss_labels, or what was exported",
+                                 input.name)});
+  }
+}
+
+void find_missing_gradients(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  const Graph &graph = facts.training.graph;
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const graph::Value &value = graph.value(graph.parameters[p]);
+    const bool has_one = facts.training.gradients[p] != ValueId::none;
+    if (!has_one && graph::is_trained(value) && element_count(value.type.shape) > 0) names.push_back(value.name);
+  }
+  if (names.empty()) return;
+  found.push_back(
+      {"no_gradient", names.back(),
+       fmt::format("the loss depends on {} not at all, or only through operators whose gradient is zero, "
+                   "such as Round: {} never moved; check that branch of the model, or use the option frozen",
+                   some_names(names), names.size() == 1 ? "it is" : "they are")});
+}
+
+void find_resting_groups(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  const Graph &graph = facts.training.graph;
+  for (std::size_t g = 0; g < facts.groups.groups.size(); ++g) {
+    if (facts.groups.groups[g].learning_rate_scale != 0) continue;
+    std::vector<std::string> names;
+    for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+      if (facts.groups.of_parameter[p] == g && graph::is_trained(graph.value(graph.parameters[p])))
+        names.push_back(graph.value(graph.parameters[p]).name);
+    if (names.empty()) continue;
+    found.push_back({"group_rate_zero", names.front(),
+                     fmt::format("the learning rate of {} is zero by learning_rate_scale, so {} never moved, and still "
+                                 "{} memory for a gradient and optimizer state; the option frozen saves that",
+                                 some_names(names), names.size() == 1 ? "it is" : "they are",
+                                 names.size() == 1 ? "takes" : "take")});
+  }
+}
+
+// A parameter's name in two parts, without its first number, which counts layers: {"h.", ".attn.weight"} of
+// "h.3.attn.weight". A number at the end, as in "val_7", counts something else.
+struct Kind {
+  std::string before, after;
+  auto operator<=>(const Kind &) const = default;
+};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Finds parameters that are frozen while the same parameter is trained in a layer before and in one after. Who means
+// to freeze layers freezes the first ones, or one kind in all.
+void find_frozen_between(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  std::map<Kind, std::map<std::uint64_t, const passes::Finding *>> kinds;
+  for (const passes::Finding &finding : facts.findings) {
+    if (!finding.parameter || finding.state) continue;
+    const std::string &name = finding.initializer;
+    const auto first = std::ranges::find_if(name, is_digit);
+    const auto end = std::find_if_not(first, name.end(), is_digit);
+    const auto layer = end != name.end() && end - first <= 6 ? parse_integer(std::string(first, end)) : std::nullopt;
+    if (layer) kinds[{{name.begin(), first}, {end, name.end()}}][static_cast<std::uint64_t>(*layer)] = &finding;
+  }
+  for (const auto &[kind, layers] : kinds) {
+    const auto is_trained = [](const auto &layer) { return !layer.second->frozen; };
+    const auto first = std::ranges::find_if(layers, is_trained);
+    const auto last = std::find_if(layers.rbegin(), layers.rend(), is_trained);
+    if (first == layers.end()) continue;
+    for (const auto &[number, finding] : layers)
+      if (finding->frozen && number > first->first && number < last->first)
+        found.push_back({"frozen_between", finding->initializer,
+                         fmt::format("{} is frozen ({}), while {} and {} are trained; if this is not meant, change the "
+                                     "patterns of the options frozen and trainable",
+                                     finding->initializer, finding->reason, first->second->initializer,
+                                     last->second->initializer)});
+  }
+}
+
+}  // namespace
+
+std::string some_names(const std::vector<std::string> &names) {
+  constexpr std::size_t kMost = 3;
+  const std::size_t shown = names.size() > kMost + 1 ? kMost : names.size();
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+}
+
+Json alarms_json(const std::vector<Alarm> &alarms) {
+  Json json = Json::array();
+  for (const Alarm &alarm : alarms)
+    json.push_back({{"code", alarm.code}, {"subject", alarm.subject}, {"text", alarm.sentence}});
+  return json;
+}
+
+std::vector<Alarm> find_alarms(const AlarmFacts &facts) {
+  std::vector<Alarm> found;
+  find_unused_inputs(facts, found);
+  find_missing_gradients(facts, found);
+  find_resting_groups(facts, found);
+  find_frozen_between(facts, found);
+  return found;
+}
+
+}  // namespace protrain::draft

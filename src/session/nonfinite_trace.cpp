@@ -1,0 +1,180 @@
+#include "session/nonfinite_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "grad/targets.h"
+#include "ops/op.h"
+
+namespace protrain::session {
+
+namespace {
+
+using graph::Array;
+using graph::Node;
+using graph::NodeId;
+using graph::Type;
+using graph::ValueId;
+
+// Returns the loss before it is weighed for a mean over ranks.
+ValueId loss_of_batch(const draft::ShapeVariant &variant) {
+  const NodeId producer = variant.forward.value(variant.loss).producer;
+  if (producer == NodeId::none) return variant.loss;
+  const Node &node = variant.forward.node(producer);
+  return node.op == "CountedLoss" ? node.inputs[0] : variant.loss;
+}
+
+}  // namespace
+
+// The forward graph tells which targets count, because differentiation may have joined the loss with its gradient. Its
+// values have the same ids.
+NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store)
+    : training_(variant.training),
+      graph_(training_.graph),
+      program_(program),
+      store_(store),
+      holds_(graph_.value_count(), Holds::unknown) {
+  if (const auto count = grad::target_count(variant.forward, loss_of_batch(variant))) {
+    target_ids_ = count->inputs;
+    target_attributes_ = count->attributes;
+    targets_.resize(target_ids_.size());
+  }
+}
+
+// Inputs, parameters and constants are looked at when a node reads them first.
+void NonfiniteTrace::before(std::size_t i) {
+  const program::Instruction &instruction = program_.instructions[i];
+  if (instruction.node == NodeId::none) return;
+  const Node &node = graph_.node(instruction.node);
+  for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+    look_at(node.inputs[k], instruction.inputs[k]);
+    keep_target(node.inputs[k], instruction.inputs[k]);
+  }
+}
+
+void NonfiniteTrace::after(std::size_t i) {
+  const program::Instruction &instruction = program_.instructions[i];
+  if (instruction.node == NodeId::none) return;
+  const Node &node = graph_.node(instruction.node);
+  for (std::size_t k = 0; k < node.outputs.size(); ++k) look_at(node.outputs[k], instruction.outputs[k]);
+}
+
+void NonfiniteTrace::look_at(ValueId id, const program::Operand &at) {
+  if (id == ValueId::none || holds(id) != Holds::unknown || at.buffer == program::BufferId::none) return;
+  holds_[index(id)] = read(at, graph_.value(id).type);
+}
+
+void NonfiniteTrace::keep_target(ValueId id, const program::Operand &at) {
+  const auto found = std::ranges::find(target_ids_, id);
+  if (found == target_ids_.end()) return;
+  Array &target = targets_[static_cast<std::size_t>(found - target_ids_.begin())];
+  if (target.dtype() != DType::none) return;
+  const Type &type = graph_.value(id).type;
+  std::vector<std::byte> bytes(byte_count(type.dtype, type.shape));
+  store_.read(program_.buffers[index(at.buffer)], at.offset, bytes.data(), bytes.size());
+  target = Array(type, type.shape, std::move(bytes));
+}
+
+// Reads a value in parts. A part is small, because a step that fails for want of memory is no reason to want more.
+NonfiniteTrace::Holds NonfiniteTrace::read(const program::Operand &at, const Type &type) const {
+  if (!is_float(type.dtype)) return Holds::finite;
+  constexpr std::int64_t kPart = 1 << 14;  // elements
+  const auto element = static_cast<std::int64_t>(size_of(type.dtype));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(kPart * element));
+  std::vector<double> values(kPart);
+  Holds worst = Holds::finite;
+  for (std::int64_t begin = 0, end = element_count(type.shape); begin < end && worst != Holds::nan; begin += kPart) {
+    const std::int64_t count = std::min(kPart, end - begin);
+    store_.read(program_.buffers[index(at.buffer)], at.offset + static_cast<std::uint64_t>(begin * element),
+                bytes.data(), static_cast<std::uint64_t>(count * element));
+    graph::load(type.dtype, bytes.data(), 1, count, values.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      if (const double value = values[static_cast<std::size_t>(i)]; std::isnan(value))
+        worst = Holds::nan;
+      else if (std::isinf(value))
+        worst = std::max(worst, Holds::infinity);
+  }
+  return worst;
+}
+
+// Returns the node's first input that holds a NaN, else the first that holds an infinity and so `at_least` as much;
+// none: there is no such input.
+ValueId NonfiniteTrace::worst_input(const Node &node, Holds at_least) const {
+  ValueId worst = ValueId::none;
+  for (const ValueId in : node.inputs) {
+    if (in == ValueId::none || holds(in) < at_least) continue;
+    if (worst == ValueId::none || holds(in) > holds(worst)) worst = in;
+  }
+  return worst;
+}
+
+// Returns the value from which the number that is not finite has spread to `at`. A NaN is followed along NaNs, because
+// many models hold infinities on purpose, in masks.
+ValueId NonfiniteTrace::walk_back(ValueId at) const {
+  const Holds sought = holds(at);
+  for (;;) {
+    const NodeId producer = graph_.value(at).producer;
+    if (producer == NodeId::none) return at;
+    const Node &node = graph_.node(producer);
+    ValueId next = worst_input(node, sought);
+    // Nothing looked at the inputs of aliases and of exchanges between ranks. They hold what the outputs hold.
+    if (next == ValueId::none && !ops::has_kernel(node)) {
+      const auto place = static_cast<std::size_t>(std::ranges::find(node.outputs, at) - node.outputs.begin());
+      next = node.inputs[std::min(place, node.inputs.size() - 1)];
+      if (holds(next) == Holds::finite) return at;
+    }
+    if (next == ValueId::none) return at;
+    at = next;
+  }
+}
+
+std::string NonfiniteTrace::describe(ValueId at) const {
+  const graph::Value &value = graph_.value(at);
+  const char *what = holds(at) == Holds::infinity ? "infinity" : "NaN";
+  if (value.producer == NodeId::none) {
+    const char *kind = value.origin == graph::Origin::input       ? "the input"
+                       : value.origin == graph::Origin::parameter ? "the parameter"
+                                                                  : "the constant";
+    return fmt::format("{} {} holds {} {} itself", kind, value.name, holds(at) == Holds::infinity ? "an" : "a", what);
+  }
+  const Node &node = graph_.node(value.producer);
+  if (ops::is_between_ranks(node)) return "it came from another rank, which names its operator";
+  const bool backward = node.phase == graph::Phase::backward;
+  return fmt::format("{} ({}){} made the first {}, in {}", node.op, node.name, backward ? " of backward" : "", what,
+                     value.name);
+}
+
+bool NonfiniteTrace::counts_no_target() const {
+  std::vector<const Array *> inputs;
+  for (const Array &target : targets_) {
+    if (target.dtype() == DType::none) return false;
+    inputs.push_back(&target);
+  }
+  if (inputs.empty()) return false;
+  const Node node{
+      .op = "CountTargets", .name = "", .attributes = target_attributes_, .inputs = target_ids_, .outputs = {}};
+  const Type type{DType::f64, {}};
+  return ops::find(node.op)->evaluate(node, inputs, {&type, 1}).at(0).stored_double(0) == 0;
+}
+
+std::optional<NonfiniteTrace::Origin> NonfiniteTrace::origin(program::StatusWord status) const {
+  if (status.names_loss() && counts_no_target())
+    return Origin{graph_.value(target_ids_[0]).name,
+                  "no target counts: every label of the batch is ignored, or has the weight zero"};
+  const ValueId found = status.names_loss() ? training_.loss : training_.squared_norms[status.parameter()];
+  if (holds(found) < Holds::infinity) return std::nullopt;
+  const ValueId at = walk_back(found);
+  const NodeId producer = graph_.value(at).producer;
+  Origin origin{producer == NodeId::none ? graph_.value(at).name : graph_.node(producer).name, describe(at)};
+  if (producer == NodeId::none || ops::is_between_ranks(graph_.node(producer))) return origin;
+  const ValueId infinite = worst_input(graph_.node(producer), Holds::infinity);
+  origin.sentence +=
+      infinite == ValueId::none
+          ? ", from finite numbers"
+          : fmt::format(", from an infinity in {}: {}", graph_.value(infinite).name, describe(walk_back(infinite)));
+  return origin;
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,53 @@
+// NonfiniteTrace: finds the node that made the first NaN or infinity of a step. It watches a second run of the step and
+// notes which values hold such numbers. Then it goes back from the number that the step's checks found, along the
+// values that are not finite, to a node whose inputs are.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "draft/shape_variant.h"
+#include "run/executor.h"
+
+namespace protrain::session {
+
+class NonfiniteTrace final : public run::Watch {
+ public:
+  // All arguments must outlive it.
+  NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store);
+
+  void before(std::size_t instruction) override;
+  void after(std::size_t instruction) override;
+
+  // The place where the numbers come from that are not finite.
+  struct Origin {
+    std::string subject;   // the node's name, or that of an input or a parameter
+    std::string sentence;  // "Sqrt (/norm/Sqrt) made the first NaN, in /norm/Sqrt_output_0, from finite numbers"
+  };
+  // Returns the origin of the number that `status` names; nothing if all was finite in the run that was watched.
+  std::optional<Origin> origin(program::StatusWord status) const;
+
+ private:
+  enum class Holds : std::uint8_t { unknown, finite, infinity, nan };
+
+  void look_at(graph::ValueId id, const program::Operand &at);
+  void keep_target(graph::ValueId id, const program::Operand &at);
+  Holds holds(graph::ValueId id) const { return holds_[index(id)]; }
+  Holds read(const program::Operand &at, const graph::Type &type) const;
+  graph::ValueId walk_back(graph::ValueId at) const;
+  graph::ValueId worst_input(const graph::Node &node, Holds at_least) const;
+  std::string describe(graph::ValueId at) const;
+  bool counts_no_target() const;
+
+  const grad::Training &training_;
+  const graph::Graph &graph_;
+  const program::Program &program_;
+  run::Store &store_;
+  std::vector<Holds> holds_;                // per value
+  std::vector<graph::ValueId> target_ids_;  // the inputs of the loss that say which targets count
+  graph::Attributes target_attributes_;
+  std::vector<graph::Array> targets_;  // their values
+};
+
+}  // namespace protrain::session
