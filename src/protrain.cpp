@@ -8,10 +8,8 @@
 #include <atomic>
 #include <cmath>
 #include <initializer_list>
-#include <iterator>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,13 +31,11 @@ using protrain::Shape;
 using protrain::session::Aftermath;
 
 // protrain.h and the C++ enums list the same values. Checking both ends of a list checks the order in between.
-static_assert(PROTRAIN_OK == static_cast<int>(Code::ok) && PROTRAIN_ERROR_ARG == static_cast<int>(Code::arg));
-static_assert(PROTRAIN_ERROR_VERSION == static_cast<int>(Code::version));
-static_assert(PROTRAIN_ERROR_SHAPE == static_cast<int>(Code::shape));
-static_assert(PROTRAIN_ERROR_UNSUPPORTED == static_cast<int>(Code::unsupported));
-static_assert(PROTRAIN_ERROR_NOMEM == static_cast<int>(Code::nomem));
-static_assert(PROTRAIN_ERROR_INTERNAL == static_cast<int>(Code::internal));
-static_assert(PROTRAIN_ERROR_CANCELLED == static_cast<int>(Code::cancelled));
+constexpr bool same(int c, Code code) { return c == static_cast<int>(code); }
+static_assert(same(PROTRAIN_OK, Code::ok) && same(PROTRAIN_ERROR_ARG, Code::arg));
+static_assert(same(PROTRAIN_ERROR_VERSION, Code::version) && same(PROTRAIN_ERROR_SHAPE, Code::shape));
+static_assert(same(PROTRAIN_ERROR_UNSUPPORTED, Code::unsupported) && same(PROTRAIN_ERROR_NOMEM, Code::nomem));
+static_assert(same(PROTRAIN_ERROR_INTERNAL, Code::internal) && same(PROTRAIN_ERROR_CANCELLED, Code::cancelled));
 static_assert(PROTRAIN_FLOAT32 == static_cast<int>(DType::f32) && PROTRAIN_BFLOAT16 == static_cast<int>(DType::bf16));
 static_assert(PROTRAIN_INT64 == static_cast<int>(DType::i64) && PROTRAIN_BOOL == static_cast<int>(DType::boolean));
 
@@ -597,4 +593,8 @@ protrain_error *protrain_session_graph(protrain_session *session, const char **t
 
 protrain_error *protrain_session_report(protrain_session *session, const char **json) {
   return lend(session, json, "json", [](Session &s) { return s.report_json(); });
+}
+
+protrain_error *protrain_session_check_gradients(protrain_session *session, size_t samples, const char **json) {
+  return lend(session, json, "json", [&](Session &s) { return s.check_gradients(samples); });
 }

@@ -162,6 +162,13 @@ func (s *Session) Report() (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
+// CheckGradients compares the gradients of a step on the present inputs with slopes of the loss in float64, for the
+// given number of elements of each parameter. It changes no parameter.
+func (s *Session) CheckGradients(samples int) (json.RawMessage, error) {
+	text, err := s.c.text(s.log, at(samples, lib.Session_check_gradients))
+	return json.RawMessage(text), err
+}
+
 // Program returns every instruction of a step, one per line.
 func (s *Session) Program() (string, error) { return s.c.text(s.log, lib.Session_program) }
 

@@ -10,6 +10,7 @@
 #include "comm/agree.h"
 #include "onnx_import/floats.h"
 #include "session/aftermath.h"
+#include "session/checked_gradients.h"
 #include "session/checkpoint.h"
 #include "session/export.h"
 #include "session/nonfinite_trace.h"
@@ -514,6 +515,20 @@ std::string Session::program_text() const {
 }
 
 std::string Session::graph_text() const { return draft().first().training.graph.print(); }
+
+std::string Session::check_gradients(std::size_t samples) {
+  return guarded([&] {
+    require(!ranks_.several(), Code::unsupported, "ranks", "gradients are checked by one rank alone");
+    require(samples > 0, Code::arg, "samples", "at least one element of each parameter is compared, not 0");
+    account_.require_complete("session", "; check gradients before it or after its last batch");
+    const std::size_t variant = inputs_.variant();
+    settle();
+    account_.begin_batch();
+    outputs_.forget();
+    return session::check_gradients(
+        machine_, {variant, account_.scalars(draft().settings.optimizer, draft().groups.groups)}, samples);
+  });
+}
 
 std::string Session::report_json() {
   reporting_.times_wanted = true;

@@ -88,6 +88,8 @@ class Session {
   std::string plan_json() const;
   std::string program_text() const;
   std::string graph_text() const;
+  // Compares gradients of the inputs that are set with slopes in float64; see protrain_session_check_gradients.
+  std::string check_gradients(std::size_t samples);
   std::string report_json();  // of the last step: seconds, device_peak_bytes, host_peak_bytes, ...
 
  private:

@@ -79,6 +79,8 @@ static void texts_are_there(protrain_session *session) {
   CHECK(strstr(text, "MatMul") != NULL);
   OK(protrain_session_report(session, &text));
   CHECK(strstr(text, "device_peak_bytes") != NULL);
+  OK(protrain_session_check_gradients(session, 1, &text));
+  CHECK(strstr(text, "\"loss_float64\"") != NULL && strstr(text, "\"passed\": false") == NULL);
 }
 
 static void export_trains_on(protrain_session *session) {

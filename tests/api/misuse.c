@@ -90,6 +90,7 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_program(NULL, &text), "session");
   IS_NULL(protrain_session_graph(NULL, &text), "session");
   IS_NULL(protrain_session_report(NULL, &text), "session");
+  IS_NULL(protrain_session_check_gradients(NULL, 1, &text), "session");
 }
 
 static void null_arguments(protrain_session *session) {
@@ -133,6 +134,7 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_session_program(session, NULL), "text");
   IS_NULL(protrain_session_graph(session, NULL), "text");
   IS_NULL(protrain_session_report(session, NULL), "json");
+  IS_NULL(protrain_session_check_gradients(session, 1, NULL), "json");
 }
 
 void test_misuse(void) {

@@ -2179,6 +2179,27 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1report(JNIE
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1check_1gradients(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jobjectArray jarg3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  char **arg3 = (char **) 0 ;
+  char *lent3 = nullptr ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = (size_t)jarg2; 
+  arg3 = &lent3;
+  result = (protrain_error *)protrain_session_check_gradients(arg1,SWIG_STD_MOVE(arg2),(char const **)arg3);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jbyteArray bytes = result ? nullptr : protrain_bytes(jenv, lent3);
+    if (bytes) jenv->SetObjectArrayElement(jarg3, 0, bytes);
+  }
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_swig_1module_1init(JNIEnv *jenv, jclass jcls) {
   int i;
   

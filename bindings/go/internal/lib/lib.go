@@ -111,6 +111,7 @@ typedef _goslice_ swig_type_78;
 typedef _goslice_ swig_type_79;
 typedef _goslice_ swig_type_80;
 typedef _goslice_ swig_type_81;
+typedef _goslice_ swig_type_82;
 extern void _wrap_Swig_free_lib_5a5e1656d219ffa6(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_lib_5a5e1656d219ffa6(swig_intgo arg1);
 extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(int);
@@ -207,6 +208,7 @@ extern swig_type_78 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig
 extern swig_type_79 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_80 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_81 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_82 _wrap_session_check_gradients_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
 #undef intgo
 */
 import "C"
@@ -1333,6 +1335,19 @@ func Session_report(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	swig_r_p := C._wrap_session_report_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_check_gradients(arg1 uintptr, arg2 int, arg3 *string) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_session_check_gradients_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)

@@ -1954,6 +1954,30 @@ _goslice_ _wrap_session_report_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0
 }
 
 
+_goslice_ _wrap_session_check_gradients_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, intgo _swig_go_1, _gostring_* _swig_go_2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t arg2 ;
+  char **arg3 = (char **) 0 ;
+  char *lent3 = nullptr ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = &lent3;
+  
+  result = (protrain_error *)protrain_session_check_gradients(arg1,SWIG_STD_MOVE(arg2),(char const **)arg3);
+  _swig_go_result = protrain_failure(result);
+  
+  if (*arg3 != nullptr) {
+    static_cast<_gostring_ *>(_swig_go_2)->p = *arg3;
+    static_cast<_gostring_ *>(_swig_go_2)->n = static_cast<intgo>(strlen(*arg3));
+  }
+  
+  return _swig_go_result;
+}
+
+
 #ifdef __cplusplus
 }
 #endif

@@ -400,6 +400,8 @@ extern "C" {
     ///     "blocks"      number of repeated layers found
     ///     "loss"        name of the loss, or null
     ///     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax"
+    ///     "alarms"      array of {"code", "subject", "text"}: what would make a run fail without an error, as far as it
+    ///                   shows before the first step; docs/training.md lists the codes
     ///     "device"      "name" and "description"
     ///   All keys are always there. The value is empty, 0 or null for what is not known.
     /// Errors: IO, PATH, FORMAT, LIMIT, VERSION, GRAPH for a file that is no model at all; ARG for options that cannot be.
@@ -536,10 +538,13 @@ extern "C" {
     pub fn protrain_session_destroy(session: *mut protrain_session);
 
     /// Sets the function that receives the session's log: one JSON line about its creation (delivered by the first such
-    /// call), one per step, and one per checkpoint, with its path. The line about the creation has, besides others:
+    /// call), one per step, one per checkpoint, with its path, and one per alarm,
+    /// {"event":"alarm","step","code","subject","text"}: something that makes a run fail without an error, said once,
+    /// as docs/training.md explains. The line about the creation has, besides others:
     ///
     /// ```text
     ///   "memory"    as in protrain_session_report
+    ///   "alarms"    array of {"code", "subject", "text"}: those that are known before the first step
     ///   "warnings"  array of sentences, mostly empty: what makes the session slower than it needs to be, and what to do
     ///               about it. A warning that is found later has a line of its own, {"event":"warning","text":...}
     ///   "doubtful"  an empty object, or {"count", "names", "unmatched", "text"} about initializers for which the session
@@ -1089,6 +1094,8 @@ extern "C" {
     ///                          (gradients and weights of other ranks); "inline": other queues' work ran in compute's
     ///                          place; "start", "end": before its first instruction and after its last; "issue": none of
     ///                          these
+    ///   "alarms"               array of {"step", "code", "subject", "text"}: all alarms so far, as in the log; step 0 for
+    ///                          those that were known before the first step
     ///   "operators"            by name: "seconds" and "launches"
     ///   "timeline"             memory by owner over the step. "owners" is a list of names. "device", "host" and "disk" are
     ///                          rows of [seconds, bytes of each owner...], each valid until the next. There are at most 400
@@ -1100,4 +1107,31 @@ extern "C" {
     /// ```
     #[must_use]
     pub fn protrain_session_report(session: *mut protrain_session, json: *mut *const c_char) -> *mut protrain_error;
+
+    /// Compares the gradients of a step on the present inputs with slopes of the loss, which come from differences that
+    /// the operators' reference arithmetic computes in float64. Changes no parameter and counts no step. It takes
+    /// memory beyond the budget for all values of the model in float64, and two or more evaluations on one core for
+    /// each element that it compares: use a small model or a small batch.
+    ///
+    /// ```text
+    ///   samples: number of elements of each parameter to compare: the largest of its gradient and some others.
+    ///   json:    one object, lent until the next call on the session:
+    ///     "passed"                  whether all parameters passed
+    ///     "loss", "loss_float64"    of the session, and of the reference arithmetic
+    ///     "tolerance"               the largest error that passes: 0.001 in fp32, 0.1 in bf16 and fp16
+    ///     "parameters"              array, one object for each trained parameter: "name", "norm" of the gradient, "passed",
+    ///                               "elements" that were compared, "kinks" (elements left out because the loss is not
+    ///                               smooth around them), "element_error", the largest error of these elements, as a share
+    ///                               of the slope or of the gradient's root mean square, whichever is larger, and
+    ///                               "direction_error", that along one direction in which all elements change
+    /// Errors: ARG if samples is 0; STATE within a step, or if an input was never set; UNSUPPORTED with several ranks, for
+    ///   quantised weights, and for operators without arithmetic in float64, such as Dropout.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_check_gradients(
+        session: *mut protrain_session,
+        samples: usize,
+        json: *mut *const c_char,
+    ) -> *mut protrain_error;
 }

@@ -437,6 +437,13 @@ impl Session {
     pub fn report(&mut self) -> Result<&str> {
         self.lend(sys::protrain_session_report)
     }
+
+    /// Compares the gradients of a step on the present inputs with slopes of the loss in float64, for `samples` elements
+    /// of each parameter, and returns a JSON object. Changes no parameter.
+    #[doc(alias = "protrain_session_check_gradients")]
+    pub fn check_gradients(&mut self, samples: usize) -> Result<String> {
+        self.name(samples, sys::protrain_session_check_gradients)
+    }
 }
 
 /// One method for each signature that the library's query functions have. These functions require only a live session

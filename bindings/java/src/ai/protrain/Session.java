@@ -585,6 +585,16 @@ public final class Session implements AutoCloseable {
     return ask(Native::session_report);
   }
 
+  /**
+   * Compares the gradients of a step on the present inputs with slopes of the loss in float64. Changes no parameter.
+   *
+   * @param samples number of elements of each parameter to compare
+   * @return a JSON object
+   */
+  public String checkGradients(int samples) {
+    return ask((session, json) -> Native.session_check_gradients(session, samples, json));
+  }
+
   /** Frees the session, its threads and all its memory. If a call is inside, this happens when that call returns. */
   @Override
   public void close() {

@@ -156,4 +156,6 @@ public class Native implements NativeConstants {
 
   public static void session_report(long session, byte[][] json) { NativeJNI.session_report(session, json); }
 
+  public static void session_check_gradients(long session, long samples, byte[][] json) { NativeJNI.session_check_gradients(session, samples, json); }
+
 }

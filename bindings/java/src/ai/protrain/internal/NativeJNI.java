@@ -76,6 +76,7 @@ public class NativeJNI {
   public final static native void session_program(long jarg1, byte[][] jarg2);
   public final static native void session_graph(long jarg1, byte[][] jarg2);
   public final static native void session_report(long jarg1, byte[][] jarg2);
+  public final static native void session_check_gradients(long jarg1, long jarg2, byte[][] jarg3);
 
   public static void SwigDirector_Log_event(Log jself, byte[] json_line) {
     jself.event(Native.text(json_line));

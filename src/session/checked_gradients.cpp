@@ -1,0 +1,119 @@
+#include "session/checked_gradients.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "session/gradient_check.h"
+
+namespace protrain::session {
+
+namespace {
+
+using graph::Array;
+using graph::Node;
+using graph::NodeId;
+using graph::ValueId;
+
+// Keeps the gradients of parameters that a run computes, at the moment when the first node reads them.
+class GradientReader final : public run::Watch {
+ public:
+  GradientReader(const grad::Training &training, const program::Program &program, run::Store &store)
+      : training_(training), program_(program), store_(store), gradients_(training.gradients.size()) {}
+
+  void before(std::size_t i) override {
+    const program::Instruction &instruction = program_.instructions[i];
+    if (instruction.kind != program::Kind::run) return;
+    const Node &node = training_.graph.node(instruction.node);
+    for (std::size_t k = 0; k < node.inputs.size(); ++k)
+      for (std::size_t p = 0; p < gradients_.size(); ++p)
+        if (node.inputs[k] != ValueId::none && node.inputs[k] == training_.gradients[p] && gradients_[p].empty())
+          gradients_[p] = read(instruction.inputs[k], training_.graph.value(node.inputs[k]).type);
+  }
+  void after(std::size_t) override {}
+
+  // Of the parameter at this position; empty if it is not trained.
+  const std::vector<double> &of(std::size_t parameter) const { return gradients_[parameter]; }
+
+ private:
+  std::vector<double> read(const program::Operand &at, const graph::Type &type) const {
+    std::vector<std::byte> bytes(byte_count(type.dtype, type.shape));
+    store_.read(program_.buffers[index(at.buffer)], at.offset, bytes.data(), bytes.size());
+    return Array::dense(type, std::move(bytes)).doubles();
+  }
+
+  const grad::Training &training_;
+  const program::Program &program_;
+  run::Store &store_;
+  std::vector<std::vector<double>> gradients_;
+};
+
+// Returns the values of inputs and parameters of floats that a step computes with.
+std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
+  const graph::Graph &graph = machine.draft().variants[variant]->training.graph;
+  const program::State &state = machine.draft().programs.state;
+  std::map<ValueId, Array> values;
+  for (const ValueId id : graph.inputs) {
+    const auto &type = graph.value(id).type;
+    std::vector<std::byte> bytes(byte_count(type.dtype, type.shape));
+    machine.store().read(state.buffers[index(state.of_value[variant].at(id))], 0, bytes.data(), bytes.size());
+    values[id] = Array::dense(type, std::move(bytes));
+  }
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const graph::Value &value = graph.value(graph.parameters[p]);
+    require(is_float(value.type.dtype), Code::unsupported, value.name,
+            "{} is quantised; gradients are checked for models of floats", value.name);
+    std::vector<float> floats(machine.parameters().elements(p));
+    machine.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(floats)));
+    values[graph.parameters[p]] =
+        Array::from_doubles({DType::f64, value.type.shape}, std::vector<double>(floats.begin(), floats.end()));
+  }
+  return values;
+}
+
+// The largest error that arithmetic in the precision explains.
+double tolerance_of(DType precision) { return precision == DType::f32 ? 1e-3 : 0.1; }
+
+}  // namespace
+
+std::string check_gradients(Machine &machine, const CheckedStep &step, std::size_t samples) {
+  const draft::Draft &draft = machine.draft();
+  const grad::Training &training = draft.variants[step.variant]->training;
+  const program::Program &program = draft.programs.variants[step.variant].step;
+  const GradientCheck check(training, values_of(machine, step.variant));
+  machine.set_status(program::StatusWord::loss());  // so that Updates change nothing
+  machine.set_held(false);
+  GradientReader reader(training, program, machine.store());
+  machine.executors(step.variant).step->run_watched(step.scalars, reader);
+  double factor = draft.scales_loss() ? step.scalars.loss_scale : 1;
+  if (program.weight != program::BufferId::none) {
+    double weight = 0;
+    machine.read_result(program, program.weight, &weight, sizeof weight);
+    factor *= weight;
+  }
+  float loss = 0;
+  machine.read_result(program, program.loss, &loss, sizeof loss);
+  const double tolerance = tolerance_of(draft.settings.precision);
+  Json json = {{"loss", loss}, {"loss_float64", check.loss()}, {"tolerance", tolerance}};
+  bool passed = true;
+  json["parameters"] = Json::array();
+  for (std::size_t p = 0; p < training.gradients.size(); ++p) {
+    std::vector<double> gradient = reader.of(p);
+    if (gradient.empty()) continue;
+    for (double &value : gradient) value /= factor;
+    const GradientCheck::Result result = check.compare(training.graph.parameters[p], gradient, samples);
+    const bool good = std::max(result.worst_element, result.direction) <= tolerance;
+    passed = passed && good;
+    json["parameters"].push_back({{"name", machine.parameters().name(p)},
+                                  {"norm", result.norm},
+                                  {"elements", result.elements},
+                                  {"kinks", result.kinks},
+                                  {"element_error", result.worst_element},
+                                  {"direction_error", result.direction},
+                                  {"passed", good}});
+  }
+  json["passed"] = passed;
+  return json.dump(1);
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,20 @@
+// Compares the gradients that a session computes with slopes of the loss in float64.
+#pragma once
+
+#include <string>
+
+#include "session/machine.h"
+
+namespace protrain::session {
+
+// The step whose gradients are checked: the shape variant of the inputs that are set, and the step's numbers.
+struct CheckedStep {
+  std::size_t variant = 0;
+  backend::StepScalars scalars;
+};
+
+// Computes the step's gradients, changes no parameter, and returns the text of protrain_session_check_gradients.
+// `samples`: the number of elements of each parameter to compare.
+std::string check_gradients(Machine &machine, const CheckedStep &step, std::size_t samples);
+
+}  // namespace protrain::session

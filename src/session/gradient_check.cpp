@@ -1,0 +1,155 @@
+#include "session/gradient_check.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "grad/training.h"
+#include "ops/op.h"
+
+namespace protrain::session {
+
+namespace {
+
+using graph::Array;
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::ValueId;
+
+Array widened(const Array &array) {
+  return is_float(array.dtype()) ? Array::from_doubles({DType::f64, array.shape()}, array.doubles()) : array;
+}
+
+// Returns the part of a training graph that computes the loss, with constants and casts in float64.
+Graph loss_in_float64(const grad::Training &training) {
+  Graph graph = training.graph;
+  graph.outputs = {training.loss};
+  graph.drop_dead_nodes();
+  grad::prune_unread_outputs(graph);
+  std::set<std::string> missing;
+  for (std::size_t i = 0; i < graph.node_count(); ++i) {
+    Node &node = graph.node(static_cast<NodeId>(i));
+    if (ops::find(node.op)->evaluate == nullptr) missing.insert(node.op);
+    if (node.op == "Cast" && is_float(graph.value(node.outputs[0]).type.dtype))
+      node.attributes.set("to", std::string(name_of(DType::f64)));
+  }
+  require(missing.empty(), Code::unsupported, missing.empty() ? "" : *missing.begin(),
+          "the loss depends on {}, which have no arithmetic in float64 to compare gradients with; export the model "
+          "without them for this check",
+          fmt::join(missing, ", "));
+  for (std::size_t i = 0; i < graph.value_count(); ++i)
+    if (graph::Value &value = graph.value(static_cast<ValueId>(i)); value.origin == graph::Origin::constant)
+      value.array = widened(value.array);
+  return graph;
+}
+
+// A number between 0 and `below` - 1 that looks random (splitmix64).
+std::size_t draw(std::size_t number, std::size_t below) {
+  std::uint64_t z = (number + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return static_cast<std::size_t>((z ^ (z >> 31)) % below);
+}
+
+double norm_of(const std::vector<double> &values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+// The part of the graph that depends on one parameter, and the values that it reads.
+struct GradientCheck::Behind {
+  Graph graph;
+  std::map<ValueId, Array> bound;
+};
+
+GradientCheck::GradientCheck(const grad::Training &training, const std::map<ValueId, Array> &values)
+    : graph_(loss_in_float64(training)), loss_id_(training.loss) {
+  std::map<ValueId, Array> bound;
+  for (const auto &[id, array] : values) bound[id] = widened(array);
+  values_ = ops::interpret(graph_, bound);
+  loss_ = values_[index(loss_id_)].stored_double(0);
+}
+
+GradientCheck::Behind GradientCheck::behind(ValueId parameter) const {
+  std::vector<bool> depends(graph_.value_count(), false);
+  depends[index(parameter)] = true;
+  std::vector<Node> nodes;
+  for (const Node &node : graph_.nodes()) {
+    if (std::ranges::none_of(node.inputs, [&](ValueId in) { return in != ValueId::none && depends[index(in)]; }))
+      continue;
+    nodes.push_back(node);
+    for (ValueId out : node.outputs)
+      if (out != ValueId::none) depends[index(out)] = true;
+  }
+  Behind behind{graph_, {}};
+  behind.graph.set_nodes(std::move(nodes));
+  for (std::size_t v = 0; v < values_.size(); ++v)
+    if (!depends[v] && values_[v].dtype() != DType::none) behind.bound[static_cast<ValueId>(v)] = values_[v];
+  return behind;
+}
+
+double GradientCheck::loss_at(Behind &behind, ValueId parameter, const std::vector<double> &values) const {
+  behind.bound[parameter] = Array::from_doubles(values_[index(parameter)].type(), values);
+  return ops::interpret(behind.graph, behind.bound)[index(loss_id_)].stored_double(0);
+}
+
+// Returns the slope of the loss along `direction`, from differences over a step and over half of it. Where both differ,
+// the loss has a kink, as Relu has.
+GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
+                                          const std::vector<double> &direction) const {
+  constexpr double kStep = 1e-5, kAlike = 1e-3;
+  const std::vector<double> values = values_[index(parameter)].doubles();
+  double slopes[2];
+  for (int halves = 0; halves < 2; ++halves) {
+    const double distance = kStep / (1 + halves);
+    std::vector<double> above = values, below = values;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      above[i] += distance * direction[i];
+      below[i] -= distance * direction[i];
+    }
+    slopes[halves] = (loss_at(behind, parameter, above) - loss_at(behind, parameter, below)) / (2 * distance);
+  }
+  const double size = std::max(std::abs(slopes[0]), std::abs(slopes[1]));
+  const double noise = 1e-15 * std::max(1.0, std::abs(loss_)) / kStep;  // what rounding does to a slope
+  return {slopes[1], std::abs(slopes[0] - slopes[1]) <= kAlike * size + 10 * noise};
+}
+
+GradientCheck::Result GradientCheck::compare(ValueId parameter, const std::vector<double> &gradient,
+                                             std::size_t samples) const {
+  Behind behind = this->behind(parameter);
+  Result result{.norm = norm_of(gradient)};
+  const double usual = std::max(result.norm / std::sqrt(static_cast<double>(gradient.size())), 1e-12);
+  const auto error = [&](double found, double slope) {
+    return std::abs(found - slope) / std::max(std::abs(slope), usual);
+  };
+  std::set<std::size_t> elements;
+  const auto by_size = [](double a, double b) { return std::abs(a) < std::abs(b); };
+  elements.insert(static_cast<std::size_t>(std::ranges::max_element(gradient, by_size) - gradient.begin()));
+  for (std::size_t s = 1; s < samples; ++s) elements.insert(draw(s, gradient.size()));
+  for (const std::size_t element : elements) {
+    std::vector<double> direction(gradient.size(), 0);
+    direction[element] = 1;
+    const Slope found = slope(behind, parameter, direction);
+    ++(found.smooth ? result.elements : result.kinks);
+    if (found.smooth) result.worst_element = std::max(result.worst_element, error(gradient[element], found.value));
+  }
+  std::vector<double> direction(gradient.size());
+  double along = 0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    direction[i] = draw(i, 2) == 0 ? 1 : -1;
+    along += direction[i] * gradient[i];
+  }
+  const Slope whole = slope(behind, parameter, direction);
+  const double size = std::max({std::abs(whole.value), result.norm, 1e-12});
+  if (whole.smooth) result.direction = std::abs(along - whole.value) / size;
+  return result;
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,50 @@
+// GradientCheck: compares gradients of a step with differences of the loss, which the operators' reference arithmetic
+// computes in float64. It knows no device: the caller gives it the gradients and the values that they belong to.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "grad/training_graph.h"
+#include "graph/array.h"
+
+namespace protrain::session {
+
+class GradientCheck {
+ public:
+  // `values`: those of the inputs and the parameters of `training`, by id. Code::unsupported, with names, if the loss
+  // depends on operators without reference arithmetic, such as Dropout.
+  GradientCheck(const grad::Training &training, const std::map<graph::ValueId, graph::Array> &values);
+
+  double loss() const { return loss_; }  // in float64
+
+  struct Result {
+    std::size_t elements = 0;  // that were compared
+    std::size_t kinks = 0;     // elements left out, because the loss is not smooth around them
+    double norm = 0;           // of the gradient
+    // The largest difference between the gradient and the loss's slope, as a share of the slope or of the gradient's
+    // root mean square, whichever is larger: of single elements, and along a direction that changes all elements.
+    double worst_element = 0, direction = 0;
+  };
+  // `gradient`: of parameter `parameter`, in the layout of its value. Compares its largest element, `samples` - 1
+  // others, and one direction.
+  Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples) const;
+
+ private:
+  struct Behind;
+  struct Slope {
+    double value = 0;
+    bool smooth = true;
+  };
+  Behind behind(graph::ValueId parameter) const;
+  double loss_at(Behind &behind, graph::ValueId parameter, const std::vector<double> &values) const;
+  Slope slope(Behind &behind, graph::ValueId parameter, const std::vector<double> &direction) const;
+
+  graph::Graph graph_;  // computes the loss in float64
+  graph::ValueId loss_id_;
+  std::vector<graph::Array> values_;  // per value of the graph
+  double loss_ = 0;
+};
+
+}  // namespace protrain::session

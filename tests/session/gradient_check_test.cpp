@@ -1,0 +1,141 @@
+// Gradients of a session against slopes of the loss in float64.
+#include "session/gradient_check.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "draft/loaded_model.h"
+#include "errors.h"
+#include "fixtures.h"
+#include "grad/training.h"
+#include "onnx_import/wire.h"
+#include "session/session.h"
+
+namespace protrain::session::gradient_check_test {
+namespace {
+
+using graph::Array;
+using test::error_of;
+using Json = nlohmann::json;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+draft::Options options_of(const Pairs &pairs) {
+  draft::Options options;
+  for (const auto &[key, value] : pairs) options.set(key, value);
+  return options;
+}
+
+// The gradient of mean((x w - labels)^2) over w (3, 4), with x (2, 3) and labels (2, 4).
+class SlopesOfAProduct : public testing::Test {
+ protected:
+  static std::vector<double> gradient() {
+    std::vector<double> g(12, 0);
+    for (std::size_t row = 0; row < 2; ++row)
+      for (std::size_t column = 0; column < 4; ++column) {
+        double y = 0;
+        for (std::size_t k = 0; k < 3; ++k) y += kX[row * 3 + k] * kW[k * 4 + column];
+        for (std::size_t k = 0; k < 3; ++k)
+          g[k * 4 + column] += 2 * (y - kLabels[row * 4 + column]) * kX[row * 3 + k] / 8;
+      }
+    return g;
+  }
+
+  GradientCheck::Result compare(const std::vector<double> &gradient) const {
+    const graph::Graph &graph = training_.graph;
+    std::map<graph::ValueId, Array> values;
+    for (const graph::ValueId id : graph.inputs)
+      values[id] = Array::from_doubles(graph.value(id).type, graph.value(id).name == "x" ? kX : kLabels);
+    values[graph.parameters[0]] = Array::from_doubles({DType::f64, {3, 4}}, kW);
+    return GradientCheck(training_, values).compare(graph.parameters[0], gradient, 12);
+  }
+
+  static inline const std::vector<double> kX = {0.5, -1, 2, 1.5, 0.25, -0.75}, kLabels = {1, 0, 2, -1, 0.5, 1, 0, -2},
+                                          kW = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  test::Scratch scratch_;
+  const grad::Training training_ = [this] {
+    draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_of({{"loss", "mse"}})),
+                                                  scratch_.put("product.onnx", test::Wire().bytes()));
+    return grad::build(std::move(loaded.prepared.graph), loaded.loss);
+  }();
+};
+
+TEST_F(SlopesOfAProduct, HasTheSlopesOfItsGradient) {
+  const GradientCheck::Result result = compare(gradient());
+  EXPECT_GE(result.elements, 5u);
+  EXPECT_EQ(result.kinks, 0u);
+  EXPECT_LT(result.worst_element, 1e-7);
+  EXPECT_LT(result.direction, 1e-7);
+}
+
+TEST_F(SlopesOfAProduct, DiffersFromAWrongGradient) {
+  std::vector<double> one_wrong = gradient(), scaled = gradient();
+  const auto largest = std::ranges::max_element(one_wrong, {}, [](double g) { return std::abs(g); });
+  *largest *= 1.1;
+  EXPECT_NEAR(compare(one_wrong).worst_element, 0.1, 1e-6);
+  EXPECT_GT(compare(one_wrong).direction, 1e-3);
+  for (double &g : scaled) g *= 0.5;
+  EXPECT_NEAR(compare(scaled).worst_element, 0.5, 1e-6);
+}
+
+TEST_F(SlopesOfAProduct, LeavesOutKinks) {
+  const Pairs l1 = {{"loss", "l1"}};
+  draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_of(l1)), scratch_ / "product.onnx");
+  const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
+  std::map<graph::ValueId, Array> values;
+  // x w is 0 everywhere, and the labels are so near to it that a step of a difference crosses the kink of |x w -
+  // labels|.
+  for (const graph::ValueId id : training.graph.inputs) {
+    const graph::Value &value = training.graph.value(id);
+    values[id] = Array::filled({DType::f32, value.type.shape}, value.name == "x" ? 1 : -7.5e-6);
+  }
+  values[training.graph.parameters[0]] = Array::filled({DType::f64, {3, 4}}, 0);
+  const GradientCheck::Result result =
+      GradientCheck(training, values).compare(training.graph.parameters[0], std::vector<double>(12, 0), 12);
+  EXPECT_EQ(result.elements, 0u);
+  EXPECT_GE(result.kinks, 5u);
+  EXPECT_EQ(result.worst_element, 0);
+}
+
+Json checked(const std::string &model, const Pairs &more) {
+  Pairs pairs = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
+  pairs.insert(pairs.end(), more.begin(), more.end());
+  const auto session = Session::create(options_of(pairs), test::fixture(model + ".onnx"), nullptr);
+  const auto ids = test::load_tokens("input_ids.npy"), labels = test::load_tokens("labels.npy");
+  const auto feed = [&](int step) {
+    session->set_input("input_ids", DType::i64, {test::kBatch, test::kSequence}, test::batch(ids, step));
+    session->set_input("labels", DType::i64, {test::kBatch, test::kSequence}, test::batch(labels, step));
+  };
+  feed(0);
+  std::vector<float> before(session->flat_parameters_elements()), after(before.size());
+  session->read_flat_parameters(before.data(), before.size());
+  const Json answer = Json::parse(session->check_gradients(1));
+  session->read_flat_parameters(after.data(), after.size());
+  EXPECT_EQ(before, after);
+  EXPECT_EQ(session->step_count(), 0u);
+  return answer;
+}
+
+TEST(CheckedGradients, OfASessionPassUnderSeveralOptions) {
+  for (const Pairs &options : {Pairs{}, Pairs{{"accumulation", "2"}}, Pairs{{"clip_norm", "0.1"}},
+                               Pairs{{"precision", "fp16"}}, Pairs{{"precision", "bf16"}}}) {
+    const Json answer = checked("gpt2-dynamic-opset18", options);
+    EXPECT_TRUE(answer["passed"]) << answer << " with " << Json(options);
+    EXPECT_NEAR(answer["loss"].get<double>(), answer["loss_float64"].get<double>(), options.empty() ? 1e-5 : 5e-2);
+    EXPECT_EQ(answer["parameters"].size(), 52u);
+  }
+}
+
+TEST(CheckedGradients, RefuseWhatHasNoArithmeticInFloat64) {
+  EXPECT_EQ(error_of([] { checked("dropout-gpt", {}); }).code, Code::unsupported);
+}
+
+TEST(CheckedGradients, NeedInputsAndSamples) {
+  const auto session = Session::create(options_of({{"dim", "batch=2"}, {"dim", "sequence=32"}}),
+                                       test::fixture("gpt2-dynamic-opset18.onnx"), nullptr);
+  EXPECT_EQ(error_of([&] { session->check_gradients(1); }).code, Code::state);
+  EXPECT_EQ(error_of([&] { session->check_gradients(0); }).code, Code::arg);
+}
+
+}  // namespace
+}  // namespace protrain::session::gradient_check_test
