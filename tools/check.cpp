@@ -1,10 +1,13 @@
-// protrain check: says whether a model can be trained, what it lacks, and what was found in it.
+// protrain check: says whether a model can be trained, what it lacks, and what was found in it. With --gradients it
+// compares gradients with slopes of the loss.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
+#include "batches.h"
 #include "commands.h"
 #include "session_flags.h"
 
@@ -16,7 +19,9 @@ using Json = nlohmann::ordered_json;
 
 struct CheckFlags {
   std::string model;
-  bool json = false;
+  bool json = false, gradients = false;
+  std::optional<std::uint64_t> samples;
+  DataFlags data;
   SessionFlags session;
 };
 
@@ -122,13 +127,44 @@ void print_check(const Json &about) {
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));
   if (about.value("trainable", false)) print_trained(about);
+  for (const Json &alarm : about.value("alarms", Json::array())) fmt::print("alarm: {}\n", alarm.value("text", ""));
   print_doubts(about);
   print_findings(about, "parameters");
   print_findings(about, "states");
   print_findings(about, "constants");
 }
 
+void print_gradients(const Json &about) {
+  fmt::print("loss {:.7g}, in float64 {:.7g}\n", about["loss"].get<double>(), about["loss_float64"].get<double>());
+  fmt::print("errors of gradients; up to {} passes\n", plain(about["tolerance"]));
+  for (const Json &row : about["parameters"])
+    fmt::print("  {} {:.1e} in {} elements{}, {:.1e} along a direction  {}\n", row["passed"] ? "ok  " : "FAIL",
+               row["element_error"].get<double>(), plain(row["elements"]),
+               row["kinks"] == 0 ? "" : fmt::format(" ({} left out at kinks)", plain(row["kinks"])),
+               row["direction_error"].get<double>(), plain(row["name"]));
+}
+
+// Compares gradients on the first batch of the data.
+int check_gradients(const CheckFlags &flags) {
+  const Options options = flags.session.make_options();
+  Batches batches(flags.data, data_of(options, flags.model), options);
+  const Session session = create_session(options, flags.model);
+  batches.settle(session.get());
+  batches.feed(session.get(), 0);
+  const char *text = nullptr;
+  check(protrain_session_check_gradients(session.get(), flags.samples.value_or(3), &text));
+  const Json about = Json::parse(text);
+  if (flags.json)
+    fmt::print("{}\n", text);
+  else
+    print_gradients(about);
+  return about["passed"] ? kOk : kFailed;
+}
+
 int run_check(const CheckFlags &flags) {
+  if (flags.gradients) return check_gradients(flags);
+  if (flags.samples || !flags.data.arrays.empty() || !flags.data.tokens.empty())
+    throw UsageError("--samples and data are for --gradients");
   const Options options = flags.session.make_options();
   const char *text = nullptr;
   check(protrain_model_check(options.get(), flags.model.c_str(), &text));
@@ -147,6 +183,13 @@ void add_check(CLI::App &app, int &status) {
   auto flags = std::make_shared<CheckFlags>();
   command->add_option("MODEL", flags->model, "an ONNX file")->required();
   command->add_flag("--json", flags->json, "as JSON");
+  command->add_flag(
+      "--gradients", flags->gradients,
+      "instead: compare the gradients of the first batch with slopes of the loss in float64; slow, for small batches");
+  command
+      ->add_option("--samples", flags->samples, "N: elements of each parameter to compare, with --gradients; default 3")
+      ->check(positive_number());
+  flags->data.add_to(*command);
   flags->session.add_to(*command);
   command->callback([flags, &status] { status = run_check(*flags); });
 }

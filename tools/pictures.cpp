@@ -153,26 +153,40 @@ std::string queues_picture(const Json &queues, const Json &costs) {
   return svg.str();
 }
 
-std::string loss_picture(const std::vector<double> &losses, std::uint64_t first) {
+std::string curves_picture(const std::string &title, const std::vector<Curve> &curves) {
   constexpr double kHeight = 240;
-  Svg svg(kWidth, 16 + kHeight + kBelow, "Loss by step");
-  std::vector<Point> points;
-  for (std::size_t i = 0; i < losses.size(); ++i)
-    if (std::isfinite(losses[i])) points.push_back({static_cast<double>(first + i), losses[i]});
-  if (points.empty()) return svg.str();
-  const auto [low, high] = std::ranges::minmax(points, {}, &Point::y);
+  Svg svg(kWidth, 16 + kHeight + kBelow, title);
+  std::vector<std::vector<Point>> points;
+  std::vector<Point> all;
+  for (const Curve &curve : curves) {
+    std::vector<Point> &own = points.emplace_back();
+    for (const StepValue &at : curve.values)
+      if (std::isfinite(at.value)) own.push_back({static_cast<double>(at.step), at.value});
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  if (all.empty()) return svg.str();
+  const auto [low, high] = std::ranges::minmax(all, {}, &Point::y);
+  const auto [first, last] = std::ranges::minmax(all, {}, &Point::x);
   const double margin = std::max((high.y - low.y) * 0.06, std::abs(high.y) * 1e-3 + 1e-9);
   const Plot plot = {.box = {kLeft, 16, kWidth - kLeft - 24, kHeight},
-                     .x_low = points.front().x,
-                     .x_high = std::max(points.back().x, points.front().x + 1),
+                     .x_low = first.x,
+                     .x_high = std::max(last.x, first.x + 1),
                      .y_low = low.y - margin,
                      .y_high = high.y + margin};
   draw_y_axis(svg, plot, {});
-  std::vector<Point> positions;
-  for (const Point &point : thinned(points)) positions.push_back(plot.at(point.x, point.y));
-  svg.curve(positions, kBlue);
-  if (positions.size() < 50)
-    for (const Point &position : positions) svg.dot(position, kBlue);
+  for (std::size_t c = 0; c < curves.size(); ++c) {
+    if (points[c].empty()) continue;
+    const char *ink = c == 0 ? kBlue : "#d55e00";
+    std::vector<Point> positions;
+    for (const Point &point : thinned(points[c])) positions.push_back(plot.at(point.x, point.y));
+    svg.curve(positions, ink);
+    if (positions.size() < 50)
+      for (const Point &position : positions) svg.dot(position, ink);
+    if (curves.size() == 1) continue;
+    const double y = plot.box.y + 8 + 22 * static_cast<double>(c);
+    svg.rectangle({plot.box.right() - 150, y, 14, 14}, ink);
+    svg.text({plot.box.right() - 129, y + 12}, curves[c].name);
+  }
   draw_x_axis(svg, plot, {.least = 1}, "step");
   return svg.str();
 }

@@ -13,7 +13,17 @@ using Json = nlohmann::ordered_json;
 std::string memory_picture(const Json &timeline);
 // Shows when each queue was busy. `queues` and `costs` ("measured" or "predicted") are as in the library's reports.
 std::string queues_picture(const Json &queues, const Json &costs);
-// The loss of each step; the first is number `first`.
-std::string loss_picture(const std::vector<double> &losses, std::uint64_t first);
+// A number that belongs to a step.
+struct StepValue {
+  std::uint64_t step;
+  double value;
+};
+// Curves over the steps in one plot, each with its name and a colour of its own. Values that are not finite are left
+// out.
+struct Curve {
+  std::string name;
+  std::vector<StepValue> values;
+};
+std::string curves_picture(const std::string &title, const std::vector<Curve> &curves);
 
 }  // namespace tool

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "handles.h"
-#include "pictures.h"
 #include "svg.h"
 
 namespace tool {
@@ -182,6 +181,14 @@ std::string operators_table(const Json &operators) {
   return table.str();
 }
 
+std::string alarms_table(const Json &alarms) {
+  Table table({"found", "in step"});
+  for (const Json &alarm : alarms)
+    table.row(
+        {alarm.at("text").get<std::string>(), alarm.at("step") == 0 ? "before the first" : alarm.at("step").dump()});
+  return table.str();
+}
+
 }  // namespace
 
 std::string report_page(const RunRecord &run) {
@@ -197,7 +204,11 @@ std::string report_page(const RunRecord &run) {
     page += body;
   };
   section("What was run", "", run_table(run));
-  section("Loss", "", loss_picture(run.losses, run.before + 1));
+  if (const Json &alarms = report.at("alarms"); !alarms.empty()) section("Alarms", "", alarms_table(alarms));
+  std::vector<Curve> losses = {{"training", run.losses}};
+  if (!run.evaluations.empty()) losses.push_back({"evaluation", run.evaluations});
+  section("Loss", "", curves_picture("Loss by step", losses));
+  section("Learning rate", "", curves_picture("Learning rate by step", {{"learning rate", run.rates}}));
   section("One step",
           fmt::format("Measured in step {} (of several batches: in its last one).", report.value("timed_step", 0)),
           Costs(report).table());

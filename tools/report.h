@@ -5,19 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "pictures.h"
+
 namespace tool {
 
 struct RunRecord {
   std::string model;
-  std::uint64_t ranks = 1;              // ranks that train together
-  std::uint64_t before = 0;             // steps of earlier runs
-  std::vector<double> losses, seconds;  // per step of this run
-  double tokens = 0;                    // per step
-  nlohmann::ordered_json about;         // the session's "created" line
-  nlohmann::ordered_json report;        // protrain_session_report after the last step
+  std::uint64_t ranks = 1;                            // ranks that train together
+  std::uint64_t before = 0;                           // steps of earlier runs
+  std::vector<StepValue> losses, rates, evaluations;  // of this run; rates are learning rates
+  std::vector<double> seconds;                        // per step of this run
+  double tokens = 0;                                  // per step
+  nlohmann::ordered_json about;                       // the session's "created" line
+  nlohmann::ordered_json report;                      // protrain_session_report after the last step
 
-  void add(double loss, double step_seconds, double step_tokens) {
-    losses.push_back(loss);
+  void add(double loss, double learning_rate, double step_seconds, double step_tokens) {
+    const std::uint64_t step = before + losses.size() + 1;
+    losses.push_back({step, loss});
+    rates.push_back({step, learning_rate});
     seconds.push_back(step_seconds);
     tokens = step_tokens;
   }

@@ -117,10 +117,13 @@ class Metrics {
 
 void warn(const std::string &text) { fmt::print(stderr, "protrain: warning: {}\n", text); }
 
-// A log callback that shows the session's warnings. Other log lines are for programs.
+void alarm(const Json &about) { fmt::print(stderr, "protrain: alarm: {}\n", about.value("text", "")); }
+
+// A log callback that shows the session's warnings and alarms. Other log lines are for programs.
 void tell_warning(const char *line, void *) {
-  if (std::string_view(line).find("\"event\":\"warning\"") == std::string_view::npos) return;
-  warn(Json::parse(line).value("text", ""));
+  const std::string_view text = line;
+  if (text.find("\"event\":\"warning\"") != std::string_view::npos) warn(Json::parse(line).value("text", ""));
+  if (text.find("\"event\":\"alarm\"") != std::string_view::npos) alarm(Json::parse(line));
 }
 
 // Returns the session's "created" log line.
@@ -161,6 +164,7 @@ void announce(protrain_session *session, const RunRecord &record) {
         about.value("predicted_seconds", 0.0));
   std::fflush(stdout);
   for (const Json &warning : about.value("warnings", Json::array())) warn(warning.get<std::string>());
+  for (const Json &known : about.value("alarms", Json::array())) alarm(known);
 }
 
 // Runs one batch. Returns false if a rank has cancelled it. If the library refuses a value, adds a hint about the token
@@ -278,10 +282,11 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
       stopped = !step;
       if (stopped) break;
       ++done;
-      record.add(step->loss, step->seconds, step->tokens);
+      record.add(step->loss, step->learning_rate, step->seconds, step->tokens);
       if (evaluation && (evaluation->due(step->number) || done == steps)) {
         step->eval_loss = evaluation->run(session, rank);
         step->has_perplexity = evaluation->has_perplexity();
+        record.evaluations.push_back({step->number, *step->eval_loss});
       }
       metrics.write(session, *step);
       if (progress) progress->step(done, step->loss, step->seconds, step->tokens);
@@ -369,9 +374,9 @@ void add_train(CLI::App &app, int &status) {
   command->add_option("--export", flags->export_path, "OUT.onnx: the trained model, with its adapters merged");
   command->add_option("--save-adapter", flags->adapter_path,
                       "DIR: the trained adapters, in the form of Hugging Face's PEFT");
-  command->add_option(
-      "--report", flags->report,
-      "OUT.html: what a step cost, with pictures of loss, memory and queues; OUT.json: the same as data");
+  command->add_option("--report", flags->report,
+                      "OUT.html: what a step cost, alarms, and pictures of loss, learning rate, memory and queues; "
+                      "OUT.json: the same as data");
   flags->session.add_to(*command);
   command->callback([flags, &status] { status = train(*flags); });
 }

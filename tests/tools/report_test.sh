@@ -30,7 +30,7 @@ for word in ("n_persist", "time", "overlap", "device memory", "host memory", "di
              "optimizer", "activations", "recomputed", "compute idle", "MatMul", "step", "1 to 5"):
     assert word in words, word
 svg = "{http://www.w3.org/2000/svg}"
-assert len(page.findall(f".//{svg}svg")) == 3, "pictures of loss, memory and queues"
+assert len(page.findall(f".//{svg}svg")) == 4, "pictures of loss, learning rate, memory and queues"
 line = page.find(f".//{svg}polyline").get("points").split()
 assert len(line) == 5, "a point of the loss for each step"
 heights = [float(point.split(",")[1]) for point in line]
