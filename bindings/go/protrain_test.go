@@ -168,6 +168,15 @@ func TestTrainsInLittleMemory(t *testing.T) {
 	if plan.Persist >= plan.Chunks || report.Disk == 0 {
 		t.Errorf("nothing rests on disk: %+v %+v", plan, report)
 	}
+	var gradients struct {
+		Passed bool `json:"passed"`
+	}
+	answer, err = small.CheckGradients(1)
+	must(t, err)
+	must(t, json.Unmarshal(answer, &gradients))
+	if !gradients.Passed {
+		t.Errorf("gradients differ from slopes: %s", answer)
+	}
 	rank, err := small.Rank()
 	must(t, err)
 	if count, err := small.RankCount(); err != nil || rank != 0 || count != 1 {

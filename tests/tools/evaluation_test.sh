@@ -30,17 +30,17 @@ bits() { sed 's/.*"loss_bits":"\([0-9a-f]*\)".*/\1/' "$1"; }
 [ "$(bits with.jsonl)" = "$(bits without.jsonl)" ] || wrong "evaluation changes training"
 
 # With a rate of 0 the first evaluation is the best. The second one without improvement ends the run.
-train --steps 20 --learning-rate 0 $rows --eval-every 2 --patience 2 --metrics early.jsonl --save early
+train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 2 --metrics early.jsonl --save early
 [ "$(wc -l <early.jsonl)" -eq 6 ] || wrong "expected the end after step 6"
 prints 'ended after step 6: no evaluation was better than that of step 2'
 grep -q '"step":2' early/best.json || wrong "the best evaluation is that of step 2"
 [ "$(ls early | tr '\n' ' ')" = 'best.json step-0000000002 step-0000000006 ' ] || wrong "other checkpoints"
 # A resumed run knows the best one, and how many evaluations came after it.
-train --steps 20 --learning-rate 0 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
+train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
 [ "$(wc -l <more.jsonl)" -eq 4 ] || wrong "expected the end after step 10"
 
 # The newest two stay, and the best.
-train --steps 6 --learning-rate 0 $rows --eval-every 1 --save kept --save-every 1 --keep 2
+train --steps 6 --learning-rate 1e-30 $rows --eval-every 1 --save kept --save-every 1 --keep 2
 [ "$(ls -A kept | tr '\n' ' ')" = 'best.json step-0000000001 step-0000000005 step-0000000006 ' ] ||
   wrong "expected the checkpoints of steps 1, 5 and 6"
 

@@ -20,6 +20,8 @@ fn trains_in_less_memory_than_the_model_needs() {
     let report = session.report().unwrap();
     let (peak, disk) = (number(report, "device_peak_bytes"), number(report, "disk_bytes"));
     assert!(peak <= (4 << 20) as f64 && disk > 0.0, "{report}");
+    let gradients = session.check_gradients(1).unwrap();
+    assert!(gradients.contains("loss_float64") && !gradients.contains("\"passed\": false"), "{gradients}");
     let mut resident = options().open(model()).unwrap();
     set_batch(&mut resident, 0);
     resident.step().unwrap();

@@ -53,6 +53,8 @@ class TrainingTest {
         String report = session.report();
         assertTrue(number(report, "device_peak_bytes") <= BUDGET);
         assertTrue(number(report, "disk_bytes") > 0);
+        String gradients = session.checkGradients(1);
+        assertTrue(!gradients.contains("\"passed\": false"), gradients);
       }
     }
   }
