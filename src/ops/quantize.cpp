@@ -7,11 +7,16 @@
 // DequantizeLinear keeps ONNX's attributes, and has more for weights of four bits and for MatMulNBits:
 //   bits = 4, signed, shape   q is uint8 with two elements in a byte, the lower half first; `shape` is that of the
 //                             elements
+//   code                      "nf4" (of four bits) or "dynamic" (uint8): q are codes (arith/codes.h), and no zero
+//   points
+//                             are taken off what they stand for
 //   zero_row                  zero points too are uint8 with two in a byte; their last axis is padded to this length
 //   zero_point                the zero point if that input is absent
 //   output_dtype              the type of the result; the scale's if absent
 #include <cmath>
 
+#include "arith/codes.h"
+#include "base/text.h"
 #include "graph/scale_blocks.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
@@ -39,6 +44,14 @@ bool is_quantised(DType dtype) {
 }
 
 bool is_packed(const Node &node) { return node.attributes.integer("bits", 8) == 4; }
+
+void require_code(const NodeTypes &types) {
+  const std::string code = types.node.attributes.text("code", "");
+  const bool known = code.empty() || (code == "nf4" && is_packed(types.node)) ||
+                     (code == "dynamic" && types.input(0).dtype == DType::u8);
+  require(known && (code.empty() || !types.has(2)), Code::arg, types.subject(), "codes of \"{}\" in {}{}",
+          printable(code), to_text(types.input(0)), types.has(2) ? " with zero points" : "");
+}
 
 // Returns the shape of the elements, of which a packed tensor has two in a byte.
 Shape shape_of_elements(const Node &node, const Shape &shape) {
@@ -73,6 +86,7 @@ std::vector<Type> infer_dequantize(const NodeTypes &types) {
   const Type &q = types.input(0), scale = float_input(types, 1);
   require(is_quantised(q.dtype) || q.dtype == DType::i32, Code::type, types.subject(),
           "DequantizeLinear does not take {}", name_of(q.dtype));
+  require_code(types);
   const Shape shape = shape_of_elements(node, q.shape);
   if (is_packed(node)) require_bytes(q, element_count(shape), types.subject());
   const ScaleBlocks blocks = scale_blocks(node.attributes, shape, scale.shape, types.subject());
@@ -90,6 +104,13 @@ std::vector<Type> infer_dequantize(const NodeTypes &types) {
 std::int64_t half_byte(const std::vector<std::int64_t> &bytes, std::int64_t i, bool is_signed) {
   const std::int64_t value = bytes.at(static_cast<std::size_t>(i / 2)) >> (i % 2 * 4) & 15;
   return is_signed && value > 7 ? value - 16 : value;
+}
+
+// Returns what an integer stands for before it is scaled.
+double decoded(std::int64_t integer, const std::string &code) {
+  if (code == "nf4") return static_cast<double>(arith::nf4(static_cast<int>(integer)));
+  if (code == "dynamic") return static_cast<double>(arith::dynamic8(static_cast<int>(integer)));
+  return static_cast<double>(integer);
 }
 
 // The zero points of a node that dequantises.
@@ -125,12 +146,13 @@ Arrays evaluate_dequantize(const Node &node, Inputs in, Types out) {
   const std::vector<double> scale = in[1]->doubles();
   const std::vector<std::int64_t> q = in[0]->integers();
   const bool packed = is_packed(node), is_signed = node.attributes.integer("signed", 0) != 0;
+  const std::string code = node.attributes.text("code", "");
   std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto element = static_cast<std::int64_t>(i);
     const std::int64_t integer = packed ? half_byte(q, element, is_signed) : q[i];
     values[i] =
-        (static_cast<double>(integer) - zeros.at(element)) * scale[static_cast<std::size_t>(blocks.scale_of(element))];
+        (decoded(integer, code) - zeros.at(element)) * scale[static_cast<std::size_t>(blocks.scale_of(element))];
   }
   return {array_of(out[0], values)};
 }

@@ -54,6 +54,20 @@ TEST_P(QuantizeKernel, DequantizesInNarrowTypes) {
     }
 }
 
+// Codes of four bits, two in a byte, and of eight.
+TEST_P(QuantizeKernel, DequantizesCodes) {
+  for (const Scales &s : kScales) {
+    Attributes eight = s.attributes, four = s.attributes;
+    eight.set("code", std::string("dynamic"));
+    expect_reference({"DequantizeLinear", eight, {random_integers(s.shape, 2, 0, 256, DType::u8), scales_of(s)}});
+    four.set("code", std::string("nf4"));
+    four.set("bits", std::int64_t{4});
+    four.set("shape", s.shape);
+    const Array halves = random_integers({divided_up(element_count(s.shape), 2)}, 2, 0, 256, DType::u8);
+    expect_reference({"DequantizeLinear", four, {halves, scales_of(s)}});
+  }
+}
+
 // Two elements lie in a byte, and an odd number of elements leaves half a byte unused.
 TEST_P(QuantizeKernel, DequantizesFourBits) {
   for (const Scales &s : kScales)

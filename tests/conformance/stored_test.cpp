@@ -43,6 +43,11 @@ std::vector<Stored> stored(std::int64_t rows, std::int64_t columns) {
     all.push_back({blocks, halves, {random_floats(scales, 7, 0.05, 0.1)}});
     blocks.set("signed", std::int64_t{0});
     all.push_back({blocks, halves, {random_floats(scales, 8, 0.05, 0.1), random_floats(scales, 9, 6, 9)}});
+    all.push_back(
+        {blocks, halves, {random_floats(scales, 8, 0.05, 0.1), random_integers(scales, 9, 0, 16, DType::u8)}});
+    Attributes codes = blocks;
+    codes.set("code", std::string("nf4"));
+    all.push_back({codes, halves, {random_floats(scales, 7, 0.5, 1)}});
   }
   return all;
 }

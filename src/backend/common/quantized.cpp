@@ -32,6 +32,8 @@ StoredForm stored_form(const KernelRequest &request, const graph::Type &type) {
 
 StoredForm quantised_form(const KernelRequest &request) {
   const graph::Attributes &attributes = request.node.attributes;
+  const std::string code = attributes.text("code", "");
+  if (!code.empty()) return code == "nf4" ? StoredForm::nf4 : StoredForm::dynamic8;
   if (attributes.integer("bits", 8) != 4) return stored_form(request, request.inputs.at(0));
   return attributes.integer("signed", 0) != 0 ? StoredForm::i4 : StoredForm::u4;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "arith/codes.h"
 #include "arith/f16.h"
 #include "arith/quantize.h"
 #include "backend/request.h"
@@ -10,11 +11,11 @@
 
 namespace protrain::backend {
 
-// The forms in which integers, zero points and frozen floats lie in memory. Of four bits there are two in a byte, the
-// lower half first.
-enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, bf16, f16, f32 };
+// The forms in which integers, codes, zero points and frozen floats lie in memory. Of four bits there are two in a
+// byte, the lower half first.
+enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, nf4, dynamic8, bf16, f16, f32 };
 
-// Returns element i as a float, which holds every integer of up to 16 bits exactly.
+// Returns element i as a float, which holds every integer of up to 16 bits exactly, or what its code stands for.
 PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
   const auto half = [&] { return static_cast<const std::uint8_t *>(data)[i / 2] >> (i % 2 * 4) & 15; };
   switch (form) {
@@ -32,6 +33,10 @@ PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
       return static_cast<float>((half() ^ 8) - 8);
     case StoredForm::u4:
       return static_cast<float>(half());
+    case StoredForm::nf4:
+      return arith::nf4(half());
+    case StoredForm::dynamic8:
+      return arith::dynamic8(static_cast<const std::uint8_t *>(data)[i]);
     case StoredForm::bf16:
       return arith::widened(static_cast<const arith::bf16 *>(data)[i]);
     case StoredForm::f16:
@@ -68,7 +73,8 @@ struct QuantisedShape {
   }
 };
 
-// Returns the form of the integers that a DequantizeLinear reads. Code::unsupported for types that no kernel reads.
+// Returns the form of the integers or codes that a DequantizeLinear reads. Code::unsupported for types that no kernel
+// reads.
 StoredForm quantised_form(const KernelRequest &request);
 
 }  // namespace protrain::backend

@@ -2,6 +2,7 @@
 // in float32: integers and narrow floats are widened first, and results are rounded once.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "backend/common/quantized.h"
 #include "backend/cpu/elementwise.h"
@@ -41,6 +42,37 @@ struct HalfBytes {
   }
 };
 
+// Codes that a byte holds `kCodes` of, and the floats that each byte stands for.
+template <StoredForm kForm>
+struct Codes {
+  static constexpr std::int64_t kCodes = kForm == StoredForm::nf4 ? 2 : 1;
+  using Floats = std::array<float, kCodes>;
+
+  static std::array<Floats, 256> floats_of_bytes() {
+    std::array<Floats, 256> all;
+    for (int byte = 0; byte < 256; ++byte) {
+      if constexpr (kForm == StoredForm::nf4)
+        all[static_cast<std::size_t>(byte)] = {arith::nf4(byte & 15), arith::nf4(byte >> 4)};
+      else
+        all[static_cast<std::size_t>(byte)] = {arith::dynamic8(byte)};
+    }
+    return all;
+  }
+
+  static void widen(const void *from, std::int64_t first, std::int64_t count, float *to) {
+    static const std::array<Floats, 256> kFloats = floats_of_bytes();
+    const auto *bytes = static_cast<const std::uint8_t *>(from) + first / kCodes;
+    for (std::int64_t i = first % kCodes; i != 0 && count > 0; i = (i + 1) % kCodes, --count) {
+      *to++ = kFloats[*bytes][static_cast<std::size_t>(i)];
+      if (i + 1 == kCodes) ++bytes;
+    }
+    const std::int64_t whole = count / kCodes;
+    for (std::int64_t i = 0; i < whole; ++i) std::memcpy(to + i * kCodes, &kFloats[bytes[i]], sizeof(Floats));
+    for (std::int64_t i = whole * kCodes; i < count; ++i)
+      to[i] = kFloats[bytes[whole]][static_cast<std::size_t>(i - whole * kCodes)];
+  }
+};
+
 template <typename T>
 void widen_floats(const void *from, std::int64_t first, std::int64_t count, float *to) {
   cpu::widen(static_cast<const T *>(from) + first, to, count);
@@ -60,6 +92,10 @@ WidenElements widening_of(StoredForm form) {
       return HalfBytes<true>::widen;
     case StoredForm::u4:
       return HalfBytes<false>::widen;
+    case StoredForm::nf4:
+      return Codes<StoredForm::nf4>::widen;
+    case StoredForm::dynamic8:
+      return Codes<StoredForm::dynamic8>::widen;
     case StoredForm::bf16:
       return widen_floats<bf16>;
     case StoredForm::f16:
@@ -92,6 +128,18 @@ struct ScaleOperands {
   const void *zeros;  // nullptr: absent
 };
 
+// Widens the zero points of `count` elements from element `at` on, whose scales are neighbours.
+PROTRAIN_INLINE void widen_zeros(const QuantisedShape &shape, const void *zeros, std::int64_t at, std::int64_t count,
+                                 float *to) {
+  const std::int64_t first = zeros == nullptr ? 0 : shape.zero(at);
+  if (zeros == nullptr)
+    std::fill_n(to, count, shape.zero_point);
+  else if (shape.zero_form == StoredForm::u8)
+    for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<const std::uint8_t *>(zeros)[first + j];
+  else
+    for (std::int64_t j = 0; j < count; ++j) to[j] = stored_at(shape.zero_form, zeros, first + j);
+}
+
 // Replaces values[i] by F::value(values[i], others[i], ...) for the `count` elements from `first` on, in runs of
 // neighbours that share a scale, or whose scales are neighbours.
 template <typename F>
@@ -110,8 +158,11 @@ struct ScaledLoops {
         const float s = *scale, zero = shape.zero_at(operands.zeros, at);
         for (; i < end; ++i) values[i] = F::value(values[i], others[i], s, zero, shape.range);
       } else {
-        for (std::int64_t j = 0; i < end; ++i, ++j)
-          values[i] = F::value(values[i], others[i], scale[j], shape.zero_at(operands.zeros, at + j), shape.range);
+        float zeros[kPiece];
+        widen_zeros(shape, operands.zeros, at, end - i, zeros);
+        for (std::int64_t j = 0; j < end - i; ++j)
+          values[i + j] = F::value(values[i + j], others[i + j], scale[j], zeros[j], shape.range);
+        i = end;
       }
     }
   }
