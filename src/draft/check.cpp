@@ -71,7 +71,8 @@ onnx_import::DimBindings bind_all(const Settings &settings, const onnx_import::M
   return dims;
 }
 
-void describe_graph(const passes::PreparedModel &prepared, Json &json) {
+void describe_graph(const LoadedModel &loaded, Json &json) {
+  const passes::PreparedModel &prepared = loaded.prepared;
   const graph::Graph &graph = prepared.graph;
   std::map<std::string, int> operators;
   for (const graph::Node &node : graph.nodes()) ++operators[node.op];
@@ -90,11 +91,15 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
     }
     if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
       const graph::Type &type = graph.value(id).type;
-      row["shape"] = type.shape;
+      const auto rounded = std::ranges::find(loaded.rounded, finding.initializer, &passes::RoundedMatrix::parameter);
+      const bool is_rounded = rounded != loaded.rounded.end();
+      const Shape &shape = is_rounded ? rounded->shape : type.shape;
+      row["shape"] = shape;
       row["dtype"] = name_of(finding.frozen ? type.dtype : DType::f32);  // at rest; what is trained has float32 masters
+      if (is_rounded && rounded->rounding->block > 0) row["dtype"] = rounded->rounding->name;
       if (!finding.state) row["frozen"] = finding.frozen;
-      elements += element_count(type.shape);
-      if (!finding.state && !finding.frozen) trained += element_count(type.shape);
+      elements += element_count(shape);
+      if (!finding.state && !finding.frozen) trained += element_count(shape);
     }
     json[finding.state ? "states" : finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
   }
@@ -160,7 +165,7 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     LoadedModel loaded = load_model(settings, std::move(file), dims);
     json["inputs"] =
         inputs_json(wanted(inputs_of(*loaded.file, settings.loss, settings.constants), loaded.prepared.graph));
-    describe_graph(loaded.prepared, json);
+    describe_graph(loaded, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
     json["loss_from"] = loaded.prepared.loss_from;
     const ParameterGroups groups =

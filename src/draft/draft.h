@@ -24,6 +24,7 @@ struct Draft {
   std::map<std::string, Tie> ties;   // by the initializer's name
   std::vector<passes::Adapter> adapters;
   std::shared_ptr<const AdapterFile> adapter;  // holds their start values, if the option adapter is set
+  std::vector<passes::RoundedMatrix> rounded;  // frozen weights that base_precision rounds
   std::vector<std::string> doubts;             // initializers whose role is uncertain
   std::vector<std::string> unmatched;          // names that are declared as parameters and that no initializer has
   std::vector<Alarm> alarms;                   // what graph and options show to be wrong

@@ -26,7 +26,7 @@ class Weights {
   Weights(const Exported &model, const Values &values) : model_(model), values_(values) {
     for (const passes::Adapter &adapter : model.adapters) {
       const graph::Type &type = model.graph.value(model.graph.find(adapter.parameter)).type;
-      require(is_float(type.dtype), Code::unsupported, adapter.parameter,
+      require(is_float(type.dtype) || rounded(adapter.parameter) != nullptr, Code::unsupported, adapter.parameter,
               "its weights are quantised ({}), so its adapter cannot be merged into them", to_text(type));
     }
   }
@@ -36,9 +36,9 @@ class Weights {
     const auto tie = model_.ties.find(name);
     const bool tied = tie != model_.ties.end(), transposed = tied && tie->second.transposed;
     const std::string &parameter = tied ? tie->second.parameter : name;
-    const auto adapter = std::ranges::find(model_.adapters, parameter, &passes::Adapter::parameter);
-    if (adapter != model_.adapters.end()) {
-      write_adapted(*adapter, transposed, out);
+    const passes::Adapter *adapter = found(model_.adapters, &passes::Adapter::parameter, parameter);
+    if (adapter != nullptr || rounded(parameter) != nullptr) {
+      write_base(parameter, adapter, transposed, out);
       return true;
     }
     if (!transposed) return values_(parameter, out);
@@ -49,6 +49,14 @@ class Weights {
   }
 
  private:
+  template <typename T>
+  static const T *found(const std::vector<T> &all, std::string T::*name, const std::string &wanted) {
+    const auto at = std::ranges::find(all, wanted, name);
+    return at == all.end() ? nullptr : &*at;
+  }
+  const passes::RoundedMatrix *rounded(const std::string &parameter) const {
+    return found(model_.rounded, &passes::RoundedMatrix::parameter, parameter);
+  }
   const Shape &shape_of(const std::string &parameter) const {
     return model_.graph.value(model_.graph.find(parameter)).type.shape;
   }
@@ -60,15 +68,17 @@ class Weights {
     return found;
   }
 
-  void write_adapted(const passes::Adapter &adapter, bool transposed, std::byte *out) const {
-    const auto split = std::ranges::find(model_.splits, adapter.parameter, &graph::Split::name);
-    const graph::Array base =
-        model_.file.load(split == model_.splits.end() ? adapter.parameter : split->original).densified();
+  // Writes W, as the step computes with it.
+  void write_base(const std::string &parameter, const passes::Adapter *adapter, bool transposed, std::byte *out) const {
+    const graph::Split *split = found(model_.splits, &graph::Split::name, parameter);
+    const graph::Array base = model_.file.load(split == nullptr ? parameter : split->original).densified();
     const std::int64_t count = element_count(base.shape());
     std::vector<float> w(static_cast<std::size_t>(count));
-    if (!values_(adapter.parameter, bytes_of(w)))
+    if (!values_(parameter, bytes_of(w)))
       onnx_import::convert_floats(base.dtype(), base.bytes(), count, DType::f32, bytes_of(w));
-    passes::add_change(adapter, matrix(adapter.a), matrix(adapter.b), adapter.transposed, w);
+    if (const passes::RoundedMatrix *to = rounded(parameter)) passes::round_floats(*to, w);
+    if (adapter != nullptr)
+      passes::add_change(*adapter, matrix(adapter->a), matrix(adapter->b), adapter->transposed, w);
     if (transposed) {
       const std::vector<float> straight = w;
       transpose(straight, base.shape(), bytes_of(w));

@@ -9,6 +9,7 @@
 #include "graph/graph.h"
 #include "onnx_import/model.h"
 #include "passes/adapter.h"
+#include "passes/parameters/rounded.h"
 
 namespace protrain::draft {
 
@@ -25,14 +26,15 @@ struct Exported {
   const std::vector<graph::Split> &splits;
   const std::map<std::string, Tie> &ties;
   const std::vector<passes::Adapter> &adapters;
+  const std::vector<passes::RoundedMatrix> &rounded;
   bool as_computed = false;  // floats are written in the graph's types
 };
 
 // Writes a parameter's values to `out` as float32. Returns false if it has those of the file.
 using Values = std::function<bool(const std::string &parameter, std::byte *out)>;
 
-// Writes the file with these values. An adapted parameter becomes W plus its adapter's change. Code::unsupported if the
-// integers of a quantised parameter would have to hold such a sum.
+// Writes the file with these values. An adapted parameter becomes W plus its adapter's change, and a rounded one the
+// floats that it was rounded to. Code::unsupported if the integers of a file would have to hold such a sum.
 void export_model(const Exported &model, const Values &values, const std::string &path);
 
 }  // namespace protrain::draft

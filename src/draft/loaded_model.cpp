@@ -73,13 +73,18 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
 }
 
 // Gives values the types in which a step computes them, and frozen weights those in which they rest.
-void settle_types(passes::PreparedModel &prepared, const Settings &settings, const onnx_import::Model &file) {
+void settle_types(passes::PreparedModel &prepared, const Settings &settings, LoadedModel &loaded) {
+  const bool first = &prepared == &loaded.prepared;  // the graph that is trained
   if (settings.precision != DType::f32)
     passes::to_narrow(prepared.graph, find_loss(prepared.graph), settings.precision);
+  if (first) loaded.rounded = rounded_weights(prepared.graph, settings);
   passes::store_frozen(prepared.graph, [&](const std::string &name) {
+    if (std::ranges::find(loaded.rounded, name, &passes::RoundedMatrix::parameter) != loaded.rounded.end())
+      return DType::f32;
     const auto split = std::ranges::find(prepared.splits, name, &graph::Split::name);
-    return file.dtype_in_file(split == prepared.splits.end() ? name : split->original);
+    return loaded.file->dtype_in_file(split == prepared.splits.end() ? name : split->original);
   });
+  passes::round_frozen(prepared.graph, loaded.rounded);
 }
 
 // Adds the graph that computes the outputs which keep_outputs names.
@@ -88,7 +93,7 @@ void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_impor
   for (graph::ValueId id : shown_outputs(whole, settings.keep_outputs))
     loaded.output_names.push_back(whole.value(id).name);
   passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared.findings);
-  settle_types(prepared, settings, *loaded.file);
+  settle_types(prepared, settings, loaded);
   show_outputs(prepared, loaded.output_names.size(), loaded.prepared);
   loaded.outputs = std::move(prepared.graph);
 }
@@ -120,9 +125,19 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
   LoadedModel loaded = load_without_loss(settings, std::move(file), dims);
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
-  settle_types(loaded.prepared, settings, *loaded.file);
+  settle_types(loaded.prepared, settings, loaded);
   if (!settings.keep_outputs.empty()) add_outputs(loaded, settings, dims);
   return loaded;
+}
+
+std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings) {
+  if (settings.base_precision == nullptr) return {};
+  std::vector<passes::RoundedMatrix> rounded = passes::find_rounded(graph, *settings.base_precision);
+  const bool narrow = settings.base_precision->block == 0 && settings.precision != DType::f32;
+  require(!rounded.empty() || narrow, Code::arg, "base_precision",
+          "the model has no frozen weights of floats that base_precision={} could round; set lora or frozen",
+          settings.base_precision->name);
+  return rounded;
 }
 
 std::map<std::string, Tie> ties_of(const std::vector<passes::Finding> &findings) {

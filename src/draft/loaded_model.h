@@ -18,6 +18,7 @@ struct LoadedModel {
   graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
   std::vector<std::string> output_names;       // of these outputs, in the file
   std::shared_ptr<const AdapterFile> adapter;  // nullptr if the option adapter is not set
+  std::vector<passes::RoundedMatrix> rounded;  // frozen weights that base_precision rounds
   Batch batch;
   graph::ValueId loss = graph::ValueId::none;
 };
@@ -33,6 +34,9 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
 // Does the same for a model that need not have a loss, and leaves batch and loss open.
 LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                               const onnx_import::DimBindings &dims);
+
+// Finds the frozen weights that base_precision rounds. Code::arg if it is set and there are none.
+std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings);
 
 // Returns the initializers that are tied to parameters.
 std::map<std::string, Tie> ties_of(const std::vector<passes::Finding> &findings);

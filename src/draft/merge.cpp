@@ -20,6 +20,7 @@ void merge_adapter(const Options &options, const std::string &model_path, const 
   for (const auto &[name, dim] : settle_dims(*file, dims, settings.constants)) dims[name] = dim.value;
   const LoadedModel model = load_without_loss(settings, std::move(file), dims);
   const auto ties = ties_of(model.prepared.findings);
+  const auto rounded = rounded_weights(model.prepared.graph, settings);
   const auto values = [&](const std::string &name, std::byte *out) {
     const passes::AdapterMatrix *matrix = passes::find_matrix(model.prepared.adapters, name);
     if (matrix == nullptr) return false;
@@ -33,6 +34,7 @@ void merge_adapter(const Options &options, const std::string &model_path, const 
                 .splits = model.prepared.splits,
                 .ties = ties,
                 .adapters = model.prepared.adapters,
+                .rounded = rounded,
                 .as_computed = settings.export_as_computed},
                values, path);
 }

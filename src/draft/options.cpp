@@ -77,6 +77,10 @@ const OptionRow kOptions[] = {
      "adapter_model.safetensors; instead of lora"},
     {"adapter_names", text, "", "FILE",
      "the modules of parameters, for models whose file has lost the names: INITIALIZER MODULE, one pair a line"},
+    {"base_precision", choice, "file", "file|bf16|int8|nf4|int4",
+     "the form that frozen weights are rounded to when they are loaded; bf16: all matrices; int8, nf4 and int4: those "
+     "of "
+     "products, in blocks with scales"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce",
      "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "

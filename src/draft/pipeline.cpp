@@ -78,6 +78,7 @@ class Pipeline {
     draft_.ties = ties_of(loaded.prepared.findings);
     draft_.adapters = std::move(loaded.prepared.adapters);
     draft_.adapter = std::move(loaded.adapter);
+    draft_.rounded = std::move(loaded.rounded);
     draft_.loss_from = std::move(loaded.prepared.loss_from);
     for (const passes::Finding &finding : loaded.prepared.findings)
       if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);

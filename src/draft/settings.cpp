@@ -187,6 +187,12 @@ onnx_import::InputValues constants_of(const Options &options) {
   return constants;
 }
 
+const passes::Rounding *base_precision_of(const Options &options) {
+  require(options.text("base_precision") != "bf16" || options.text("precision") != "fp16", Code::arg, "base_precision",
+          "a step in fp16 takes frozen weights in fp16; leave base_precision=bf16 out, or choose precision=bf16");
+  return passes::find_rounding(options.text("base_precision"));
+}
+
 std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
   for (const char *key : {"lora_rank", "lora_alpha", "lora_dropout", "lora_scaling"})
     require(options.is_set("lora") || !options.is_set(key), Code::arg, key,
@@ -257,6 +263,7 @@ Settings settings_of(const Options &options) {
           .adapters = adapters_of(options),
           .adapter = options.text("adapter"),
           .adapter_names = options.text("adapter_names"),
+          .base_precision = base_precision_of(options),
           .parameters_from = options.text("parameters_from"),
           .batch_norm = batch_norm_of(options.text("batch_norm")),
           .loss = loss_of(options),

@@ -13,6 +13,7 @@
 #include "draft/options.h"
 #include "draft/schedule.h"
 #include "onnx_import/model.h"
+#include "passes/parameters/rounded.h"
 #include "passes/passes.h"
 
 namespace protrain::draft {
@@ -68,6 +69,7 @@ struct Settings {
   std::vector<std::string> trainable, frozen, tie, keep_gradients, keep_outputs;
   std::vector<passes::AdapterRequest> adapters;
   std::string adapter, adapter_names;
+  const passes::Rounding *base_precision = nullptr;  // nullptr: frozen weights rest as the file has them
   std::string parameters_from;
   passes::BatchNorm batch_norm = passes::BatchNorm::as_exported;
 

@@ -23,6 +23,7 @@ void export_model(const draft::Draft &draft, const Parameters &parameters, const
                        .splits = draft.splits,
                        .ties = draft.ties,
                        .adapters = draft.adapters,
+                       .rounded = draft.rounded,
                        .as_computed = draft.settings.export_as_computed},
                       values_of(parameters, read), path);
 }

@@ -81,7 +81,8 @@ struct Parameters::PlaneBuffer {
 Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
     : draft_(draft), store_(store), channel_(channel) {
   for (std::size_t p = 0; p < forward().parameters.size(); ++p)
-    if (is_float(value(p).type.dtype) && (draft.adapters.empty() || !value(p).frozen)) shown_.push_back(p);
+    if (is_float(value(p).type.dtype) && (draft.adapters.empty() || !value(p).frozen) && rounded_part(p).part == 0)
+      shown_.push_back(p);
 }
 
 Parameters::PlaneBuffer Parameters::plane_buffer(std::size_t p, std::size_t elements) const {
@@ -154,10 +155,12 @@ std::uint64_t Parameters::hash_base(int threads) const {
   constexpr std::uint64_t kPartBytes = 1 << 20;
   std::vector<std::size_t> base;
   for (std::size_t p = 0; p < forward().parameters.size(); ++p)
-    if (value(p).frozen) base.push_back(p);
+    if (value(p).frozen && rounded_part(p).part == 0) base.push_back(p);
   std::vector<std::string> digests(base.size());
   on_threads(base.size(), threads, [&](std::size_t i) {
-    const std::uint64_t bytes = elements(base[i]) * element_bytes(base[i]);
+    const passes::RoundedMatrix *rounded = rounded_part(base[i]).matrix;
+    const std::uint64_t bytes =
+        rounded != nullptr ? byte_count(DType::f32, rounded->shape) : elements(base[i]) * element_bytes(base[i]);
     std::vector<std::byte> part(std::min(bytes, kPartBytes));
     Digest digest;
     for (std::uint64_t at = 0; at < bytes; at += part.size()) {
@@ -166,6 +169,7 @@ std::uint64_t Parameters::hash_base(int threads) const {
       digest.add(part);
     }
     digests[i] = name(base[i]) + digest.finish();
+    if (rounded != nullptr) digests[i] += rounded->rounding->name;
   });
   std::string all;
   for (const std::string &digest : digests) all += digest;
@@ -200,6 +204,7 @@ void Parameters::fill_through_memory(std::size_t c) {
 }
 
 void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
+  LastRounded last;
   for (std::size_t p : state().chunks[chunk].parameters) {
     if (is_split(p)) {
       read_masters(p, to);
@@ -207,8 +212,34 @@ void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
     }
     const Kept kept = kept_weights(p);
     const std::uint64_t size = element_bytes(p);
-    read_start(p, kept.first * size, {to.weights + kept.at.offset, kept.elements * size});
+    const std::span<std::byte> out(to.weights + kept.at.offset, kept.elements * size);
+    if (const RoundedPart part = rounded_part(p); part.matrix != nullptr)
+      read_rounded(part, last, kept.first * size, out);
+    else
+      read_start(p, kept.first * size, out);
   }
+}
+
+Parameters::RoundedPart Parameters::rounded_part(std::size_t p) const {
+  const std::string &name = value(p).name;
+  for (const passes::RoundedMatrix &matrix : draft_.rounded) {
+    if (matrix.parameter == name) return {&matrix, 0};
+    const auto other = std::ranges::find(matrix.others, name);
+    if (other != matrix.others.end()) return {&matrix, 1 + static_cast<std::size_t>(other - matrix.others.begin())};
+  }
+  return {};
+}
+
+void Parameters::read_rounded(const RoundedPart &part, LastRounded &last, std::uint64_t offset,
+                              std::span<std::byte> out) const {
+  if (last.matrix != part.matrix) {
+    const std::string &in_file = draft_.in_file(part.matrix->parameter);
+    last = {part.matrix, passes::round(*part.matrix, [&](std::int64_t first, std::span<float> floats) {
+              draft_.file->read(in_file, static_cast<std::uint64_t>(first) * sizeof(float),
+                                std::as_writable_bytes(floats));
+            })};
+  }
+  std::ranges::copy(last.values.part(part.part).subspan(offset, out.size()), out.begin());
 }
 
 void Parameters::read_start(std::size_t p, std::uint64_t offset, std::span<std::byte> out) const {

@@ -1,7 +1,8 @@
 // Parameters: access to every parameter of floats as float32, wherever it rests and whatever type a step computes in.
-// Quantised weights are filled from the file, and not shown: they never change. Neither does the frozen base of
-// adapters. Masters kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With
-// several ranks each has its shards, and ranks send each other what a reader lacks. Not for use during a step.
+// Quantised weights are filled from the file, or rounded from its floats, and not shown: they never change. Neither
+// does the frozen base of adapters. Masters kept in two planes (arith/planes.h) are split on their way in and joined on
+// their way out. With several ranks each has its shards, and ranks send each other what a reader lacks. Not for use
+// during a step.
 #pragma once
 
 #include <optional>
@@ -101,6 +102,19 @@ class Parameters {
   void read_masters(std::size_t parameter, const Planes &to) const;
   // Reads the values that a parameter starts with: bytes of the file, or those of a new adapter.
   void read_start(std::size_t parameter, std::uint64_t offset, std::span<std::byte> out) const;
+
+  // The values of the last matrix that was rounded, of which one part after the other is asked for.
+  struct LastRounded {
+    const passes::RoundedMatrix *matrix = nullptr;
+    passes::RoundedValues values = {};
+  };
+  // The matrix that a parameter holds the rounded values of, or a part of them. 0 is the integers or codes.
+  struct RoundedPart {
+    const passes::RoundedMatrix *matrix = nullptr;  // nullptr: the parameter holds the file's values
+    std::size_t part = 0;
+  };
+  RoundedPart rounded_part(std::size_t parameter) const;
+  void read_rounded(const RoundedPart &part, LastRounded &last, std::uint64_t offset, std::span<std::byte> out) const;
 
   std::uint64_t hash_base(int threads) const;
 

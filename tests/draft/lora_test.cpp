@@ -73,5 +73,24 @@ TEST(Lora, CheckSaysWhatCannotBeAdapted) {
   EXPECT_NE(text.find("asks for an adapter"), std::string::npos) << text;
 }
 
+TEST(Lora, CheckNamesTheFormOfARoundedBase) {
+  const auto rows_with = [](const char *form) {
+    std::map<std::string, nlohmann::json> rows;
+    const auto about =
+        nlohmann::json::parse(check_model(options_with({{"lora", "*.c_attn.weight"}, {"base_precision", form}}),
+                                          test::fixture("gpt2-static-opset18.onnx")));
+    EXPECT_TRUE(about["trainable"].get<bool>()) << about["problems"];
+    for (const auto &row : about["parameters"]) rows[row["name"]] = row;
+    return rows;
+  };
+  const std::string product = "m.transformer.h.0.mlp.c_fc.weight", table = "m.transformer.wpe.weight";
+  auto plain = rows_with("file"), nf4 = rows_with("nf4"), bf16 = rows_with("bf16");
+  EXPECT_EQ(nf4[product]["dtype"], "nf4");
+  EXPECT_EQ(nf4[product]["shape"], plain[product]["shape"]);
+  EXPECT_EQ(nf4[table]["dtype"], "float32");
+  EXPECT_EQ(bf16[table]["dtype"], "bfloat16");
+  EXPECT_EQ(nf4.size(), plain.size());
+}
+
 }  // namespace
 }  // namespace protrain::draft::lora_test

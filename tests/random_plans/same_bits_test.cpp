@@ -22,7 +22,7 @@ class SameBits : public testing::TestWithParam<std::string> {
   graph::Graph training_graph(const Pairs &settings) const {
     Pairs pairs = base_options(GetParam());
     for (const auto &pair : settings)
-      if (pair.first.starts_with("lora")) pairs.push_back(pair);
+      if (pair.first.starts_with("lora") || pair.first == "base_precision") pairs.push_back(pair);
     draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(pairs)), model());
     return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
   }
@@ -92,6 +92,17 @@ TEST_P(SameBitsOfAdapters, UnderRandomPlans) {
   compare(plans() / 16, settings, std::nullopt);
   settings.insert(settings.end(), kBarrier.begin(), kBarrier.end());
   compare(plans() / 16, settings, plan::OptimizerOrder::barrier);
+}
+
+TEST_P(SameBitsOfAdapters, OnARoundedBase) {
+  if (GetParam().starts_with("quantised")) GTEST_SKIP() << "the file's weights are quantised already";
+  for (const char *form : {"bf16", "int8", "nf4", "int4"}) {
+    Pairs settings = {{"lora", "*.mlp.*.weight"}, {"base_precision", form}};
+    compare(plans() / 8, settings, std::nullopt);
+    if (std::string_view(form) == "bf16") continue;
+    settings.emplace_back("precision", "bf16");
+    compare(plans() / 16, settings, std::nullopt);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SameBitsOfAdapters,

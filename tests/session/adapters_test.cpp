@@ -125,6 +125,52 @@ TEST(Adapters, TrainOnQuantisedWeightsThatNoExportCanChange) {
   EXPECT_EQ(error.code, Code::unsupported) << error.text;
 }
 
+// An export has the floats that the base was rounded to, with and without an adapter's change.
+TEST(Adapters, OnARoundedBaseAreExportedWithIt) {
+  const test::Scratch scratch;
+  for (const char *form : {"bf16", "int8", "nf4", "int4"}) {
+    const std::string merged = scratch / std::string(form) + ".onnx";
+    const auto session = session_of(test::fixture("llama-dynamic-opset18.onnx"),
+                                    {{"lora", "*.q_proj.weight"}, {"base_precision", form}});
+    const auto plain = session_of(test::fixture("llama-dynamic-opset18.onnx"), {{"lora", "*.q_proj.weight"}});
+    EXPECT_NE(evaluated(*session), evaluated(*plain)) << form;
+    train(*session, 0, 5);
+    session->export_model(merged);
+    const float loss = evaluated(*session);
+    EXPECT_NEAR(evaluated(*session_of(merged)), loss, 1e-5 * loss) << form;
+  }
+}
+
+TEST(Adapters, GoOnWithABaseOfTheSameForm) {
+  const test::Scratch scratch;
+  const auto session = adapted({{"base_precision", "nf4"}});
+  train(*session, 0, 2);
+  session->save(scratch.path());
+  const auto resumed = adapted({{"base_precision", "nf4"}, {"resume", scratch.path()}});
+  EXPECT_EQ(train(*resumed, 2, 2), train(*session, 2, 2));
+  const Error error = error_of([&] { adapted({{"base_precision", "int4"}, {"resume", scratch.path()}}); });
+  EXPECT_EQ(error.code, Code::mismatch);
+  EXPECT_NE(error.text.find("trained on other frozen weights"), std::string::npos) << error.text;
+}
+
+TEST(Adapters, AreNotNeededForARoundedBase) {
+  const test::Scratch scratch;
+  const auto session =
+      session_of(test::fixture("llama-dynamic-opset18.onnx"), {{"frozen", "*_proj.weight"}, {"base_precision", "nf4"}});
+  const std::vector<float> losses = train(*session, 0, 5);
+  EXPECT_LT(evaluated(*session), losses[0]);
+  for (std::size_t p = 0; p < session->parameter_count(); ++p)
+    EXPECT_EQ(session->parameter_name(p).find("_proj"), std::string::npos) << session->parameter_name(p);
+  session->export_model(scratch / "trained.onnx");
+  const float loss = evaluated(*session);
+  EXPECT_NEAR(evaluated(*session_of(scratch / "trained.onnx")), loss, 1e-5 * loss);
+  const Error none = error_of([&] {
+    session_of(test::fixture("llama-dynamic-opset18.onnx"), {{"base_precision", "nf4"}});
+  });
+  EXPECT_EQ(none.code, Code::arg);
+  EXPECT_EQ(none.subject, "base_precision");
+}
+
 TEST(Adapters, TrainInEveryPrecision) {
   for (const char *precision : {"bf16", "fp16"}) {
     const auto session = adapted({{"precision", precision}});

@@ -7,6 +7,7 @@
 #include "draft/merge.h"
 #include "scratch.h"
 #include "session/session.h"
+#include "train/adapter_start.h"
 #include "train/command.h"
 #include "train/family.h"
 
@@ -29,34 +30,11 @@ Json read_json(const std::string &name) {
   return Json::parse(file);
 }
 
-// The numbers of start_of() in make_adapters.py.
-std::vector<float> start_of(std::int64_t number, const Shape &shape) {
-  std::vector<float> values;
-  for (std::int64_t i = 0; i < element_count(shape); ++i) {
-    const auto step = static_cast<double>((i * 7919 + 104729 * number + 12345) % 10007);
-    values.push_back(static_cast<float>((step / 10007 - 0.5) * 2 / std::sqrt(static_cast<double>(shape[1]))));
-  }
-  return values;
-}
-
 std::vector<std::string> parameter_names(const session::Session &session) {
   std::vector<std::string> names;
   for (std::size_t p = 0; p < session.parameter_count(); ++p) names.push_back(session.parameter_name(p));
   std::ranges::sort(names);
   return names;
-}
-
-void start_like_peft(session::Session &session) {
-  std::map<std::string, Shape> started;
-  for (std::size_t p = 0; p < session.parameter_count(); ++p)
-    if (const std::string &name = session.parameter_name(p);
-        name.find("lora_A") != std::string::npos || name.find("lora_embedding_B") != std::string::npos)
-      started[name] = session.parameter_shape(p);
-  std::int64_t number = 0;
-  for (const auto &[name, shape] : started) {
-    const std::vector<float> values = start_of(number++, shape);
-    session.write_parameter(name, values.data(), values.size());
-  }
 }
 
 class Adapters : public testing::TestWithParam<std::string> {};
@@ -68,7 +46,7 @@ TEST_P(Adapters, FollowPeft) {
   family["options"].update(golden["options"]);
   const auto session = test::open_family("families/" + file, family);
   EXPECT_EQ(parameter_names(*session), golden["names"].get<std::vector<std::string>>());
-  start_like_peft(*session);
+  test::start_like_peft(*session);
   std::map<std::string, test::Values> inputs;
   for (const auto &[name, values] : family["inputs"].items()) inputs.emplace(name, test::Values(values));
   const std::vector<double> losses = golden["losses"];
