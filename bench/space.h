@@ -29,8 +29,7 @@ class Space {
   Space(const draft::Settings &settings, const std::string &model, std::unique_ptr<draft::TargetMachine> machine)
       : machine_(std::move(machine)),
         draft_(draft::estimate(settings, model, *machine_)),
-        request_{.optimizer = program::optimizer_arrays(settings.precision,
-                                                        static_cast<std::size_t>(settings.optimizer.state_count())),
+        request_{.optimizer = program::optimizer_arrays(settings.precision, settings.optimizer.state()),
                  .accumulates = draft_.accumulation > 1,
                  .kept = draft_.kept},
         lowering_(draft_.variants, *machine_, request_),
@@ -103,7 +102,7 @@ class Space {
  private:
   plan::OptimizerBytes optimizer_bytes() const {
     plan::OptimizerBytes bytes{.state = 0};
-    for (const program::OptimizerArray &array : request_.optimizer) bytes.state += array.element_bytes;
+    for (const program::OptimizerArray &array : request_.optimizer) bytes.state += array.bytes_each();
     return bytes;
   }
 

@@ -14,7 +14,8 @@ struct AdamW {
   float beta2, rest2;      // beta2, 1 - beta2
   float root_correction2;  // sqrt(1 - beta2^t)
   float epsilon;
-  float minus_step;  // -learning_rate / (1 - beta1^t)
+  float minus_step;      // -learning_rate / (1 - beta1^t)
+  std::uint32_t dither;  // of the step: decides how moments in 8 bits are rounded (code8.h)
 };
 
 struct Sgd {
@@ -25,6 +26,13 @@ struct Sgd {
 
 struct Adagrad {
   float l2, epsilon, minus_step;
+};
+
+struct Lion {
+  float decay;         // the factor of the weight
+  float beta1, rest1;  // beta1, 1 - beta1: the mean whose sign is the step
+  float beta2, rest2;  // beta2, 1 - beta2: the mean that is kept
+  float learning_rate;
 };
 
 // For state that forward changes: its new value takes the place of a gradient, and becomes the weight.
@@ -67,5 +75,16 @@ PROTRAIN_HD void update(const Adagrad &c, float g, float &w, float &h) {
   h = fma(g, g, h);
   w = fma(c.minus_step, g / (__builtin_sqrtf(h) + c.epsilon), w);
 }
+
+// g: the treated gradient, w: weight, m: running mean of g.
+PROTRAIN_HD void update(const Lion &c, float g, float &w, float &m) {
+  const float mean = fma(c.beta1, m, c.rest1 * g);
+  m = fma(c.beta2, m, c.rest2 * g);
+  const float sign = mean > 0 ? 1.0f : mean < 0 ? -1.0f : mean;  // 0 and NaN stay
+  w = fma(-c.learning_rate, sign, w * c.decay);
+}
+
+// Returns the moving average after it took in the share `rest` of the weight w.
+PROTRAIN_HD float averaged(float rest, float w, float average) { return fma(rest, w - average, average); }
 
 }  // namespace protrain::arith

@@ -15,6 +15,7 @@
 #include "base/device_kind.h"
 #include "base/queue.h"
 #include "graph/graph.h"
+#include "graph/optimizer_array.h"
 
 namespace protrain::backend {
 
@@ -39,6 +40,8 @@ struct OptimizerNumbers {
   arith::AdamW adamw = {};
   arith::Sgd sgd = {};
   arith::Adagrad adagrad = {};
+  arith::Lion lion = {};
+  float average_rest = 0;  // the share of the weights that their moving average takes in
 };
 
 // The numbers of all groups: parameters of a group have the same learning rate and the same decay.
@@ -60,18 +63,24 @@ struct StepScalars {
 // The optimizer's settings, which no step changes. `assign` is for state that forward changes: the new value, which
 // takes the gradient's place, replaces the old one.
 struct Optimizer {
-  enum class Kind : std::uint8_t { adamw, sgd, adagrad, assign } kind = Kind::adamw;
+  enum class Kind : std::uint8_t { adamw, sgd, adagrad, lion, assign } kind = Kind::adamw;
   // AdamW's correction of moments that begin at zero: of each moment, of the rate alone (epsilon is then added to the
   // uncorrected root), or none.
   enum class Correction : std::uint8_t { moments, rate, none } correction = Correction::moments;
   bool decoupled = true;      // AdamW: the weight itself decays; false: weight_decay adds to the gradient, as in Adam
   bool decays_after = false;  // AdamW: the weight decays after the step, not before it
   bool nesterov = false;
+  bool coded = false;  // AdamW: moments are kept in 8 bits (arith/code8.h)
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0, dampening = 0, rate_decay = 0;
+  double average = 0;              // decay of the moving average of weights; 0: there is none
   double clip_value = 0;           // largest magnitude of a gradient's element; 0: no limit
   std::int64_t earlier_steps = 0;  // made before the session's first one
-  // Returns how many arrays the optimizer keeps for a parameter besides its weights.
-  int state_count() const { return kind == Kind::adamw ? 2 : kind == Kind::adagrad || momentum != 0 ? 1 : 0; }
+
+  const char *name() const;  // as the option optimizer says it
+  // Returns the arrays that the optimizer keeps for a parameter besides its weights. The moving average comes first.
+  // Arrays of wide elements come before those of narrow ones, so that all are aligned in a checkpoint's file.
+  std::vector<graph::OptimizerArray> state() const;
+  int state_count() const { return static_cast<int>(state().size()); }
 };
 
 // A group of parameters: the factor of the step's learning rate, and the decay in place of Optimizer::weight_decay.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "arith/code8.h"
 #include "backend/backend.h"
 
 namespace protrain::backend {
@@ -25,7 +26,8 @@ inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, doub
           .rest2 = static_cast<float>(1 - o.beta2),
           .root_correction2 = static_cast<float>(root_correction2),
           .epsilon = static_cast<float>(epsilon),
-          .minus_step = static_cast<float>(-step)};
+          .minus_step = static_cast<float>(-step),
+          .dither = arith::mixed(static_cast<std::uint32_t>(static_cast<std::int64_t>(t)))};
 }
 
 // Returns the numbers of a session's step. The first step is 1.
@@ -42,7 +44,14 @@ inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, dou
                   .straight = o.nesterov ? 1.0F : 0.0F},
           .adagrad = {.l2 = static_cast<float>(o.weight_decay),
                       .epsilon = static_cast<float>(o.epsilon),
-                      .minus_step = static_cast<float>(-rate)}};
+                      .minus_step = static_cast<float>(-rate)},
+          .lion = {.decay = static_cast<float>(1 - learning_rate * o.weight_decay),
+                   .beta1 = static_cast<float>(o.beta1),
+                   .rest1 = static_cast<float>(1 - o.beta1),
+                   .beta2 = static_cast<float>(o.beta2),
+                   .rest2 = static_cast<float>(1 - o.beta2),
+                   .learning_rate = static_cast<float>(learning_rate)},
+          .average_rest = static_cast<float>(step == 1 ? 1 : 1 - o.average)};  // it begins with the first weights
 }
 
 // Returns the numbers of each group, of which there are kMostGroups at most.

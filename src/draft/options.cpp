@@ -28,6 +28,8 @@ const OptionRow kOptions[] = {
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
     {"export_precision", choice, "file", "file|fp32",
      "element type of the floats in an exported model: those of its file, or float32 instead of others"},
+    {"export_weights", choice, "trained", "trained|ema",
+     "the weights in an exported model: as they were trained, or their moving average (ema)"},
     {"tf32", choice, "off", "on|off",
      "on: matrix products of float32 on a GPU use TensorFloat32, which rounds their factors to 10 bits of mantissa"},
     {"seed", integer, "0", ">= 0", "seed of all random numbers"},
@@ -103,7 +105,8 @@ const OptionRow kOptions[] = {
     {"z_loss", real, "0", ">= 0",
      "cross_entropy: factor of the square of log(sum(exp(logits))), which is added to keep logits small"},
     // The optimizer.
-    {"optimizer", choice, "adamw", "adamw|adam|sgd|adagrad", "how gradients become updates"},
+    {"optimizer", choice, "adamw", "adamw|adamw8bit|adam|sgd|adagrad|lion",
+     "how gradients become updates; adamw8bit is adamw with moments of 8 bits"},
     {"learning_rate", real, "0.001", ">= 0", "step size; protrain_session_set_learning_rate changes it between steps"},
     {"schedule", choice, "constant", "constant|linear|cosine|step|inverse_sqrt",
      "how the learning rate changes: linear and cosine fall to final_learning_rate by step total_steps, step falls by "
@@ -123,21 +126,27 @@ const OptionRow kOptions[] = {
     {"layer_decay", real, "1", "> 0, <= 1",
      "factor of the learning rate from each repeated layer to the one before; what follows the last layer has the full "
      "rate"},
-    {"beta1", real, "0.9", ">= 0, < 1", "adamw, adam: decay of the mean of gradients"},
-    {"beta2", real, "0.999", ">= 0, < 1", "adamw, adam: decay of the mean of squared gradients"},
+    {"beta1", real, "0.9", ">= 0, < 1",
+     "adamw, adam: decay of the mean of gradients; lion: of the mean whose sign is the step"},
+    {"beta2", real, "0.999", ">= 0, < 1",
+     "adamw, adam: decay of the mean of squared gradients; lion: of the mean of gradients, default 0.99"},
     {"epsilon", real, "1e-08", "> 0", "adamw, adam, adagrad: added to the root of the mean, or sum, of squares"},
     {"correction", choice, "moments", "moments|rate|none",
      "adamw, adam: what is corrected because moments begin at zero; moments: each of them, as in PyTorch; rate: the "
      "learning rate, so that epsilon is added to the uncorrected root, as in ONNX, TensorFlow and Hugging Face; none: "
      "nothing"},
     {"weight_decay", real, "0.01", ">= 0",
-     "adamw: decoupled decay; the others: added to the gradient, default 0, times the weight"},
+     "adamw: decoupled decay; lion: likewise, default 0; the others: added to the gradient, default 0, times the "
+     "weight"},
     {"decay_order", choice, "before", "before|after", "adamw: weights decay before the step is taken, or after it"},
     {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is added to the next"},
     {"dampening", real, "0", ">= 0, < 1",
      "sgd: share of the gradient that momentum leaves out, from the second step on"},
     {"nesterov", choice, "off", "on|off", "on: sgd steps from where momentum will lead"},
     {"rate_decay", real, "0", ">= 0", "adagrad: step t has the learning rate divided by 1 + (t - 1) * rate_decay"},
+    {"ema", real, "0", ">= 0, < 1",
+     "decay of a moving average of trained weights, which each step takes in, as PyTorch's AveragedModel does; 0: "
+     "none"},
     {"clip_norm", real, "", "> 0", "largest global norm of the gradients; if it is exceeded, all are scaled down"},
     {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm"},
     {"on_nonfinite", choice, "stop", "stop|skip|rollback",
@@ -166,6 +175,12 @@ const OptionRow kOptions[] = {
      "one worker per queue; sleeps before instructions; released memory filled with NaN"},
     {"trace", choice, "none", "none|step", "step: logs each instruction and its time", "step"},
 };
+
+// The customary defaults of optimizers, where they differ from those of the table.
+struct OwnDefault {
+  std::string_view key, optimizers, fallback;
+};
+constexpr OwnDefault kOwnDefaults[] = {{"weight_decay", "adam|sgd|adagrad|lion", "0"}, {"beta2", "lion", "0.99"}};
 
 const OptionRow &row_of(const std::string &key) {
   const auto *const row = std::ranges::find(kOptions, key, &OptionRow::key);
@@ -267,8 +282,10 @@ bool Options::is_set(const std::string &key) const {
 std::string Options::get(const std::string &key) const {
   const OptionRow &row = row_of(key);
   if (const auto found = set_.find(key); found != set_.end()) return fmt::format("{}", fmt::join(found->second, "\n"));
-  if (key == "weight_decay" && get("optimizer") != "adamw") return "0";  // the customary default of each optimizer
-  return std::string(row.fallback);
+  const auto *const own = std::ranges::find_if(kOwnDefaults, [&](const OwnDefault &one) {
+    return one.key == key && any_glob(one.optimizers, get("optimizer"));
+  });
+  return std::string(own == std::end(kOwnDefaults) ? row.fallback : own->fallback);
 }
 
 std::int64_t Options::integer(const std::string &key) const { return parse_integer(get(key)).value_or(0); }

@@ -165,14 +165,14 @@ class Pipeline {
   }
 
   void choose_and_lower() {
-    const auto moments = static_cast<std::size_t>(settings_.optimizer.state_count());
     const bool through_host = !settings_.ranks.reaches_devices && !draft_.profile.shares_memory;
-    const program::StateRequest request = {.shards = draft_.first().training.shards,
-                                           .exchanges = through_host ? Tier::host : Tier::device,
-                                           .optimizer = program::optimizer_arrays(settings_.precision, moments),
-                                           .accumulates = accumulates(),
-                                           .kept = draft_.kept,
-                                           .groups = draft_.groups.of_parameter};
+    const program::StateRequest request = {
+        .shards = draft_.first().training.shards,
+        .exchanges = through_host ? Tier::host : Tier::device,
+        .optimizer = program::optimizer_arrays(settings_.precision, settings_.optimizer.state()),
+        .accumulates = accumulates(),
+        .kept = draft_.kept,
+        .groups = draft_.groups.of_parameter};
     const PlanLowering lowering(draft_.variants, machine_, request);
     OtherRanks others(request, machine_);
     if (plans_for_others()) add_others(others);
@@ -186,7 +186,7 @@ class Pipeline {
                           .accumulation = draft_.accumulation,
                           .optimizer = {.state = 0},
                           .if_nothing_fits = if_nothing_fits_};
-    for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.element_bytes;
+    for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.bytes_each();
     decide(inputs);
     draft_.programs = lowering.lower(draft_.decision.plan);
     draft_.programs.each(program::verify);

@@ -77,13 +77,15 @@ backend::Optimizer optimizer_of(const Options &options) {
           Code::arg, "momentum", "nesterov and dampening have no effect unless momentum is above 0");
   return {.kind = name == "sgd"       ? Kind::sgd
                   : name == "adagrad" ? Kind::adagrad
+                  : name == "lion"    ? Kind::lion
                                       : Kind::adamw,
           .correction = correction == "rate"   ? Correction::rate
                         : correction == "none" ? Correction::none
                                                : Correction::moments,
-          .decoupled = name == "adamw",
+          .decoupled = name != "adam",
           .decays_after = options.text("decay_order") == "after",
           .nesterov = options.text("nesterov") == "on",
+          .coded = name == "adamw8bit",
           .beta1 = options.real("beta1"),
           .beta2 = options.real("beta2"),
           .epsilon = options.real("epsilon"),
@@ -91,7 +93,15 @@ backend::Optimizer optimizer_of(const Options &options) {
           .momentum = options.real("momentum"),
           .dampening = options.real("dampening"),
           .rate_decay = options.real("rate_decay"),
+          .average = options.real("ema"),
           .clip_value = options.real("clip_value")};
+}
+
+bool export_average_of(const Options &options) {
+  const bool average = options.text("export_weights") == "ema";
+  require(!average || options.real("ema") > 0, Code::arg, "export_weights",
+          "there is no moving average to export; set ema, such as ema=0.999");
+  return average;
 }
 
 // Refuses options that belong to another schedule than the one that is set.
@@ -241,6 +251,7 @@ Settings settings_of(const Options &options) {
           .threads = static_cast<int>(options.integer("threads")),
           .precision = precision_of(options.text("precision")),
           .export_as_computed = options.text("export_precision") == "fp32",
+          .export_average = export_average_of(options),
           .tf32 = options.text("tf32") == "on",
           .seed = integer_of(options, "seed"),
           .dims = dims_of(options),

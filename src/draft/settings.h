@@ -56,6 +56,7 @@ struct Settings {
   int threads = 0;
   DType precision = DType::f32;     // of weights and activations in a step
   bool export_as_computed = false;  // exports have float32 where the file has other floats
+  bool export_average = false;      // exports have the moving average of trained weights
   bool tf32 = false;
   std::optional<std::int64_t> seed;
   onnx_import::DimBindings dims;

@@ -45,23 +45,28 @@ class PinnedBlock {
   const bool pinned_;
 };
 
-// The number of arrays in an update: gradient, weights, moments.
-std::uint64_t array_count(const Optimizer &optimizer) {
-  return 2 + static_cast<std::uint64_t>(optimizer.state_count());
+// Bytes that an update moves for each byte of weights: it reads the gradient, and reads and writes weights and state.
+double traffic(const Optimizer &optimizer) {
+  double bytes = 3;
+  for (const graph::OptimizerArray &array : optimizer.state()) bytes += 2 * array.bytes_each() / sizeof(float);
+  return bytes;
 }
 
-// Bytes that an update moves: it reads the gradient, and reads and writes weights and moments.
-double traffic(const Optimizer &optimizer, std::uint64_t array_bytes) {
-  return static_cast<double>(array_bytes) * static_cast<double>(2 * array_count(optimizer) - 1);
-}
+// The arrays of an update, one after another: gradient, weights of `weight_bytes`, state; then the status word.
+struct UpdateOperands {
+  UpdateOperands(const Optimizer &optimizer, std::uint64_t weight_bytes) : offsets{0, weight_bytes, 2 * weight_bytes} {
+    for (const graph::OptimizerArray &array : optimizer.state())
+      offsets.push_back(offsets.back() + round_up(array.bytes(weight_bytes / sizeof(float)), kAlignment));
+  }
+  std::uint64_t bytes() const { return offsets.back(); }  // without the status word
+  LaunchOperands launch(std::byte *memory) const {
+    LaunchOperands launch{.inputs = {memory, memory + bytes()}};
+    for (std::size_t i = 1; i + 1 < offsets.size(); ++i) launch.outputs.push_back(memory + offsets[i]);
+    return launch;
+  }
 
-// Returns the launch of an update whose operands lie in `memory`: the arrays one after another, then the status word.
-LaunchOperands update_launch(const Optimizer &optimizer, std::uint64_t array_bytes, std::byte *memory) {
-  const std::uint64_t arrays = array_count(optimizer);
-  LaunchOperands launch{.inputs = {memory, memory + arrays * array_bytes}};
-  for (std::uint64_t i = 1; i < arrays; ++i) launch.outputs.push_back(memory + i * array_bytes);
-  return launch;
-}
+  std::vector<std::uint64_t> offsets;
+};
 
 // Measures one machine's rates into a profile. For each rate the work grows until launch overhead no longer shows,
 // within the memory limit. On a device with its own memory the same updates run on device and host, so that the two
@@ -133,14 +138,15 @@ class RateMeasurement {
 
   double device_update_rate() const {
     const double arrays = largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_device(bytes); });
-    return traffic(optimizer_, 1) * arrays;
+    return traffic(optimizer_) * arrays;
   }
   double update_on_device(std::uint64_t array_bytes) const {
-    const std::uint64_t bytes = array_count(optimizer_) * array_bytes;
+    const UpdateOperands arrays(optimizer_, array_bytes);
+    const std::uint64_t bytes = arrays.bytes();
     DeviceMemory memory(device_, bytes + kAlignment);
     memory.fill(0, bytes, random_tile(DType::f32, false));
     memory.fill(bytes, kAlignment, std::vector<std::byte>(kAlignment));
-    const LaunchOperands launch = update_launch(optimizer_, array_bytes, memory.data());
+    const LaunchOperands launch = arrays.launch(memory.data());
     const auto kernel = update_of(optimizer_, array_bytes);
     return stopwatch_.quickest([&] { launch.on(device_, *kernel); });
   }
@@ -149,15 +155,16 @@ class RateMeasurement {
   double host_update_rate(const Optimizer &optimizer) const {
     const double arrays =
         largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); });
-    return traffic(optimizer, 1) * arrays;
+    return traffic(optimizer) * arrays;
   }
   double update_on_host(const Optimizer &optimizer, std::uint64_t array_bytes) const {
-    const std::uint64_t bytes = array_count(optimizer) * array_bytes;
+    const UpdateOperands arrays(optimizer, array_bytes);
+    const std::uint64_t bytes = arrays.bytes();
     const MemoryBlock memory(bytes + kAlignment, "profiling");  // zeroed, including the status word
     const std::vector<std::byte> tile = random_tile(DType::f32, false);
     for (std::uint64_t done = 0; done < bytes; done += tile.size())
       std::memcpy(memory.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
-    const LaunchOperands launch = update_launch(optimizer, array_bytes, memory.data());
+    const LaunchOperands launch = arrays.launch(memory.data());
     const auto kernel = update_of(optimizer, array_bytes);
     return stopwatch_.quickest_here([&] { device_.launch_alone(*kernel, launch); });
   }

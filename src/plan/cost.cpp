@@ -55,7 +55,7 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
       }
       if (!terms.trained[p]) continue;
       const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
-      chunk.state += elements * terms.optimizer.state;
+      chunk.state += terms.optimizer.of(elements);
       chunk.gradient += bytes_of(p);
       // A parameter that is updated together with others has no launch of its own.
       const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : durations.launch();

@@ -24,7 +24,7 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const graph::Type &type = graph.value(graph.parameters[p]).type;
     resting_ += byte_count(type.dtype, type.shape);
-    if (terms.trained[p]) resting_ += static_cast<std::uint64_t>(element_count(type.shape)) * terms.optimizer.state;
+    if (terms.trained[p]) resting_ += terms.optimizer.of(static_cast<std::uint64_t>(element_count(type.shape)));
   }
 }
 

@@ -39,7 +39,7 @@ Durations::Durations(const profile::Profile &profile, const graph::Graph &graph,
   for (graph::ValueId p : graph.parameters) {
     const auto weight = static_cast<double>(byte_count(graph.value(p).type.dtype, {}));
     // An update reads the gradient, and reads and writes weight and state.
-    traffic_.push_back((3 * weight + 2 * static_cast<double>(optimizer.state)) / weight);
+    traffic_.push_back((3 * weight + 2 * optimizer.state) / weight);
   }
 }
 

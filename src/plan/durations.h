@@ -2,6 +2,7 @@
 // the same Durations.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -13,7 +14,11 @@ namespace protrain::plan {
 
 // Bytes of optimizer state for each element of a parameter.
 struct OptimizerBytes {
-  std::uint64_t state = 8;  // AdamW in float32: two moments
+  double state = 8;  // AdamW in float32: two moments
+
+  std::uint64_t of(std::uint64_t elements) const {
+    return static_cast<std::uint64_t>(std::ceil(static_cast<double>(elements) * state));
+  }
 };
 
 class Durations {

@@ -10,6 +10,7 @@
 
 #include "base/queue.h"
 #include "base/tier.h"
+#include "graph/optimizer_array.h"
 #include "graph/shards.h"
 #include "plan/plan.h"
 #include "program/status_word.h"
@@ -138,16 +139,11 @@ struct Instruction {
   bool operator==(const Instruction &) const = default;
 };
 
-// An array that the optimizer keeps for trained parameters. It has one element for each element of the weights.
-struct OptimizerArray {
-  std::string name;
-  std::uint64_t element_bytes = sizeof(float);
-  bool operator==(const OptimizerArray &) const = default;
-};
+using graph::OptimizerArray;
 
-// Returns the optimizer's arrays for weights of this type. For bfloat16 the first one is the lower plane of the masters
-// (the weights are the upper one; arith/planes.h), for float16 the whole masters. Then come the moments; AdamW has 2.
-std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments);
+// Returns the arrays for weights of this type, whose optimizer keeps `state`. For bfloat16 the first one is the lower
+// plane of the masters (the weights are the upper one; arith/planes.h), for float16 the whole masters.
+std::vector<OptimizerArray> optimizer_arrays(DType weights, const std::vector<OptimizerArray> &state);
 
 // The buffers that outlive a step. They begin each arena, and every Program of a session shares them.
 struct State {
@@ -167,7 +163,7 @@ struct State {
     std::size_t chunk = 0;
     std::uint64_t whole_at = 0;                     // offset of the parameter in the chunk's whole weights, bytes
     std::uint64_t weights_at = 0, gradient_at = 0;  // offsets of the shard in the chunk's buffers, bytes
-    std::uint64_t optimizer_at = 0;                 // offset of the shard in each optimizer array, elements
+    std::vector<std::uint64_t> optimizer_at = {};   // offset of the shard in each optimizer array, bytes
     std::uint64_t elements = 0;                     // number of elements of the shard
     bool trained = false;
     std::size_t group = 0;  // see Target

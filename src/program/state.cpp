@@ -76,7 +76,8 @@ class Layout {
     State::Chunk &chunk = state_.chunks.emplace_back();
     chunk.parameters = planned.parameters;
     chunk.sharded = state_.shards.ranks > 1 && planned.sharded;
-    std::uint64_t shards = 0, elements = 0, gradients = 0;
+    std::uint64_t shards = 0, gradients = 0;
+    std::vector<std::uint64_t> arrays(request_.optimizer.size(), 0);  // bytes
     bool trained = false;
     for (std::size_t p : planned.parameters) {
       const ValueId id = training_.graph.parameters[p];
@@ -86,7 +87,7 @@ class Layout {
                    .whole_at = chunk.whole_bytes,
                    .weights_at = shards,
                    .gradient_at = gradients,
-                   .optimizer_at = elements,
+                   .optimizer_at = arrays,
                    .elements = static_cast<std::uint64_t>(state_.shards.elements(p)),
                    .trained = training_.gradients[p] != ValueId::none,
                    .group = request_.groups.empty() ? 0 : request_.groups[p]};
@@ -96,7 +97,8 @@ class Layout {
       shards = checked_add(shards, padded(parameter.elements * element));
       if (!parameter.trained) continue;
       trained = true;
-      elements = checked_add(elements, round_up(parameter.elements, aligned_elements()));
+      for (std::size_t i = 0; i < arrays.size(); ++i)
+        arrays[i] = checked_add(arrays[i], round_up(request_.optimizer[i].bytes(parameter.elements), kAlignment));
       gradients = checked_add(gradients, round_up(std::max<std::uint64_t>(bytes_of_gradient(p), 1),
                                                   tier == Tier::disk ? kDiskAlignment : kAlignment));
     }
@@ -105,9 +107,8 @@ class Layout {
     if (on_page) state_.bytes[tier] = round_up(state_.bytes[tier], kDiskAlignment);
     chunk.weights = add(name + "/weights", chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
     if (!trained) return;
-    for (const OptimizerArray &array : request_.optimizer)
-      chunk.optimizer.push_back(
-          add(name + "/" + array.name, checked_multiply(elements, array.element_bytes), tier, Owner::optimizer));
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      chunk.optimizer.push_back(add(name + "/" + request_.optimizer[i].name, arrays[i], tier, Owner::optimizer));
     if (gradients_rest(planned)) chunk.gradient = add(name + "/gradient", gradients, tier, Owner::gradients);
   }
 
@@ -115,13 +116,6 @@ class Layout {
   static std::uint64_t padded(std::uint64_t bytes) { return round_up(std::max<std::uint64_t>(bytes, 1), kAlignment); }
 
   std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }
-
-  // A parameter begins at the same element of all arrays, so the array with the smallest elements sets its alignment.
-  std::uint64_t aligned_elements() const {
-    std::uint64_t smallest = kAlignment;
-    for (const OptimizerArray &array : request_.optimizer) smallest = std::min(smallest, array.element_bytes);
-    return kAlignment / smallest;
-  }
 
   void add_kept() {
     state_.kept.assign(state_.parameters.size(), BufferId::none);
@@ -196,19 +190,18 @@ class Layout {
 Operand State::weights(std::size_t p) const { return {chunks[parameters[p].chunk].weights, parameters[p].weights_at}; }
 
 Operand State::optimizer(std::size_t p, std::size_t which) const {
-  return {chunks[parameters[p].chunk].optimizer[which],
-          parameters[p].optimizer_at * optimizer_arrays[which].element_bytes};
+  return {chunks[parameters[p].chunk].optimizer[which], parameters[p].optimizer_at[which]};
 }
 
 Operand State::gradient(std::size_t p) const {
   return {chunks[parameters[p].chunk].gradient, parameters[p].gradient_at};
 }
 
-std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments) {
+std::vector<OptimizerArray> optimizer_arrays(DType weights, const std::vector<OptimizerArray> &state) {
   std::vector<OptimizerArray> arrays;
-  if (weights == DType::bf16) arrays.push_back({.name = "low", .element_bytes = sizeof(std::uint16_t)});
+  if (weights == DType::bf16) arrays.push_back({.name = "low", .dtype = DType::u16});
   if (weights == DType::f16) arrays.push_back({.name = "master"});
-  for (std::size_t i = 0; i < moments; ++i) arrays.push_back({.name = fmt::format("moment{}", i + 1)});
+  arrays.insert(arrays.end(), state.begin(), state.end());
   return arrays;
 }
 

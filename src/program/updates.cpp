@@ -297,10 +297,11 @@ bool Updates::by_pieces(std::size_t chunk) const {
 }
 
 // Returns the number of elements that are updated at once. In the array with the smallest elements they fill one piece
-// of the disk, in arrays with larger elements several whole pieces.
+// of the disk, in arrays with larger elements several whole pieces. Arrays that move whole do not count.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
-  for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);
+  for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i)
+    if (!moves_whole(i)) smallest = std::min(smallest, size_of(state_.optimizer_arrays[i].dtype));
   return plan_.piece_bytes / smallest;
 }
 
@@ -322,11 +323,11 @@ Updates::ByteRange Updates::range_of_weights(const Piece &piece) const {
 
 Updates::ByteRange Updates::range_of_array(const Piece &piece, std::size_t which) const {
   const std::uint64_t end = builder_.buffer(state_.chunks[chunk_of(piece.parameter)].optimizer[which]).bytes;
-  return range_of(piece, state_.optimizer_arrays[which].element_bytes, end);
+  return range_of(piece, size_of(state_.optimizer_arrays[which].dtype), end);
 }
 
 // Brings the piece to the optimizer. The gradient has exactly the parameter's elements; the last piece of any other
-// array includes the padding at the array's end.
+// array includes the padding at the array's end. Arrays that move whole are there already.
 Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
   const Tier place = optimizer_place(chunk_of(piece.parameter));
   const auto bring = [&](Operand at, const ByteRange &run) {
@@ -336,8 +337,12 @@ Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
   const ByteRange of_gradient = range_of(piece, element_bytes, bytes_of_gradient(piece.parameter));
   Arrays near = {.gradient = bring(whole.gradient, of_gradient),
                  .weights = bring(whole.weights, range_of_weights(piece))};
-  for (std::size_t i = 0; i < whole.optimizer.size(); ++i)
-    near.optimizer.push_back(bring(whole.optimizer[i], range_of_array(piece, i)));
+  for (std::size_t i = 0; i < whole.optimizer.size(); ++i) {
+    const Operand at = whole.optimizer[i];
+    near.optimizer.push_back(moves_whole(i)
+                                 ? Operand{at.buffer, at.offset + state_.optimizer_arrays[i].bytes(piece.begin)}
+                                 : bring(at, range_of_array(piece, i)));
+  }
   return near;
 }
 
@@ -349,16 +354,21 @@ void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) 
   };
   if (weights) store(near.weights, home.weights, range_of_weights(piece));
   for (std::size_t i = 0; i < home.optimizer.size(); ++i)
-    store(near.optimizer[i], home.optimizer[i], range_of_array(piece, i));
+    if (!moves_whole(i)) store(near.optimizer[i], home.optimizer[i], range_of_array(piece, i));
 }
 
 // Emits the update of one large parameter. The next piece is brought while the optimizer works on one. `whole`: the
-// places of the whole arrays. Weights that were fetched for compute are stored at the end.
-void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::vector<Operand> &verdict) {
+// places of the whole arrays. Weights that were fetched for compute, and arrays that move whole, are stored at the end.
+void Updates::update_by_pieces(std::size_t p, Arrays whole, const std::vector<Operand> &verdict) {
   const std::uint64_t elements = elements_of(p), step = piece_elements(p);
   const std::uint64_t element_bytes = bytes_of_parameter(p) / elements;
-  const Operand home = state_.weights(p);
-  const bool fetched = whole.weights != home;
+  const Arrays rest = at_rest(p);
+  const bool fetched = whole.weights != rest.weights;
+  const auto whole_bytes = [&](Operand at) { return builder_.buffer(at.buffer).bytes; };
+  for (std::size_t i = 0; i < whole.optimizer.size(); ++i)
+    if (moves_whole(i))
+      whole.optimizer[i] =
+          builder_.bring(rest.optimizer[i], whole_bytes(rest.optimizer[i]), optimizer_place(chunk_of(p)));
   Arrays next = bring_piece(whole, {.parameter = p, .begin = 0});
   for (std::uint64_t begin = 0; begin < elements; begin += step) {
     const Arrays near = next;
@@ -369,7 +379,10 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
                 verdict);
     store_piece(near, {.parameter = p, .begin = begin}, !fetched);
   }
-  if (fetched) builder_.store(whole.weights, home, builder_.buffer(home.buffer).bytes);
+  if (fetched) builder_.store(whole.weights, rest.weights, whole_bytes(rest.weights));
+  for (std::size_t i = 0; i < whole.optimizer.size(); ++i)
+    if (moves_whole(i) && whole.optimizer[i] != rest.optimizer[i])
+      builder_.store(whole.optimizer[i], rest.optimizer[i], whole_bytes(rest.optimizer[i]));
 }
 
 // Updates run in forward order, so that what the next step needs first is ready first.

@@ -117,11 +117,14 @@ class Updates {
   ByteRange range_of(const Piece &piece, std::uint64_t element_bytes,
                      std::uint64_t end) const;  // `end`: bytes of the array
   ByteRange range_of_weights(const Piece &piece) const;
-  ByteRange range_of_array(const Piece &piece, std::size_t which) const;  // `which`: number of an optimizer's array
+  // `which`: number of an optimizer's array
+  ByteRange range_of_array(const Piece &piece, std::size_t which) const;
+  // True for an array that is not cut into pieces but moves whole: with one element for many weights it is small.
+  bool moves_whole(std::size_t which) const { return state_.optimizer_arrays[which].block > 1; }
   Arrays at_rest(std::size_t parameter) const;
   Arrays bring_piece(const Arrays &whole, const Piece &piece);
   void store_piece(const Arrays &near, const Piece &piece, bool weights);
-  void update_by_pieces(std::size_t parameter, const Arrays &whole, const std::vector<Operand> &verdict);
+  void update_by_pieces(std::size_t parameter, Arrays whole, const std::vector<Operand> &verdict);
 
   Working bring_chunk(std::size_t chunk);
   void store_chunk(std::size_t chunk, const Working &working);

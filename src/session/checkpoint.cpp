@@ -21,34 +21,17 @@ using draft::kMicroBatch;
 using draft::kSeed;
 using draft::kSkipped;
 
-// The optimizer's name and the names of its arrays.
-struct OptimizerNames {
-  const char *optimizer;
-  std::vector<std::string> arrays;
-};
-
-OptimizerNames names_of(const backend::Optimizer &optimizer) {
-  switch (optimizer.kind) {
-    case backend::Optimizer::Kind::adamw:
-      return {optimizer.decoupled ? "adamw" : "adam", {"moment1", "moment2"}};
-    case backend::Optimizer::Kind::sgd:
-      return {"sgd", optimizer.state_count() > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}};
-    case backend::Optimizer::Kind::adagrad:
-      return {"adagrad", {"sum"}};
-    case backend::Optimizer::Kind::assign:
-      break;
-  }
-  fail(Code::internal, "optimizer", "of an unknown kind");
-}
-
 // Describes the parameters that are shown, in their order.
 state::Description describe(const draft::Draft &draft, const Parameters &parameters) {
-  const OptimizerNames names = names_of(draft.settings.optimizer);
-  state::Description description{.optimizer = names.optimizer, .counters = {}, .parameters = {}};
+  const std::vector<graph::OptimizerArray> arrays = draft.settings.optimizer.state();
+  state::Description description{.optimizer = draft.settings.optimizer.name(), .counters = {}, .parameters = {}};
   for (const std::size_t p : parameters.shown()) {
     state::Parameter &parameter = description.parameters.emplace_back(
         state::Parameter{.name = parameters.name(p), .shape = parameters.shape(p), .arrays = {}});
-    if (draft.programs.state.parameters[p].trained) parameter.arrays = names.arrays;
+    if (!draft.programs.state.parameters[p].trained) continue;
+    for (const graph::OptimizerArray &array : arrays)
+      parameter.arrays.push_back(
+          {.name = array.name, .dtype = array.dtype, .elements = array.count(parameters.elements(p))});
   }
   return description;
 }

@@ -9,12 +9,16 @@
 
 namespace protrain::session {
 
-// `read` reads parts of the parameters.
-void export_model(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
-                  const std::string &path);
+struct ExportSource {
+  const draft::Draft &draft;
+  const Parameters &parameters;
+  const state::Read &read;  // reads parts of the parameters
+  bool stepped = false;     // some step has changed the parameters
+};
+
+void export_model(const ExportSource &from, const std::string &path);
 
 // Writes the adapters in the form of PEFT. Code::state if there are none, unsupported if other parameters change too.
-void export_adapters(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
-                     const std::string &directory);
+void export_adapters(const ExportSource &from, const std::string &directory);
 
 }  // namespace protrain::session

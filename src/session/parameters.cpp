@@ -259,10 +259,10 @@ void Parameters::read_start(std::size_t p, std::uint64_t offset, std::span<std::
 void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
   const Kept kept = kept_weights(p);
-  const Elements own = shard(p, channel_.rank());
+  const Elements own = own_shard(p, 0);
   PlaneBuffer planes = plane_buffer(p, kept.elements);
   std::byte *high = to.weights + kept.at.offset, *low = nullptr;
-  if (parameter.trained) low = to.low + parameter.optimizer_at * planes.low_size;
+  if (parameter.trained) low = to.low + parameter.optimizer_at[0];
   std::vector<float> masters(planes.elements());
   for (std::uint64_t at = kept.first; at < kept.first + kept.elements; at += masters.size()) {
     const std::size_t count = std::min<std::uint64_t>(masters.size(), kept.first + kept.elements - at);
@@ -277,6 +277,7 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   }
 }
 
+// The optimizers that a file can declare keep moments in float32. A moving average is not among them, and begins here.
 void Parameters::fill_moments() {
   const auto &moments = draft_.file->declared().training->moments;
   run::Store::Sweep sweep(store_);
@@ -284,7 +285,9 @@ void Parameters::fill_moments() {
   for (const std::size_t p : shown_) {
     const auto found = moments.find(name(p));
     if (found == moments.end() || !state().parameters[p].trained) continue;
-    const auto wanted = static_cast<std::size_t>(draft_.settings.optimizer.state_count());
+    const std::size_t before =
+        draft_.settings.optimizer.average > 0 ? kAverageArray + 1 : 1;  // arrays before the moments
+    const std::size_t wanted = draft_.settings.optimizer.state().size() + 1 - before;
     require(
         found->second.size() == wanted, Code::mismatch, name(p),
         "the file has {} moments for it, and the optimizer keeps {}; set the option optimizer to begin without them",
@@ -293,7 +296,7 @@ void Parameters::fill_moments() {
       for (std::size_t at = 0; at < elements(p); at += kPartElements) {
         part.resize(std::min(elements(p) - at, kPartElements) * sizeof(float));
         draft_.file->read(found->second[m], at * sizeof(float), part);
-        write(p, m + 1, at * sizeof(float), part);
+        write(p, m + before, at * sizeof(float), part);
       }
   }
   sweep.finish();
@@ -310,16 +313,20 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
 Parameters::Kept Parameters::kept_weights(std::size_t p) const {
   const program::State::Parameter &parameter = state().parameters[p];
   const program::State::Chunk &chunk = state().chunks[parameter.chunk];
-  if (chunk.sharded) return {shard(p, channel_.rank()).begin, parameter.elements, state().weights(p)};
+  if (chunk.sharded) return {own_shard(p, 0).begin, parameter.elements, state().weights(p)};
   return {0, elements(p), {chunk.weights, parameter.whole_at}};
 }
 
-Parameters::Elements Parameters::shard(std::size_t p, int rank) const {
+Parameters::Elements Parameters::shard(std::size_t p, std::size_t array, int rank) const {
   const graph::Shards &shards = state().shards;
-  return {static_cast<std::uint64_t>(shards.begin(p, rank)), static_cast<std::uint64_t>(shards.begin(p, rank + 1))};
+  const auto begin = static_cast<std::uint64_t>(shards.begin(p, rank)),
+             end = static_cast<std::uint64_t>(shards.begin(p, rank + 1));
+  if (array == 0) return {begin, end};
+  return {optimizer_array(array).count(begin), optimizer_array(array).count(end)};
 }
 
-std::uint64_t Parameters::element_bytes(std::size_t p) const {
+std::uint64_t Parameters::element_bytes(std::size_t p, std::size_t array) const {
+  if (array > 0) return size_of(optimizer_array(array).dtype);
   return is_split(p) ? sizeof(float) : size_of(value(p).type.dtype);
 }
 
@@ -337,8 +344,9 @@ void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
 }
 
 void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<std::byte> out) {
-  const std::uint64_t begin = shard(p, channel_.rank()).begin;
-  if (array > 0) return read_at(state().optimizer(p, array - 1 + planes_below()), (first - begin) * sizeof(float), out);
+  const std::uint64_t begin = own_shard(p, array).begin;
+  if (array > 0)
+    return read_at(state().optimizer(p, array - 1 + planes_below()), (first - begin) * element_bytes(p, array), out);
   const Kept kept = kept_weights(p);
   if (!is_split(p)) return read_at(kept.at, (first - kept.first) * element_bytes(p), out);
   each_part(p, out.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {
@@ -352,9 +360,10 @@ void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first,
 // Writes all weights that this rank keeps, which may be the whole parameter. Writes the lower plane of the masters for
 // this rank's shard only.
 void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<const std::byte> in) {
-  const Elements own = shard(p, channel_.rank());
+  const Elements own = own_shard(p, array);
   if (array > 0)
-    return write_at(state().optimizer(p, array - 1 + planes_below()), (first - own.begin) * sizeof(float), in);
+    return write_at(state().optimizer(p, array - 1 + planes_below()), (first - own.begin) * element_bytes(p, array),
+                    in);
   const Kept kept = kept_weights(p);
   if (!is_split(p)) return write_at(kept.at, (first - kept.first) * element_bytes(p), in);
   each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {
@@ -368,13 +377,12 @@ void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first
   });
 }
 
-void Parameters::complete(std::size_t p, std::uint64_t first, std::uint64_t size, std::span<std::byte> out,
-                          int reader) {
-  const std::uint64_t end = first + out.size() / size;
-  const auto part_of = [&](int rank) -> std::span<std::byte> {
-    const Elements range = shard(p, rank);
+void Parameters::complete(const Wanted &wanted, int reader) {
+  const std::uint64_t size = wanted.element_bytes, first = wanted.first, end = first + wanted.out.size() / size;
+  const auto part_of = [&](int rank) {
+    const Elements range = shard(wanted.parameter, wanted.array, rank);
     const std::uint64_t from = std::clamp(range.begin, first, end), to = std::clamp(range.end, from, end);
-    return out.subspan((from - first) * size, (to - from) * size);
+    return wanted.out.subspan((from - first) * size, (to - from) * size);
   };
   std::vector<comm::Send> sends;
   std::vector<comm::Receive> receives;
@@ -389,12 +397,12 @@ void Parameters::complete(std::size_t p, std::uint64_t first, std::uint64_t size
   channel_.exchange(sends, receives);
 }
 
-// Fills `out` with elements of a parameter. read_shard(first, part) reads those in this rank's shard, and complete()
-// exchanges the others. The other ranks wait for this rank's shard, so they are told if it cannot be read.
+// Fills wanted.out. read_shard(first, part) reads the elements in this rank's shard, and complete() exchanges the
+// others. The other ranks wait for this rank's shard, so they are told if it cannot be read.
 template <typename Read>
-void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, std::span<std::byte> out, int reader,
-                        Read &&read_shard) {
-  const Elements own = shard(p, channel_.rank());
+void Parameters::gather(const Wanted &wanted, int reader, Read &&read_shard) {
+  const auto [p, array, first, size, out] = wanted;
+  const Elements own = own_shard(p, array);
   const std::uint64_t end = first + out.size() / size;
   const std::uint64_t from = std::clamp(own.begin, first, end), to = std::clamp(own.end, from, end);
   try {
@@ -404,27 +412,30 @@ void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, 
     comm::abort_for(channel_, error);
     throw;
   }
-  if (channel_.ranks() > 1) complete(p, first, size, out, reader);
+  if (channel_.ranks() > 1) complete(wanted, reader);
 }
 
-std::vector<std::uint64_t> Parameters::owned() const {
-  std::vector<std::uint64_t> elements;
+std::vector<std::vector<std::uint64_t>> Parameters::owned() const {
+  std::vector<std::vector<std::uint64_t>> elements;
+  const std::size_t moments = draft_.settings.optimizer.state().size();
   for (const std::size_t p : shown_) {
-    const Elements own = shard(p, channel_.rank());
-    elements.push_back(own.end - own.begin);
+    std::vector<std::uint64_t> &own = elements.emplace_back();
+    for (std::size_t array = 0; array <= (state().parameters[p].trained ? moments : 0); ++array) {
+      const Elements shard = own_shard(p, array);
+      own.push_back(shard.end - shard.begin);
+    }
   }
   return elements;
 }
 
 void Parameters::read_owned(std::size_t p, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
-  const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p);
-  read_own(p, array, shard(p, channel_.rank()).begin + offset / size, out);
+  read_own(p, array, own_shard(p, array).begin + offset / element_bytes(p, array), out);
 }
 
 void Parameters::read_for(int reader, std::size_t p, std::size_t array, std::uint64_t offset,
                           std::span<std::byte> out) {
-  const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p);
-  gather(p, offset / size, size, out, reader,
+  const std::uint64_t size = element_bytes(p, array);
+  gather({p, array, offset / size, size, out}, reader,
          [&](std::uint64_t first, std::span<std::byte> part) { read_own(p, array, first, part); });
 }
 
@@ -433,9 +444,9 @@ void Parameters::read(std::size_t p, std::size_t array, std::uint64_t offset, st
 }
 
 void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, std::span<const std::byte> in) {
-  const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p), first = offset / size;
+  const std::uint64_t size = element_bytes(p, array), first = offset / size;
   const std::uint64_t end = first + in.size() / size;
-  const Elements own = shard(p, channel_.rank());
+  const Elements own = own_shard(p, array);
   const Kept kept = kept_weights(p);
   const Elements wanted = array > 0 ? own : Elements{kept.first, kept.first + kept.elements};
   const std::uint64_t from = std::clamp(wanted.begin, first, end), to = std::clamp(wanted.end, from, end);
@@ -450,7 +461,7 @@ void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;
   const program::BufferId kept = state().kept[p];
   const program::Operand at = kept != program::BufferId::none ? program::Operand{kept, 0} : state().gradient(p);
-  gather(p, 0, sizeof(float), std::as_writable_bytes(out), -1, [&](std::uint64_t, std::span<std::byte> shard) {
+  gather({p, 0, 0, sizeof(float), std::as_writable_bytes(out)}, -1, [&](std::uint64_t, std::span<std::byte> shard) {
     const std::size_t count = shard.size() / sizeof(float), bytes = count * size_of(dtype);
     std::byte *to = shard.data() + (shard.size() - bytes);
     if (buffer(at.buffer).tier == Tier::disk)

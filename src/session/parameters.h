@@ -14,6 +14,9 @@
 
 namespace protrain::session {
 
+// The number of the array that holds the moving average of weights, if there is one.
+inline constexpr std::size_t kAverageArray = 1;
+
 class Parameters {
  public:
   // All arguments must outlive it.
@@ -36,15 +39,15 @@ class Parameters {
   // Fills the optimizer's arrays with the state that the model's file declares.
   void fill_moments();
 
-  // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole elements from byte `offset`
-  // on. With several ranks, all must make the same call: read() gives every rank all values, and in write() each rank
-  // stores the values that it keeps.
+  // Array 0 is the weights; 1 and up are those of Optimizer::state(). Each call transfers whole elements of the array
+  // from byte `offset` on. With several ranks, all must make the same call: read() gives every rank all values, and in
+  // write() each rank stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
-  // owned() returns how many elements of each shown parameter this rank owns. read_owned() reads these elements of an
-  // array. Its `offset` is in bytes and counts from the first element that this rank owns.
-  std::vector<std::uint64_t> owned() const;
+  // owned() returns how many elements this rank owns of each array of each shown parameter. read_owned() reads these
+  // elements of an array. Its `offset` is in bytes and counts from the first element that this rank owns.
+  std::vector<std::vector<std::uint64_t>> owned() const;
   void read_owned(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   // Like read(), but only rank `reader` gets the values. The other ranks pass an `out` of the same size as scratch
   // memory.
@@ -70,18 +73,28 @@ class Parameters {
   struct Elements {
     std::uint64_t begin, end;
   };
-  Elements shard(std::size_t parameter, int rank) const;
-  std::uint64_t element_bytes(std::size_t parameter) const;
-  // Reads or writes elements that this rank has, from element `first` on.
+  Elements shard(std::size_t parameter, std::size_t array, int rank) const;
+  Elements own_shard(std::size_t parameter, std::size_t array) const {
+    return shard(parameter, array, channel_.rank());
+  }
+  const graph::OptimizerArray &optimizer_array(std::size_t array) const {  // not for array 0
+    return state().optimizer_arrays[array - 1 + planes_below()];
+  }
+  std::uint64_t element_bytes(std::size_t parameter, std::size_t array = 0) const;
+  // Reads or writes elements that this rank has, from element `first` of the array on.
   void read_own(std::size_t parameter, std::size_t array, std::uint64_t first, std::span<std::byte> out);
   void write_own(std::size_t parameter, std::size_t array, std::uint64_t first, std::span<const std::byte> in);
-  // Fills in those parts of `out` that other ranks own. `out` begins at element `first` and already holds this rank's
-  // shard. Only rank `reader` gets the parts, or every rank if `reader` is negative.
-  void complete(std::size_t parameter, std::uint64_t first, std::uint64_t element_bytes, std::span<std::byte> out,
-                int reader);
+  // Elements of an array that a reader wants, from `first` on.
+  struct Wanted {
+    std::size_t parameter, array;
+    std::uint64_t first, element_bytes;
+    std::span<std::byte> out;
+  };
+  // Fills in those parts of `wanted.out` that other ranks own. It already holds this rank's shard. Only rank `reader`
+  // gets the parts, or every rank if `reader` is negative.
+  void complete(const Wanted &wanted, int reader);
   template <typename Read>
-  void gather(std::size_t parameter, std::uint64_t first, std::uint64_t element_bytes, std::span<std::byte> out,
-              int reader, Read &&read_shard);
+  void gather(const Wanted &wanted, int reader, Read &&read_shard);
 
   const graph::Graph &forward() const { return draft_.first().forward; }
   const program::State &state() const { return draft_.programs.state; }

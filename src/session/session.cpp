@@ -488,7 +488,7 @@ void Session::write_export(const std::string &path, Export *write) {
     meet(Call::export_model, [] { return std::size_t{0}; });
     settle();
     ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
-      write(draft(), machine_.parameters(), read, path);
+      write({draft(), machine_.parameters(), read, account_.counters().steps > account_.counters().skipped}, path);
       return std::string();
     });
   });

@@ -23,6 +23,8 @@
 
 namespace protrain::session {
 
+struct ExportSource;
+
 class Session {
  public:
   // `progress` gets lines that say how far the measuring of the machine has come.
@@ -124,7 +126,7 @@ class Session {
   void log_step(const StepResult &result, std::uint64_t scale) const;
   void warn_of_recording(const run::Report &report);
 
-  using Export = void(const draft::Draft &, const Parameters &, const state::Read &, const std::string &path);
+  using Export = void(const ExportSource &, const std::string &path);
   void write_export(const std::string &path, Export *write);
 
   std::size_t find_parameter(const std::string &name, std::size_t count) const;

@@ -2,7 +2,7 @@
 // of 4 MiB and may live anywhere.
 //
 //   PARENT/step-0000000010/weights.safetensors     NAME
-//                          optimizer.safetensors   NAME/moment1, NAME/moment2
+//                          optimizer.safetensors   NAME/moment1, NAME/moment2, or what else the optimizer keeps
 //                          manifest.json           counters, sizes, checksums; written last
 //
 // With several ranks, each rank writes a part: one file of each kind, such as weights-00001-of-00004.safetensors. A
@@ -21,14 +21,24 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/shape.h"
 
 namespace protrain::state {
 
+// An array that the optimizer keeps for a parameter: "moment1". If it has as many elements as the parameter it is saved
+// in the parameter's shape, else in one dimension.
+struct SavedArray {
+  std::string name;
+  DType dtype = DType::f32;
+  std::uint64_t elements = 0;
+  bool operator==(const SavedArray &) const = default;
+};
+
 struct Parameter {
   std::string name;
-  Shape shape;                      // of float32 elements
-  std::vector<std::string> arrays;  // the optimizer's arrays, of the same shape: "moment1", "moment2"; none if frozen
+  Shape shape;                     // of float32 elements
+  std::vector<SavedArray> arrays;  // none if frozen
 };
 
 inline constexpr const char *kStep = "step";  // the counter that every checkpoint has
@@ -71,7 +81,8 @@ class Saving {
 // A rank's part of a checkpoint.
 struct Part {
   std::size_t number = 0, count = 1;
-  std::vector<std::uint64_t> elements = {};  // per parameter: how many the part has; not read if it is the only one
+  // Per parameter and per array, the weights included: how many elements the part has. Not read if it is the only one.
+  std::vector<std::vector<std::uint64_t>> elements = {};
 };
 inline constexpr std::size_t kMostParts = 400;  // a checkpoint keeps two files of each open; limits are often 1,024
 

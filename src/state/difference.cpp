@@ -20,14 +20,20 @@ std::string first_of(const std::vector<std::string> &differences) {
   return text;
 }
 
+std::string listed(const std::vector<SavedArray> &arrays) {
+  std::vector<std::string> names;
+  for (const SavedArray &array : arrays) names.push_back(array.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 void compare_parameter(const Parameter &saved, const Parameter &wanted, bool same_optimizer,
                        std::vector<std::string> &differences) {
   if (saved.shape != wanted.shape)
     differences.push_back(
         fmt::format("{} has shape {} there and {} here", wanted.name, to_text(saved.shape), to_text(wanted.shape)));
   if (same_optimizer && saved.arrays != wanted.arrays)
-    differences.push_back(fmt::format("the optimizer keeps [{}] of {} there and [{}] here",
-                                      fmt::join(saved.arrays, ", "), wanted.name, fmt::join(wanted.arrays, ", ")));
+    differences.push_back(fmt::format("the optimizer keeps [{}] of {} there and [{}] here", listed(saved.arrays),
+                                      wanted.name, listed(wanted.arrays)));
 }
 
 }  // namespace

@@ -33,15 +33,19 @@ std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const s
   std::vector<Parameter> parameters;
   std::map<std::string, std::size_t> by_name;
   for (const Tensor &tensor : weights) {
+    require(tensor.dtype == DType::f32, Code::unsupported, file, "the weights {} are {}; checkpoints hold float32",
+            printable(tensor.name), name_of(tensor.dtype));
     by_name[tensor.name] = parameters.size();
     parameters.push_back({.name = tensor.name, .shape = tensor.shape, .arrays = {}});
   }
   for (const Tensor &tensor : arrays) {
     const ArrayName name = array_of(tensor.name).value_or(ArrayName{});
     const auto found = by_name.find(name.parameter);
-    require(!name.array.empty() && found != by_name.end() && tensor.shape == parameters[found->second].shape,
+    const auto elements = static_cast<std::uint64_t>(element_count(tensor.shape));
+    require(!name.array.empty() && found != by_name.end() &&
+                tensor.shape == whole_shape(parameters[found->second].shape, elements),
             Code::format, file, "{} belongs to no parameter of its shape", printable(tensor.name));
-    parameters[found->second].arrays.push_back(name.array);
+    parameters[found->second].arrays.push_back({.name = name.array, .dtype = tensor.dtype, .elements = elements});
   }
   return parameters;
 }
@@ -160,10 +164,14 @@ Checkpoint Checkpoint::open(const std::string &path) {
       contents->optimizer.push_back(
           open_part(path, folder, optimizer_name(p, parts), manifest.parts[p].optimizer_state));
     }
-    const auto shape_of_weights = [&](const std::string &name) { return manifest.shape_of(name); };
-    const auto shape_of_array = [&](const std::string &name) -> const Shape * {
+    const auto shape_of_weights = [&](const std::string &name, std::uint64_t) -> std::optional<Shape> {
+      const Shape *shape = manifest.shape_of(name);
+      return shape ? std::optional(*shape) : std::nullopt;
+    };
+    const auto shape_of_array = [&](const std::string &name, std::uint64_t elements) -> std::optional<Shape> {
       const std::optional<ArrayName> array = array_of(name);
-      return array ? manifest.shape_of(array->parameter) : nullptr;
+      const Shape *shape = array ? manifest.shape_of(array->parameter) : nullptr;
+      return shape ? std::optional(whole_shape(*shape, elements)) : std::nullopt;
     };
     contents->description = {.optimizer = manifest.optimizer,
                              .counters = manifest.counters,
@@ -184,7 +192,8 @@ void Checkpoint::load(const Description &wanted, const Write &write) const {
     const ArrayName found = array_of(name).value();
     const std::size_t parameter = here.at(found.parameter);
     const auto &names = wanted.parameters[parameter].arrays;
-    return std::pair(parameter, static_cast<std::size_t>(std::ranges::find(names, found.array) - names.begin()) + 1);
+    const auto array = std::ranges::find(names, found.array, &SavedArray::name) - names.begin();
+    return std::pair(parameter, static_cast<std::size_t>(array) + 1);
   });
   std::vector<std::byte> buffer(kBufferBytes);
   naming(c.earlier, [&] {

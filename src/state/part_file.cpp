@@ -43,8 +43,8 @@ PartFile open_part(const std::string &root, const std::string &folder, const std
   part.data_begin = kLengthBytes + header.size();
   part.tensors = parse_header(header, record.bytes - part.data_begin, path);
   for (const Tensor &tensor : part.tensors)
-    require(tensor.dtype == DType::f32, Code::unsupported, path, "{} is {}; checkpoints hold float32",
-            printable(tensor.name), name_of(tensor.dtype));
+    require(tensor.dtype == DType::f32 || tensor.dtype == DType::u8, Code::unsupported, path,
+            "{} is {}; checkpoints hold float32, and codes in uint8", printable(tensor.name), name_of(tensor.dtype));
   return part;
 }
 
@@ -54,29 +54,37 @@ std::optional<ArrayName> array_of(const std::string &tensor) {
   return ArrayName{.parameter = tensor.substr(0, slash), .array = tensor.substr(slash + 1)};
 }
 
-std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts,
-                                  const std::function<const Shape *(const std::string &name)> &shape_of) {
+Shape whole_shape(const Shape &of_parameter, std::uint64_t elements) {
+  const bool same = static_cast<std::uint64_t>(element_count(of_parameter)) == elements;
+  return same ? of_parameter : Shape{static_cast<std::int64_t>(elements)};
+}
+
+std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts, const ShapeOf &shape_of) {
   if (parts.size() == 1) return parts[0].tensors;
-  std::map<std::string, std::uint64_t> bytes;
+  struct Sum {
+    DType dtype = DType::none;  // of the first part
+    std::uint64_t bytes = 0;    // of all parts
+  };
+  std::map<std::string, Sum> sums;
   for (const PartFile &part : parts) {
     for (const Tensor &tensor : part.tensors) {
-      const bool known = &part == &parts.front() || bytes.contains(tensor.name);
-      require(known && tensor.shape.size() == 1, Code::format, part.file.path(),
+      Sum &sum = &part == &parts.front() ? (sums[tensor.name] = {.dtype = tensor.dtype}) : sums[tensor.name];
+      require(sum.dtype == tensor.dtype && tensor.shape.size() == 1, Code::format, part.file.path(),
               "{} is no run of elements that the first part has too", printable(tensor.name));
-      bytes[tensor.name] = checked_add(bytes[tensor.name], tensor.end - tensor.begin);
+      sum.bytes = checked_add(sum.bytes, tensor.end - tensor.begin);
     }
-    require(part.tensors.size() == bytes.size(), Code::format, part.file.path(),
-            "has {} tensors, the first part has {}", part.tensors.size(), bytes.size());
+    require(part.tensors.size() == sums.size(), Code::format, part.file.path(), "has {} tensors, the first part has {}",
+            part.tensors.size(), sums.size());
   }
   std::vector<Tensor> whole;
   const std::string &file = parts.front().file.path();
   for (const Tensor &tensor : parts.front().tensors) {
-    const Shape *shape = shape_of(tensor.name);
-    require(shape != nullptr, Code::format, file, "the manifest has no shape for {}", printable(tensor.name));
-    require(tensor_bytes(*shape) == bytes[tensor.name], Code::format, file,
-            "all parts together have {} bytes of {}, of shape {}", bytes[tensor.name], printable(tensor.name),
-            to_text(*shape));
-    append_tensor(whole, tensor.name, *shape);
+    const std::uint64_t bytes = sums[tensor.name].bytes;
+    const std::optional<Shape> shape = shape_of(tensor.name, bytes / size_of(tensor.dtype));
+    require(shape.has_value(), Code::format, file, "the manifest has no shape for {}", printable(tensor.name));
+    require(tensor_bytes(*shape, tensor.dtype) == bytes, Code::format, file,
+            "all parts together have {} bytes of {}, of shape {}", bytes, printable(tensor.name), to_text(*shape));
+    append_tensor(whole, tensor.name, *shape, tensor.dtype);
   }
   return whole;
 }

@@ -34,9 +34,13 @@ struct ArrayName {
 };
 std::optional<ArrayName> array_of(const std::string &tensor);
 
-// Returns the whole tensors that the parts join into. `shape_of` gives a name's shape, or nullptr if there is none.
-// Code::format if the parts name different tensors, or if a tensor's elements do not add up to its shape.
-std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts,
-                                  const std::function<const Shape *(const std::string &name)> &shape_of);
+// Returns the shape in which an optimizer's array of so many elements is saved: its parameter's, or one dimension.
+Shape whole_shape(const Shape &of_parameter, std::uint64_t elements);
+
+// Returns the whole tensors that the parts join into. `shape_of` gives the shape of the tensor of a name, whose parts
+// have so many elements together; nothing if there is none. Code::format if the parts name different tensors, or if a
+// tensor's elements do not add up to its shape.
+using ShapeOf = std::function<std::optional<Shape>(const std::string &name, std::uint64_t elements)>;
+std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts, const ShapeOf &shape_of);
 
 }  // namespace protrain::state

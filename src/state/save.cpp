@@ -6,6 +6,7 @@
 #include "state/checkpoint.h"
 #include "state/folders.h"
 #include "state/manifest.h"
+#include "state/part_file.h"
 #include "state/pieces.h"
 #include "state/tensor_file.h"
 
@@ -151,11 +152,13 @@ std::string save_part(const std::string &folder, const Description &description,
   std::vector<Tensor> weights, arrays;
   std::vector<ArrayId> of_weights, of_arrays;
   std::size_t most = 0;
-  const auto shape_of = [&](std::size_t p) {
-    return part.count == 1 ? parameters[p].shape : Shape{static_cast<std::int64_t>(part.elements[p])};
+  const auto shape_of = [&](std::size_t p, std::size_t array) {
+    if (part.count > 1) return Shape{static_cast<std::int64_t>(part.elements[p][array])};
+    return array == 0 ? parameters[p].shape
+                      : whole_shape(parameters[p].shape, parameters[p].arrays[array - 1].elements);
   };
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    append_tensor(weights, parameters[p].name, shape_of(p));
+    append_tensor(weights, parameters[p].name, shape_of(p, 0));
     of_weights.push_back({p, 0});
     most = std::max(most, parameters[p].arrays.size());
   }
@@ -163,7 +166,8 @@ std::string save_part(const std::string &folder, const Description &description,
   for (std::size_t a = 0; a < most; ++a) {
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       if (a >= parameters[p].arrays.size()) continue;
-      append_tensor(arrays, parameters[p].name + "/" + parameters[p].arrays[a], shape_of(p));
+      const SavedArray &array = parameters[p].arrays[a];
+      append_tensor(arrays, parameters[p].name + "/" + array.name, shape_of(p, a + 1), array.dtype);
       of_arrays.push_back({p, a + 1});
     }
   }

@@ -1,8 +1,10 @@
 #include "state/tensor_file.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,14 +16,16 @@ namespace {
 
 constexpr const char *kMetadata = "__metadata__";  // texts about the file; no tensor can have this name
 
+// Every type that is read, and its name in a header.
+constexpr std::pair<DType, const char *> kTypes[] = {
+    {DType::f32, "F32"}, {DType::f16, "F16"}, {DType::bf16, "BF16"}, {DType::u8, "U8"}};
+
 Tensor tensor_of(const std::string &name, const Json &about, const std::string &file) {
   const std::string named = text_member(about, "dtype", file), shown = printable(name);
-  const DType dtype = named == "F32"    ? DType::f32
-                      : named == "F16"  ? DType::f16
-                      : named == "BF16" ? DType::bf16
-                                        : DType::none;
-  require(dtype != DType::none, Code::unsupported, file, "{} is {}; F32, F16 and BF16 are read", shown,
+  const auto *const type = std::ranges::find(kTypes, named, &std::pair<DType, const char *>::second);
+  require(type != std::end(kTypes), Code::unsupported, file, "{} is {}; F32, F16, BF16 and U8 are read", shown,
           printable(named));
+  const DType dtype = type->first;
   const Json::Array &offsets = items(member(about, "data_offsets", file), "data_offsets", file);
   require(about.members()->size() == 3 && offsets.size() == 2, Code::format, file,
           "{} has more than dtype, shape and two data_offsets", shown);
@@ -37,6 +41,10 @@ Tensor tensor_of(const std::string &name, const Json &about, const std::string &
   return tensor;
 }
 
+const char *type_name(DType dtype) {
+  return std::ranges::find(kTypes, dtype, &std::pair<DType, const char *>::first)->second;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> tensor_bytes(const Shape &shape, DType dtype) {
@@ -46,18 +54,22 @@ std::optional<std::uint64_t> tensor_bytes(const Shape &shape, DType dtype) {
   return bytes;
 }
 
-void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const Shape &shape) {
+void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const Shape &shape, DType dtype) {
   require(name != kMetadata, Code::unsupported, name, "a parameter of this name cannot be saved: rename it");
   const std::uint64_t begin = tensors.empty() ? 0 : tensors.back().end;
-  tensors.push_back(
-      {.name = name, .shape = shape, .begin = begin, .end = checked_add(begin, byte_count(DType::f32, shape))});
+  tensors.push_back({.name = name,
+                     .shape = shape,
+                     .begin = begin,
+                     .end = checked_add(begin, byte_count(dtype, shape)),
+                     .dtype = dtype});
 }
 
 std::string header_of(const std::vector<Tensor> &tensors) {
   std::string text = "{";
   for (const Tensor &tensor : tensors)
-    text += fmt::format(R"({}"{}":{{"dtype":"F32","shape":{},"data_offsets":[{},{}]}})", text.size() > 1 ? "," : "",
-                        json_escape(tensor.name), to_text(tensor.shape), tensor.begin, tensor.end);
+    text +=
+        fmt::format(R"({}"{}":{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", text.size() > 1 ? "," : "",
+                    json_escape(tensor.name), type_name(tensor.dtype), to_text(tensor.shape), tensor.begin, tensor.end);
   text += "}";
   text.append((kDataAlignment - (kLengthBytes + text.size()) % kDataAlignment) % kDataAlignment, ' ');
   require(text.size() <= kHeaderLimit, Code::limit, "", "the names of {} tensors make a header of {} bytes, over {}",
@@ -117,6 +129,8 @@ std::vector<Tensor> tensors_of(const File &file) {
   const std::uint64_t begin = kLengthBytes + length;
   std::vector<Tensor> tensors = parse_header(text_at(kLengthBytes, length), file.size() - begin, file.path());
   for (Tensor &tensor : tensors) {
+    require(is_float(tensor.dtype), Code::unsupported, file.path(), "{} is {}; F32, F16 and BF16 are read",
+            printable(tensor.name), type_name(tensor.dtype));
     tensor.begin += begin;
     tensor.end += begin;
   }

@@ -17,8 +17,22 @@ namespace {
 constexpr std::int64_t kElements = 1003;
 
 struct State {
-  std::vector<float> weights, first, second;
+  std::vector<float> weights;
+  std::vector<std::vector<std::byte>> arrays;  // the optimizer's
+
+  std::vector<float> floats(std::size_t array) const {
+    std::vector<float> values(arrays[array].size() / sizeof(float));
+    std::memcpy(values.data(), arrays[array].data(), arrays[array].size());
+    return values;
+  }
 };
+
+// The arrays of the optimizer before the first step.
+std::vector<std::vector<std::byte>> zeros(const Optimizer &optimizer) {
+  std::vector<std::vector<std::byte>> arrays;
+  for (const graph::OptimizerArray &array : optimizer.state()) arrays.emplace_back(array.bytes(kElements));
+  return arrays;
+}
 
 std::vector<float> wave(double frequency) {
   std::vector<float> values;
@@ -48,14 +62,14 @@ State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t 
               const float *scale = nullptr) {
   const auto device = open("cpu", threads);
   const auto kernel = device->compile_update({.optimizer = optimizer, .elements = {kElements}});
-  State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
+  State s{wave(0.7), zeros(optimizer)};
   for (int t = 1; t <= steps; ++t) {
     std::vector<float> gradient = wave(0.3 * t);
     const StepScalars scalars = {.update = {numbers_of(optimizer, 0.01, t)}};
     std::vector<void *> inputs = {gradient.data(), &status};
     if (scale != nullptr) inputs.push_back(const_cast<float *>(scale));
-    std::vector<void *> outputs = {s.weights.data(), s.first.data(), s.second.data()};
-    outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
+    std::vector<void *> outputs = {s.weights.data()};
+    for (std::vector<std::byte> &array : s.arrays) outputs.push_back(array.data());
     run(*device, *kernel, {inputs, outputs, nullptr, &scalars});
   }
   return s;
@@ -84,13 +98,18 @@ std::vector<double> expected(const Optimizer &o, int steps) {
     const std::vector<float> gradient = wave(0.3 * t);
     for (std::size_t i = 0; i < weights.size(); ++i) {
       double g = double(gradient[i]), &w = weights[i];
-      if (o.kind != Optimizer::Kind::adamw || !o.decoupled) g += o.weight_decay * w;
+      const bool decoupled = o.kind == Optimizer::Kind::lion || (o.kind == Optimizer::Kind::adamw && o.decoupled);
+      if (!decoupled) g += o.weight_decay * w;
       if (o.kind == Optimizer::Kind::sgd) {
         m[i] = t == 1 ? g : o.momentum * m[i] + (1 - o.dampening) * g;
         w -= 0.01 * (o.momentum == 0 ? g : o.nesterov ? g + o.momentum * m[i] : m[i]);
       } else if (o.kind == Optimizer::Kind::adagrad) {
         m[i] += g * g;
         w -= 0.01 / (1 + (t - 1) * o.rate_decay) * g / (std::sqrt(m[i]) + o.epsilon);
+      } else if (o.kind == Optimizer::Kind::lion) {
+        const double mean = o.beta1 * m[i] + (1 - o.beta1) * g;
+        w -= 0.01 * ((mean > 0 ? 1 : mean < 0 ? -1 : 0) + o.weight_decay * w);
+        m[i] = o.beta2 * m[i] + (1 - o.beta2) * g;
       } else {
         adam_step(o, t, g, w, m[i], v[i]);
       }
@@ -108,6 +127,7 @@ const std::vector<Optimizer> kOptimizers = {
     {.kind = Optimizer::Kind::sgd, .nesterov = true, .weight_decay = 0.01, .momentum = 0.9},
     {.kind = Optimizer::Kind::sgd, .weight_decay = 0, .momentum = 0.9, .dampening = 0.7},
     {.kind = Optimizer::Kind::adagrad, .epsilon = 1e-6, .weight_decay = 0.1, .rate_decay = 0.05},
+    {.kind = Optimizer::Kind::lion, .beta2 = 0.99, .weight_decay = 0.1},
     {.decoupled = false, .weight_decay = 0.1},
     {.correction = Optimizer::Correction::rate, .epsilon = 1e-3, .weight_decay = 0},
     {.correction = Optimizer::Correction::rate, .decays_after = true, .epsilon = 1e-3, .weight_decay = 0.1},
@@ -118,7 +138,9 @@ const std::vector<Optimizer> kOptimizers = {
      .weight_decay = 0.1,
      .earlier_steps = -1},
     {.weight_decay = 0.1, .earlier_steps = 7},
+    {.average = 0.9},
 };
+const Optimizer kCoded = {.coded = true, .weight_decay = 0.1, .average = 0.9};
 
 TEST(Update, ReplacesStateByItsNewValue) {
   const Optimizer assign{.kind = Optimizer::Kind::assign};
@@ -178,16 +200,83 @@ TEST(Update, BitsDoNotDependOnTheTeam) {
     for (int threads : {2, 3, 4}) {
       const State state = trained(optimizer, 3, threads);
       EXPECT_EQ(state.weights, alone.weights);
-      EXPECT_EQ(state.first, alone.first);
-      EXPECT_EQ(state.second, alone.second);
+      EXPECT_EQ(state.arrays, alone.arrays);
     }
   }
+}
+
+// The average begins with the weights after the first step, as PyTorch's AveragedModel does.
+TEST(Update, KeepsAMovingAverageOfWeights) {
+  for (Optimizer optimizer : kOptimizers) {
+    optimizer.average = 0.9;
+    std::vector<double> average;
+    for (int steps = 1; steps <= 5; ++steps) {
+      const State state = trained(optimizer, steps, 2);
+      if (steps == 1) average.assign(state.weights.begin(), state.weights.end());
+      const std::vector<float> found = state.floats(0);
+      for (std::size_t i = 0; i < average.size(); ++i) {
+        average[i] = 0.9 * average[i] + 0.1 * double(state.weights[i]);
+        ASSERT_NEAR(double(found[i]), average[i], 1e-6) << i << " after " << steps;
+      }
+      optimizer.average = 0;
+      EXPECT_EQ(trained(optimizer, steps, 2).weights, state.weights) << "the average changed the weights";
+      optimizer.average = 0.9;
+    }
+  }
+}
+
+// The numbers of a code are 1/8 or 1/16 of an octave apart. The new moments of one step are exact, so the weights are
+// those of float32 moments after the first step, and near them for some steps.
+TEST(CodedUpdate, StaysNearFloat32) {
+  Optimizer exact = kCoded;
+  exact.coded = false;
+  EXPECT_EQ(trained(kCoded, 1, 2).weights, trained(exact, 1, 2).weights);
+  const State coded = trained(kCoded, 20, 2), right = trained(exact, 20, 2);
+  const std::vector<float> start = wave(0.7);
+  double apart = 0, moved = 0;
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    apart += std::abs(double(coded.weights[i]) - double(right.weights[i]));
+    moved += std::abs(double(right.weights[i]) - double(start[i]));
+  }
+  EXPECT_LT(apart, 0.05 * moved);
+  EXPECT_GT(apart, 0);
+}
+
+TEST(CodedUpdate, HasTheSameBitsForEveryTeam) {
+  const State alone = trained(kCoded, 5, 1);
+  for (int threads : {2, 3, 4, 7}) {
+    const State state = trained(kCoded, 5, threads);
+    EXPECT_EQ(state.weights, alone.weights);
+    EXPECT_EQ(state.arrays, alone.arrays);
+  }
+}
+
+// A block is coded alone, so pieces that begin at a block give the bits of the whole.
+TEST(CodedUpdate, OfPiecesIsThatOfTheWhole) {
+  const State whole = trained(kCoded, 1, 1);
+  const auto device = open("cpu", 1);
+  State s{wave(0.7), zeros(kCoded)};
+  std::vector<float> gradient = wave(0.3);
+  std::uint32_t status = 0;
+  const StepScalars scalars = {.update = {numbers_of(kCoded, 0.01, 1)}};
+  for (std::int64_t begin = 0; begin < kElements; begin += 512) {
+    const std::int64_t count = std::min<std::int64_t>(512, kElements - begin);
+    const auto kernel = device->compile_update({.optimizer = kCoded, .elements = {count}});
+    std::vector<void *> inputs = {gradient.data() + begin, &status}, outputs = {s.weights.data() + begin};
+    const auto arrays = kCoded.state();
+    for (std::size_t a = 0; a < arrays.size(); ++a)
+      outputs.push_back(s.arrays[a].data() + arrays[a].bytes(static_cast<std::uint64_t>(begin)));
+    run(*device, *kernel, {inputs, outputs, nullptr, &scalars});
+  }
+  EXPECT_EQ(s.weights, whole.weights);
+  EXPECT_EQ(s.arrays, whole.arrays);
 }
 
 TEST(Update, DoesNothingOnceTheStepIsMarkedBad) {
   const State state = trained({}, 3, 2, 5);
   EXPECT_EQ(state.weights, wave(0.7));
-  EXPECT_EQ(state.first, std::vector<float>(kElements));
+  EXPECT_EQ(state.arrays, zeros({}));
+  EXPECT_EQ(trained(kCoded, 3, 2, 5).arrays, zeros(kCoded));
 }
 
 TEST(Update, ScalesGradientsAndThenCutsThem) {
@@ -224,15 +313,15 @@ void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType g
     gradient.push_back(arith::narrowed<Gradient>(g));
     widened.push_back(arith::widened(gradient.back()));
   }
-  std::vector<float> first(kElements), second(kElements), other_first(kElements), other_second(kElements);
+  auto arrays = zeros(optimizer), others = zeros(optimizer);
   const auto whole = device->compile_update({.optimizer = optimizer, .elements = {kElements}});
   const auto split = device->compile_update(
       {.optimizer = optimizer, .elements = {kElements}, .weights = weights_type, .gradient = gradient_type});
-  std::vector<void *> inputs = {widened.data(), &status}, outputs = {masters.data(), first.data(), second.data()};
+  std::vector<void *> inputs = {widened.data(), &status}, outputs = {masters.data()};
   std::vector<void *> of_split = {gradient.data(), &status};
-  std::vector<void *> planes = {high.data(), low.data(), other_first.data(), other_second.data()};
-  outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
-  planes.resize(2 + static_cast<std::size_t>(optimizer.state_count()));
+  std::vector<void *> planes = {high.data(), low.data()};
+  for (std::vector<std::byte> &array : arrays) outputs.push_back(array.data());
+  for (std::vector<std::byte> &array : others) planes.push_back(array.data());
   for (int t = 0; t < 3; ++t) {
     run(*device, *whole, {inputs, outputs, nullptr, &scalars});
     run(*device, *split, {of_split, planes, nullptr, &scalars});
@@ -241,13 +330,14 @@ void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType g
     ASSERT_EQ(arith::joined(high[i], low[i]), masters[i]) << i;
     ASSERT_EQ(high[i].bits, arith::split<T>(masters[i]).high.bits) << i;
   }
-  EXPECT_EQ(first, other_first);
-  EXPECT_EQ(second, other_second);
+  EXPECT_EQ(arrays, others);
   EXPECT_NE(masters, wave(0.7));
 }
 
 TEST(Update, OfWeightsInTwoPlanesIsThatOfTheirMasters) {
-  for (const Optimizer &optimizer : kOptimizers) {
+  std::vector<Optimizer> optimizers = kOptimizers;
+  optimizers.push_back(kCoded);
+  for (const Optimizer &optimizer : optimizers) {
     expect_masters_step<arith::bf16, float>(optimizer, DType::bf16, DType::f32);
     expect_masters_step<arith::bf16, arith::bf16>(optimizer, DType::bf16, DType::bf16);
     expect_masters_step<arith::f16, float>(optimizer, DType::f16, DType::f32);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "composed/reference.h"
 #include "grad/training.h"
+#include "moments.h"
 #include "passes/canonical/canonical.h"
 #include "passes/passes.h"
 #include "program/program.h"
@@ -83,7 +84,7 @@ void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
                                          .norm = training.norm,
                                          .gradients = training.gradients,
                                          .squared_norms = training.squared_norms};
-  const program::StateRequest request = {.optimizer = program::optimizer_arrays(DType::f32, 2),
+  const program::StateRequest request = {.optimizer = program::optimizer_arrays(DType::f32, test::moments(2)),
                                          .kept = std::vector<bool>(training.graph.parameters.size(), false)};
   const program::State state = program::lay_out_state({source}, plan, request);
   program::verify(program::lower(source, plan, state, kernels.workspace(training.graph)));

@@ -61,7 +61,7 @@ std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   std::vector<Bytes> arrays = {bytes_of(wave(0.7))};
   if (form.weights == DType::bf16) arrays = planes_of<arith::bf16>(wave(0.7));
   if (form.weights == DType::f16) arrays = planes_of<arith::f16>(wave(0.7));
-  for (int i = 0; i < optimizer.state_count(); ++i) arrays.push_back(bytes_of(std::vector<float>(1003)));
+  for (const graph::OptimizerArray &array : optimizer.state()) arrays.emplace_back(array.bytes(1003));
   return arrays;
 }
 
@@ -108,6 +108,11 @@ const std::vector<Optimizer> kOptimizers = {
     {.kind = Optimizer::Kind::sgd, .nesterov = true, .momentum = 0.9, .dampening = 0.3},
     {.kind = Optimizer::Kind::adagrad, .rate_decay = 0.1},
     {.correction = Optimizer::Correction::rate, .decoupled = false, .earlier_steps = -1},
+    {.kind = Optimizer::Kind::lion, .weight_decay = 0.1},
+    {.kind = Optimizer::Kind::sgd, .average = 0.9},
+    {.average = 0.9},
+    {.coded = true},
+    {.coded = true, .average = 0.9, .clip_value = 0.4},
 };
 
 TEST_P(UpdateKernel, BitsAreTheCpusWhereverItRuns) {

@@ -81,6 +81,39 @@ TEST(Settings, OfOptimizersAreWhatTheirNamesSay) {
   EXPECT_TRUE(settings({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"nesterov", "on"}}).optimizer.nesterov);
   EXPECT_TRUE(settings({{"decay_order", "after"}}).optimizer.decays_after);
   EXPECT_THROW(settings({{"optimizer", "sgd"}, {"nesterov", "on"}}), Error);
+  const Optimizer lion = settings({{"optimizer", "lion"}}).optimizer;
+  EXPECT_EQ(lion.kind, Optimizer::Kind::lion);
+  EXPECT_EQ(lion.beta2, 0.99);
+  EXPECT_EQ(lion.weight_decay, 0);
+  EXPECT_EQ(settings({{"optimizer", "lion"}, {"beta2", "0.98"}}).optimizer.beta2, 0.98);
+  const Optimizer coded = settings({{"optimizer", "adamw8bit"}, {"ema", "0.5"}}).optimizer;
+  EXPECT_TRUE(coded.kind == Optimizer::Kind::adamw && coded.coded && coded.decoupled);
+  EXPECT_EQ(coded.weight_decay, 0.01);
+  EXPECT_EQ(coded.average, 0.5);
+}
+
+TEST(Settings, OfAnExportNeedAnAverageToExport) {
+  EXPECT_EQ(error_of([] { settings({{"export_weights", "ema"}}); }).subject, "export_weights");
+  EXPECT_TRUE(settings({{"export_weights", "ema"}, {"ema", "0.9"}}).export_average);
+  EXPECT_FALSE(settings({{"ema", "0.9"}}).export_average);
+}
+
+// Every optimizer of the option's table keeps the arrays that it should, under the name that the option has for it.
+TEST(Settings, OfOptimizersSayWhatTheyKeep) {
+  using Arrays = std::vector<graph::OptimizerArray>;
+  const auto kept = [](const std::string &name) { return settings({{"optimizer", name}}).optimizer.state(); };
+  EXPECT_EQ(kept("adamw"), (Arrays{{"moment1"}, {"moment2"}}));
+  EXPECT_EQ(kept("adam"), kept("adamw"));
+  EXPECT_EQ(kept("lion"), Arrays{{"moment"}});
+  EXPECT_EQ(kept("adagrad"), Arrays{{"sum"}});
+  EXPECT_EQ(kept("sgd"), Arrays{});
+  EXPECT_EQ(settings({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"ema", "0.9"}}).optimizer.state(),
+            (Arrays{{"ema"}, {"momentum"}}));
+  double bytes = 0;
+  for (const graph::OptimizerArray &array : kept("adamw8bit")) bytes += array.bytes_each();
+  EXPECT_EQ(bytes, 2 + 8.0 / 256);
+  for (const char *name : {"adamw", "adamw8bit", "adam", "lion", "adagrad", "sgd"})
+    EXPECT_STREQ(settings({{"optimizer", name}}).optimizer.name(), name);
 }
 
 TEST(Settings, BindEachDimOnceAndEachShapeAsAWhole) {

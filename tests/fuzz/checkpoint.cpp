@@ -23,7 +23,9 @@ namespace {
 const state::Description kWanted = {
     .optimizer = "adamw",
     .counters = {{state::kStep, 10}},
-    .parameters = {{.name = "weight", .shape = {2, 2}, .arrays = {"moment1", "moment2"}},
+    .parameters = {{.name = "weight",
+                    .shape = {2, 2},
+                    .arrays = {{.name = "moment1", .elements = 4}, {.name = "moment2", .elements = 4}}},
                    {.name = "bias", .shape = {1}, .arrays = {}}}};
 
 // The texts of an input, separated by NUL.

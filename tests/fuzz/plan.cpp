@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
+#include "moments.h"
 
 using namespace protrain;
 
@@ -11,10 +12,11 @@ namespace {
 // A draft of five layers with AdamW, made once. Every plan is lowered for it.
 struct Layers {
   fuzz::PaperDraft paper = fuzz::draft_of_layers(5, "rtx3090");
-  draft::PlanLowering lowering{
-      paper.draft.variants,
-      *paper.machine,
-      {.optimizer = program::optimizer_arrays(DType::f32, 2), .accumulates = false, .kept = paper.draft.kept}};
+  draft::PlanLowering lowering{paper.draft.variants,
+                               *paper.machine,
+                               {.optimizer = program::optimizer_arrays(DType::f32, test::moments(2)),
+                                .accumulates = false,
+                                .kept = paper.draft.kept}};
 };
 
 }  // namespace

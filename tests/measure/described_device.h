@@ -54,7 +54,9 @@ class DescribedDevice final : public backend::Device {
   // An update reads the gradient, and reads and writes weights and moments. On the host, an update without moments is
   // limited by memory bandwidth alone.
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
-    const double bytes = 4.0 * static_cast<double>(request.elements.at(0)) * (3 + 2 * request.optimizer.state_count());
+    double each = 3 * sizeof(float);
+    for (const graph::OptimizerArray &array : request.optimizer.state()) each += 2 * array.bytes_each();
+    const double bytes = static_cast<double>(request.elements.at(0)) * each;
     const bool moments = request.optimizer.state_count() > 0;
     return timed(bytes / machine_.device_optimizer,
                  bytes / (moments ? machine_.host_optimizer : machine_.host_bandwidth));

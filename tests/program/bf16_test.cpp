@@ -22,7 +22,7 @@ struct InBf16 : TwoBlocks {
     graph.value(loss).type.dtype = DType::f32;
   }
   State state(const plan::Plan &plan) const {
-    const StateRequest request = {.optimizer = optimizer_arrays(DType::bf16, 2), .kept = {false, false}};
+    const StateRequest request = {.optimizer = optimizer_arrays(DType::bf16, test::moments(2)), .kept = {false, false}};
     return lay_out_state({step(), evaluation()}, plan, request);
   }
   Program lowered(const plan::Plan &plan) const {
@@ -31,11 +31,12 @@ struct InBf16 : TwoBlocks {
 };
 
 TEST(Bf16State, IsTheUpperPlaneTheLowerPlaneAndTheMoments) {
-  const std::vector<OptimizerArray> arrays = {{"low", 2}, {"moment1", 4}, {"moment2", 4}};
-  EXPECT_EQ(optimizer_arrays(DType::bf16, 2), arrays);
-  EXPECT_EQ(optimizer_arrays(DType::f32, 2), (std::vector<OptimizerArray>{{"moment1", 4}, {"moment2", 4}}));
-  EXPECT_EQ(optimizer_arrays(DType::bf16, 0), (std::vector<OptimizerArray>{{"low", 2}}));
-  EXPECT_EQ(optimizer_arrays(DType::f16, 2), (std::vector<OptimizerArray>{{"master", 4}, {"moment1"}, {"moment2"}}));
+  const std::vector<OptimizerArray> arrays = {{"low", DType::u16}, {"moment1"}, {"moment2"}};
+  EXPECT_EQ(optimizer_arrays(DType::bf16, test::moments(2)), arrays);
+  EXPECT_EQ(optimizer_arrays(DType::f32, test::moments(2)), (std::vector<OptimizerArray>{{"moment1"}, {"moment2"}}));
+  EXPECT_EQ(optimizer_arrays(DType::bf16, test::moments(0)), (std::vector<OptimizerArray>{{"low", DType::u16}}));
+  EXPECT_EQ(optimizer_arrays(DType::f16, test::moments(2)),
+            (std::vector<OptimizerArray>{{"master"}, {"moment1"}, {"moment2"}}));
 }
 
 // Each parameter takes a multiple of 64 bytes in every array, so no array needs padding.
@@ -49,8 +50,8 @@ TEST(Bf16State, TakesTwelveBytesForAParameterThatIsTrainedAndTwoForAFrozenOne) {
       .graph = graph, .loss = gradient, .norm = gradient, .gradients = {gradient, ValueId::none}};
   plan::Plan plan;
   plan.chunks = {{.parameters = {0, 1}}};
-  const State state =
-      lay_out_state({source}, plan, {.optimizer = optimizer_arrays(DType::bf16, 2), .kept = {false, false}});
+  const State state = lay_out_state(
+      {source}, plan, {.optimizer = optimizer_arrays(DType::bf16, test::moments(2)), .kept = {false, false}});
   std::uint64_t bytes = 0;
   for (const Buffer &buffer : state.buffers) bytes += buffer.name.starts_with("chunk") ? buffer.bytes : 0;
   EXPECT_EQ(bytes, 64u * 12 + 32u * 2);
@@ -66,13 +67,12 @@ TEST(Bf16State, AlignsAParameterInEveryArray) {
   const LoweringInput source{.graph = graph, .loss = gradients[0], .norm = gradients[0], .gradients = gradients};
   plan::Plan plan;
   plan.chunks = {{.parameters = {0, 1, 2}}};
-  const State state =
-      lay_out_state({source}, plan, {.optimizer = optimizer_arrays(DType::bf16, 2), .kept = {false, false, false}});
+  const State state = lay_out_state(
+      {source}, plan, {.optimizer = optimizer_arrays(DType::bf16, test::moments(2)), .kept = {false, false, false}});
   for (std::size_t p = 0; p < 3; ++p) {
     EXPECT_EQ(state.weights(p).offset % kAlignment, 0u);
     for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(state.optimizer(p, i).offset % kAlignment, 0u);
   }
-  EXPECT_EQ(state.optimizer(1, 1).offset, 2 * state.optimizer(1, 0).offset);
 }
 
 TEST(Bf16State, HoldsGradientsAsTheyAreMadeAndSumsInFloat32) {
@@ -123,6 +123,70 @@ TEST(Bf16Pieces, BeginWhereTheUpperPlaneIsLargerThanAPiece) {
   EXPECT_EQ(updates(model.lowered(plan)), 2);
   plan.piece_bytes /= 2;
   EXPECT_EQ(updates(model.lowered(plan)), 4);
+}
+
+// The state of an optimizer whose moments have one byte for each element, and one scale for each `block` elements.
+std::vector<OptimizerArray> coded(std::uint64_t block) {
+  return {{.name = "scale1", .block = block},
+          {.name = "scale2", .block = block},
+          {.name = "moment1", .dtype = DType::u8},
+          {.name = "moment2", .dtype = DType::u8}};
+}
+
+TEST(CodedState, TakesABitMoreThanSixBytesForAParameter) {
+  graph::Graph graph;
+  const ValueId w = add(graph, "w", graph::Origin::parameter, {256, 64}, DType::bf16);
+  const ValueId small = add(graph, "small", graph::Origin::parameter, {5}, DType::bf16);
+  graph.parameters = {w, small};
+  const ValueId gradient = run(graph, "Neg", {w}, {256, 64}, DType::bf16);
+  const ValueId of_small = run(graph, "Neg", {small}, {5}, DType::bf16);
+  const LoweringInput source{.graph = graph, .loss = gradient, .norm = gradient, .gradients = {gradient, of_small}};
+  plan::Plan plan;
+  plan.chunks = {{.parameters = {0}}, {.parameters = {1}}};
+  const State state =
+      lay_out_state({source}, plan, {.optimizer = optimizer_arrays(DType::bf16, coded(256)), .kept = {false, false}});
+  std::uint64_t bytes = 0, of_small_chunk = 0;
+  for (const Buffer &buffer : state.buffers) {
+    bytes += buffer.name.starts_with("chunk0") ? buffer.bytes : 0;
+    of_small_chunk += buffer.name.starts_with("chunk1") ? buffer.bytes : 0;
+  }
+  EXPECT_EQ(bytes, 256u * 64 * 6 + 2 * 64 * sizeof(float));
+  EXPECT_EQ(of_small_chunk, 6 * kAlignment) << "no array of a small parameter is larger than what it is aligned to";
+}
+
+// A weight has 16 elements, a piece 8, and so each piece has two of the four scales. The scales come and go once.
+TEST(CodedPieces, ShareTheScalesThatMoveWhole) {
+  const InBf16 model;
+  for (const bool shared : {false, true})
+    for (const OptimizerOrder order : {OptimizerOrder::overlap, OptimizerOrder::barrier}) {
+      plan::Plan plan = model.plan(Tier::disk, BlockMode::keep, order);
+      plan.shared_memory = shared;
+      if (shared) plan.chunks[0].update = plan.chunks[1].update = Tier::device;
+      plan.piece_bytes = 8;
+      const StateRequest request = {.optimizer = optimizer_arrays(DType::bf16, coded(4)), .kept = {false, false}};
+      const State state = lay_out_state({model.step(), model.evaluation()}, plan, request);
+      const Program program =
+          lower(model.step(), plan, state, {.nodes = std::vector<std::uint64_t>(model.graph.node_count(), 0)});
+      EXPECT_NO_THROW(verify(program));
+      std::size_t updates = 0;
+      std::map<std::string, std::size_t> reads, writes;
+      for (const Instruction &i : program.instructions) {
+        if (i.kind == Kind::update) {
+          EXPECT_EQ(i.outputs.size(), 6u);
+          EXPECT_EQ(i.outputs[2].offset, updates % 2 * 2 * sizeof(float)) << "the place of the piece's scales";
+          ++updates;
+        }
+        if (i.kind == Kind::read) ++reads[program.buffers[index(i.inputs[0].buffer)].name];
+        if (i.kind == Kind::write) ++writes[program.buffers[index(i.outputs[0].buffer)].name];
+      }
+      EXPECT_EQ(updates, 4u);
+      for (const std::string chunk : {"chunk0", "chunk1"}) {
+        EXPECT_EQ(reads[chunk + "/scale1"], 1u);
+        EXPECT_EQ(writes[chunk + "/scale2"], 1u);
+        EXPECT_EQ(reads[chunk + "/moment1"], 2u);
+        EXPECT_EQ(writes[chunk + "/moment2"], 2u);
+      }
+    }
 }
 
 }  // namespace

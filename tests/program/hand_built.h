@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "errors.h"
+#include "moments.h"
 #include "program/program.h"
 
 namespace protrain::program {
@@ -86,7 +87,7 @@ struct TwoBlocks {
   }
 
   Program lowered(const LoweringInput &source, const plan::Plan &plan) const {
-    const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, 1), .kept = {false, false}};
+    const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, test::moments(1)), .kept = {false, false}};
     const State state = lay_out_state({step(), evaluation()}, plan, request);
     return lower(source, plan, state, {.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)});
   }

@@ -37,7 +37,7 @@ struct Example {
     const LoweringInput step{
         .graph = graph, .loss = loss, .norm = norm, .gradients = {gradient}, .squared_norms = {squared}};
     const LoweringInput evaluation{.graph = graph, .loss = loss, .norm = ValueId::none, .updates = false};
-    const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, 2), .kept = kept};
+    const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, test::moments(2)), .kept = kept};
     const State state = lay_out_state({step, evaluation}, plan, request);
     Workspace workspace{.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)};
     workspace.nodes[1] = 100;

@@ -2,6 +2,7 @@
 // simulated. Its memory is compared with that of the same plan in float32.
 #include "draft/loaded_model.h"
 #include "grad/training.h"
+#include "moments.h"
 #include "program/simulate.h"
 #include "random_plan.h"
 
@@ -39,7 +40,7 @@ struct Paper {
   }
   State state(const plan::Plan &plan) const {
     return program::lay_out_state({source()}, plan,
-                                  {.optimizer = program::optimizer_arrays(weights, 2),
+                                  {.optimizer = program::optimizer_arrays(weights, test::moments(2)),
                                    .accumulates = !training.accumulators.empty(),
                                    .kept = std::vector<bool>(training.graph.parameters.size(), false)});
   }

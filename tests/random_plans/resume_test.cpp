@@ -27,7 +27,7 @@ std::string bits_of(const session::StepResult &result) {
 }
 
 struct Case {
-  std::string model, precision;
+  std::string model, precision, optimizer = "adamw";
 };
 
 class Resume : public testing::TestWithParam<Case> {
@@ -40,6 +40,8 @@ class Resume : public testing::TestWithParam<Case> {
   Pairs options() const {
     Pairs pairs = base_options(GetParam().model);
     pairs.emplace_back("precision", GetParam().precision);
+    pairs.emplace_back("optimizer", GetParam().optimizer);
+    if (GetParam().optimizer == "adamw8bit") pairs.emplace_back("ema", "0.9");
     return pairs;
   }
 
@@ -117,11 +119,9 @@ TEST_P(Resume, UnderAnotherPlanInAnotherProcess) {
   }
 }
 
-const Case kCases[] = {{"gpt2-dynamic-opset18", "fp32"},
-                       {"dropout-gpt", "fp32"},
-                       {"batch-norm", "fp32"},
-                       {"llama-dynamic-opset23", "bf16"},
-                       {"gpt2-dynamic-opset23", "fp16"}};
+const Case kCases[] = {{"gpt2-dynamic-opset18", "fp32"}, {"dropout-gpt", "fp32"},
+                       {"batch-norm", "fp32"},           {"llama-dynamic-opset23", "bf16"},
+                       {"gpt2-dynamic-opset23", "fp16"}, {"dropout-gpt", "bf16", "adamw8bit"}};
 INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::ValuesIn(kCases), [](const auto &info) {
   std::string name = info.param.model + "-" + info.param.precision;
   std::ranges::replace(name, '-', '_');

@@ -81,6 +81,16 @@ TEST_P(SameBits, InFloat16Too) {
   compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
+TEST_P(SameBits, OfOptimizersWithOtherStateToo) {
+  const Pairs coded = {{"optimizer", "adamw8bit"}, {"ema", "0.9"}};
+  compare(plans() / 8, coded, std::nullopt);
+  Pairs all = kBarrier;
+  all.insert(all.end(), coded.begin(), coded.end());
+  all.emplace_back("precision", "bf16");
+  compare(plans() / 16, all, plan::OptimizerOrder::barrier);
+  compare(plans() / 16, {{"optimizer", "lion"}, {"precision", "bf16"}}, std::nullopt);
+}
+
 class SameBitsOfAdapters : public SameBits {};
 
 TEST_P(SameBitsOfAdapters, UnderRandomPlans) {

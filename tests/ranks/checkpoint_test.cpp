@@ -40,7 +40,11 @@ class RankedCheckpoint : public testing::TestWithParam<std::string> {};
 TEST_P(RankedCheckpoint, GoesOnWithAnyNumberOfRanksWithTheBitsOfARunThatNeverStopped) {
   const std::string model = "dropout-gpt";
   Pairs pairs = base_options(model);
-  pairs.insert(pairs.end(), {{"precision", GetParam()}, {"clip_norm", "0.5"}});
+  pairs.emplace_back("clip_norm", "0.5");
+  if (GetParam() == "adamw8bit")
+    pairs.insert(pairs.end(), {{"optimizer", GetParam()}, {"ema", "0.9"}});
+  else
+    pairs.emplace_back("precision", GetParam());
   Trace stopped;
   const Scratch scratch;
   std::string resume;
@@ -95,7 +99,7 @@ TEST(RankedCheckpoints, AreOfRankZeroAloneIfTheOthersDoNotSeeItsDirectory) {
             (std::vector<std::string>{"manifest.json", "optimizer.safetensors", "weights.safetensors"}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, RankedCheckpoint, testing::Values("fp32", "bf16", "fp16"));
+INSTANTIATE_TEST_SUITE_P(Forms, RankedCheckpoint, testing::Values("fp32", "bf16", "fp16", "adamw8bit"));
 
 }  // namespace
 }  // namespace protrain::test::ranked_checkpoint_test

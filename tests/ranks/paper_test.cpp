@@ -4,6 +4,7 @@
 
 #include "draft/loaded_model.h"
 #include "grad/training.h"
+#include "moments.h"
 #include "program/simulate.h"
 #include "random_plans/random_plan.h"
 
@@ -43,7 +44,7 @@ struct RankOnPaper {
         program::lay_out_state({last}, plan,
                                {.shards = training.shards,
                                 .exchanges = exchanges,
-                                .optimizer = program::optimizer_arrays(DType::f32, 2),
+                                .optimizer = program::optimizer_arrays(DType::f32, test::moments(2)),
                                 .accumulates = true,
                                 .kept = std::vector<bool>(training.graph.parameters.size(), false)});
     const program::Workspace none{.nodes = std::vector<std::uint64_t>(training.graph.node_count(), 0)};

@@ -113,6 +113,10 @@ TEST_P(SameBitsOnRanks, InBfloat16WithClippingToo) {
 
 TEST_P(SameBitsOnRanks, InFloat16Too) { compare({{"precision", "fp16"}}); }
 
+TEST_P(SameBitsOnRanks, WithMomentsInEightBitsToo) {
+  compare({{"optimizer", "adamw8bit"}, {"ema", "0.9"}, {"precision", "bf16"}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SameBitsOnRanks, testing::ValuesIn(kModels), model_name);
 
 }  // namespace

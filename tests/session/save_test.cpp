@@ -87,6 +87,8 @@ class Save : public testing::Test {
 TEST_F(Save, GoesOnWithAdamw) { expect_to_go_on({}); }
 TEST_F(Save, GoesOnWithSgdAndMomentum) { expect_to_go_on({{"optimizer", "sgd"}, {"momentum", "0.9"}}); }
 TEST_F(Save, GoesOnWithPlainSgd) { expect_to_go_on({{"optimizer", "sgd"}}); }
+TEST_F(Save, GoesOnWithLion) { expect_to_go_on({{"optimizer", "lion"}, {"precision", "bf16"}}); }
+TEST_F(Save, GoesOnWithMomentsInEightBits) { expect_to_go_on({{"optimizer", "adamw8bit"}, {"precision", "bf16"}}); }
 TEST_F(Save, GoesOnWithFrozenParameters) { expect_to_go_on({{"frozen", "*.bias"}}); }
 TEST_F(Save, GoesOnWithAScheduleAndGroups) {
   expect_to_go_on({{"schedule", "cosine"},
@@ -212,6 +214,33 @@ TEST_F(Save, WhatIsTrainedOtherwiseIsRefused) {
             std::string::npos)
       << frozen.text;
   EXPECT_EQ(error_of([&] { resumed({}, "llama-dynamic-opset18"); }).code, Code::mismatch);
+  EXPECT_EQ(error_of([&] { resumed({{"optimizer", "adamw8bit"}}); }).code, Code::mismatch);
+  const Error average = error_of([&] { resumed({{"ema", "0.9"}}); });
+  EXPECT_EQ(average.code, Code::mismatch);
+  EXPECT_NE(average.text.find("there and [ema, moment1, moment2] here"), std::string::npos) << average.text;
+}
+
+// The tensors and their types are those that other programs find in the files.
+TEST_F(Save, HoldsEveryArrayOfTheOptimizer) {
+  const Pairs options = {{"optimizer", "adamw8bit"}, {"ema", "0.9"}};
+  const auto session = session_of(options);
+  train(*session, 0, 2);
+  std::ostringstream file;
+  file << std::ifstream(session->save(directory_) + "/optimizer.safetensors").rdbuf();
+  const std::string bytes = file.str();
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const auto header = nlohmann::json::parse(bytes.substr(sizeof length, length));
+  const std::string name = "m.transformer.ln_f.bias";  // 64 elements, one block
+  EXPECT_EQ(header[name + "/ema"]["dtype"], "F32");
+  EXPECT_EQ(header[name + "/ema"]["shape"], nlohmann::json::array({64}));
+  EXPECT_EQ(header[name + "/scale1"]["dtype"], "F32");
+  EXPECT_EQ(header[name + "/scale2"]["shape"], nlohmann::json::array({1}));
+  EXPECT_EQ(header[name + "/moment1"]["dtype"], "U8");
+  EXPECT_EQ(header[name + "/moment2"]["shape"], nlohmann::json::array({64}));
+  EXPECT_EQ(header.size(), 5 * session->parameter_count());
+  for (const auto &[tensor, about] : header.items())
+    if (about["dtype"] == "F32") EXPECT_EQ(about["data_offsets"][0].get<std::uint64_t>() % 4, 0U) << tensor;
 }
 
 TEST_F(Save, AFailedSaveLeavesTheSessionAsItWas) {

@@ -16,7 +16,7 @@ constexpr int kKills = 50;
 // A checkpoint that takes long enough to save for kills to hit all parts of a save.
 Description medium(std::uint64_t step) {
   Description description = small(step);
-  description.parameters[0].shape = {300'000};
+  reshape(description.parameters[0], {300'000});
   return description;
 }
 

@@ -23,13 +23,35 @@ inline std::byte byte_of(std::uint64_t step, std::size_t parameter, std::size_t 
   return static_cast<std::byte>((mixed ^ mixed >> 29) >> at % 8 * 8);
 }
 
+inline std::vector<SavedArray> moments(std::uint64_t elements) {
+  return {{.name = "moment1", .elements = elements}, {.name = "moment2", .elements = elements}};
+}
+
+inline void reshape(Parameter &parameter, const Shape &shape) {
+  parameter.shape = shape;
+  parameter.arrays = moments(static_cast<std::uint64_t>(element_count(shape)));
+}
+
+// The parameter "coded" has an array of bytes, and one with an element for every 16 of its own.
 inline Description small(std::uint64_t step) {
   return {.optimizer = "adamw",
           .counters = {{kStep, step}, {"seed", ~0ull}},
-          .parameters = {{.name = "wte", .shape = {16, 3}, .arrays = {"moment1", "moment2"}},
-                         {.name = "frozen/bias", .shape = {7}, .arrays = {}},
-                         {.name = "empty", .shape = {0, 4}, .arrays = {"moment1", "moment2"}},
-                         {.name = "sca\"la\n", .shape = {}, .arrays = {"moment1", "moment2"}}}};
+          .parameters = {
+              {.name = "wte", .shape = {16, 3}, .arrays = moments(48)},
+              {.name = "frozen/bias", .shape = {7}, .arrays = {}},
+              {.name = "empty", .shape = {0, 4}, .arrays = moments(0)},
+              {.name = "coded",
+               .shape = {9, 11},
+               .arrays = {{.name = "scale", .elements = 7}, {.name = "code", .dtype = DType::u8, .elements = 99}}},
+              {.name = "sca\"la\n", .shape = {}, .arrays = moments(1)}}};
+}
+
+// Array 0 is the weights.
+inline DType type_of(const Parameter &parameter, std::size_t array) {
+  return array == 0 ? DType::f32 : parameter.arrays[array - 1].dtype;
+}
+inline std::uint64_t elements_of(const Parameter &parameter, std::size_t array) {
+  return array == 0 ? static_cast<std::uint64_t>(element_count(parameter.shape)) : parameter.arrays[array - 1].elements;
 }
 
 inline Read reader(std::uint64_t step) {
@@ -42,20 +64,28 @@ inline Read reader(std::uint64_t step) {
 inline Part part_of(const Description &description, std::size_t number, std::size_t count) {
   Part part{.number = number, .count = count, .elements = {}};
   for (const Parameter &parameter : description.parameters) {
-    const auto all = static_cast<std::uint64_t>(element_count(parameter.shape));
-    part.elements.push_back(all * (number + 1) / count - all * number / count);
+    part.elements.emplace_back();
+    for (std::size_t a = 0; a <= parameter.arrays.size(); ++a) {
+      const std::uint64_t all = elements_of(parameter, a);
+      part.elements.back().push_back(all * (number + 1) / count - all * number / count);
+    }
   }
   return part;
 }
 
 // Returns a function that gives a save the bytes of one part.
 inline Read reader(std::uint64_t step, const Description &description, const Part &part) {
-  std::vector<std::uint64_t> first(description.parameters.size());
-  for (std::size_t n = 0; n < part.number; ++n)
-    for (std::size_t p = 0; p < first.size(); ++p) first[p] += part_of(description, n, part.count).elements[p];
-  return [step, first](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
-    reader(step)(parameter, array, first[parameter] * sizeof(float) + offset, out);
-  };
+  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> first;  // bytes
+  for (std::size_t n = 0; n < part.number; ++n) {
+    const Part before = part_of(description, n, part.count);
+    for (std::size_t p = 0; p < before.elements.size(); ++p)
+      for (std::size_t a = 0; a < before.elements[p].size(); ++a)
+        first[{p, a}] += before.elements[p][a] * size_of(type_of(description.parameters[p], a));
+  }
+  return
+      [step, first](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) mutable {
+        reader(step)(parameter, array, first[{parameter, array}] + offset, out);
+      };
 }
 
 // Saves in `count` parts, each written by a thread of its own.
@@ -91,7 +121,8 @@ class Comparison {
 inline std::uint64_t bytes_in(const Description &description) {
   std::uint64_t bytes = 0;
   for (const Parameter &parameter : description.parameters)
-    bytes += byte_count(DType::f32, parameter.shape) * (1 + parameter.arrays.size());
+    for (std::size_t a = 0; a <= parameter.arrays.size(); ++a)
+      bytes += elements_of(parameter, a) * size_of(type_of(parameter, a));
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 // The optimizer's update of one element, written once for all devices.
 #pragma once
 
+#include "arith/code8.h"
 #include "arith/optimizer.h"
 #include "arith/planes.h"
 #include "backend/backend.h"
@@ -46,23 +47,58 @@ struct SplitWeights {
   }
 };
 
-// The arrays of one parameter that an update works on. `first` and `second` are the optimizer's state; nullptr if the
-// optimizer does not have it.
-template <typename Weights, typename Gradient>
-struct UpdateArrays {
-  // Returns the arrays of a launch's i-th parameter. `state` is Optimizer::state_count().
-  static UpdateArrays of(const Launch &launch, std::size_t i, int state) {
-    const std::size_t first = i * (Weights::kState + static_cast<std::size_t>(state)),
-                      moments = first + Weights::kState;
-    return {input<Gradient>(launch, i), Weights::of(launch, first),
-            state > 0 ? output<float>(launch, moments) : nullptr,
-            state > 1 ? output<float>(launch, moments + 1) : nullptr};
-  }
+// The operands of an optimizer's state, which follow a parameter's weights.
+struct StateOperands {
+  explicit StateOperands(const Optimizer &optimizer)
+      : count(static_cast<std::size_t>(optimizer.state_count())), average(optimizer.average > 0 ? 1 : 0) {}
+  std::size_t count, average;  // of all; of the moving average, which comes first: 0 or 1
+};
 
+// The arrays that every update of one parameter works on. `average` is nullptr if there is no moving average.
+template <typename Weights, typename Gradient>
+struct TrainedArrays {
   const Gradient *__restrict gradient;
   Weights weights;
+  float *__restrict average;
+
+  // Returns the arrays of a launch's i-th parameter, and the number of the first output after them.
+  static TrainedArrays of(const Launch &launch, std::size_t i, const StateOperands &state, std::size_t &moments) {
+    const std::size_t first = i * (Weights::kState + state.count);
+    moments = first + Weights::kState + state.average;
+    return {input<Gradient>(launch, i), Weights::of(launch, first),
+            state.average > 0 ? output<float>(launch, moments - 1) : nullptr};
+  }
+};
+
+// `first` and `second` are the optimizer's moments; nullptr if it does not have them.
+template <typename Weights, typename Gradient>
+struct UpdateArrays : TrainedArrays<Weights, Gradient> {
+  static UpdateArrays of(const Launch &launch, std::size_t i, const StateOperands &state) {
+    std::size_t at = 0;
+    const auto trained = TrainedArrays<Weights, Gradient>::of(launch, i, state, at);
+    const std::size_t moments = state.count - state.average;
+    return {trained, moments > 0 ? output<float>(launch, at) : nullptr,
+            moments > 1 ? output<float>(launch, at + 1) : nullptr};
+  }
+
   float *__restrict first;
   float *__restrict second;
+};
+
+// The moments are coded in 8 bits (arith/code8.h). Each block of kCodedBlock weights has one scale of either moment.
+template <typename Weights, typename Gradient>
+struct CodedArrays : TrainedArrays<Weights, Gradient> {
+  static CodedArrays of(const Launch &launch, std::size_t i, const StateOperands &state) {
+    std::size_t at = 0;
+    const auto trained = TrainedArrays<Weights, Gradient>::of(launch, i, state, at);
+    return {trained, output<float>(launch, at), output<float>(launch, at + 1), output<std::uint8_t>(launch, at + 2),
+            output<std::uint8_t>(launch, at + 3)};
+  }
+
+  float *__restrict scale1;
+  float *__restrict scale2;
+  std::uint8_t *__restrict code1;
+  std::uint8_t *__restrict code2;
 };
 
 // Calls act() with the numbers of an optimizer of this kind.
@@ -75,40 +111,64 @@ void with_numbers(Optimizer::Kind kind, const OptimizerNumbers &numbers, Act &&a
       return act(numbers.sgd);
     case Optimizer::Kind::adagrad:
       return act(numbers.adagrad);
+    case Optimizer::Kind::lion:
+      return act(numbers.lion);
     case Optimizer::Kind::assign:
       return act(arith::Assign());
   }
 }
 
-template <typename Weights, typename Gradient>
-PROTRAIN_HD void update(const arith::AdamW &step, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
-                        std::int64_t i) {
-  float w = at.weights.get(i);
-  arith::update(step, arith::treated(t, arith::widened(at.gradient[i])), w, at.first[i], at.second[i]);
-  at.weights.set(i, w);
+// Moves the weight w of element i by the treated gradient g.
+template <typename At>
+PROTRAIN_HD void advance(const arith::AdamW &step, float g, float &w, const At &at, std::int64_t i) {
+  arith::update(step, g, w, at.first[i], at.second[i]);
 }
-template <typename Weights, typename Gradient>
-PROTRAIN_HD void update(const arith::Sgd &step, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
-                        std::int64_t i) {
-  float w = at.weights.get(i);
-  const float g = arith::treated(t, arith::widened(at.gradient[i]));
+template <typename At>
+PROTRAIN_HD void advance(const arith::Sgd &step, float g, float &w, const At &at, std::int64_t i) {
   if (at.first != nullptr)
     arith::update(step, g, w, at.first[i]);
   else
     arith::update(step, g, w);
-  at.weights.set(i, w);
 }
-template <typename Weights, typename Gradient>
-PROTRAIN_HD void update(const arith::Assign &, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
-                        std::int64_t i) {
-  at.weights.set(i, arith::treated(t, arith::widened(at.gradient[i])));
+template <typename Step, typename At>  // Adagrad, Lion
+PROTRAIN_HD void advance(const Step &step, float g, float &w, const At &at, std::int64_t i) {
+  arith::update(step, g, w, at.first[i]);
 }
-template <typename Weights, typename Gradient>
-PROTRAIN_HD void update(const arith::Adagrad &step, const arith::Treatment &t,
-                        const UpdateArrays<Weights, Gradient> &at, std::int64_t i) {
+template <typename At>
+PROTRAIN_HD void advance(const arith::Assign &, float g, float &w, const At &, std::int64_t) {
+  w = g;
+}
+
+// What an update knows besides the numbers of its optimizer.
+struct Common {
+  arith::Treatment treatment;
+  float average_rest;
+};
+
+// Updates element i. move(g, w) moves the weight by the treated gradient.
+template <typename At, typename Move>
+PROTRAIN_HD void update_with(const Common &common, const At &at, std::int64_t i, Move &&move) {
   float w = at.weights.get(i);
-  arith::update(step, arith::treated(t, arith::widened(at.gradient[i])), w, at.first[i]);
+  move(arith::treated(common.treatment, arith::widened(at.gradient[i])), w);
   at.weights.set(i, w);
+  if (at.average != nullptr) at.average[i] = arith::averaged(common.average_rest, w, at.average[i]);
+}
+template <typename Step, typename At>
+PROTRAIN_HD void update(const Step &step, const Common &common, const At &at, std::int64_t i) {
+  update_with(common, at, i, [&](float g, float &w) { advance(step, g, w, at, i); });
+}
+
+// Updates element i of this block. Returns its new moments: the mean, and the root of the mean of squares.
+struct CodedMoments {
+  float mean, root;
+};
+template <typename At>
+PROTRAIN_HD CodedMoments update_coded(const arith::AdamW &step, const Common &common, const At &at, std::int64_t i,
+                                      std::int64_t block) {
+  float mean = arith::signed_number(at.code1[i], at.scale1[block]);
+  float root = arith::root_number(at.code2[i], at.scale2[block]), square = root * root;
+  update_with(common, at, i, [&](float g, float &w) { arith::update(step, g, w, mean, square); });
+  return {mean, __builtin_sqrtf(square)};
 }
 
 }  // namespace protrain::backend

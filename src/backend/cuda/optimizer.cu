@@ -49,21 +49,33 @@ struct WeightPack<SplitWeights<T>, kWidth> {
   }
 };
 
+// Neighbours of an array that an optimizer may not have, loaded into registers.
+template <int kWidth>
+struct OptionalPack {
+  Pack<float, kWidth> at{};
+  __device__ OptionalPack(const float *from, std::int64_t first) {
+    if (from != nullptr) at = load<kWidth>(from + first);
+  }
+  __device__ float *view(const float *of) { return of != nullptr ? at.at : nullptr; }
+  __device__ void store_to(float *to, std::int64_t first) const {
+    if (to != nullptr) store(to + first, at);
+  }
+};
+
 template <int kWidth, typename Step, typename Weights, typename Gradient>
-__device__ void update_pack(const Step &step, const arith::Treatment &treatment,
-                            const UpdateArrays<Weights, Gradient> &at, std::int64_t begin) {
+__device__ void update_pack(const Step &step, const Common &common, const UpdateArrays<Weights, Gradient> &at,
+                            std::int64_t begin) {
   Pack<Gradient, kWidth> gradient = load<kWidth>(at.gradient + begin);
   WeightPack<Weights, kWidth> weights(at.weights, begin);
-  Pack<float, kWidth> first{}, second{};
-  if (at.first != nullptr) first = load<kWidth>(at.first + begin);
-  if (at.second != nullptr) second = load<kWidth>(at.second + begin);
-  const UpdateArrays<Weights, Gradient> pack{gradient.at, weights.view(), at.first != nullptr ? first.at : nullptr,
-                                             at.second != nullptr ? second.at : nullptr};
+  OptionalPack<kWidth> average(at.average, begin), first(at.first, begin), second(at.second, begin);
+  const UpdateArrays<Weights, Gradient> pack{
+      {gradient.at, weights.view(), average.view(at.average)}, first.view(at.first), second.view(at.second)};
   PROTRAIN_UNROLL
-  for (int i = 0; i < kWidth; ++i) update(step, treatment, pack, i);
+  for (int i = 0; i < kWidth; ++i) update(step, common, pack, i);
   weights.store_to(at.weights, begin);
-  if (at.first != nullptr) store(at.first + begin, first);
-  if (at.second != nullptr) store(at.second + begin, second);
+  average.store_to(at.average, begin);
+  first.store_to(at.first, begin);
+  second.store_to(at.second, begin);
 }
 
 template <typename Weights>
@@ -77,51 +89,135 @@ __device__ Step numbers(const OptimizerNumbers &of) {
     return of.sgd;
   else if constexpr (std::is_same_v<Step, arith::Adagrad>)
     return of.adagrad;
+  else if constexpr (std::is_same_v<Step, arith::Lion>)
+    return of.lion;
   else
     return {};
 }
+
+// The share of a parameter that one block of threads updates.
+template <typename Arrays>
+struct UpdateShare {
+  Arrays at;
+  std::int64_t count, thread, threads;  // elements; this thread's number among all of the parameter's threads
+  const OptimizerNumbers *numbers;
+  __device__ UpdateShare(const UpdateTensors<Arrays> &tensors, const OptimizerNumbers *groups) {
+    int tensor = 0;
+    std::int64_t block = blockIdx.x;
+    for (; block >= tensors.blocks[tensor]; ++tensor) block -= tensors.blocks[tensor];
+    at = tensors.at[tensor];
+    count = tensors.count[tensor];
+    thread = block * blockDim.x + threadIdx.x;
+    threads = tensors.blocks[tensor] * blockDim.x;
+    numbers = groups + tensors.group[tensor];
+  }
+};
 
 template <typename Step, typename Weights, typename Gradient>
 __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
                               const float *scale, double clip_value, const OptimizerNumbers *groups) {
   if (*status != 0) return;
   constexpr int kWidth = kWeightsAtOnce<Weights>;
-  const arith::Treatment treatment = treatment_of(clip_value, scale);
-  int tensor = 0;
-  std::int64_t block = blockIdx.x;
-  for (; block >= tensors.blocks[tensor]; ++tensor) block -= tensors.blocks[tensor];
-  const Step step = numbers<Step>(groups[tensors.group[tensor]]);
-  const UpdateArrays<Weights, Gradient> at = tensors.at[tensor];
-  const std::int64_t count = tensors.count[tensor], packs = count / kWidth, thread = block * blockDim.x + threadIdx.x;
-  for (std::int64_t p = thread; p < packs; p += tensors.blocks[tensor] * blockDim.x)
-    update_pack<kWidth>(step, treatment, at, p * kWidth);
-  if (packs * kWidth + thread < count) update_pack<1>(step, treatment, at, packs * kWidth + thread);
+  const UpdateShare<UpdateArrays<Weights, Gradient>> share(tensors, groups);
+  const Common common = {treatment_of(clip_value, scale), share.numbers->average_rest};
+  const Step step = numbers<Step>(*share.numbers);
+  const std::int64_t packs = share.count / kWidth, rest = packs * kWidth + share.thread;
+  for (std::int64_t p = share.thread; p < packs; p += share.threads)
+    update_pack<kWidth>(step, common, share.at, p * kWidth);
+  if (rest < share.count) update_pack<1>(step, common, share.at, rest);
+}
+
+// With moments in 8 bits a warp updates a block of weights: kOfBlock neighbours for each lane.
+constexpr int kOfBlock = static_cast<int>(arith::kCodedBlock) / kWarp;
+
+__device__ std::int32_t largest_of_warp(std::int32_t value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = Larger::of(value, from_lane_xor(value, mask));
+  return value;
+}
+
+// Updates this lane's kWidth neighbours from `begin` on, and returns their moments.
+template <int kWidth, typename Weights, typename Gradient>
+__device__ void update_coded_pack(const arith::AdamW &step, const Common &common,
+                                  const CodedArrays<Weights, Gradient> &at, std::int64_t begin, CodedMoments *moments) {
+  Pack<Gradient, kWidth> gradient = load<kWidth>(at.gradient + begin);
+  WeightPack<Weights, kWidth> weights(at.weights, begin);
+  OptionalPack<kWidth> average(at.average, begin);
+  Pack<std::uint8_t, kWidth> code1 = load<kWidth>(at.code1 + begin), code2 = load<kWidth>(at.code2 + begin);
+  const std::int64_t block = begin / arith::kCodedBlock;
+  const CodedArrays<Weights, Gradient> pack{{gradient.at, weights.view(), average.view(at.average)},
+                                            at.scale1 + block,
+                                            at.scale2 + block,
+                                            code1.at,
+                                            code2.at};
+  PROTRAIN_UNROLL
+  for (int i = 0; i < kWidth; ++i) moments[i] = update_coded(step, common, pack, i, 0);
+  weights.store_to(at.weights, begin);
+  average.store_to(at.average, begin);
+}
+
+template <int kWidth>
+__device__ void store_codes(const CodedMoments *moments, float scale1, float scale2, std::uint32_t dither,
+                            std::uint8_t *code1, std::uint8_t *code2) {
+  Pack<std::uint8_t, kWidth> first, second;
+  PROTRAIN_UNROLL
+  for (int i = 0; i < kWidth; ++i) {
+    first.at[i] = arith::signed_code(moments[i].mean, scale1, dither);
+    second.at[i] = arith::root_code(moments[i].root, scale2, dither);
+  }
+  store(code1, first);
+  store(code2, second);
+}
+
+template <typename Weights, typename Gradient>
+__global__ void coded_kernel(UpdateTensors<CodedArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
+                             const float *scale, double clip_value, const OptimizerNumbers *groups) {
+  if (*status != 0) return;
+  const UpdateShare<CodedArrays<Weights, Gradient>> share(tensors, groups);
+  const CodedArrays<Weights, Gradient> at = share.at;
+  const Common common = {treatment_of(clip_value, scale), share.numbers->average_rest};
+  const arith::AdamW step = share.numbers->adamw;
+  const std::int64_t lane = share.thread % kWarp;
+  for (std::int64_t block = share.thread / kWarp; block * arith::kCodedBlock < share.count;
+       block += share.threads / kWarp) {
+    const std::int64_t begin = block * arith::kCodedBlock + lane * kOfBlock;
+    const bool whole = begin + kOfBlock <= share.count;
+    CodedMoments moments[kOfBlock] = {};
+    if (whole) update_coded_pack<kOfBlock>(step, common, at, begin, moments);
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kOfBlock; ++i)
+      if (!whole && begin + i < share.count) update_coded_pack<1>(step, common, at, begin + i, moments + i);
+    std::int32_t largest1 = 0, largest2 = 0;
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kOfBlock; ++i) {
+      largest1 = Larger::of(largest1, arith::magnitude(moments[i].mean));
+      largest2 = Larger::of(largest2, arith::magnitude(moments[i].root));
+    }
+    // All lanes have read the block's old scales once they meet here.
+    const float scale1 = arith::scale_of(largest_of_warp(largest1)),
+                scale2 = arith::scale_of(largest_of_warp(largest2));
+    if (whole) store_codes<kOfBlock>(moments, scale1, scale2, step.dither, at.code1 + begin, at.code2 + begin);
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kOfBlock; ++i)
+      if (!whole && begin + i < share.count)
+        store_codes<1>(moments + i, scale1, scale2, step.dither, at.code1 + begin + i, at.code2 + begin + i);
+    if (lane != 0) continue;
+    at.scale1[block] = scale1;
+    at.scale2[block] = scale2;
+  }
 }
 
 template <typename Weights, typename Gradient>
 class Update : public CudaKernel {
  public:
-  explicit Update(const UpdateRequest &request) : request_(request), on_host_(make_host_update(request)) {}
+  explicit Update(const UpdateRequest &request)
+      : request_(request), state_(request.optimizer), on_host_(make_host_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    const std::size_t count = request_.elements.size();
-    const Optimizer &optimizer = request_.optimizer;
-    const auto kernel = kernel_of(optimizer.kind);
-    for (std::size_t begin = 0; begin < count; begin += kUpdateTensors) {
-      UpdateTensors<Arrays> tensors{};
-      std::int64_t blocks = 0;
-      for (std::size_t i = 0; i < kUpdateTensors && begin + i < count; ++i) {
-        const std::int64_t elements = request_.elements[begin + i];
-        tensors.at[i] = Arrays::of(launch, begin + i, optimizer.state_count());
-        tensors.count[i] = elements;
-        tensors.blocks[i] = grid_of(divided_up(elements, kWeightsAtOnce<Weights>)).blocks;
-        tensors.group[i] = static_cast<std::uint16_t>(request_.group(begin + i));
-        blocks += tensors.blocks[i];
-      }
-      cuda::launch(stream, kernel, {blocks}, tensors, input<std::uint32_t>(launch, count),
-                   optional_input<float>(launch, count + 1), optimizer.clip_value,
-                   request_.earlier ? launch.scalars->earlier.data() : launch.scalars->update.data());
-    }
+    if (request_.optimizer.coded)
+      run_kernel<CodedArrays<Weights, Gradient>>(stream, launch, coded_kernel<Weights, Gradient>, kOfBlock);
+    else
+      run_kernel<UpdateArrays<Weights, Gradient>>(stream, launch, kernel_of(request_.optimizer.kind),
+                                                  kWeightsAtOnce<Weights>);
   }
 
   void run_on_host(Team &team, const Launch &launch) override {
@@ -132,17 +228,38 @@ class Update : public CudaKernel {
   }
 
  private:
-  using Arrays = UpdateArrays<Weights, Gradient>;
+  // `at_once`: elements that a thread takes at once.
+  template <typename Arrays, typename Kernel>
+  void run_kernel(Stream stream, const Launch &launch, Kernel kernel, int at_once) {
+    const std::size_t count = request_.elements.size();
+    for (std::size_t begin = 0; begin < count; begin += kUpdateTensors) {
+      UpdateTensors<Arrays> tensors{};
+      std::int64_t blocks = 0;
+      for (std::size_t i = 0; i < kUpdateTensors && begin + i < count; ++i) {
+        const std::int64_t elements = request_.elements[begin + i];
+        tensors.at[i] = Arrays::of(launch, begin + i, state_);
+        tensors.count[i] = elements;
+        tensors.blocks[i] = grid_of(divided_up(elements, at_once)).blocks;
+        tensors.group[i] = static_cast<std::uint16_t>(request_.group(begin + i));
+        blocks += tensors.blocks[i];
+      }
+      cuda::launch(stream, kernel, {blocks}, tensors, input<std::uint32_t>(launch, count),
+                   optional_input<float>(launch, count + 1), request_.optimizer.clip_value,
+                   request_.earlier ? launch.scalars->earlier.data() : launch.scalars->update.data());
+    }
+  }
 
   static auto kernel_of(Optimizer::Kind kind) {
     using enum Optimizer::Kind;
     return kind == adamw     ? update_kernel<arith::AdamW, Weights, Gradient>
            : kind == sgd     ? update_kernel<arith::Sgd, Weights, Gradient>
            : kind == adagrad ? update_kernel<arith::Adagrad, Weights, Gradient>
+           : kind == lion    ? update_kernel<arith::Lion, Weights, Gradient>
                              : update_kernel<arith::Assign, Weights, Gradient>;
   }
 
   const UpdateRequest request_;
+  const StateOperands state_;
   const std::unique_ptr<HostUpdate> on_host_;
 };
 

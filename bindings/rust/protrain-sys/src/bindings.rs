@@ -263,12 +263,17 @@ extern "C" {
     ///   loss_weights    NAME: a new float32 input with a factor for each label of cross_entropy, which is then a weighted
     ///                   mean; 0 leaves a label out. loss_axis, class_weights, label_smoothing and z_loss say more about
     ///                   that loss (docs/training.md)
-    ///   optimizer       adamw, adam, sgd or adagrad, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum,
-    ///                   dampening, nesterov, rate_decay. Each computes what PyTorch's optimizer of that name does. For
-    ///                   adamw and adam, correction and decay_order say where other frameworks differ. If the model's file
+    ///   optimizer       adamw, adam, sgd, adagrad or lion, with learning_rate, beta1, beta2, epsilon, weight_decay,
+    ///                   momentum, dampening, nesterov, rate_decay. Each but lion, which PyTorch lacks, computes what
+    ///                   PyTorch's optimizer of that name does. adamw8bit is adamw with moments of 8 bits, in blocks of 256
+    ///                   elements with scales of their own; a parameter then takes 6.03 bytes at rest. For adamw, adamw8bit
+    ///                   and adam, correction and decay_order say where other frameworks differ. If the model's file
     ///                   describes an optimizer (training_info, or artifacts of onnxruntime-training), the session begins
     ///                   with its settings, learning rate and state, and each option that you set replaces one setting.
     ///                   The option optimizer replaces them all
+    ///   ema             decay of a moving average of the trained weights, such as 0.999, which every step takes in. It is
+    ///                   saved in checkpoints, and with export_weights=ema an export has the averages as weights
+    ///                   (docs/training.md)
     ///   schedule        constant, the default, linear, cosine, step or inverse_sqrt: how the learning rate changes, with
     ///                   warmup_steps, total_steps, final_learning_rate, step_interval and step_factor. It depends on the
     ///                   number of steps taken, so a session that resumes goes on with it (docs/training.md)

@@ -1,0 +1,65 @@
+// Numbers in eight bits, for the moments of AdamW. A block of neighbours shares a scale, the largest magnitude among
+// them. A code is the position of number / scale in a list that begins with 0 and goes on, evenly on each octave, up to
+// 1: the positions of floats of a short mantissa, so a shift of the float's bits finds a code, and another one finds
+// the number. Signed codes have 8 numbers in each of nearly 16 octaves. The second moment is kept as its root, which
+// needs half the octaves, in unsigned codes with 16 numbers in each of nearly 16.
+//
+// A number between two codes becomes either, the nearer one more often. Rounding to the nearest would hold a moment
+// where it is for as long as each step moves it by less than half the distance of two codes. The choice is a hash of
+// the number and of the step, so it is the same on every device and under every plan.
+#pragma once
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+inline constexpr std::int64_t kCodedBlock = 256;  // numbers that share a scale
+
+PROTRAIN_HD std::uint32_t mixed(std::uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7FEB352Du;
+  x = (x ^ (x >> 15)) * 0x846CA68Bu;
+  return x ^ (x >> 16);
+}
+
+template <int kMantissa, int kTop>  // bits of the mantissa; the code of 1
+struct Octaves {
+  static constexpr int kShift = 23 - kMantissa, kFirst = (127 << kMantissa) - kTop;
+
+  // Returns a code next to x, 0 <= x <= 1. Any other x gives some code too.
+  PROTRAIN_HD static std::int32_t code(float x, std::uint32_t dither) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(absolute(x));
+    const std::int32_t code =
+        static_cast<std::int32_t>((bits + (mixed(bits ^ dither) >> (32 - kShift))) >> kShift) - kFirst;
+    return code < 0 ? 0 : code > kTop ? kTop : code;
+  }
+  PROTRAIN_HD static float number(std::int32_t code) {
+    const float x = std::bit_cast<float>(static_cast<std::uint32_t>(code + kFirst) << kShift);
+    return code > 0 ? x : 0.0f;
+  }
+};
+using SignedOctaves = Octaves<3, 127>;
+using RootOctaves = Octaves<4, 255>;
+
+// Return the code of x under the scale, which is not 0.
+PROTRAIN_HD std::uint8_t signed_code(float x, float scale, std::uint32_t dither) {
+  const std::int32_t sign = x < 0 ? 128 : 0;
+  return static_cast<std::uint8_t>(SignedOctaves::code(x / scale, dither) | sign);
+}
+// A root above 0 stays above 0, because the step divides by it.
+PROTRAIN_HD std::uint8_t root_code(float root, float scale, std::uint32_t dither) {
+  const std::int32_t code = RootOctaves::code(root / scale, dither);
+  return static_cast<std::uint8_t>(code == 0 && root > 0 ? 1 : code);
+}
+
+PROTRAIN_HD float signed_number(std::uint8_t code, float scale) {
+  const float x = SignedOctaves::number(code & 127) * scale;
+  return code > 127 ? -x : x;
+}
+PROTRAIN_HD float root_number(std::uint8_t code, float scale) { return RootOctaves::number(code) * scale; }
+
+// Magnitudes are compared as integers, so that the order in which a block is searched for its largest does not matter.
+PROTRAIN_HD std::int32_t magnitude(float x) { return std::bit_cast<std::int32_t>(absolute(x)); }
+// Returns the scale of a block whose numbers have this largest magnitude.
+PROTRAIN_HD float scale_of(std::int32_t largest) { return largest > 0 ? std::bit_cast<float>(largest) : 1.0f; }
+
+}  // namespace protrain::arith
