@@ -71,6 +71,21 @@ inline std::vector<OneNode> layer_nodes() {
   return nodes;
 }
 
+inline std::vector<OneNode> conv_nodes() {
+  using Integers = std::vector<std::int64_t>;
+  const Attributes windows{{"strides", Integers{1, 2}},
+                           {"dilations", Integers{1, 1}},
+                           {"pads", Integers{1, 1, 1, 1}},
+                           {"group", std::int64_t{1}}};
+  Attributes of_weights = windows;
+  of_weights.set("kernel_shape", Integers{3, 3});
+  const Array x = random_floats({2, 3, 4, 5}, 1), w = random_floats({4, 3, 3, 3}, 2),
+              dy = random_floats({2, 4, 4, 3}, 3);
+  return {{"Conv", windows, {x, w, random_floats({4}, 4)}},
+          {"ConvTranspose", windows, {dy, w, random_floats({3}, 5)}},
+          {"ConvWeightGrad", of_weights, {x, dy}}};
+}
+
 inline std::vector<OneNode> recurrent_nodes() {
   std::vector<OneNode> nodes;
   for (const char *op : {"LstmSteps", "GruSteps", "RnnSteps"}) {
@@ -156,8 +171,8 @@ inline std::vector<OneNode> step_nodes() {
 
 inline std::vector<OneNode> every_kernel() {
   std::vector<OneNode> nodes;
-  for (const auto &family :
-       {loss_nodes(), layer_nodes(), recurrent_nodes(), movement_nodes(), quantised_nodes(), step_nodes()})
+  for (const auto &family : {loss_nodes(), layer_nodes(), conv_nodes(), recurrent_nodes(), movement_nodes(),
+                             quantised_nodes(), step_nodes()})
     nodes.insert(nodes.end(), family.begin(), family.end());
   for (const OneNode &node : elementwise_nodes())
     if (std::ranges::find(nodes, node.op, &OneNode::op) == nodes.end()) nodes.push_back(node);

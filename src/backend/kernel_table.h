@@ -49,6 +49,7 @@
   FAMILY(make_fold_statistics, "FoldStatistics", "AccumulateStatistics")                                               \
   FAMILY(make_recurrent, "LstmSteps", "GruSteps", "RnnSteps")                                                          \
   FAMILY(make_recurrent_grad, "LstmStepsGrad", "GruStepsGrad", "RnnStepsGrad")                                         \
+  FAMILY(make_conv, "Conv", "ConvTranspose", "ConvWeightGrad")                                                         \
   FAMILY(make_rotary, "Rotary")                                                                                        \
   FAMILY(make_binary, "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater",      \
          "GreaterOrEqual", "And", "Or", "Xor")                                                                         \

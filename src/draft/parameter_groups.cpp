@@ -35,6 +35,8 @@ constexpr Role kRoles[] = {{"LayerNormalization", 1, true, false},
                            {"BatchNorm", 2, true, true},
                            {"MatMul", 2, false, true},
                            {"LinearCrossEntropy", 3, false, true},
+                           {"Conv", 2, false, true},
+                           {"ConvTranspose", 2, false, true},
                            {"Add", 0, false, true},
                            {"Add", 1, false, true}};
 

@@ -25,7 +25,8 @@ Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, Linear
 Family dropout_family();        // Dropout
 Family uniform_family();        // Uniform, and ONNX's random operators
 Family accumulate_family();     // Accumulate, SumParts, CountTargets, CountedLoss: micro-batches joined into one step
-Family windows_family();        // Conv, ConvTranspose, pooling: result types alone
+Family conv_family();           // Conv, ConvTranspose, ConvWeightGrad
+Family windows_family();        // Col2Im, pooling: result types alone
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize

@@ -12,12 +12,12 @@ namespace protrain::ops {
 namespace {
 
 constexpr Family (*kFamilies[])() = {
-    unary_family,      gated_family,   binary_family,    cast_family,         reshape_family,  movement_family,
-    generator_family,  gather_family,  reduce_family,    matmul_family,       softmax_family,  normalization_family,
-    attention_family,  rotary_family,  recurrent_family, loss_family,         dropout_family,  uniform_family,
-    accumulate_family, windows_family, topk_family,      einsum_family,       resize_family,   sample_family,
-    signal_family,     norm_family,    contrib_family,   control_flow_family, quantize_family, batch_norm_family,
-    ranks_family};
+    unary_family,      gated_family,  binary_family,    cast_family,    reshape_family,      movement_family,
+    generator_family,  gather_family, reduce_family,    matmul_family,  softmax_family,      normalization_family,
+    attention_family,  rotary_family, recurrent_family, loss_family,    dropout_family,      uniform_family,
+    accumulate_family, conv_family,   windows_family,   topk_family,    einsum_family,       resize_family,
+    sample_family,     signal_family, norm_family,      contrib_family, control_flow_family, quantize_family,
+    batch_norm_family, ranks_family};
 
 // Returns all operators, sorted by name.
 const std::vector<Op> &all() {

@@ -1,5 +1,5 @@
-// Geometry and result types of convolution and pooling. These operators have no kernels: passes/canonical/windows.cpp
-// expresses them by products, reductions and reads at constant indices.
+// Geometry of convolution and pooling, and result types of pooling. Pools have no kernels: passes/canonical/windows.cpp
+// expresses them by reductions and reads at constant indices.
 #include "ops/windows.h"
 
 #include <algorithm>
@@ -16,19 +16,6 @@ using Integers = std::vector<std::int64_t>;
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 27;
 constexpr std::int64_t kLongest = std::int64_t{1}
                                   << 30;  // limit of an axis, a stride, a pad, so that no product overflows 64 bits
-
-// Calls visit(position) for every position of `shape`, in row-major order.
-template <typename Visit>
-void for_each_position(const Shape &shape, Visit visit) {
-  Integers position(shape.size(), 0);
-  for (std::int64_t left = element_count(shape); left > 0; --left) {
-    visit(position);
-    for (std::size_t axis = shape.size(); axis-- > 0;) {
-      if (++position[axis] < shape[axis]) break;
-      position[axis] = 0;
-    }
-  }
-}
 
 Integers list_of(const Node &node, const char *name, std::size_t count, std::int64_t fallback, std::int64_t least) {
   Integers list = node.attributes.integers(name);
@@ -67,53 +54,11 @@ std::string auto_pad_of(const Node &node) {
   return name;
 }
 
-// Returns the windows' size, from the shape of the weights. Attribute kernel_shape must agree if it is there.
-Shape kernel_of(const Node &node, const Shape &weights) {
-  const Shape kernel(weights.begin() + 2, weights.end());
-  require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
-          subject_of(node), "kernel_shape {}, and weights of {}", to_text(node.attributes.integers("kernel_shape")),
-          to_text(weights));
-  return kernel;
-}
-
 // Divides the pads that auto_pad asks for: half in front and half behind. If `total` is odd, `more_behind` says where
 // the larger half goes.
 void pad_evenly(SlidingWindows &w, std::size_t axis, std::int64_t total, bool more_behind) {
   w.before[axis] = more_behind ? total / 2 : total - total / 2;
   w.after[axis] = total - w.before[axis];
-}
-
-std::int64_t groups_of(const Node &node) { return node.attributes.integer("group", 1); }
-
-// x (N, C, d...), w (M, C / groups, k...)[, bias (M)] -> (N, M, output...)
-std::vector<Type> infer_conv(const NodeTypes &types) {
-  const Type x = float_input(types, 0), &w = types.input(1);
-  const std::int64_t groups = groups_of(types.node);
-  const bool fits = w.dtype == x.dtype && w.shape.size() == x.shape.size() && x.shape.size() >= 3 && groups > 0 &&
-                    x.shape[1] % groups == 0 && w.shape[1] == x.shape[1] / groups && w.shape[0] % groups == 0;
-  require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
-  require(!types.has(2) || types.input(2) == Type({x.dtype, {w.shape[0]}}), Code::shape, types.subject(),
-          "the bias is not one number for each of {} channels", w.shape[0]);
-  const SlidingWindows windows = windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
-  Shape shape = {x.shape[0], w.shape[0]};
-  shape.insert(shape.end(), windows.output.begin(), windows.output.end());
-  return {{x.dtype, shape}};
-}
-
-// x (N, C, d...), w (C, M / groups, k...)[, bias (M)] -> (N, M, output...)
-std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
-  const Type x = float_input(types, 0), &w = types.input(1);
-  const std::int64_t groups = groups_of(types.node);
-  const bool fits = w.dtype == x.dtype && w.shape.size() == x.shape.size() && x.shape.size() >= 3 && groups > 0 &&
-                    w.shape[0] == x.shape[1] && x.shape[1] % groups == 0;
-  require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
-  const std::int64_t channels = element_count({w.shape[1], groups});
-  require(!types.has(2) || types.input(2) == Type({x.dtype, {channels}}), Code::shape, types.subject(),
-          "the bias is not one number for each of {} channels", channels);
-  const SlidingWindows windows = transposed_windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
-  Shape shape = {x.shape[0], channels};
-  shape.insert(shape.end(), windows.input.begin(), windows.input.end());
-  return {{x.dtype, shape}};
 }
 
 // x (N, C, d...) -> (N, C, output...)[, indices of the largest]
@@ -136,8 +81,7 @@ std::vector<Type> infer_global_pool(const NodeTypes &types) {
 }  // namespace
 
 std::int64_t SlidingWindows::padded(std::size_t axis) const {
-  const std::int64_t reach = (output[axis] - 1) * strides[axis] + extent(axis);
-  return std::max(before[axis] + input[axis] + std::max<std::int64_t>(after[axis], 0), reach);
+  return std::max(before[axis] + input[axis] + std::max<std::int64_t>(after[axis], 0), reach(axis));
 }
 
 bool SlidingWindows::tile() const {
@@ -195,7 +139,23 @@ SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape ker
   return w;
 }
 
-std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first) {
+Attributes conv_attributes(const SlidingWindows &windows, std::int64_t groups) {
+  Integers pads = windows.before;
+  for (std::size_t i = 0; i < windows.kernel.size(); ++i)
+    pads.push_back(std::max<std::int64_t>(0, windows.reach(i) - windows.before[i] - windows.input[i]));
+  return {{"strides", windows.strides}, {"dilations", windows.dilations}, {"pads", pads}, {"group", groups}};
+}
+
+Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t groups) {
+  Attributes attributes = conv_attributes(windows, groups);
+  Integers beyond;
+  for (std::size_t i = 0; i < windows.kernel.size(); ++i)
+    beyond.push_back(std::max<std::int64_t>(0, windows.before[i] + windows.input[i] - windows.reach(i)));
+  attributes.set("output_padding", beyond);
+  return attributes;
+}
+
+std::vector<std::int64_t> window_indices(const SlidingWindows &windows) {
   Shape padded;
   for (std::size_t i = 0; i < windows.kernel.size(); ++i) padded.push_back(windows.padded(i));
   const Integers along = row_major_strides(padded);
@@ -205,16 +165,13 @@ std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool win
   require(total <= kMostIndices, Code::limit, "", "{} elements in all windows are too many", total);
   Integers indices;
   indices.reserve(static_cast<std::size_t>(total));
-  const auto add = [&](const Integers &window, const Integers &element) {
-    std::int64_t at = 0;
-    for (std::size_t i = 0; i < along.size(); ++i)
-      at += (window[i] * windows.strides[i] + element[i] * windows.dilations[i]) * along[i];
-    indices.push_back(at);
-  };
-  const Shape &outer = window_first ? windows.output : windows.kernel;
-  const Shape &inner = window_first ? windows.kernel : windows.output;
-  for_each_position(outer, [&](const Integers &a) {
-    for_each_position(inner, [&](const Integers &b) { window_first ? add(a, b) : add(b, a); });
+  for_each_position(windows.kernel, [&](const Integers &element) {
+    for_each_position(windows.output, [&](const Integers &window) {
+      std::int64_t at = 0;
+      for (std::size_t i = 0; i < along.size(); ++i)
+        at += (window[i] * windows.strides[i] + element[i] * windows.dilations[i]) * along[i];
+      indices.push_back(at);
+    });
   });
   return indices;
 }
@@ -243,8 +200,6 @@ Family windows_family() {
            .infer = infer_rewritten,
            .absorbed = {{1, "image_shape"}, {2, "block_shape"}},
            .file_only = true},
-          {.name = "Conv", .infer = infer_conv, .optional = {2}, .file_only = true},
-          {.name = "ConvTranspose", .infer = infer_conv_transpose, .optional = {2}, .file_only = true},
           {.name = "AveragePool", .infer = infer_pool, .file_only = true},
           {.name = "MaxPool", .infer = infer_pool, .file_only = true},
           {.name = "GlobalAveragePool", .infer = infer_global_pool, .file_only = true},

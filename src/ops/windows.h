@@ -13,6 +13,8 @@ struct SlidingWindows {
   std::vector<std::int64_t> strides, dilations, before, after;  // before, after: pads, without those of ceil_mode
 
   std::int64_t extent(std::size_t axis) const { return (kernel[axis] - 1) * dilations[axis] + 1; }  // of one window
+  // Returns the distance from the first window's beginning to the last one's end.
+  std::int64_t reach(std::size_t axis) const { return (output[axis] - 1) * strides[axis] + extent(axis); }
   // Returns the axis's length with pads and with the elements that ceil_mode adds behind. Every window fits inside it.
   std::int64_t padded(std::size_t axis) const;
   // True if the windows lie side by side from the start of the input, without overlap, gaps or pads.
@@ -25,11 +27,29 @@ SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
 // and `output`, the counts of windows, is the shape of x.
 SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
-// Returns the indices of all elements of all windows in the padded spatial axes, which are joined to one. With
-// `window_first` they are ordered by window, then by element; else by element, then by window.
-std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first);
+// Returns the attributes of a Conv whose windows these are, all written out. Pads that no window reaches are left out.
+Attributes conv_attributes(const SlidingWindows &windows, std::int64_t groups);
+// Returns the attributes of the ConvTranspose that goes with such a Conv.
+Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t groups);
+
+// Returns the indices of all elements of all windows in the padded spatial axes, which are joined to one. They are
+// ordered by element, then by window.
+std::vector<std::int64_t> window_indices(const SlidingWindows &windows);
 // Returns the number of elements in each window that are not pads. `with_pads` also counts pads, but not those of
 // ceil_mode.
 std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads);
+
+// Calls visit(position) for every position of `shape`, in row-major order.
+template <typename Visit>
+void for_each_position(const Shape &shape, Visit visit) {
+  std::vector<std::int64_t> position(shape.size(), 0);
+  for (std::int64_t left = element_count(shape); left > 0; --left) {
+    visit(position);
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      if (++position[axis] < shape[axis]) break;
+      position[axis] = 0;
+    }
+  }
+}
 
 }  // namespace protrain::ops

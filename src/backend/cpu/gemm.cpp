@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <string_view>
 
 #include "backend/cpu/floats.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cpu/transpose.h"
 #include "backend/cpu/widened_product.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/shape.h"
 
 namespace protrain::backend::cpu {
@@ -21,15 +20,6 @@ constexpr std::int64_t kRowGrain = 16;         // a multiple of the rows in a re
 constexpr std::int64_t kPanelBytes = 1 << 20;  // bytes of a copied panel, which then stays in a core's cache
 constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sums, if c is narrower
 constexpr std::int64_t kLeastPanelRows = 64;   // with fewer, reading b again for each panel costs more time
-
-dnnl::engine &engine() {
-  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-dnnl::stream &stream() {  // holds no state on the cpu, so all threads share it
-  static dnnl::stream cpu(engine());
-  return cpu;
-}
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},
@@ -50,22 +40,12 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// Allocates as much memory as oneDNN needs to create a product, and frees it again. oneDNN 2.6 does not check its own
-// allocations: if one fails, it makes its objects, or writes its code, at address 0. Its objects take some tens of KiB
-// from malloc, which keeps as much freed memory at hand. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
-void require_room_for_product() {
-  require_mappable(12 << 20, "oneDNN");
-  require_heap(96 << 10, "oneDNN");
-}
-
 // Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by
 // alpha too, so the post-op is needed if alpha is not 1.
 bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // ignores ONEDNN_DEFAULT_FPMATH_MODE
+  dnnl::primitive_attr attributes = onednn_attributes();
   if (s.alpha != 1) attributes.set_output_scales(0, {s.alpha});
   const auto a = matrix(s.in, s.m, s.k, s.trans_a), b = matrix(s.in, s.k, s.n, s.trans_b);
   const auto c = matrix(s.out, s.m, s.n), bias = matrix(s.in, 1, s.n);
@@ -74,7 +54,7 @@ dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   if (adds_bias_behind(s)) behind.append_binary(dnnl::algorithm::binary_add, bias);
   attributes.set_post_ops(behind);
   const bool own_bias = s.bias && !adds_bias_behind(s);
-  return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine()};
+  return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, onednn_engine()};
 }
 
 // Finds oneDNN's implementation of a shape. oneDNN has none for float16. For bfloat16 only brgemm is taken, because
@@ -112,7 +92,7 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
   s.shape = shape;
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return;
   require(!shape.bias || !shape.accumulate, Code::internal, "gemm", "a bias does not go with accumulation");
-  require_room_for_product();
+  require_room_for_primitive();
   try {
     const auto found = find_implementation(shape);
     if (!found) {
@@ -126,7 +106,7 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
     s.seats.resize(static_cast<std::size_t>(seats));
     for (Seat &seat : s.seats) {
       auto add = [&](int name, dnnl::memory &memory, const dnnl::memory::desc &description) {
-        memory = dnnl::memory(description, engine(), nullptr);
+        memory = dnnl::memory(description, onednn_engine(), nullptr);
         seat.arguments[static_cast<std::size_t>(seat.argument_count++)] = {name, memory.get()};
       };
       add(DNNL_ARG_SRC, seat.a, s.description.src_desc());
@@ -138,8 +118,7 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
             matrix(shape.in, 1, shape.n));
     }
   } catch (const dnnl::error &error) {
-    fail(error.status == dnnl_out_of_memory ? Code::nomem : Code::device, "oneDNN",
-         "a product of {} x {} x {} could not be made ready: {}", shape.m, shape.k, shape.n, error.what());
+    fail_to_make(error, fmt::format("a product of {} x {} x {}", shape.m, shape.k, shape.n));
   }
 }
 
@@ -179,18 +158,12 @@ void Product::run(int index, const GemmOperands &operands, void *scratch) {
   if (s.widened) return s.widened->run(index, operands, scratch);
   if (s.seats.empty()) return fill_rows(s.shape, operands);
   Seat &seat = s.seats[static_cast<std::size_t>(index)];
-  auto point = [](dnnl::memory &memory, const void *at) {
-    return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
-  };
   dnnl_status_t status = point(seat.a, operands.a);
   if (status == dnnl_success) status = point(seat.b, operands.b);
   if (status == dnnl_success) status = point(seat.c, operands.c);
   if (status == dnnl_success) status = point(seat.scratch, scratch);
   if (status == dnnl_success && s.shape.bias) status = point(seat.bias, operands.bias);
-  if (status == dnnl_success)
-    status = dnnl_primitive_execute(s.primitive.get(), stream().get(), seat.argument_count, seat.arguments.data());
-  require(status == dnnl_success, status == dnnl_out_of_memory ? Code::nomem : Code::device, "oneDNN",
-          "a product failed with status {}", static_cast<int>(status));
+  execute(status, s.primitive, {seat.arguments.data(), static_cast<std::size_t>(seat.argument_count)}, "a product");
 }
 
 Gemm::Gemm(const GemmShape &shape, int team_size)

@@ -1,6 +1,7 @@
-// Rules for convolution and pooling. A Reshape makes windows that are adjacent. A Gather with constant indices reads
-// other windows from the padded input, and the gradient of the Gather sums up elements that windows share. A product
-// with the weights, or a reduction over each window, follows.
+// Rules for convolution and pooling. A convolution's attributes are written out. For a pool, a Reshape makes windows
+// that are adjacent; a Gather with constant indices reads other windows from the padded input, and the gradient of the
+// Gather sums up elements that windows share. A reduction over each window follows.
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -22,10 +23,9 @@ Shape shape_of(std::initializer_list<std::int64_t> front, const Shape &back) {
 
 Shape spatial(const Shape &shape) { return {shape.begin() + 2, shape.end()}; }
 
-ValueId indices(Canonical &c, const SlidingWindows &w, bool window_first) {
-  const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
-  const Shape shape = window_first ? Shape{windows, elements} : Shape{elements, windows};
-  return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w, window_first)));
+ValueId indices(Canonical &c, const SlidingWindows &w) {
+  const Shape shape = {element_count(w.kernel), element_count(w.output)};
+  return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w)));
 }
 
 // Returns x (N, C, d...) as (N, C, padded elements). Pads, and elements that are missing at the end, are `value`.
@@ -63,24 +63,6 @@ ValueId apart(Canonical &c, const SlidingWindows &w, ValueId x) {
   return c.reshape(x, shape);
 }
 
-// Returns each window as a row: (N * windows, C * elements).
-ValueId rows(Canonical &c, const SlidingWindows &w, ValueId x) {
-  const Shape shape = c.shape(x);
-  const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
-  if (w.tile()) {
-    const auto axes = static_cast<std::int64_t>(w.kernel.size());
-    Integers perm = {0};
-    for (std::int64_t i = 0; i < axes; ++i) perm.push_back(2 + 2 * i);
-    perm.push_back(1);
-    for (std::int64_t i = 0; i < axes; ++i) perm.push_back(3 + 2 * i);
-    x = c.transpose(apart(c, w, x), perm);
-  } else {
-    x = c.add("Gather", {padded(c, w, x, 0), indices(c, w, true)}, {{"axis", std::int64_t{2}}});
-    x = c.transpose(x, {0, 2, 1, 3});
-  }
-  return c.reshape(x, {element_count({shape[0], windows}), element_count({shape[1], elements})});
-}
-
 // Makes y (N, M, output...) the node's output, after adding the bias (M) if there is one.
 void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &result) {
   if (!has(node, 2)) return c.become(node, "Reshape", {y}, {{"shape", result}});
@@ -90,27 +72,14 @@ void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &resul
 }
 
 bool conv(Canonical &c, Node &node) {
-  const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
-  const SlidingWindows windows = ops::windows_of(node, x, spatial(w));
-  const std::int64_t groups = node.attributes.integer("group", 1), count = element_count(windows.output);
-  const std::int64_t inner = element_count(spatial(w)) * w[1];  // elements that make one result
-  if (groups == 1) {
-    std::vector<ValueId> operands = {rows(c, windows, node.inputs[0]), c.reshape(node.inputs[1], {w[0], inner})};
-    if (has(node, 2)) operands.push_back(node.inputs[2]);
-    const ValueId product = c.add("MatMul", operands, {{"trans_b", std::int64_t{1}}});
-    const ValueId channels_last = c.reshape(product, {x[0], count, w[0]});
-    c.become(node, "Reshape", {c.transpose(channels_last, {0, 2, 1})}, {{"shape", result}});
-    return true;
-  }
-  ValueId columns = c.add("Gather", {padded(c, windows, node.inputs[0], 0), indices(c, windows, false)},
-                          {{"axis", std::int64_t{2}}});  // (N, C, elements, windows)
-  columns = c.reshape(columns, {x[0], groups, inner, count});
-  const ValueId weights = c.reshape(node.inputs[1], {groups, w[0] / groups, inner});
-  become_biased(c, node, c.add("MatMul", {weights, columns}), result);
+  c.infer(node);  // refuses operands that do not fit
+  const SlidingWindows windows = ops::windows_of(node, c.shape(node.inputs.at(0)), spatial(c.shape(node.inputs.at(1))));
+  const Attributes written = ops::conv_attributes(windows, node.attributes.integer("group", 1));
+  if (same(node.attributes, written)) return false;
+  c.become(node, "Conv", node.inputs, written);
   return true;
 }
 
-// Computes the gradient of a convolution with respect to its input: adds each window's share at the window's position.
 // Adds up what windows share: (N, C, elements, windows) -> (N, C, d...).
 ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   const Shape shape = c.shape(columns);
@@ -123,20 +92,38 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
     axes.push_back(static_cast<std::int64_t>(i) + 2);
   }
   const Shape flat = {shape[0], shape[1], element_count(whole)};
-  const ValueId y = c.add("GatherGrad", {columns, indices(c, w, false)}, {{"axis", std::int64_t{2}}, {"shape", flat}});
+  const ValueId y = c.add("GatherGrad", {columns, indices(c, w)}, {{"axis", std::int64_t{2}}, {"shape", flat}});
   const ValueId padded = c.reshape(y, shape_of({shape[0], shape[1]}, whole));
   return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
+// Leaves out of the windows' input the elements at an axis's end that could belong to further windows, and returns how
+// many they are. There are some only if pads are negative.
+Integers cut_off(SlidingWindows &w) {
+  Integers beyond;
+  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
+    const std::int64_t rest = w.before[i] + w.input[i] - w.reach(i);
+    beyond.push_back(rest < w.strides[i] ? 0 : rest - rest % w.strides[i]);
+    w.input[i] -= beyond[i];
+  }
+  return beyond;
+}
+
 bool conv_transpose(Canonical &c, Node &node) {
-  const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
-  const SlidingWindows windows = ops::transposed_windows_of(node, x, spatial(w));
-  const std::int64_t groups = node.attributes.integer("group", 1), count = element_count(windows.output);
-  const std::int64_t elements = element_count(windows.kernel);
-  const ValueId columns = c.reshape(node.inputs[0], {x[0], groups, x[1] / groups, count});
-  const ValueId weights = c.reshape(node.inputs[1], {groups, x[1] / groups, w[1] * elements});
-  const ValueId y = c.add("MatMul", {weights, columns}, {{"trans_a", std::int64_t{1}}});
-  become_biased(c, node, overlapped(c, windows, c.reshape(y, {x[0], result[1], elements, count})), result);
+  const Shape result = c.infer(node).at(0).shape;
+  SlidingWindows windows =
+      ops::transposed_windows_of(node, c.shape(node.inputs.at(0)), spatial(c.shape(node.inputs.at(1))));
+  const Integers beyond = cut_off(windows);
+  const Attributes written = ops::transposed_attributes(windows, node.attributes.integer("group", 1));
+  if (same(node.attributes, written)) return false;
+  if (std::ranges::all_of(beyond, [](std::int64_t n) { return n == 0; })) {
+    c.become(node, "ConvTranspose", node.inputs, written);
+    return true;
+  }
+  Integers pads(result.size() + 2, 0);
+  pads.insert(pads.end(), beyond.begin(), beyond.end());
+  const ValueId y = c.add("ConvTranspose", {node.inputs[0], node.inputs[1]}, written);
+  become_biased(c, node, c.add("Pad", {y}, {{"pads", pads}, {"value", 0.0}}), result);
   return true;
 }
 
@@ -162,8 +149,7 @@ ValueId over_windows(Canonical &c, const SlidingWindows &w, ValueId x, const cha
     for (std::size_t i = 0; i < w.kernel.size(); ++i) axes.push_back(3 + 2 * static_cast<std::int64_t>(i));
     return c.add(op, {apart(c, w, x)}, {{"axes", axes}, {"keepdims", std::int64_t{0}}});
   }
-  const ValueId columns =
-      c.add("Gather", {padded(c, w, x, outside), indices(c, w, false)}, {{"axis", std::int64_t{2}}});
+  const ValueId columns = c.add("Gather", {padded(c, w, x, outside), indices(c, w)}, {{"axis", std::int64_t{2}}});
   return c.add(op, {columns}, {{"axes", Integers{2}}, {"keepdims", std::int64_t{0}}});
 }
 

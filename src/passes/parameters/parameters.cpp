@@ -167,7 +167,13 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (is_uniform(array)) return all_equal(use, value, array.stored_double(0));
   if (use.role == bias) return use;
   const bool any_order = use.role != operand && use.role != norm;
-  if (const std::string formula = formula_of(array, any_order); !formula.empty()) {
+  std::string formula = formula_of(array, any_order);
+  if (formula.empty() && kernel &&
+      element_count(array.shape()) > 0) {  // a formula may run through all elements of a window
+    const std::int64_t rows = array.shape()[0];
+    formula = formula_of(array.reshaped({rows, element_count(array.shape()) / rows}), any_order);
+  }
+  if (!formula.empty()) {
     use.formula = true;
     use.doubt = name != Naming::made && use.weights ? "learned numbers may start as such" : "";
     use.weights = false;

@@ -126,13 +126,13 @@ Use Places::as_operand(const Node &node, const Place &place) const {
           .doubt = ""};
   use.as_kept = graph_.value(place.value).producer == NodeId::none &&
                 (bias || node.op != "MatMul" || node.attributes.integer("trans_b", 0) != 0);
+  use.recurrent = feeds_recurrent(node);
+  use.doubt = doubt_of_result(node);
+  if (bias) return use;
   if (node.op != "MatMul") {
     use.weights = place.input > 0;
     return use;
   }
-  use.recurrent = feeds_recurrent(node);
-  use.doubt = doubt_of_result(node);
-  if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool transposed = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
   if (shape.size() >= 2) {

@@ -1,0 +1,40 @@
+// The sizes of Conv, ConvTranspose and ConvWeightGrad (ops/conv.cpp). All three are sums over the products of one
+// convolution x (N, C, d...), w (M, C / groups, k...) -> y (N, M, output...). Conv computes y, ConvTranspose computes
+// x, and ConvWeightGrad computes w.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "arith/math.h"
+#include "backend/request.h"
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+// Axes that the operands lack have one element and come first.
+inline constexpr int kConvAxes = 3;
+using ConvSizes = std::array<std::int64_t, kConvAxes>;
+
+struct ConvShape {
+  enum class Result : std::uint8_t { y, x, w };
+
+  explicit ConvShape(const KernelRequest &request);
+
+  std::int64_t channels_in_group() const { return channels / groups; }
+  std::int64_t maps_in_group() const { return maps / groups; }
+  std::int64_t input_count() const { return count_of(input); }  // elements of a channel of x
+  std::int64_t kernel_count() const { return count_of(kernel); }
+  std::int64_t output_count() const { return count_of(output); }  // elements of a channel of y
+  static std::int64_t count_of(const ConvSizes &sizes) { return sizes[0] * sizes[1] * sizes[2]; }
+
+  Result result;
+  DType dtype;
+  bool bias;
+  std::int64_t samples, groups, channels, maps;  // N, groups, C, M
+  ConvSizes input, kernel, output, strides, dilations, before;
+};
+
+inline constexpr std::size_t kConvBias = 2;  // the bias's number among the inputs
+
+}  // namespace protrain::backend

@@ -1,0 +1,241 @@
+#include "backend/cpu/blocked_conv.h"
+
+#include <array>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "backend/cpu/onednn.h"
+
+namespace protrain::backend::cpu {
+
+namespace {
+using Desc = dnnl::memory::desc;
+using Dims = dnnl::memory::dims;
+using Result = ConvShape::Result;
+constexpr auto kF32 = dnnl::memory::data_type::f32;
+constexpr auto kAny = dnnl::memory::format_tag::any;
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+
+std::size_t number(ConvOperand operand) { return static_cast<std::size_t>(operand); }
+
+// Returns the number of spatial axes that oneDNN is told of: it has fast code for two.
+int axes_of(const ConvShape &s) {
+  return s.input[0] == 1 && s.kernel[0] == 1 && s.output[0] == 1 && s.before[0] == 0 ? 2 : 3;
+}
+
+Dims last_axes(const ConvShape &s, const ConvSizes &sizes) { return {sizes.end() - axes_of(s), sizes.end()}; }
+Dims with_axes(Dims front, const ConvShape &s, const ConvSizes &sizes) {
+  const Dims axes = last_axes(s, sizes);
+  front.insert(front.end(), axes.begin(), axes.end());
+  return front;
+}
+
+Dims dense_strides(const Dims &dims) {
+  Dims strides(dims.size(), 1);
+  for (std::size_t i = dims.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * dims[i + 1];
+  return strides;
+}
+
+// The dims of the operands, by number.
+std::array<Dims, 3> dims_of(const ConvShape &s, std::int64_t samples) {
+  Dims w = {s.maps, s.channels};
+  if (s.groups > 1) w = {s.groups, s.maps_in_group(), s.channels_in_group()};
+  return {with_axes({samples, s.channels}, s, s.input), with_axes(w, s, s.kernel),
+          with_axes({samples, s.maps}, s, s.output)};
+}
+
+// The layouts of tensors outside of oneDNN: w, and one sample of x and y.
+std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row) {
+  std::array<Dims, 3> dims = dims_of(s, 1);
+  std::array<Desc, 3> layouts;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    Dims strides = dense_strides(dims[i]);
+    if (i == number(ConvOperand::w)) {
+      if (s.groups > 1) strides[0] = s.maps_in_group() * row;
+      strides[s.groups > 1 ? 1 : 0] = row;
+    }
+    layouts[i] = Desc(dims[i], kF32, strides);
+  }
+  return layouts;
+}
+
+struct Windows {
+  Dims strides, dilations, before, after;
+};
+
+Windows windows_of(const ConvShape &s) {
+  ConvSizes dilations, after;
+  for (std::size_t i = 0; i < kConvAxes; ++i) {
+    dilations[i] = s.dilations[i] - 1;  // oneDNN counts the elements between two of a window's
+    const std::int64_t reach = (s.output[i] - 1) * s.strides[i] + (s.kernel[i] - 1) * s.dilations[i] + 1;
+    after[i] = std::max<std::int64_t>(0, reach - s.before[i] - s.input[i]);
+  }
+  return {last_axes(s, s.strides), last_axes(s, dilations), last_axes(s, s.before), last_axes(s, after)};
+}
+
+// oneDNN's choice for a convolution: the primitive, its name, and the layouts of x, w and y.
+struct Choice {
+  dnnl::primitive primitive;
+  std::string name;
+  std::array<Desc, 3> layouts;
+  Desc scratch;
+};
+
+Choice choose(const ConvShape &s) {
+  const std::array<Dims, 3> dims = dims_of(s, s.samples);
+  const Desc x(dims[0], kF32, kAny), w(dims[1], kF32, kAny), y(dims[2], kF32, kAny);
+  const Windows at = windows_of(s);
+  const dnnl::primitive_attr attributes = onednn_attributes();
+  const dnnl::convolution_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes,
+      onednn_engine());
+  if (s.result == Result::y)
+    return {dnnl::convolution_forward(forward),
+            forward.impl_info_str(),
+            {forward.src_desc(), forward.weights_desc(), forward.dst_desc()},
+            forward.scratchpad_desc()};
+  if (s.result == Result::x) {
+    const dnnl::convolution_backward_data::primitive_desc data(
+        {kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
+    return {dnnl::convolution_backward_data(data),
+            data.impl_info_str(),
+            {data.diff_src_desc(), data.weights_desc(), data.diff_dst_desc()},
+            data.scratchpad_desc()};
+  }
+  const dnnl::convolution_backward_weights::primitive_desc weights(
+      {kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
+  return {dnnl::convolution_backward_weights(weights),
+          weights.impl_info_str(),
+          {weights.src_desc(), weights.diff_weights_desc(), weights.diff_dst_desc()},
+          weights.scratchpad_desc()};
+}
+
+// True for code that oneDNN generates for the convolution itself. Its other implementations unroll windows, or are
+// written without vectors, and allocate when they run.
+bool is_direct(std::string_view name) {
+  return (name.starts_with("jit") || name.starts_with("brg")) && name.find("gemm") == std::string_view::npos;
+}
+
+// Returns the layout of one sample of a tensor whose samples lie one after the other; nothing if they do not.
+std::optional<Desc> one_sample(Desc layout) {
+  dnnl_memory_desc_t &d = layout.data;
+  if (d.format_kind != dnnl_blocked) return std::nullopt;
+  const dnnl_blocking_desc_t &blocks = d.format_desc.blocking;
+  for (int i = 0; i < blocks.inner_nblks; ++i)
+    if (blocks.inner_idxs[i] == 0) return std::nullopt;
+  for (int i = 1; i < d.ndims; ++i)
+    if (d.dims[0] > 1 && blocks.strides[i] > blocks.strides[0]) return std::nullopt;
+  d.dims[0] = d.padded_dims[0] = 1;
+  return layout;
+}
+
+// A primitive with the operands of one call.
+struct Call {
+  std::vector<dnnl::memory> operands;
+  std::vector<dnnl_exec_arg_t> arguments;
+
+  void add(int argument, const Desc &layout) {
+    operands.emplace_back(layout, onednn_engine(), nullptr);
+    arguments.push_back({argument, operands.back().get()});
+  }
+  void run(const dnnl::primitive &primitive, std::initializer_list<const void *> places, const char *what) {
+    dnnl_status_t status = dnnl_success;
+    std::size_t i = 0;
+    for (const void *place : places) {
+      if (status == dnnl_success) status = point(operands[i], place);
+      ++i;
+    }
+    execute(status, primitive, arguments, what);
+  }
+};
+
+// The conversion from one layout to another, with a call for each seat.
+struct Conversion {
+  Conversion(const Desc &from, const Desc &to, int seats) {
+    const dnnl::reorder::primitive_desc found(onednn_engine(), from, onednn_engine(), to, onednn_attributes());
+    require(found.scratchpad_desc().get_size() == 0, Code::unsupported, "oneDNN", "a conversion needs scratch");
+    primitive = dnnl::reorder(found);
+    calls.resize(static_cast<std::size_t>(seats));
+    for (Call &call : calls) {
+      call.add(DNNL_ARG_FROM, from);
+      call.add(DNNL_ARG_TO, to);
+    }
+  }
+
+  dnnl::primitive primitive;
+  std::vector<Call> calls;
+};
+
+std::array<int, 3> arguments_of(Result result) {
+  if (result == Result::y) return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+  if (result == Result::x) return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
+  return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
+}
+}  // namespace
+
+struct BlockedConv::State {
+  ConvShape shape;
+  Choice choice;
+  std::array<Desc, 3> plain, blocked;  // of w, and of one sample of x and y
+  std::vector<Call> calls;
+  std::array<std::optional<Conversion>, 3> conversions;  // none if oneDNN's layout is that of the tensor
+};
+
+std::optional<BlockedConv> BlockedConv::find(const ConvShape &shape, std::int64_t row, int seats) {
+  require_room_for_primitive();
+  try {
+    auto state = std::make_unique<State>(State{.shape = shape, .choice = choose(shape)});
+    if (!is_direct(state->choice.name)) return std::nullopt;
+    state->plain = plain_layouts(shape, row);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const bool weights = i == number(ConvOperand::w);
+      const std::optional<Desc> layout = weights ? state->choice.layouts[i] : one_sample(state->choice.layouts[i]);
+      if (!layout) return std::nullopt;
+      state->blocked[i] = *layout;
+      if (state->plain[i] == *layout) continue;
+      const bool made = i == static_cast<std::size_t>(shape.result == Result::y   ? ConvOperand::y
+                                                      : shape.result == Result::x ? ConvOperand::x
+                                                                                  : ConvOperand::w);
+      state->conversions[i].emplace(made ? *layout : state->plain[i], made ? state->plain[i] : *layout, seats);
+    }
+    state->calls.resize(static_cast<std::size_t>(seats));
+    const std::array<int, 3> arguments = arguments_of(shape.result);
+    for (Call &call : state->calls) {
+      for (std::size_t i = 0; i < 3; ++i) call.add(arguments[i], state->choice.layouts[i]);
+      call.add(DNNL_ARG_SCRATCHPAD, state->choice.scratch);
+    }
+    return BlockedConv(std::move(state));
+  } catch (const dnnl::error &error) {
+    if (error.status == dnnl_unimplemented) return std::nullopt;
+    fail_to_make(error, "a convolution");
+  }
+}
+
+BlockedConv::BlockedConv(std::unique_ptr<State> state) : state_(std::move(state)) {}
+BlockedConv::~BlockedConv() = default;
+BlockedConv::BlockedConv(BlockedConv &&) noexcept = default;
+BlockedConv &BlockedConv::operator=(BlockedConv &&) noexcept = default;
+
+const ConvShape &BlockedConv::shape() const { return state_->shape; }
+
+std::uint64_t BlockedConv::bytes(ConvOperand operand) const { return state_->blocked[number(operand)].get_size(); }
+
+bool BlockedConv::is_plain(ConvOperand operand) const { return !state_->conversions[number(operand)]; }
+
+std::uint64_t BlockedConv::scratch_bytes() const { return round_up(state_->choice.scratch.get_size(), 64); }
+
+void BlockedConv::convert(int seat, ConvOperand operand, const void *from, void *to) {
+  std::optional<Conversion> &conversion = state_->conversions[number(operand)];
+  if (!conversion) {
+    std::memcpy(to, from, state_->blocked[number(operand)].get_size());
+    return;
+  }
+  conversion->calls[static_cast<std::size_t>(seat)].run(conversion->primitive, {from, to}, "a conversion");
+}
+
+void BlockedConv::run(int seat, const void *x, const void *w, const void *y, void *scratch) {
+  state_->calls[static_cast<std::size_t>(seat)].run(state_->choice.primitive, {x, w, y, scratch}, "a convolution");
+}
+
+}  // namespace protrain::backend::cpu

@@ -1,0 +1,367 @@
+// Conv, ConvTranspose and ConvWeightGrad: the choice of a way, and convolutions as products of unrolled windows.
+//
+// `columns` have a row for each channel and each element of a window, and a column for each window. With w (M, C * K)
+// and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy columns^T. What is unrolled at a time stays in the
+// cache: some rows of y, or some channels of x.
+#include "backend/cpu/conv.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/floats.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/transpose.h"
+
+namespace protrain::backend::cpu {
+
+namespace {
+constexpr std::int64_t kColumnsBytes = 1 << 20;  // of columns that are unrolled at a time
+
+// The part of a row of y whose windows have an element at place k of the last axis inside of x.
+Range inside(const ConvShape &s, std::int64_t k) {
+  const std::int64_t first = k * s.dilations[2] - s.before[2];  // where the first window has it
+  const std::int64_t begin = first >= 0 ? 0 : (-first + s.strides[2] - 1) / s.strides[2];
+  const std::int64_t end = first >= s.input[2] ? 0 : (s.input[2] - 1 - first) / s.strides[2] + 1;
+  return {std::min(begin, s.output[2]), std::max(std::min(end, s.output[2]), std::min(begin, s.output[2]))};
+}
+
+// Calls act(first element of x's row, range, place of the last axis) for each row of columns of a channel and each of
+// the rows `rows` of y. The range is empty if the windows of the row have only pads there.
+template <typename Act>
+void each_row(const ConvShape &s, Range rows, Act act) {
+  for (std::int64_t a = 0; a < s.kernel[0]; ++a)
+    for (std::int64_t b = 0; b < s.kernel[1]; ++b)
+      for (std::int64_t k = 0; k < s.kernel[2]; ++k) {
+        const Range whole = inside(s, k);
+        const std::int64_t shift = k * s.dilations[2] - s.before[2];
+        for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+          const std::int64_t i = row / s.output[1] * s.strides[0] + a * s.dilations[0] - s.before[0];
+          const std::int64_t j = row % s.output[1] * s.strides[1] + b * s.dilations[1] - s.before[1];
+          const bool exists = i >= 0 && i < s.input[0] && j >= 0 && j < s.input[1];
+          act((i * s.input[1] + j) * s.input[2] + shift, exists ? whole : Range{});
+        }
+      }
+}
+
+// Writes the columns of some channels of x and some rows of y.
+void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range rows, float *columns) {
+  const std::int64_t width = s.output[2], stride = s.strides[2];
+  for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
+    each_row(s, rows, [&](std::int64_t at, Range range) {
+      std::fill(columns, columns + range.begin, 0.0f);
+      if (stride == 1 && range.size() > 0)
+        std::memcpy(columns + range.begin, x + at + range.begin,
+                    static_cast<std::size_t>(range.size()) * sizeof(float));
+      else
+        for (std::int64_t i = range.begin; i < range.end; ++i) columns[i] = x[at + i * stride];
+      std::fill(columns + range.end, columns + width, 0.0f);
+      columns += width;
+    });
+}
+
+// Adds columns to the elements of x that they were unrolled from.
+void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, float *x) {
+  const std::int64_t width = s.output[2], stride = s.strides[2];
+  for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
+    each_row(s, {0, s.output[0] * s.output[1]}, [&](std::int64_t at, Range range) {
+      for (std::int64_t i = range.begin; i < range.end; ++i) x[at + i * stride] += columns[i];
+      columns += width;
+    });
+}
+
+// A product of one shape, made once for each member.
+class Products {
+ public:
+  Products(const GemmShape &shape, int team_size) {
+    for (int i = 0; i < team_size; ++i) gemms_.emplace_back(shape, 1);
+  }
+  std::uint64_t scratch_bytes() const { return gemms_[0].scratch_bytes(); }
+  void run(const Member &member, const GemmOperands &operands, void *scratch) {
+    gemms_[static_cast<std::size_t>(member.index)].run(Member(0, 1, nullptr), operands, scratch);
+  }
+
+ private:
+  std::vector<Gemm> gemms_;
+};
+
+// What the three kernels share: a part of scratch for the team, and one for each member.
+class Unrolled : public CpuKernel {
+ protected:
+  explicit Unrolled(const ConvShape &shape) : shape_(shape) {}
+
+  std::int64_t row_elements() const { return shape_.channels_in_group() * shape_.kernel_count(); }  // of w
+  void lay_out(std::uint64_t shared, const ScratchLayout &own, int team_size) {
+    scratch_ = TeamScratch(shared, own.total());
+    scratch_bytes = scratch_.bytes(team_size);
+  }
+  template <typename E>
+  E *own(const Member &member, const Launch &launch, std::uint64_t at) const {
+    return scratch_.own<E>(member, launch, at);
+  }
+  const float *of_x(const float *x, std::int64_t sample, std::int64_t channel) const {
+    return x + (sample * shape_.channels + channel) * shape_.input_count();
+  }
+  const float *of_y(const float *y, std::int64_t sample, std::int64_t map) const {
+    return y + (sample * shape_.maps + map) * shape_.output_count();
+  }
+  // Returns how many channels of a group are unrolled at a time. Parts are equal but for the last.
+  std::int64_t channels_at_a_time() const {
+    const std::int64_t bytes = shape_.kernel_count() * shape_.output_count() * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t wanted = std::max<std::int64_t>(1, kColumnsBytes / std::max<std::int64_t>(bytes, 1));
+    const std::int64_t parts = (shape_.channels_in_group() - 1) / wanted + 1;
+    return (shape_.channels_in_group() - 1) / parts + 1;
+  }
+
+  const ConvShape shape_;
+
+ private:
+  TeamScratch scratch_;
+};
+
+// A unit is some rows of a group's maps in a sample.
+class UnrolledConv : public Unrolled {
+ public:
+  UnrolledConv(const ConvShape &s, int team_size)
+      : Unrolled(s),
+        rows_(s.output[0] * s.output[1]),
+        rows_at_a_time_(at_a_time(s)),
+        whole_(product(rows_at_a_time_), team_size),
+        rest_(product(rows_ % rows_at_a_time_), team_size) {
+    ScratchLayout own;
+    columns_at_ = own.take<float>(row_elements() * rows_at_a_time_ * s.output[2]);
+    sums_at_ = own.take<float>(s.maps_in_group() * rows_at_a_time_ * s.output[2]);
+    product_at_ = own.bytes(std::max(whole_.scratch_bytes(), rest_.scratch_bytes()));
+    lay_out(0, own, team_size);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const ConvShape &s = shape_;
+    const std::int64_t parts = (rows_ - 1) / rows_at_a_time_ + 1, groups = s.samples * s.groups;
+    const Range mine = share(groups * parts, 1, member);
+    float *columns = own<float>(member, launch, columns_at_);
+    float *sums = own<float>(member, launch, sums_at_);
+    for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+      const std::int64_t sample = i / parts / s.groups, group = i / parts % s.groups,
+                         first = i % parts * rows_at_a_time_;
+      const Range rows = {first, std::min(first + rows_at_a_time_, rows_)};
+      unroll(s, of_x(input<float>(launch, 0), sample, group * s.channels_in_group()), s.channels_in_group(), rows,
+             columns);
+      const float *w = input<float>(launch, 1) + group * s.maps_in_group() * row_elements();
+      (rows.size() == rows_at_a_time_ ? whole_ : rest_)
+          .run(member, {w, columns, sums}, own<void>(member, launch, product_at_));
+      const std::int64_t count = rows.size() * s.output[2];
+      for (std::int64_t m = 0; m < s.maps_in_group(); ++m) {
+        const std::int64_t map = group * s.maps_in_group() + m;
+        float *y = const_cast<float *>(of_y(output<float>(launch, 0), sample, map)) + rows.begin * s.output[2];
+        store_channel(sums + m * count, launch, map, y, count);
+      }
+    }
+  }
+
+ private:
+  static std::int64_t at_a_time(const ConvShape &s) {
+    const std::int64_t rows = s.output[0] * s.output[1];
+    const std::int64_t bytes =
+        s.channels_in_group() * s.kernel_count() * s.output[2] * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t wanted = std::clamp<std::int64_t>(kColumnsBytes / std::max<std::int64_t>(bytes, 1), 1, rows);
+    return (rows - 1) / ((rows - 1) / wanted + 1) + 1;
+  }
+  GemmShape product(std::int64_t rows) const {
+    return {.m = shape_.maps_in_group(), .n = rows * shape_.output[2], .k = row_elements()};
+  }
+
+  const std::int64_t rows_, rows_at_a_time_;
+  Products whole_, rest_;
+  std::uint64_t columns_at_, sums_at_, product_at_;
+};
+
+// A unit is some channels of a group in a sample of x. The columns of its channels come from rows of w^T.
+class UnrolledTranspose : public Unrolled {
+ public:
+  UnrolledTranspose(const ConvShape &s, int team_size)
+      : Unrolled(s),
+        channels_(channels_at_a_time()),
+        whole_(product(channels_), team_size),
+        rest_(product(s.channels_in_group() % channels_), team_size) {
+    ScratchLayout own;
+    columns_at_ = own.take<float>(channels_ * s.kernel_count() * s.output_count());
+    sums_at_ = own.take<float>(channels_ * s.input_count());
+    product_at_ = own.bytes(std::max(whole_.scratch_bytes(), rest_.scratch_bytes()));
+    lay_out(static_cast<std::uint64_t>(s.maps * row_elements()) * sizeof(float), own, team_size);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const ConvShape &s = shape_;
+    const std::int64_t parts = (s.channels_in_group() - 1) / channels_ + 1, maps = s.maps_in_group();
+    const std::int64_t row = row_elements();
+    float *transposed = static_cast<float *>(launch.scratch);
+    const Range rows = share(s.groups * row, 1, member);
+    for (std::int64_t i = rows.begin; i < rows.end;) {  // each member transposes some columns of groups of w
+      const std::int64_t group = i / row, begin = i % row, end = std::min(row, begin + rows.end - i);
+      transpose<float>({input<float>(launch, 1) + group * maps * row + begin, row}, maps, end - begin,
+                       {transposed + (group * row + begin) * maps, maps});
+      i += end - begin;
+    }
+    member.barrier();
+    const Range mine = share(s.samples * s.groups * parts, 1, member);
+    float *columns = own<float>(member, launch, columns_at_);
+    float *sums = own<float>(member, launch, sums_at_);
+    for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+      const std::int64_t sample = i / parts / s.groups, group = i / parts % s.groups, first = i % parts * channels_;
+      const std::int64_t count = std::min(channels_, s.channels_in_group() - first);
+      const float *w = transposed + (group * row + first * s.kernel_count()) * maps;
+      (count == channels_ ? whole_ : rest_)
+          .run(member, {w, of_y(input<float>(launch, 0), sample, group * maps), columns},
+               own<void>(member, launch, product_at_));
+      std::fill_n(sums, count * s.input_count(), 0.0f);
+      roll_up(s, columns, count, sums);
+      for (std::int64_t c = 0; c < count; ++c) {
+        const std::int64_t channel = group * s.channels_in_group() + first + c;
+        store_channel(sums + c * s.input_count(), launch, channel,
+                      const_cast<float *>(of_x(output<float>(launch, 0), sample, channel)), s.input_count());
+      }
+    }
+  }
+
+ private:
+  GemmShape product(std::int64_t channels) const {
+    return {.m = channels * shape_.kernel_count(), .n = shape_.output_count(), .k = shape_.maps_in_group()};
+  }
+
+  const std::int64_t channels_;  // at a time
+  Products whole_, rest_;
+  std::uint64_t columns_at_, sums_at_, product_at_;
+};
+
+// A unit is the weights of some channels of a group. It sums up all samples, in order.
+class UnrolledWeights : public Unrolled {
+ public:
+  UnrolledWeights(const ConvShape &s, int team_size)
+      : Unrolled(s),
+        channels_(channels_at_a_time()),
+        whole_(product(channels_), team_size),
+        rest_(product(s.channels_in_group() % channels_), team_size) {
+    ScratchLayout own;
+    columns_at_ = own.take<float>(channels_ * s.kernel_count() * s.output_count());
+    sums_at_ = own.take<float>(channels_ * s.kernel_count() * s.maps_in_group());
+    product_at_ = own.bytes(std::max(whole_.scratch_bytes(), rest_.scratch_bytes()));
+    lay_out(0, own, team_size);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const ConvShape &s = shape_;
+    const std::int64_t parts = (s.channels_in_group() - 1) / channels_ + 1, maps = s.maps_in_group();
+    const Range mine = share(s.groups * parts, 1, member);
+    float *columns = own<float>(member, launch, columns_at_);
+    float *sums = own<float>(member, launch, sums_at_);
+    for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+      const std::int64_t group = i / parts, first = i % parts * channels_;
+      const std::int64_t count = std::min(channels_, s.channels_in_group() - first), width = count * s.kernel_count();
+      std::fill_n(sums, maps * width, 0.0f);
+      for (std::int64_t sample = 0; sample < s.samples; ++sample) {
+        unroll(s, of_x(input<float>(launch, 0), sample, group * s.channels_in_group() + first), count,
+               {0, s.output[0] * s.output[1]}, columns);
+        (count == channels_ ? whole_ : rest_)
+            .run(member, {of_y(input<float>(launch, 1), sample, group * maps), columns, sums},
+                 own<void>(member, launch, product_at_));
+      }
+      float *to = output<float>(launch, 0) + group * maps * row_elements() + first * s.kernel_count();
+      for (std::int64_t m = 0; m < maps; ++m) std::copy_n(sums + m * width, width, to + m * row_elements());
+    }
+  }
+
+ private:
+  GemmShape product(std::int64_t channels) const {
+    return {.m = shape_.maps_in_group(),
+            .n = channels * shape_.kernel_count(),
+            .k = shape_.output_count(),
+            .trans_b = true,
+            .accumulate = true};
+  }
+
+  const std::int64_t channels_;  // at a time
+  Products whole_, rest_;
+  std::uint64_t columns_at_, sums_at_, product_at_;
+};
+}  // namespace
+
+KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size) {
+  if (shape.result == ConvShape::Result::y) return std::make_unique<UnrolledConv>(shape, team_size);
+  if (shape.result == ConvShape::Result::x) return std::make_unique<UnrolledTranspose>(shape, team_size);
+  return std::make_unique<UnrolledWeights>(shape, team_size);
+}
+
+namespace {
+KernelPtr make_in_float32(const ConvShape &shape, int team_size) {
+  if (KernelPtr depthwise = make_depthwise_conv(shape, team_size)) return depthwise;
+  if (KernelPtr blocked = make_blocked_conv(shape, team_size)) return blocked;
+  return make_unrolled_conv(shape, team_size);
+}
+
+// A kernel of float32 for operands of a narrow type, which it converts as a whole.
+template <typename T>
+class WidenedConv : public CpuKernel {
+ public:
+  WidenedConv(const KernelRequest &request, const ConvShape &shape, int team_size)
+      : kernel_(make_in_float32(shape, team_size)) {
+    ScratchLayout layout;
+    layout.bytes(kernel_->scratch_bytes);
+    for (const graph::Type &type : request.inputs) inputs_.push_back(placed(layout, type));
+    result_ = placed(layout, request.outputs[0]);
+    scratch_bytes = layout.total();
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    std::array<void *, kConvBias + 1> inputs{};
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const T *from = optional_input<T>(launch, i);
+      if (from == nullptr) continue;
+      float *to = at(launch, inputs_[i]);
+      const Range mine = share(inputs_[i].count, kGrain, member);
+      widen(from + mine.begin, to + mine.begin, mine.size());
+      inputs[i] = to;
+    }
+    member.barrier();
+    float *result = at(launch, result_);
+    void *const outputs[] = {result};
+    Launch own = launch;
+    own.inputs = {inputs.data(), inputs_.size()};
+    own.outputs = outputs;
+    kernel_->run(member, own);
+    member.barrier();
+    const Range mine = share(result_.count, kGrain, member);
+    narrow(result + mine.begin, output<T>(launch, 0) + mine.begin, mine.size());
+  }
+
+ private:
+  struct Placed {
+    std::uint64_t at;
+    std::int64_t count;
+  };
+  static constexpr std::int64_t kGrain = 64;
+
+  static Placed placed(ScratchLayout &layout, const graph::Type &type) {
+    const std::int64_t count = type.dtype == DType::none ? 0 : element_count(type.shape);
+    return {layout.take<float>(count), count};
+  }
+  static float *at(const Launch &launch, const Placed &placed) {
+    return reinterpret_cast<float *>(static_cast<std::byte *>(launch.scratch) + placed.at);
+  }
+
+  const KernelPtr kernel_;
+  std::vector<Placed> inputs_;
+  Placed result_;
+};
+}  // namespace
+
+KernelPtr make_conv(const KernelRequest &request, int team_size) {
+  const ConvShape shape(request);
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
+    if constexpr (std::is_same_v<T, float>)
+      return make_in_float32(shape, team_size);
+    else
+      return std::make_unique<WidenedConv<T>>(request, shape, team_size);
+  });
+}
+
+}  // namespace protrain::backend::cpu

@@ -1,0 +1,52 @@
+// The ways to compute Conv, ConvTranspose and ConvWeightGrad on the CPU, all in float32.
+//
+// Each cuts the work into units by a rule of shape alone, and members share the units. A sum lies within one unit, and
+// its order is fixed, so bits do not depend on the team's size.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/common/conv_shape.h"
+#include "backend/common/scratch_layout.h"
+#include "backend/cpu/kernel.h"
+
+namespace protrain::backend::cpu {
+
+// By oneDNN's convolutions, in oneDNN's layouts; nullptr if oneDNN has none for the shape.
+KernelPtr make_blocked_conv(const ConvShape &shape, int team_size);
+// Each channel by itself; nullptr unless each channel is a group with one map.
+KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size);
+// By products with windows that are unrolled; for any shape.
+KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size);
+
+// Stores the sums of a channel, with the bias of the launch if there is one.
+inline void store_channel(const float *sums, const Launch &launch, std::int64_t channel, float *to,
+                          std::int64_t count) {
+  const float *bias = optional_input<float>(launch, kConvBias);
+  const float added = bias == nullptr ? 0 : bias[channel];
+  for (std::int64_t i = 0; i < count; ++i) to[i] = sums[i] + added;
+}
+
+// The scratch of a kernel: a part that the team shares, and a part for each member.
+class TeamScratch {
+ public:
+  TeamScratch() = default;
+  TeamScratch(std::uint64_t shared, std::uint64_t own)
+      : shared_(round_up(shared, kAlignment)), own_(round_up(own, kAlignment)) {}
+  std::uint64_t bytes(int team_size) const {
+    return checked_add(shared_, checked_multiply(own_, static_cast<std::uint64_t>(team_size)));
+  }
+  template <typename E>
+  static E *shared(const Launch &launch, std::uint64_t at) {
+    return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) + at);
+  }
+  template <typename E>
+  E *own(const Member &member, const Launch &launch, std::uint64_t at) const {
+    return shared<E>(launch, shared_ + static_cast<std::uint64_t>(member.index) * own_ + at);
+  }
+
+ private:
+  std::uint64_t shared_ = 0, own_ = 0;
+};
+
+}  // namespace protrain::backend::cpu

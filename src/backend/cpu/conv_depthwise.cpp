@@ -1,0 +1,249 @@
+// Convolutions of single channels: each map has the weights of one channel.
+//
+// A plane of x is padded and split by the strides, so that each element of a window meets neighbouring elements for
+// neighbouring windows. Element k of a window along an axis has phase k * dilation % stride and shift k * dilation /
+// stride: window o finds it at place o + shift of the elements whose place in the padded plane is `phase` modulo the
+// stride. A phase's elements, in all axes, are a dense array of `extent` elements. Windows are numbered in the same
+// array, so a row has some numbers without a window. Then y, dx and dw are sums over long vectors.
+#include <algorithm>
+
+#include "arith/math.h"
+#include "backend/common/clones.h"
+#include "backend/cpu/conv.h"
+
+namespace protrain::backend::cpu {
+
+namespace {
+using Result = ConvShape::Result;
+
+constexpr std::int64_t kDotLanes = 16;
+
+// An element of a window: the number of its phase, and its shift in the phase's array.
+struct Tap {
+  std::int64_t phase, shift;
+};
+
+template <int kCount>
+struct TapLoops {
+  // to[i] += w[0] * x[0][i] + w[1] * x[1][i] + ...
+  PROTRAIN_CLONES static void add(const float *const *x, const float *w, float *to, std::int64_t count) {
+    const float *from[kCount];
+    float weights[kCount];
+    for (int t = 0; t < kCount; ++t) {
+      from[t] = x[t];
+      weights[t] = w[t];
+    }
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) {
+      float sum = to[i];
+#pragma GCC unroll 9
+      for (int t = 0; t < kCount; ++t) sum = arith::fma(weights[t], from[t][i], sum);
+      to[i] = sum;
+    }
+  }
+  // Adds the products of y and x[t] to sums[t]. Product i belongs to lane i % kDotLanes.
+  PROTRAIN_CLONES static void dot(const float *y, const float *const *x, std::int64_t count, double *sums) {
+    float lanes[kCount][kDotLanes] = {};
+    const std::int64_t whole = count / kDotLanes * kDotLanes;
+    for (std::int64_t i = 0; i < whole; i += kDotLanes)
+#pragma GCC unroll 3
+      for (int t = 0; t < kCount; ++t)
+        for (std::int64_t l = 0; l < kDotLanes; ++l) lanes[t][l] = arith::fma(y[i + l], x[t][i + l], lanes[t][l]);
+    for (int t = 0; t < kCount; ++t)
+      for (std::int64_t i = whole; i < count; ++i) lanes[t][i - whole] = arith::fma(y[i], x[t][i], lanes[t][i - whole]);
+    for (int t = 0; t < kCount; ++t) {
+      for (std::int64_t width = kDotLanes / 2; width > 0; width /= 2)
+        for (std::int64_t l = 0; l < width; ++l) lanes[t][l] += lanes[t][l + width];
+      sums[t] += static_cast<double>(lanes[t][0]);
+    }
+  }
+};
+
+class DepthwiseConv : public CpuKernel {
+ public:
+  DepthwiseConv(const ConvShape &s, int team_size) : shape_(s) {
+    for (std::size_t i = 0; i < kConvAxes; ++i)
+      extent_[i] = s.output[i] + (s.kernel[i] - 1) * s.dilations[i] / s.strides[i];
+    for (std::int64_t a = 0; a < s.kernel[0]; ++a)
+      for (std::int64_t b = 0; b < s.kernel[1]; ++b)
+        for (std::int64_t c = 0; c < s.kernel[2]; ++c) taps_.push_back(tap_of({a, b, c}));
+    most_shift_ = taps_.back().shift;
+    windows_ = ((s.output[0] - 1) * extent_[1] + s.output[1] - 1) * extent_[2] + s.output[2];
+    from_.resize(static_cast<std::size_t>(team_size) * taps_.size());
+    weights_.resize(from_.size());
+    ScratchLayout own;
+    x_at_ = own.take<float>(phases() * phase_elements());
+    y_at_ = own.take<float>(most_shift_ + phase_elements());
+    sums_at_ = own.take<double>(static_cast<std::int64_t>(taps_.size()));
+    scratch_ = TeamScratch(0, own.total());
+    scratch_bytes = scratch_.bytes(team_size);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const bool weights = shape_.result == Result::w;
+    const Range mine = share((weights ? 1 : shape_.samples) * shape_.channels, 1, member);
+    for (std::int64_t plane = mine.begin; plane < mine.end; ++plane) {
+      if (shape_.result == Result::y) make_y(member, launch, plane);
+      if (shape_.result == Result::x) make_x(member, launch, plane);
+      if (shape_.result == Result::w) make_w(member, launch, plane);
+    }
+  }
+
+ private:
+  std::int64_t phases() const { return ConvShape::count_of(shape_.strides); }
+  std::int64_t phase_elements() const { return ConvShape::count_of(extent_); }
+  Tap tap_of(const ConvSizes &element) const {
+    Tap tap{};
+    for (std::size_t i = 0; i < kConvAxes; ++i) {
+      const std::int64_t distance = element[i] * shape_.dilations[i];
+      tap.phase = tap.phase * shape_.strides[i] + distance % shape_.strides[i];
+      tap.shift = tap.shift * extent_[i] + distance / shape_.strides[i];
+    }
+    return tap;
+  }
+  float *x_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, x_at_); }
+  float *y_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, y_at_); }
+
+  // Calls act(first element of a row of x or -1 for a row of pads, row of the room, phase along the last axis) for all
+  // rows of all phases.
+  template <typename Act>
+  void each_row(float *room, Act act) const {
+    const ConvShape &s = shape_;
+    for (std::int64_t p = 0; p < s.strides[0]; ++p)
+      for (std::int64_t q = 0; q < s.strides[1]; ++q)
+        for (std::int64_t r = 0; r < s.strides[2]; ++r)
+          for (std::int64_t e = 0; e < extent_[0]; ++e)
+            for (std::int64_t f = 0; f < extent_[1]; ++f, room += extent_[2]) {
+              const std::int64_t i = e * s.strides[0] + p - s.before[0], j = f * s.strides[1] + q - s.before[1];
+              const bool exists = i >= 0 && i < s.input[0] && j >= 0 && j < s.input[1];
+              act(exists ? (i * s.input[1] + j) * s.input[2] : -1, room, r);
+            }
+  }
+  // The elements of a room's row that are not pads.
+  Range inside(std::int64_t phase) const {
+    const std::int64_t first = phase - shape_.before[2], stride = shape_.strides[2];
+    const std::int64_t begin = first >= 0 ? 0 : (-first + stride - 1) / stride;
+    const std::int64_t end = first >= shape_.input[2] ? 0 : (shape_.input[2] - 1 - first) / stride + 1;
+    return {std::min(begin, extent_[2]), std::clamp(end, std::min(begin, extent_[2]), extent_[2])};
+  }
+
+  void split(const float *x, float *room) const {
+    each_row(room, [&](std::int64_t row, float *to, std::int64_t phase) {
+      if (row < 0) return static_cast<void>(std::fill_n(to, extent_[2], 0.0f));
+      const Range range = inside(phase);
+      const float *from = x + row + phase - shape_.before[2];
+      std::fill_n(to, range.begin, 0.0f);
+      for (std::int64_t i = range.begin; i < range.end; ++i) to[i] = from[i * shape_.strides[2]];
+      std::fill(to + range.end, to + extent_[2], 0.0f);
+    });
+  }
+  void join(float *room, float *x) const {
+    std::fill_n(x, shape_.input_count(), 0.0f);
+    each_row(room, [&](std::int64_t row, const float *from, std::int64_t phase) {
+      if (row < 0) return;
+      const Range range = inside(phase);
+      float *to = x + row + phase - shape_.before[2];
+      for (std::int64_t i = range.begin; i < range.end; ++i) to[i * shape_.strides[2]] = from[i];
+    });
+  }
+  // Calls act(row of y, where its windows are numbered).
+  template <typename Act>
+  void each_row_of_y(Act act) const {
+    for (std::int64_t e = 0; e < shape_.output[0]; ++e)
+      for (std::int64_t f = 0; f < shape_.output[1]; ++f)
+        act((e * shape_.output[1] + f) * shape_.output[2], (e * extent_[1] + f) * extent_[2]);
+  }
+  // Puts y behind `most_shift_` zeros, and zeros where there are no windows.
+  float *number(const float *y, float *room) const {
+    std::fill_n(room, most_shift_ + phase_elements(), 0.0f);
+    each_row_of_y(
+        [&](std::int64_t from, std::int64_t to) { std::copy_n(y + from, shape_.output[2], room + most_shift_ + to); });
+    return room + most_shift_;
+  }
+
+  // Calls loop(kCount, first tap) for groups of `count` taps.
+  template <typename Loop>
+  static void in_groups(std::size_t count, Loop loop) {
+    std::size_t i = 0;
+    for (; i + 9 <= count; i += 9) loop(std::integral_constant<int, 9>{}, i);
+    for (; i + 3 <= count; i += 3) loop(std::integral_constant<int, 3>{}, i);
+    for (; i < count; ++i) loop(std::integral_constant<int, 1>{}, i);
+  }
+
+  void make_y(const Member &member, const Launch &launch, std::int64_t plane) {
+    const std::int64_t channel = plane % shape_.channels, count = static_cast<std::int64_t>(taps_.size());
+    float *room = x_room(member, launch), *sums = y_room(member, launch);
+    const float **from = from_.data() + member.index * count;
+    split(input<float>(launch, 0) + plane * shape_.input_count(), room);
+    for (std::size_t t = 0; t < taps_.size(); ++t) from[t] = room + taps_[t].phase * phase_elements() + taps_[t].shift;
+    std::fill_n(sums, windows_, 0.0f);
+    const float *w = input<float>(launch, 1) + channel * count;
+    in_groups(taps_.size(), [&]<int kCount>(std::integral_constant<int, kCount>, std::size_t first) {
+      TapLoops<kCount>::add(from + first, w + first, sums, windows_);
+    });
+    float *y = output<float>(launch, 0) + plane * shape_.output_count();
+    each_row_of_y(
+        [&](std::int64_t to, std::int64_t at) { store_channel(sums + at, launch, channel, y + to, shape_.output[2]); });
+  }
+
+  void make_x(const Member &member, const Launch &launch, std::int64_t plane) {
+    const std::int64_t channel = plane % shape_.channels, count = static_cast<std::int64_t>(taps_.size());
+    float *room = x_room(member, launch);
+    const float *y = number(input<float>(launch, 0) + plane * shape_.output_count(), y_room(member, launch));
+    const float *w = input<float>(launch, 1) + channel * count;
+    const float **from = from_.data() + member.index * count;
+    float *weights = weights_.data() + member.index * count;
+    std::fill_n(room, phases() * phase_elements(), 0.0f);
+    for (std::int64_t phase = 0; phase < phases(); ++phase) {
+      std::size_t own = 0;
+      for (std::size_t t = 0; t < taps_.size(); ++t)
+        if (taps_[t].phase == phase) {
+          from[own] = y - taps_[t].shift;
+          weights[own++] = w[t];
+        }
+      in_groups(own, [&]<int kCount>(std::integral_constant<int, kCount>, std::size_t first) {
+        TapLoops<kCount>::add(from + first, weights + first, room + phase * phase_elements(), phase_elements());
+      });
+    }
+    float *x = output<float>(launch, 0) + plane * shape_.input_count();
+    join(room, x);
+    if (shape_.bias) store_channel(x, launch, channel, x, shape_.input_count());
+  }
+
+  void make_w(const Member &member, const Launch &launch, std::int64_t channel) {
+    const auto count = static_cast<std::int64_t>(taps_.size());
+    float *room = x_room(member, launch);
+    double *sums = scratch_.own<double>(member, launch, sums_at_);
+    const float **from = from_.data() + member.index * count;
+    std::fill_n(sums, count, 0.0);
+    for (std::size_t t = 0; t < taps_.size(); ++t) from[t] = room + taps_[t].phase * phase_elements() + taps_[t].shift;
+    for (std::int64_t sample = 0; sample < shape_.samples; ++sample) {
+      const std::int64_t plane = sample * shape_.channels + channel;
+      split(input<float>(launch, 0) + plane * shape_.input_count(), room);
+      const float *y = number(input<float>(launch, 1) + plane * shape_.output_count(), y_room(member, launch));
+      std::size_t t = 0;
+      for (; t + 3 <= taps_.size(); t += 3) TapLoops<3>::dot(y, from + t, windows_, sums + t);
+      for (; t < taps_.size(); ++t) TapLoops<1>::dot(y, from + t, windows_, sums + t);
+    }
+    float *w = output<float>(launch, 0) + channel * count;
+    for (std::int64_t t = 0; t < count; ++t) w[t] = static_cast<float>(sums[t]);
+  }
+
+  const ConvShape shape_;
+  ConvSizes extent_;                 // of a phase's array
+  std::vector<Tap> taps_;            // one for each element of a window
+  std::int64_t most_shift_ = 0;      // of all taps
+  std::int64_t windows_ = 0;         // numbers of windows, from the first window to the last
+  std::vector<const float *> from_;  // for each member and tap
+  std::vector<float> weights_;       // likewise
+  std::uint64_t x_at_, y_at_, sums_at_;
+  TeamScratch scratch_;
+};
+}  // namespace
+
+KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size) {
+  if (shape.groups == 1 || shape.groups != shape.channels || shape.groups != shape.maps) return nullptr;
+  return std::make_unique<DepthwiseConv>(shape, team_size);
+}
+
+}  // namespace protrain::backend::cpu
