@@ -37,7 +37,9 @@ inline std::vector<Life> lives_of(const program::Program &program) {
     for (const program::Operand &out : instruction.outputs) use(out.buffer);
     if (Life *life = use(instruction.scratch)) life->scratch = true;
   }
-  for (program::BufferId id : {program.loss, program.norm, program.weight})
+  std::vector<program::BufferId> results = program.squared_norms;
+  results.insert(results.end(), {program.loss, program.norm, program.weight});
+  for (program::BufferId id : results)
     if (id != program::BufferId::none) lives[index(id)].last = kNever;
   return lives;
 }

@@ -5,14 +5,31 @@ mod common;
 
 use std::fs;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::{fixture, Folder};
 use protrain::Options;
 
+/// Counts the entries of a folder of /proc.
+fn entries(folder: &str) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+/// The threads of this process. On a busy machine a thread stays in /proc for a moment after it was joined, so this is
+/// the least of several counts.
+fn threads() -> usize {
+    let count = |_| {
+        sleep(Duration::from_millis(20));
+        entries("/proc/self/task")
+    };
+    (0..20).map(count).min().unwrap()
+}
+
 /// Resident pages, open files and threads of this process.
 fn holdings() -> (i64, usize, usize) {
     let pages = fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    (pages, fs::read_dir("/proc/self/fd").unwrap().count(), fs::read_dir("/proc/self/task").unwrap().count())
+    (pages, entries("/proc/self/fd"), threads())
 }
 
 /// Makes and drops `count` sessions, and returns the holdings afterwards. Each session has a listener, a call that
