@@ -9,16 +9,10 @@ two convolutions (`tiny`), each with a cross entropy and AdamW, in float32. A ro
 of its own, one after the other. The median of the second half of its steps is its time. PyTorch runs in several ways, and
 its best one in each round counts: eager and compiled, in both layouts. Intel's MKL is always told that the processor is
 Intel's, which makes it faster. A way that PyTorch cannot run is recorded with its error. Results: bench/results/NAME.json"""
-import argparse
-import json
-import os
-import statistics
-import sys
-import tempfile
+import in_turn
 
-import support
-
-WAYS = ["eager", "eager channels_last", "compiled", "compiled channels_last"]
+WAYS = dict.fromkeys(("eager", "eager channels_last", "compiled", "compiled channels_last"), True)  # MKL told of an Intel
+INPUTS = ("image", "label")
 CLASSES = 10
 
 
@@ -90,111 +84,33 @@ def model(args):
     return Trained()
 
 
-def data(args, steps):
+def data(args):
+    """Two batches."""
     import numpy
 
     drawn = numpy.random.default_rng(1)
-    return [drawn.standard_normal((steps, args.batch, 3, args.size, args.size), numpy.float32),
-            drawn.integers(0, CLASSES, (steps, args.batch))]
+    return [drawn.standard_normal((2, args.batch, 3, args.size, args.size), numpy.float32),
+            drawn.integers(0, CLASSES, (2, args.batch))]
 
 
-def prepare(args, folder):
-    """Writes the model as a file, and its inputs."""
-    import numpy
+def peer(args):
     import torch
 
-    image, label = data(args, 2)
-    numpy.save(os.path.join(folder, "image.npy"), image)
-    numpy.save(os.path.join(folder, "label.npy"), label)
-    torch.onnx.export(model(args), (torch.from_numpy(image[0]), torch.from_numpy(label[0])),
-                      os.path.join(folder, "model.onnx"), input_names=["image", "label"], output_names=["loss"],
-                      dynamo=False, opset_version=17, do_constant_folding=False,
-                      training=torch.onnx.TrainingMode.TRAINING)
-
-
-def peer(args, way):
-    """Prints the seconds of each of PyTorch's steps."""
-    import time
-
-    import torch
-
-    layout = torch.channels_last if "channels_last" in way else torch.contiguous_format
+    layout = torch.channels_last if "channels_last" in args.peer else torch.contiguous_format
     trained = model(args).to(memory_format=layout)
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3, fused=True)
-    image, label = (torch.from_numpy(values) for values in data(args, 2))
-    images = [one.contiguous(memory_format=layout) for one in image]
-    compute = torch.compile(trained) if "compiled" in way else trained
-    seconds = []
-    for step in range(args.steps):
-        start = time.perf_counter()
-        compute(images[step % 2], label[step % 2]).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        seconds.append(time.perf_counter() - start)
-    print(json.dumps({"seconds": seconds, "threads": torch.get_num_threads(), "torch": torch.__version__}))
-
-
-def settled(seconds):
-    return statistics.median(seconds[len(seconds) // 2:])
-
-
-def ours(args, folder):
-    metrics = os.path.join(folder, "metrics.jsonl")
-    done = support.run([args.protrain, "train", os.path.join(folder, "model.onnx"), "--steps", str(args.steps), "--input",
-                        f"image={folder}/image.npy", "--input", f"label={folder}/label.npy", "--metrics", metrics,
-                        *args.options])
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return settled([json.loads(line)["seconds"] for line in open(metrics)])
-
-
-def theirs(args, way, folder):
-    done = support.run(["env", "LD_PRELOAD=" + support.preload_for_mkl(folder), args.python, os.path.abspath(__file__),
-                        *sys.argv[1:3], *args.sizes, "--steps", str(args.steps), "--peer", way])
-    if done.returncode != 0:
-        return support.last_line(done.stderr)
-    return settled(json.loads(support.last_line(done.stdout))["seconds"])
-
-
-def compare(args):
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        words = [args.python, os.path.abspath(__file__), *sys.argv[1:3], *args.sizes, "--prepare", folder]
-        if (done := support.run(words)).returncode:
-            raise SystemExit(done.stderr)
-        for _ in range(args.rounds):
-            row = {"ours": ours(args, folder), **{way: theirs(args, way, folder) for way in WAYS}}
-            rows.append(row)
-            print("   ".join(f"{who} {1000 * of:.2f} ms" if isinstance(of, float) else f"{who}: {of}"
-                             for who, of in row.items()), flush=True)
-    of = [min(row[way] for way in WAYS if isinstance(row[way], float)) / row["ours"] for row in rows]
-    ratio = {"median": statistics.median(of), "least": min(of), "most": max(of)}
-    print(f"PyTorch's best takes {ratio['median']:.2f} times as long ({min(of):.2f} to {max(of):.2f})")
-    keys = ("model", "batch", "size", "options")
-    support.save(args.name or "convolutions-" + args.model,
-                 {**{key: getattr(args, key) for key in keys}, "ratio": ratio, "rounds": rows})
+    image, label = (torch.from_numpy(values) for values in data(args))
+    batches = list(zip((one.contiguous(memory_format=layout) for one in image), label))
+    in_turn.train(trained.parameters(), torch.compile(trained) if "compiled" in args.peer else trained, batches, args.steps)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("protrain")
-    parser.add_argument("python")
-    parser.add_argument("--model", default="resnet18", choices=MODELS)
-    for name, default in {"batch": 4, "size": 224, "rounds": 5, "steps": 12}.items():
-        parser.add_argument("--" + name, type=int, default=default)
-    parser.add_argument("--name")
-    parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("--prepare", help=argparse.SUPPRESS)
-    ours_alone = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    args = parser.parse_args(sys.argv[1:ours_alone])
-    args.options = sys.argv[ours_alone + 1:]
-    args.sizes = ["--model", args.model, "--batch", str(args.batch), "--size", str(args.size)]
+    args = in_turn.arguments(__doc__, "model", tuple(MODELS), {"batch": 4, "size": 224}, {"rounds": 5, "steps": 12})
     if args.prepare:
-        prepare(args, args.prepare)
+        in_turn.export(model(args), dict(zip(INPUTS, data(args))), args.prepare)
     elif args.peer:
-        peer(args, args.peer)
+        peer(args)
     else:
-        compare(args)
+        in_turn.compare(args, INPUTS, WAYS, args.name or "convolutions-" + args.model)
 
 
 if __name__ == "__main__":
