@@ -32,7 +32,7 @@ class GradientReader final : public run::Watch {
   }
   void after(std::size_t) override {}
 
-  // Of the parameter at this position; empty if it is not trained.
+  // Returns the gradient of the parameter at this position; empty if it is not trained.
   const std::vector<double> &of(std::size_t parameter) const { return gradients_[parameter]; }
 
  private:

@@ -115,7 +115,7 @@ TEST_P(RoundedBlocks, LieAlongTheInnerAxisEitherWay) {
       ASSERT_EQ(straight[static_cast<std::size_t>(i * columns_ + j)], other[static_cast<std::size_t>(j * rows_ + i)]);
 }
 
-// What the graph's own operators compute from the rounded values is what round_floats() says.
+// The graph's own operators must compute from the rounded values what round_floats() returns.
 TEST_P(RoundedBlocks, StandForTheFloatsThatTheGraphComputes) {
   for (const std::size_t axis : {0, 1}) {
     HandBuilt m;

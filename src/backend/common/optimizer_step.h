@@ -139,7 +139,7 @@ PROTRAIN_HD void advance(const arith::Assign &, float g, float &w, const At &, s
   w = g;
 }
 
-// What an update knows besides the numbers of its optimizer.
+// Numbers that an update has whatever its optimizer is.
 struct Common {
   arith::Treatment treatment;
   float average_rest;

@@ -69,42 +69,45 @@ void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, fl
     });
 }
 
-// A product of one shape, made once for each member.
-class Products {
- public:
-  Products(const GemmShape &shape, int team_size) {
-    for (int i = 0; i < team_size; ++i) gemms_.emplace_back(shape, 1);
-  }
-  std::uint64_t scratch_bytes() const { return gemms_[0].scratch_bytes(); }
-  void run(const Member &member, const GemmOperands &operands, void *scratch) {
-    gemms_[static_cast<std::size_t>(member.index)].run(Member(0, 1, nullptr), operands, scratch);
-  }
-
- private:
-  std::vector<Gemm> gemms_;
-};
-
-// What the three kernels share: a part of scratch for the team, and one for each member.
+// Unrolls a part of the rows or channels at a time, and multiplies its columns. Parts are equal but for the last, so
+// there are two products. Each member of the team has a copy of both, and scratch for columns, sums and a product.
 class Unrolled : public CpuKernel {
  protected:
   explicit Unrolled(const ConvShape &shape) : shape_(shape) {}
 
-  std::int64_t row_elements() const { return shape_.channels_in_group() * shape_.kernel_count(); }  // of w
-  void lay_out(std::uint64_t shared, const ScratchLayout &own, int team_size) {
+  // Makes the products and lays out scratch. `columns`, `sums`: elements of a member. `shared`: bytes of the team.
+  void prepare(int team_size, const GemmShape &whole, const GemmShape &last, std::int64_t columns, std::int64_t sums,
+               std::uint64_t shared = 0) {
+    for (int i = 0; i < team_size; ++i) {
+      whole_.emplace_back(whole, 1);
+      last_.emplace_back(last, 1);
+    }
+    ScratchLayout own;
+    columns_at_ = own.take<float>(columns);
+    sums_at_ = own.take<float>(sums);
+    product_at_ = own.bytes(std::max(whole_[0].scratch_bytes(), last_[0].scratch_bytes()));
     scratch_ = TeamScratch(shared, own.total());
     scratch_bytes = scratch_.bytes(team_size);
   }
-  template <typename E>
-  E *own(const Member &member, const Launch &launch, std::uint64_t at) const {
-    return scratch_.own<E>(member, launch, at);
+  float *columns(const Member &member, const Launch &launch) const {
+    return scratch_.own<float>(member, launch, columns_at_);
   }
+  float *sums(const Member &member, const Launch &launch) const {
+    return scratch_.own<float>(member, launch, sums_at_);
+  }
+  void multiply(const Member &member, const Launch &launch, bool whole, const GemmOperands &operands) {
+    Gemm &gemm = (whole ? whole_ : last_)[static_cast<std::size_t>(member.index)];
+    gemm.run(Member(0, 1, nullptr), operands, scratch_.own<void>(member, launch, product_at_));
+  }
+
+  std::int64_t row_elements() const { return shape_.channels_in_group() * shape_.kernel_count(); }  // of w
   const float *of_x(const float *x, std::int64_t sample, std::int64_t channel) const {
     return x + (sample * shape_.channels + channel) * shape_.input_count();
   }
   const float *of_y(const float *y, std::int64_t sample, std::int64_t map) const {
     return y + (sample * shape_.maps + map) * shape_.output_count();
   }
-  // Returns how many channels of a group are unrolled at a time. Parts are equal but for the last.
+  // Returns how many channels of a group are unrolled at a time.
   std::int64_t channels_at_a_time() const {
     const std::int64_t bytes = shape_.kernel_count() * shape_.output_count() * static_cast<std::int64_t>(sizeof(float));
     const std::int64_t wanted = std::max<std::int64_t>(1, kColumnsBytes / std::max<std::int64_t>(bytes, 1));
@@ -115,6 +118,8 @@ class Unrolled : public CpuKernel {
   const ConvShape shape_;
 
  private:
+  std::vector<Gemm> whole_, last_;  // by member
+  std::uint64_t columns_at_ = 0, sums_at_ = 0, product_at_ = 0;
   TeamScratch scratch_;
 };
 
@@ -122,24 +127,16 @@ class Unrolled : public CpuKernel {
 class UnrolledConv : public Unrolled {
  public:
   UnrolledConv(const ConvShape &s, int team_size)
-      : Unrolled(s),
-        rows_(s.output[0] * s.output[1]),
-        rows_at_a_time_(at_a_time(s)),
-        whole_(product(rows_at_a_time_), team_size),
-        rest_(product(rows_ % rows_at_a_time_), team_size) {
-    ScratchLayout own;
-    columns_at_ = own.take<float>(row_elements() * rows_at_a_time_ * s.output[2]);
-    sums_at_ = own.take<float>(s.maps_in_group() * rows_at_a_time_ * s.output[2]);
-    product_at_ = own.bytes(std::max(whole_.scratch_bytes(), rest_.scratch_bytes()));
-    lay_out(0, own, team_size);
+      : Unrolled(s), rows_(s.output[0] * s.output[1]), rows_at_a_time_(at_a_time(s)) {
+    prepare(team_size, product(rows_at_a_time_), product(rows_ % rows_at_a_time_),
+            row_elements() * rows_at_a_time_ * s.output[2], s.maps_in_group() * rows_at_a_time_ * s.output[2]);
   }
 
   void run(Member &member, const Launch &launch) override {
     const ConvShape &s = shape_;
     const std::int64_t parts = (rows_ - 1) / rows_at_a_time_ + 1, groups = s.samples * s.groups;
     const Range mine = share(groups * parts, 1, member);
-    float *columns = own<float>(member, launch, columns_at_);
-    float *sums = own<float>(member, launch, sums_at_);
+    float *columns = this->columns(member, launch), *sums = this->sums(member, launch);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t sample = i / parts / s.groups, group = i / parts % s.groups,
                          first = i % parts * rows_at_a_time_;
@@ -147,8 +144,7 @@ class UnrolledConv : public Unrolled {
       unroll(s, of_x(input<float>(launch, 0), sample, group * s.channels_in_group()), s.channels_in_group(), rows,
              columns);
       const float *w = input<float>(launch, 1) + group * s.maps_in_group() * row_elements();
-      (rows.size() == rows_at_a_time_ ? whole_ : rest_)
-          .run(member, {w, columns, sums}, own<void>(member, launch, product_at_));
+      multiply(member, launch, rows.size() == rows_at_a_time_, {w, columns, sums});
       const std::int64_t count = rows.size() * s.output[2];
       for (std::int64_t m = 0; m < s.maps_in_group(); ++m) {
         const std::int64_t map = group * s.maps_in_group() + m;
@@ -171,23 +167,15 @@ class UnrolledConv : public Unrolled {
   }
 
   const std::int64_t rows_, rows_at_a_time_;
-  Products whole_, rest_;
-  std::uint64_t columns_at_, sums_at_, product_at_;
 };
 
 // A unit is some channels of a group in a sample of x. The columns of its channels come from rows of w^T.
 class UnrolledTranspose : public Unrolled {
  public:
-  UnrolledTranspose(const ConvShape &s, int team_size)
-      : Unrolled(s),
-        channels_(channels_at_a_time()),
-        whole_(product(channels_), team_size),
-        rest_(product(s.channels_in_group() % channels_), team_size) {
-    ScratchLayout own;
-    columns_at_ = own.take<float>(channels_ * s.kernel_count() * s.output_count());
-    sums_at_ = own.take<float>(channels_ * s.input_count());
-    product_at_ = own.bytes(std::max(whole_.scratch_bytes(), rest_.scratch_bytes()));
-    lay_out(static_cast<std::uint64_t>(s.maps * row_elements()) * sizeof(float), own, team_size);
+  UnrolledTranspose(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {
+    prepare(team_size, product(channels_), product(s.channels_in_group() % channels_),
+            channels_ * s.kernel_count() * s.output_count(), channels_ * s.input_count(),
+            static_cast<std::uint64_t>(s.maps * row_elements()) * sizeof(float));
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -204,15 +192,12 @@ class UnrolledTranspose : public Unrolled {
     }
     member.barrier();
     const Range mine = share(s.samples * s.groups * parts, 1, member);
-    float *columns = own<float>(member, launch, columns_at_);
-    float *sums = own<float>(member, launch, sums_at_);
+    float *columns = this->columns(member, launch), *sums = this->sums(member, launch);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t sample = i / parts / s.groups, group = i / parts % s.groups, first = i % parts * channels_;
       const std::int64_t count = std::min(channels_, s.channels_in_group() - first);
       const float *w = transposed + (group * row + first * s.kernel_count()) * maps;
-      (count == channels_ ? whole_ : rest_)
-          .run(member, {w, of_y(input<float>(launch, 0), sample, group * maps), columns},
-               own<void>(member, launch, product_at_));
+      multiply(member, launch, count == channels_, {w, of_y(input<float>(launch, 0), sample, group * maps), columns});
       std::fill_n(sums, count * s.input_count(), 0.0f);
       roll_up(s, columns, count, sums);
       for (std::int64_t c = 0; c < count; ++c) {
@@ -229,31 +214,21 @@ class UnrolledTranspose : public Unrolled {
   }
 
   const std::int64_t channels_;  // at a time
-  Products whole_, rest_;
-  std::uint64_t columns_at_, sums_at_, product_at_;
 };
 
 // A unit is the weights of some channels of a group. It sums up all samples, in order.
 class UnrolledWeights : public Unrolled {
  public:
-  UnrolledWeights(const ConvShape &s, int team_size)
-      : Unrolled(s),
-        channels_(channels_at_a_time()),
-        whole_(product(channels_), team_size),
-        rest_(product(s.channels_in_group() % channels_), team_size) {
-    ScratchLayout own;
-    columns_at_ = own.take<float>(channels_ * s.kernel_count() * s.output_count());
-    sums_at_ = own.take<float>(channels_ * s.kernel_count() * s.maps_in_group());
-    product_at_ = own.bytes(std::max(whole_.scratch_bytes(), rest_.scratch_bytes()));
-    lay_out(0, own, team_size);
+  UnrolledWeights(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {
+    prepare(team_size, product(channels_), product(s.channels_in_group() % channels_),
+            channels_ * s.kernel_count() * s.output_count(), channels_ * s.kernel_count() * s.maps_in_group());
   }
 
   void run(Member &member, const Launch &launch) override {
     const ConvShape &s = shape_;
     const std::int64_t parts = (s.channels_in_group() - 1) / channels_ + 1, maps = s.maps_in_group();
     const Range mine = share(s.groups * parts, 1, member);
-    float *columns = own<float>(member, launch, columns_at_);
-    float *sums = own<float>(member, launch, sums_at_);
+    float *columns = this->columns(member, launch), *sums = this->sums(member, launch);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t group = i / parts, first = i % parts * channels_;
       const std::int64_t count = std::min(channels_, s.channels_in_group() - first), width = count * s.kernel_count();
@@ -261,9 +236,8 @@ class UnrolledWeights : public Unrolled {
       for (std::int64_t sample = 0; sample < s.samples; ++sample) {
         unroll(s, of_x(input<float>(launch, 0), sample, group * s.channels_in_group() + first), count,
                {0, s.output[0] * s.output[1]}, columns);
-        (count == channels_ ? whole_ : rest_)
-            .run(member, {of_y(input<float>(launch, 1), sample, group * maps), columns, sums},
-                 own<void>(member, launch, product_at_));
+        multiply(member, launch, count == channels_,
+                 {of_y(input<float>(launch, 1), sample, group * maps), columns, sums});
       }
       float *to = output<float>(launch, 0) + group * maps * row_elements() + first * s.kernel_count();
       for (std::int64_t m = 0; m < maps; ++m) std::copy_n(sums + m * width, width, to + m * row_elements());
@@ -280,8 +254,6 @@ class UnrolledWeights : public Unrolled {
   }
 
   const std::int64_t channels_;  // at a time
-  Products whole_, rest_;
-  std::uint64_t columns_at_, sums_at_, product_at_;
 };
 }  // namespace
 

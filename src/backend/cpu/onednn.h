@@ -1,4 +1,4 @@
-// What the files that call oneDNN share. oneDNN stays inside of these files.
+// Shared by the files that call oneDNN. Only they know of it.
 #pragma once
 
 #include <fmt/format.h>
