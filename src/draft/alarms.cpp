@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/text.h"
 #include "draft/past.h"
+#include "graph/dependence.h"
 
 namespace protrain::draft {
 
@@ -16,17 +18,6 @@ using graph::Graph;
 using graph::Node;
 using graph::ValueId;
 
-// Marks the values that `at` depends on.
-std::vector<bool> behind(const Graph &graph, ValueId at) {
-  std::vector<bool> needed(graph.value_count(), false);
-  needed[index(at)] = true;
-  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
-    if (std::ranges::any_of(node->outputs, [&](ValueId out) { return out != ValueId::none && needed[index(out)]; }))
-      for (ValueId in : node->inputs)
-        if (in != ValueId::none) needed[index(in)] = true;
-  return needed;
-}
-
 bool is_read(const Graph &graph, const std::string &input) {
   const ValueId id = graph.find(input);
   return id != ValueId::none &&
@@ -35,7 +26,9 @@ bool is_read(const Graph &graph, const std::string &input) {
 
 void find_unused_inputs(const AlarmFacts &facts, std::vector<Alarm> &found) {
   const Graph &graph = facts.training.graph;
-  const std::vector<bool> needed = behind(graph, facts.training.loss);
+  std::vector<bool> loss(graph.value_count(), false);
+  loss[index(facts.training.loss)] = true;
+  const std::vector<bool> needed = graph::with_dependencies(graph, std::move(loss));
   for (const ModelInput &input : inputs_of(facts.file, facts.settings.loss, facts.settings.constants)) {
     const ValueId id = graph.find(input.name);
     if (id != ValueId::none && needed[index(id)]) continue;

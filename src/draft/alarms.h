@@ -9,7 +9,7 @@
 
 namespace protrain::draft {
 
-// The graph and the options that alarms are looked for in. `forward` has the kept outputs' inputs, if there are any.
+// The graph and the options that alarms are looked for in.
 struct AlarmFacts {
   const Settings &settings;
   const onnx_import::Model &file;

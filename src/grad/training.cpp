@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "grad/state_changes.h"
 #include "grad/step_gradients.h"
+#include "graph/dependence.h"
 #include "ops/op.h"
 
 namespace protrain::grad {
@@ -35,10 +36,7 @@ class GradientPath {
         if (out != ValueId::none && is_float(graph.value(out).type.dtype))
           wanted_[index(out)] = any(node.inputs, wanted_);
     needed_[index(loss)] = true;
-    for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
-      if (any(node->outputs, needed_))
-        for (ValueId in : node->inputs)
-          if (in != ValueId::none) needed_[index(in)] = true;
+    needed_ = graph::with_dependencies(graph, std::move(needed_));
   }
   // Values created after the path was computed (gradients) are on no path.
   bool wants(ValueId id) const {

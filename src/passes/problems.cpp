@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
+#include "graph/dependence.h"
 #include "ops/op.h"
 #include "passes/canonical/canonical.h"
 
@@ -111,11 +113,7 @@ std::vector<bool> needed_values(const Graph &graph) {
     needed[index(out)] = true;
     break;
   }
-  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
-    if (std::ranges::any_of(node->outputs, [&](ValueId out) { return out != ValueId::none && needed[index(out)]; }))
-      for (ValueId in : node->inputs)
-        if (in != ValueId::none) needed[index(in)] = true;
-  return needed;
+  return graph::with_dependencies(graph, std::move(needed));
 }
 
 }  // namespace

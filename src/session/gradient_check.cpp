@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "arith/random.h"
 #include "base/error.h"
 #include "grad/training.h"
 #include "ops/op.h"
@@ -47,12 +48,9 @@ Graph loss_in_float64(const grad::Training &training) {
   return graph;
 }
 
-// A number between 0 and `below` - 1 that looks random (splitmix64).
+// A number between 0 and `below` - 1 that looks random.
 std::size_t draw(std::size_t number, std::size_t below) {
-  std::uint64_t z = (number + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return static_cast<std::size_t>((z ^ (z >> 31)) % below);
+  return static_cast<std::size_t>(arith::scrambled((number + 1) * 0x9E3779B97F4A7C15u) % below);
 }
 
 double norm_of(const std::vector<double> &values) {
