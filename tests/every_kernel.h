@@ -86,6 +86,19 @@ inline std::vector<OneNode> conv_nodes() {
           {"ConvWeightGrad", of_weights, {x, dy}}};
 }
 
+inline std::vector<OneNode> pool_nodes() {
+  using Integers = std::vector<std::int64_t>;
+  const Attributes windows{
+      {"kernel_shape", Integers{3, 2}}, {"strides", Integers{1, 2}}, {"pads", Integers{1, 1, 1, 1}}};
+  Attributes of_average = windows;
+  of_average.set("shape", Shape{2, 3, 4, 5});
+  const Array x = random_floats({2, 3, 4, 5}, 1), dy = random_floats({2, 3, 4, 3}, 2);
+  return {{"MaxPool", windows, {x}, {true, true}},
+          {"AveragePool", windows, {x}},
+          {"MaxPoolGrad", windows, {dy, x}},
+          {"AveragePoolGrad", of_average, {dy}}};
+}
+
 inline std::vector<OneNode> recurrent_nodes() {
   std::vector<OneNode> nodes;
   for (const char *op : {"LstmSteps", "GruSteps", "RnnSteps"}) {
@@ -171,8 +184,8 @@ inline std::vector<OneNode> step_nodes() {
 
 inline std::vector<OneNode> every_kernel() {
   std::vector<OneNode> nodes;
-  for (const auto &family : {loss_nodes(), layer_nodes(), conv_nodes(), recurrent_nodes(), movement_nodes(),
-                             quantised_nodes(), step_nodes()})
+  for (const auto &family : {loss_nodes(), layer_nodes(), conv_nodes(), pool_nodes(), recurrent_nodes(),
+                             movement_nodes(), quantised_nodes(), step_nodes()})
     nodes.insert(nodes.end(), family.begin(), family.end());
   for (const OneNode &node : elementwise_nodes())
     if (std::ranges::find(nodes, node.op, &OneNode::op) == nodes.end()) nodes.push_back(node);

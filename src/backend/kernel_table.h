@@ -50,6 +50,8 @@
   FAMILY(make_recurrent, "LstmSteps", "GruSteps", "RnnSteps")                                                          \
   FAMILY(make_recurrent_grad, "LstmStepsGrad", "GruStepsGrad", "RnnStepsGrad")                                         \
   FAMILY(make_conv, "Conv", "ConvTranspose", "ConvWeightGrad")                                                         \
+  FAMILY(make_pool, "MaxPool", "AveragePool")                                                                          \
+  FAMILY(make_pool_grad, "MaxPoolGrad", "AveragePoolGrad")                                                             \
   FAMILY(make_rotary, "Rotary")                                                                                        \
   FAMILY(make_binary, "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater",      \
          "GreaterOrEqual", "And", "Or", "Xor")                                                                         \

@@ -23,8 +23,6 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::size_t kMostAxes = 3;
-
 std::int64_t groups_of(const Node &node) { return node.attributes.integer("group", 1); }
 
 // Returns the windows' size, from the shape of the weights. Attribute kernel_shape must agree if it is there.
@@ -43,8 +41,8 @@ Shape with_axes(std::int64_t samples, std::int64_t channels, const Shape &axes) 
 }
 
 void require_axes(const NodeTypes &types, const Type &x) {
-  require(x.shape.size() <= kMostAxes + 2, Code::unsupported, types.subject(),
-          "{} over {} axes; at most {} are supported", types.node.op, x.shape.size() - 2, kMostAxes);
+  require(x.shape.size() <= kMostWindowAxes + 2, Code::unsupported, types.subject(),
+          "{} over {} axes; at most {} are supported", types.node.op, x.shape.size() - 2, kMostWindowAxes);
 }
 
 std::vector<Type> infer_conv(const NodeTypes &types) {
@@ -100,7 +98,7 @@ class Terms {
     const std::int64_t output = element_count(windows_.output);
     for (std::int64_t n = 0; n < samples_; ++n)
       for (std::int64_t m = 0; m < maps_; ++m)
-        for_each_reach([&](std::int64_t i, std::int64_t k, std::int64_t o) {
+        for_each_reach(windows_, [&](std::int64_t i, std::int64_t k, std::int64_t o) {
           const std::int64_t first = m / (maps_ / groups_) * channels_;
           for (std::int64_t c = 0; c < channels_; ++c)
             act(static_cast<std::size_t>((n * channels_ * groups_ + first + c) * input + i),
@@ -110,28 +108,6 @@ class Terms {
   }
 
  private:
-  // Calls act(position in x, in the window, in y) for each element of each window that is not a pad.
-  template <typename Act>
-  void for_each_reach(Act act) const {
-    std::int64_t o = 0;
-    for_each_position(windows_.output, [&](const Integers &window) {
-      std::int64_t k = 0;
-      for_each_position(windows_.kernel, [&](const Integers &element) {
-        std::int64_t at = 0;
-        bool inside = true;
-        for (std::size_t axis = 0; axis < window.size(); ++axis) {
-          const std::int64_t i =
-              window[axis] * windows_.strides[axis] + element[axis] * windows_.dilations[axis] - windows_.before[axis];
-          inside = inside && i >= 0 && i < windows_.input[axis];
-          at = at * windows_.input[axis] + i;
-        }
-        if (inside) act(at, k, o);
-        ++k;
-      });
-      ++o;
-    });
-  }
-
   const SlidingWindows &windows_;
   std::int64_t samples_, channels_, maps_, groups_;  // channels: of a group
 };

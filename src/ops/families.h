@@ -26,7 +26,8 @@ Family dropout_family();        // Dropout
 Family uniform_family();        // Uniform, and ONNX's random operators
 Family accumulate_family();     // Accumulate, SumParts, CountTargets, CountedLoss: micro-batches joined into one step
 Family conv_family();           // Conv, ConvTranspose, ConvWeightGrad
-Family windows_family();        // Col2Im, pooling: result types alone
+Family windows_family();        // Col2Im: result types alone
+Family pool_family();           // MaxPool, AveragePool and gradients; pooling of whole axes
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize

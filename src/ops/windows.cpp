@@ -1,5 +1,5 @@
-// Geometry of convolution and pooling, and result types of pooling. Pools have no kernels: passes/canonical/windows.cpp
-// expresses them by reductions and reads at constant indices.
+// The geometry of convolution and pooling, and Col2Im, which passes/canonical/windows.cpp expresses by sums at constant
+// indices.
 #include "ops/windows.h"
 
 #include <algorithm>
@@ -61,35 +61,10 @@ void pad_evenly(SlidingWindows &w, std::size_t axis, std::int64_t total, bool mo
   w.after[axis] = total - w.before[axis];
 }
 
-// x (N, C, d...) -> (N, C, output...)[, indices of the largest]
-std::vector<Type> infer_pool(const NodeTypes &types) {
-  const Type x = float_input(types, 0);
-  const SlidingWindows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
-  Shape shape = {x.shape[0], x.shape[1]};
-  shape.insert(shape.end(), windows.output.begin(), windows.output.end());
-  if (types.node.op == "MaxPool") return {{x.dtype, shape}, {DType::i64, shape}};
-  return {{x.dtype, shape}};
-}
-
-std::vector<Type> infer_global_pool(const NodeTypes &types) {
-  Type x = float_input(types, 0);
-  require(x.shape.size() >= 2, Code::shape, types.subject(), "{} does not take {}", types.node.op, to_text(x));
-  std::fill(x.shape.begin() + 2, x.shape.end(), 1);
-  return {x};
-}
-
 }  // namespace
 
 std::int64_t SlidingWindows::padded(std::size_t axis) const {
   return std::max(before[axis] + input[axis] + std::max<std::int64_t>(after[axis], 0), reach(axis));
-}
-
-bool SlidingWindows::tile() const {
-  for (std::size_t i = 0; i < kernel.size(); ++i)
-    if (kernel[i] != strides[i] || (kernel[i] > 1 && dilations[i] != 1) || before[i] != 0 ||
-        output[i] * kernel[i] > input[i])
-      return false;
-  return true;
 }
 
 SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel) {
@@ -176,34 +151,11 @@ std::vector<std::int64_t> window_indices(const SlidingWindows &windows) {
   return indices;
 }
 
-std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads) {
-  std::vector<double> counts;
-  for_each_position(windows.output, [&](const Integers &window) {
-    double count = 1;
-    for (std::size_t i = 0; i < window.size(); ++i) {
-      const std::int64_t low = with_pads ? 0 : windows.before[i];
-      const std::int64_t high = windows.before[i] + windows.input[i] + (with_pads ? windows.after[i] : 0);
-      double inside = 0;
-      for (std::int64_t k = 0; k < windows.kernel[i]; ++k) {
-        const std::int64_t at = window[i] * windows.strides[i] + k * windows.dilations[i];
-        inside += at >= low && at < high ? 1 : 0;
-      }
-      count *= inside;
-    }
-    counts.push_back(count);
-  });
-  return counts;
-}
-
 Family windows_family() {
   return {{.name = "Col2Im",
            .infer = infer_rewritten,
            .absorbed = {{1, "image_shape"}, {2, "block_shape"}},
-           .file_only = true},
-          {.name = "AveragePool", .infer = infer_pool, .file_only = true},
-          {.name = "MaxPool", .infer = infer_pool, .file_only = true},
-          {.name = "GlobalAveragePool", .infer = infer_global_pool, .file_only = true},
-          {.name = "GlobalMaxPool", .infer = infer_global_pool, .file_only = true}};
+           .file_only = true}};
 }
 
 }  // namespace protrain::ops

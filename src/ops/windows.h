@@ -7,6 +7,8 @@
 
 namespace protrain::ops {
 
+inline constexpr std::size_t kMostWindowAxes = 3;  // that kernels take
+
 struct SlidingWindows {
   // One entry per spatial axis.
   Shape input, kernel, output;
@@ -17,8 +19,6 @@ struct SlidingWindows {
   std::int64_t reach(std::size_t axis) const { return (output[axis] - 1) * strides[axis] + extent(axis); }
   // Returns the axis's length with pads and with the elements that ceil_mode adds behind. Every window fits inside it.
   std::int64_t padded(std::size_t axis) const;
-  // True if the windows lie side by side from the start of the input, without overlap, gaps or pads.
-  bool tile() const;
 };
 
 // Returns windows of size `kernel` over x, for a convolution or pooling. Code::shape, Code::graph with the node's name.
@@ -35,10 +35,6 @@ Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t gro
 // Returns the indices of all elements of all windows in the padded spatial axes, which are joined to one. They are
 // ordered by element, then by window.
 std::vector<std::int64_t> window_indices(const SlidingWindows &windows);
-// Returns the number of elements in each window that are not pads. `with_pads` also counts pads, but not those of
-// ceil_mode.
-std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads);
-
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>
 void for_each_position(const Shape &shape, Visit visit) {
@@ -50,6 +46,29 @@ void for_each_position(const Shape &shape, Visit visit) {
       position[axis] = 0;
     }
   }
+}
+
+// Calls act(position in the input, in the window, number of the window) for each element of each window that is not a
+// pad, window by window. Positions count in row-major order.
+template <typename Act>
+void for_each_reach(const SlidingWindows &windows, Act act) {
+  std::int64_t o = 0;
+  for_each_position(windows.output, [&](const std::vector<std::int64_t> &window) {
+    std::int64_t k = 0;
+    for_each_position(windows.kernel, [&](const std::vector<std::int64_t> &element) {
+      std::int64_t at = 0;
+      bool inside = true;
+      for (std::size_t axis = 0; axis < window.size(); ++axis) {
+        const std::int64_t i =
+            window[axis] * windows.strides[axis] + element[axis] * windows.dilations[axis] - windows.before[axis];
+        inside = inside && i >= 0 && i < windows.input[axis];
+        at = at * windows.input[axis] + i;
+      }
+      if (inside) act(at, k, o);
+      ++k;
+    });
+    ++o;
+  });
 }
 
 }  // namespace protrain::ops

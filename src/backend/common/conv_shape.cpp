@@ -12,38 +12,51 @@ ConvSizes last_sizes(const std::vector<std::int64_t> &list, std::size_t first, s
   for (std::size_t i = first; i < list.size(); ++i) sizes[sizes.size() - list.size() + i] = list[i];
   return sizes;
 }
+
+Shape spatial(const Shape &shape) { return {shape.begin() + 2, shape.end()}; }
 }  // namespace
 
-ConvShape::ConvShape(const KernelRequest &request) {
-  const std::string &op = request.node.op;
-  result = op == "Conv" ? Result::y : op == "ConvTranspose" ? Result::x : Result::w;
-  const graph::Type &first = request.inputs.at(0), &second = request.inputs.at(1), &made = request.outputs.at(0);
-  const Shape &x = result == Result::x ? made.shape : first.shape;
-  const Shape &w = result == Result::w ? made.shape : second.shape;
-  const Shape &y = result == Result::y ? made.shape : result == Result::x ? first.shape : second.shape;
+WindowSizes::WindowSizes(const KernelRequest &request, const Shape &x, const Shape &y, const Shape &window) {
   const std::size_t rank = x.size();
-  require(rank >= 3 && rank <= kConvAxes + 2, Code::unsupported, subject(request), "{} of {} has too many axes", op,
-          to_text(x));
-  const graph::Attributes &attributes = request.node.attributes;
-  dtype = first.dtype;
-  bias = result != Result::w && has_input(request, kConvBias);
-  require(element_count(x) > 0 && element_count(w) > 0 && element_count(y) > 0, Code::unsupported, subject(request),
-          "{} of {} and {}, which have no elements", op, to_text(first), to_text(second));
-  samples = x[0];
-  channels = x[1];
-  maps = y[1];
-  groups = attributes.integer("group", 1);
-  input = last_sizes(x, 2);
-  kernel = last_sizes(w, 2);
-  output = last_sizes(y, 2);
+  require(rank >= 3 && rank <= kConvAxes + 2 && y.size() == rank && window.size() == rank - 2, Code::unsupported,
+          subject(request), "{} of {} has too many axes", request.node.op, to_text(x));
   const auto listed = [&](const char *name, std::int64_t missing) {
-    std::vector<std::int64_t> list = attributes.integers(name);
+    std::vector<std::int64_t> list = request.node.attributes.integers(name);
     list.resize(rank - 2, missing);  // pads at the end follow from the sizes
     return last_sizes(list, 0, missing);
   };
+  input = last_sizes(x, 2);
+  kernel = last_sizes(window, 0);
+  output = last_sizes(y, 2);
   strides = listed("strides", 1);
   dilations = listed("dilations", 1);
   before = listed("pads", 0);
+}
+
+ConvShape::Operands ConvShape::operands_of(const KernelRequest &request) {
+  const std::string &op = request.node.op;
+  const Shape &first = request.inputs.at(0).shape, &second = request.inputs.at(1).shape;
+  const Shape &made = request.outputs.at(0).shape;
+  if (op == "Conv") return {Result::y, first, second, made};
+  if (op == "ConvTranspose") return {Result::x, made, second, first};
+  return {Result::w, first, made, second};
+}
+
+ConvShape::ConvShape(const KernelRequest &request) : ConvShape(request, operands_of(request)) {}
+
+ConvShape::ConvShape(const KernelRequest &request, const Operands &operands)
+    : WindowSizes(request, operands.x, operands.y, spatial(operands.w)),
+      result(operands.result),
+      dtype(request.inputs[0].dtype),
+      bias(result != Result::w && has_input(request, kConvBias)),
+      samples(operands.x[0]),
+      groups(request.node.attributes.integer("group", 1)),
+      channels(operands.x[1]),
+      maps(operands.y[1]) {
+  const auto is_empty = [](const Shape &shape) { return element_count(shape) == 0; };
+  require(!is_empty(operands.x) && !is_empty(operands.w) && !is_empty(operands.y), Code::unsupported, subject(request),
+          "{} of {} and {}, which have no elements", request.node.op, to_text(request.inputs[0]),
+          to_text(request.inputs[1]));
 }
 
 }  // namespace protrain::backend

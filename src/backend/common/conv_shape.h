@@ -1,6 +1,6 @@
-// The sizes of Conv, ConvTranspose and ConvWeightGrad (ops/conv.cpp). All three are sums over the products of one
-// convolution x (N, C, d...), w (M, C / groups, k...) -> y (N, M, output...). Conv computes y, ConvTranspose computes
-// x, and ConvWeightGrad computes w.
+// The sizes of windows, and of Conv, ConvTranspose and ConvWeightGrad (ops/conv.cpp). All three are sums over the
+// products of one convolution x (N, C, d...), w (M, C / groups, k...) -> y (N, M, output...). Conv computes y,
+// ConvTranspose computes x, and ConvWeightGrad computes w.
 #pragma once
 
 #include <array>
@@ -16,23 +16,39 @@ namespace protrain::backend {
 inline constexpr int kConvAxes = 3;
 using ConvSizes = std::array<std::int64_t, kConvAxes>;
 
-struct ConvShape {
+// Windows that slide over the spatial axes of x (.., input...) and make y (.., output...).
+struct WindowSizes {
+  // Reads strides, dilations and pads from the node's attributes. Axes 0 and 1 of x and y are not spatial.
+  // Code::unsupported for too many axes, or none.
+  WindowSizes(const KernelRequest &request, const Shape &x, const Shape &y, const Shape &window);
+
+  std::int64_t input_count() const { return count_of(input); }  // elements of a channel of x
+  std::int64_t kernel_count() const { return count_of(kernel); }
+  std::int64_t output_count() const { return count_of(output); }  // elements of a channel of y
+  static std::int64_t count_of(const ConvSizes &sizes) { return sizes[0] * sizes[1] * sizes[2]; }
+
+  ConvSizes input, kernel, output, strides, dilations, before;
+};
+
+struct ConvShape : WindowSizes {
   enum class Result : std::uint8_t { y, x, w };
 
   explicit ConvShape(const KernelRequest &request);
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
-  std::int64_t input_count() const { return count_of(input); }  // elements of a channel of x
-  std::int64_t kernel_count() const { return count_of(kernel); }
-  std::int64_t output_count() const { return count_of(output); }  // elements of a channel of y
-  static std::int64_t count_of(const ConvSizes &sizes) { return sizes[0] * sizes[1] * sizes[2]; }
-
   Result result;
   DType dtype;
   bool bias;
   std::int64_t samples, groups, channels, maps;  // N, groups, C, M
-  ConvSizes input, kernel, output, strides, dilations, before;
+
+ private:
+  struct Operands {
+    Result result;
+    Shape x, w, y;
+  };
+  static Operands operands_of(const KernelRequest &request);
+  ConvShape(const KernelRequest &request, const Operands &operands);
 };
 
 inline constexpr std::size_t kConvBias = 2;  // the bias's number among the inputs

@@ -1,8 +1,6 @@
-// Rules for convolution and pooling. A convolution's attributes are written out. For a pool, a Reshape makes windows
-// that are adjacent; a Gather with constant indices reads other windows from the padded input, and the gradient of the
-// Gather sums up elements that windows share. A reduction over each window follows.
+// Rules for convolution and pooling. Attributes are written out. A pool over many axes becomes several: the last axes
+// come first, so that of equal elements the first one in row-major order is chosen.
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 #include "ops/windows.h"
@@ -26,41 +24,6 @@ Shape spatial(const Shape &shape) { return {shape.begin() + 2, shape.end()}; }
 ValueId indices(Canonical &c, const SlidingWindows &w) {
   const Shape shape = {element_count(w.kernel), element_count(w.output)};
   return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w)));
-}
-
-// Returns x (N, C, d...) as (N, C, padded elements). Pads, and elements that are missing at the end, are `value`.
-ValueId padded(Canonical &c, const SlidingWindows &w, ValueId x, double value) {
-  const Shape shape = c.shape(x);
-  Integers pads(2 * shape.size(), 0);
-  bool any = false;
-  std::int64_t count = 1;
-  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
-    pads[i + 2] = w.before[i];
-    pads[shape.size() + i + 2] = w.padded(i) - w.before[i] - w.input[i];
-    any = any || w.padded(i) != w.input[i];
-    count *= w.padded(i);
-  }
-  if (any) x = c.add("Pad", {x}, {{"pads", pads}, {"value", value}});
-  return c.reshape(x, {shape[0], shape[1], count});
-}
-
-// Cuts off the elements behind the last window. The windows lie side by side (see tile()).
-ValueId cropped(Canonical &c, const SlidingWindows &w, ValueId x) {
-  Integers starts, ends, axes;
-  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
-    starts.push_back(0);
-    ends.push_back(w.output[i] * w.kernel[i]);
-    axes.push_back(static_cast<std::int64_t>(i) + 2);
-  }
-  return c.add("Slice", {x}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
-}
-
-// Returns x (N, C, o1 k1, o2 k2, ...) as (N, C, o1, k1, o2, k2, ...): along spatial axis i, oi windows of ki elements.
-ValueId apart(Canonical &c, const SlidingWindows &w, ValueId x) {
-  x = cropped(c, w, x);
-  Shape shape = {c.shape(x)[0], c.shape(x)[1]};
-  for (std::size_t i = 0; i < w.kernel.size(); ++i) shape.insert(shape.end(), {w.output[i], w.kernel[i]});
-  return c.reshape(x, shape);
 }
 
 // Makes y (N, M, output...) the node's output, after adding the bias (M) if there is one.
@@ -142,36 +105,60 @@ bool col2im(Canonical &c, Node &node) {
   return true;
 }
 
-// Reduces (N, C, d...) over each window by `op`. Elements outside of x count as `outside`.
-ValueId over_windows(Canonical &c, const SlidingWindows &w, ValueId x, const char *op, double outside) {
-  if (w.tile()) {
-    Integers axes;
-    for (std::size_t i = 0; i < w.kernel.size(); ++i) axes.push_back(3 + 2 * static_cast<std::int64_t>(i));
-    return c.add(op, {apart(c, w, x)}, {{"axes", axes}, {"keepdims", std::int64_t{0}}});
+// Returns the part of a list that belongs to the spatial axes from `first` up to `last`.
+Integers part_of(const Integers &list, std::size_t first, std::size_t last) {
+  return {list.begin() + static_cast<std::ptrdiff_t>(first), list.begin() + static_cast<std::ptrdiff_t>(last)};
+}
+
+// Returns the attributes of a pool over the spatial axes from `first` up to `last`.
+Attributes pool_attributes(const Node &node, const SlidingWindows &w, std::size_t first, std::size_t last) {
+  Integers pads = part_of(w.before, first, last);
+  const Integers after = part_of(w.after, first, last);
+  pads.insert(pads.end(), after.begin(), after.end());
+  Attributes attributes = {{"kernel_shape", part_of(w.kernel, first, last)},
+                           {"strides", part_of(w.strides, first, last)},
+                           {"dilations", part_of(w.dilations, first, last)},
+                           {"pads", pads},
+                           {"ceil_mode", node.attributes.integer("ceil_mode", 0)}};
+  if (node.op == "AveragePool")
+    attributes.set("count_include_pad", node.attributes.integer("count_include_pad", 0));
+  else if (node.outputs.size() > 1)
+    attributes.set("storage_order", node.attributes.integer("storage_order", 0));
+  return attributes;
+}
+
+// Pools the last axes first, as many as a pool takes beside one axis that joins those behind. The axes in front are
+// joined to the channels.
+ValueId pool_in_parts(Canonical &c, const Node &node, SlidingWindows w, ValueId x) {
+  for (std::size_t last = w.kernel.size(); last > 0;) {
+    const std::size_t first = last - std::min(last, ops::kMostWindowAxes - 1);
+    const auto at = static_cast<std::ptrdiff_t>(last);
+    for (Integers *list : {&w.kernel, &w.strides, &w.dilations}) list->insert(list->begin() + at, 1);
+    for (Integers *list : {&w.before, &w.after}) list->insert(list->begin() + at, 0);
+    Shape shape = c.shape(x);
+    const auto axis = shape.begin() + 2;
+    Shape joined = {shape[0], element_count({shape.begin() + 1, axis + static_cast<std::ptrdiff_t>(first)})};
+    joined.insert(joined.end(), axis + static_cast<std::ptrdiff_t>(first), axis + at);
+    joined.push_back(element_count({axis + at, shape.end()}));
+    x = c.add(node.op, {c.reshape(x, joined)}, pool_attributes(node, w, first, last + 1));
+    for (std::size_t i = first; i < last; ++i) shape[i + 2] = w.output[i];
+    x = c.reshape(x, shape);
+    last = first;
   }
-  const ValueId columns = c.add("Gather", {padded(c, w, x, outside), indices(c, w)}, {{"axis", std::int64_t{2}}});
-  return c.add(op, {columns}, {{"axes", Integers{2}}, {"keepdims", std::int64_t{0}}});
+  return x;
 }
 
-bool average_pool(Canonical &c, Node &node) {
-  const Type result = c.infer(node).at(0);
+bool pool(Canonical &c, Node &node) {
   const SlidingWindows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
-  std::vector<double> shares = window_counts(w, node.attributes.integer("count_include_pad", 0) != 0);
-  for (double &share : shares) share = 1 / share;
-  const ValueId sum = c.reshape(over_windows(c, w, node.inputs[0], "ReduceSum", 0), result.shape);
-  const ValueId share = c.rewriter().constant(graph::Array::from_doubles({result.dtype, w.output}, shares).compact());
-  c.become(node, "Mul", {sum, share});
-  return true;
-}
-
-bool max_pool(Canonical &c, Node &node) {
-  if (c.rewriter().is_read(node, 1)) return false;
-  const Shape result = c.infer(node).at(0).shape;
-  const SlidingWindows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
-  Node first = node;
-  first.outputs.resize(1);
-  const double lowest = -std::numeric_limits<double>::infinity();
-  c.become(first, "Reshape", {over_windows(c, w, node.inputs[0], "ReduceMax", lowest)}, {{"shape", result}});
+  Node made = node;
+  if (node.op == "MaxPool" && !c.rewriter().is_read(node, 1)) made.outputs.resize(1);
+  if (w.kernel.size() > ops::kMostWindowAxes && made.outputs.size() == 1) {
+    c.pass(made, pool_in_parts(c, made, w, node.inputs[0]));
+    return true;
+  }
+  const Attributes written = pool_attributes(made, w, 0, w.kernel.size());
+  if (made.outputs.size() == node.outputs.size() && same(node.attributes, written)) return false;
+  c.become(made, node.op, node.inputs, written);
   return true;
 }
 
@@ -193,8 +180,8 @@ Rules window_rules() {
   return {{"Col2Im", col2im},
           {"Conv", conv},
           {"ConvTranspose", conv_transpose},
-          {"AveragePool", average_pool},
-          {"MaxPool", max_pool},
+          {"AveragePool", pool},
+          {"MaxPool", pool},
           {"GlobalAveragePool", global_pool},
           {"GlobalMaxPool", global_pool}};
 }

@@ -1,0 +1,28 @@
+// The sizes of MaxPool, AveragePool and their gradients (ops/pool.cpp), over planes: the spatial axes of a channel of a
+// sample.
+#pragma once
+
+#include "backend/common/conv_shape.h"
+
+namespace protrain::backend {
+
+struct PoolShape : WindowSizes {
+  explicit PoolShape(const KernelRequest &request);
+
+  // Returns how many elements of window number `window` along an axis count for an average.
+  std::int64_t counted(std::size_t axis, std::int64_t window) const;
+
+  bool largest;  // true: MaxPool
+  std::int64_t planes;
+  ConvSizes index_steps;                        // of MaxPool's indices, along each axis
+  ConvSizes counted_before{}, counted_after{};  // pads that count as elements of an average
+
+ private:
+  struct Operands {
+    Shape x, y;
+  };
+  static Operands operands_of(const KernelRequest &request);
+  PoolShape(const KernelRequest &request, const Operands &operands);
+};
+
+}  // namespace protrain::backend
