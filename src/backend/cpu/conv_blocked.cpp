@@ -10,7 +10,8 @@ using Result = ConvShape::Result;
 
 constexpr double kLeastFlops = 4e6;            // of a unit, so that copies of its operands take little of its time
 constexpr double kUnits = 32;                  // units that keep a large team busy
-constexpr std::int64_t kResultGrain = 16;      // channels that lie side by side in oneDNN's layouts
+constexpr std::int64_t kMapGrain = 64;         // maps of a unit of y: oneDNN computes so many with each element of x
+constexpr std::int64_t kChannelGrain = 16;     // channels of a unit of x, that lie side by side in oneDNN's layouts
 constexpr std::int64_t kWeightGrain = 32;      // maps of a unit of weights, for each of which x is read once
 constexpr std::int64_t kRoundBytes = 4 << 20;  // of the samples of x and y that are held for the weights' gradient
 
@@ -33,7 +34,8 @@ std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   const double wanted = std::min(kUnits / static_cast<double>(units), of_flops);
   if (s.groups > 1) return equal_parts(s.groups, 1, wanted);
   if (s.result == Result::w) return equal_parts(s.maps, kWeightGrain, wanted);
-  return equal_parts(s.result == Result::x ? s.channels : s.maps, kResultGrain, wanted);
+  if (s.result == Result::x) return equal_parts(s.channels, kChannelGrain, wanted);
+  return equal_parts(s.maps, kMapGrain, wanted);
 }
 
 // Returns the convolution of `samples` samples and one of `parts` parts of the result.
