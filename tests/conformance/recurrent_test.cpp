@@ -27,7 +27,7 @@ TEST_P(RecurrentKernel, IsTheReferenceInEveryForm) {
 
 TEST_P(RecurrentKernel, IsTheReferenceOfWholeSequencesFromZero) {
   for (const char *op : {"LstmSteps", "GruSteps", "RnnSteps"}) {
-    OneNode node = recurrent(op, {6, 4, 24}, {}, 5);
+    OneNode node = recurrent(op, {6, 5, 24}, {}, 5);
     node.inputs.resize(2);
     node.inputs[1] = random_floats(node.inputs[1].shape(), 6, -0.3, 0.3);
     expect_both(*this, node);

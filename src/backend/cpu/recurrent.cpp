@@ -60,7 +60,7 @@ StepsKernel::StepsKernel(const KernelRequest &request, int team_size, ShapeOf sh
     UnitPart &part = parts_[static_cast<std::size_t>(i)];
     part.units = share(shape_.units, kUnitGrain, i, team_size);
     for (int product = 0; part.units.size() > 0 && product < (shape_.resets_state ? 2 : 1); ++product)
-      part.products.emplace_back(shape_of(shape_, product, part.units.size()), 1);
+      part.products.emplace_back(shape_of(shape_, product, part.units.size()));
   }
 }
 
@@ -72,18 +72,29 @@ std::int64_t StepsKernel::most_units() const {
 
 void StepsKernel::finish_layout(const ScratchLayout &whole, ScratchLayout own) {
   std::uint64_t product_bytes = 0;
+  std::array<std::int64_t, 2> laid{};
   for (const UnitPart &part : parts_)
-    for (const Gemm &product : part.products) product_bytes = std::max(product_bytes, product.scratch_bytes());
+    for (std::size_t i = 0; i < part.products.size(); ++i) {
+      product_bytes = std::max(product_bytes, part.products[i].scratch_bytes());
+      laid[i] = std::max(laid[i], part.products[i].laid_elements());
+    }
   product_at_ = own.bytes(product_bytes);
+  for (std::size_t i = 0; i < laid.size(); ++i) laid_at_[i] = own.take<float>(laid[i]);
   whole_bytes_ = whole.total();
   own_bytes_ = own.total();
   scratch_bytes = checked_add(whole_bytes_, checked_multiply(own_bytes_, parts_.size()));
 }
 
+void StepsKernel::lay_out(const Member &member, const Launch &launch, std::initializer_list<const void *> factors) {
+  std::vector<StepProduct> &products = part(member).products;
+  for (std::size_t i = 0; i < products.size(); ++i)
+    products[i].lay_out(static_cast<const float *>(factors.begin()[i]), own<float>(member, launch, laid_at_[i]));
+}
+
 void StepsKernel::run_product(const Member &member, const Launch &launch, std::size_t product,
                               const GemmOperands &operands) {
-  const Member alone(0, 1, nullptr);
-  part(member).products[product].run(alone, operands, own<void>(member, launch, product_at_));
+  part(member).products[product].run(operands, own<float>(member, launch, laid_at_[product]),
+                                     own<void>(member, launch, product_at_));
 }
 
 namespace {
@@ -169,6 +180,7 @@ class Recurrent : public StepsKernel {
       T *to = weights + (first ? gate * n : width * shape_.units);
       transpose<T>({rows, shape_.units}, n, shape_.units, {to, first ? width : n});
     }
+    lay_out(member, launch, {weights, weights + width * shape_.units});
     const T *extra = optional_input<T>(launch, kExtra);
     float *room = own<float>(member, launch, at_.extra);
     if (extra != nullptr)

@@ -3,19 +3,21 @@
 // units, or their gradients. Sums and cells are float32 whatever the operands are.
 #pragma once
 
+#include <array>
+#include <initializer_list>
 #include <vector>
 
 #include "backend/common/recurrent_shape.h"
 #include "backend/common/scratch_layout.h"
 #include "backend/cpu/floats.h"
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/step_product.h"
 
 namespace protrain::backend::cpu {
 
 // A member's units, and the products of a step for them. There are none without units.
 struct UnitPart {
   Range units;
-  std::vector<Gemm> products;
+  std::vector<StepProduct> products;
 };
 
 // The parts of the team, and where their scratch lies: what all share comes first, then what each member has.
@@ -38,6 +40,8 @@ class StepsKernel : public CpuKernel {
   E *own(const Member &member, const Launch &launch, std::uint64_t offset) const {
     return shared<E>(launch, whole_bytes_ + static_cast<std::uint64_t>(member.index) * own_bytes_ + offset);
   }
+  // Lays out the second factors of the member's products, which do not change from step to step.
+  void lay_out(const Member &member, const Launch &launch, std::initializer_list<const void *> factors);
   void run_product(const Member &member, const Launch &launch, std::size_t product, const GemmOperands &operands);
 
   const RecurrentShape shape_;
@@ -45,6 +49,7 @@ class StepsKernel : public CpuKernel {
  private:
   std::vector<UnitPart> parts_;
   std::uint64_t whole_bytes_ = 0, own_bytes_ = 0, product_at_ = 0;
+  std::array<std::uint64_t, 2> laid_at_{};  // where the factors of a member's products are laid out
 };
 
 // Both convert the numbers of a member's units in `count` gates. A row of an operand has all units of a gate, and then

@@ -160,8 +160,10 @@ class RecurrentGrad : public StepsKernel {
   void prepare(const Member &member, const Launch &launch) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size();
+    T *weights = own<T>(member, launch, at_.weights);
     copy_rows<T>({input<T>(launch, kWeights) + mine.units.begin, shape_.units}, shape_.gates * shape_.units, n,
-                 {own<T>(member, launch, at_.weights), n});
+                 {weights, n});
+    lay_out(member, launch, {weights, weights + 2 * shape_.units * n});
     for (std::uint64_t offset : {at_.dh, at_.dc})
       std::fill_n(own<float>(member, launch, offset), shape_.batch * n, 0.0f);
   }
