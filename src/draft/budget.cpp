@@ -46,18 +46,20 @@ Budget budget_of(const Settings &settings, const profile::Profile &profile) {
   }
   const std::uint64_t free = all_but_reserve(profile.device_memory);
   if (!separate) {
-    device = settings.memory.value_or(free);
+    device = checked_add(settings.memory.value_or(free), settings.base_at_hand);
     return budget;
   }
   // Device and host share one memory, but the options give them separate budgets. A budget that is not given is what
   // the other one leaves.
   device = settings.device_memory.value_or(free - std::min(free, settings.host_memory.value_or(0)));
   host = settings.host_memory.value_or(free - std::min(free, device));
+  device = checked_add(device, settings.base_at_hand);
   return budget;
 }
 
 void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed) {
-  const auto [device, host, disk] = needed.values;
+  const auto [all, host, disk] = needed.values;
+  const std::uint64_t device = all - std::min(all, settings.base_at_hand);
   require_within(settings.memory, "memory", device);
   require_within(settings.device_memory, "device_memory", device);
   require_within(settings.host_memory, "host_memory", host);

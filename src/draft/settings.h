@@ -57,6 +57,7 @@ struct Settings {
   DType precision = DType::f32;     // of weights and activations in a step
   bool export_as_computed = false;  // exports have float32 where the file has other floats
   bool export_average = false;      // exports have the moving average of trained weights
+  bool export_adapters_as_inputs = false;
   bool tf32 = false;
   std::optional<std::int64_t> seed;
   onnx_import::DimBindings dims;
@@ -66,6 +67,7 @@ struct Settings {
 
   std::optional<std::uint64_t> memory, device_memory, host_memory, disk_memory;
   std::string offload_dir, plan, hardware, profile_dir;
+  std::uint64_t base_at_hand = 0;  // bytes of the device's memory that a session shares with another, uncounted
 
   std::vector<std::string> trainable, frozen, tie, keep_gradients, keep_outputs;
   std::vector<passes::AdapterRequest> adapters;

@@ -185,6 +185,9 @@ struct State {
   // and host_scale.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
+  // The device's arena begins with so many bytes of frozen weights that rest there whole: pages that no step writes.
+  // They lie alike under every plan that keeps all frozen weights there, and on every rank.
+  std::uint64_t frozen_bytes = 0;
 
   // True if nodes can read the chunk's weights where they rest.
   bool rests_whole_on_device(std::size_t chunk) const {

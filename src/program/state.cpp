@@ -23,12 +23,12 @@ class Layout {
 
   State run() {
     state_.exchanges = request_.exchanges;
-    state_.status = add("status", sizeof(std::uint32_t), Tier::device);
     state_.parameters.resize(training_.graph.parameters.size());
     state_.optimizer_arrays = request_.optimizer;
     state_.shards = request_.shards.bounds.empty() ? graph::cut_shards(training_.graph, 0, 1) : request_.shards;
-    for (std::size_t c = 0; c < plan_.chunks.size(); ++c) add_chunk(plan_.chunks[c], fmt::format("chunk{}", c));
-    if (const plan::Chunk states = chunk_of_states(); !states.parameters.empty()) add_chunk(states, "state");
+    add_chunks();
+    if (const plan::Chunk states = chunk_of_states(); !states.parameters.empty())
+      add_chunk(states, "state", state_.chunks.emplace_back());
     add_kept();
     add_verdict();
     add_inputs();
@@ -70,12 +70,34 @@ class Layout {
     return chunk;
   }
 
-  void add_chunk(const plan::Chunk &planned, const std::string &name) {
+  bool is_sharded(const plan::Chunk &chunk) const { return state_.shards.ranks > 1 && chunk.sharded; }
+
+  // True if the chunk belongs to the frozen weights that begin the device's arena.
+  bool is_common(const plan::Chunk &chunk) const {
+    return resting_place(chunk) == Tier::device && !is_sharded(chunk) && !chunk.parameters.empty() &&
+           std::ranges::all_of(chunk.parameters, [&](std::size_t p) {
+             return training_.graph.value(training_.graph.parameters[p]).frozen;
+           });
+  }
+
+  void add_chunks() {
+    state_.chunks.resize(plan_.chunks.size());
+    const auto add_those = [&](bool common) {
+      for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
+        if (is_common(plan_.chunks[c]) == common)
+          add_chunk(plan_.chunks[c], fmt::format("chunk{}", c), state_.chunks[c]);
+    };
+    add_those(true);
+    state_.frozen_bytes = state_.bytes[Tier::device] = round_up(state_.bytes[Tier::device], kDiskAlignment);
+    state_.status = add("status", sizeof(std::uint32_t), Tier::device);
+    add_those(false);
+  }
+
+  void add_chunk(const plan::Chunk &planned, const std::string &name, State::Chunk &chunk) {
     const Tier tier = resting_place(planned);
-    const std::size_t c = state_.chunks.size();
-    State::Chunk &chunk = state_.chunks.emplace_back();
+    const auto c = static_cast<std::size_t>(&chunk - state_.chunks.data());
     chunk.parameters = planned.parameters;
-    chunk.sharded = state_.shards.ranks > 1 && planned.sharded;
+    chunk.sharded = is_sharded(planned);
     std::uint64_t shards = 0, gradients = 0;
     std::vector<std::uint64_t> arrays(request_.optimizer.size(), 0);  // bytes
     bool trained = false;
@@ -102,9 +124,6 @@ class Layout {
       gradients = checked_add(gradients, round_up(std::max<std::uint64_t>(bytes_of_gradient(p), 1),
                                                   tier == Tier::disk ? kDiskAlignment : kAlignment));
     }
-    // Ranks of one machine can share the pages of frozen weights if these lie alike in all of their memories.
-    const bool on_page = state_.shards.ranks > 1 && !chunk.sharded && tier == Tier::device;
-    if (on_page) state_.bytes[tier] = round_up(state_.bytes[tier], kDiskAlignment);
     chunk.weights = add(name + "/weights", chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
     if (!trained) return;
     for (std::size_t i = 0; i < arrays.size(); ++i)

@@ -10,7 +10,7 @@
 namespace protrain::run {
 
 Store::Store(backend::Device &device, Room room) : device_(device), room_(std::move(room)) {
-  device_arena_ = static_cast<std::byte *>(device.allocate_arena(room_.bytes[Tier::device]));
+  device_arena_ = static_cast<std::byte *>(device.allocate_arena(room_.bytes[Tier::device] - room_.frozen.size()));
   if (room_.bytes[Tier::host] > 0) {
     host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");
     pinned_bytes_ = device.pin(host_.data(), host_.size());
@@ -27,7 +27,13 @@ Store::~Store() {
 
 std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) const {
   require(buffer.tier != Tier::disk, Code::internal, buffer.name, "what lies on disk has no address");
-  return arena(buffer.tier) + buffer.offset + offset;
+  return at(buffer.tier, buffer.offset + offset);
+}
+
+std::byte *Store::at(Tier tier, std::uint64_t offset) const {
+  if (tier == Tier::host) return host_.data() + offset;
+  const std::uint64_t frozen = room_.frozen.size();
+  return offset < frozen ? room_.frozen.data() + offset : device_arena_ + (offset - frozen);
 }
 
 // Calls `act` with the begin and the size of each piece of an array.
@@ -58,7 +64,7 @@ std::byte *Store::staging(std::uint64_t bytes) {
   for (const Tier tier : {Tier::host, Tier::device}) {
     const std::uint64_t begin = round_up(room_.state_bytes[tier], kDiskAlignment);
     const bool reachable = tier == Tier::host || device_.info().shares_memory;
-    if (reachable && begin + bytes <= room_.bytes[tier]) return arena(tier) + begin;
+    if (reachable && begin + bytes <= room_.bytes[tier]) return at(tier, begin);
   }
   if (staging_.size() < bytes) staging_ = MemoryBlock(bytes, "disk staging");
   return staging_.data();

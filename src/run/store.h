@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -20,6 +21,8 @@ class Store {
   struct Room {
     Bytes bytes{};        // of each tier, allocated at once
     Bytes state_bytes{};  // the part of `bytes` that outlives a step
+    // The first bytes of the device's memory, if they lie elsewhere than in the device's arena. They outlive the store.
+    std::span<std::byte> frozen = {};
     // On disk every array is a row of pieces of this size, a multiple of kDiskAlignment; the last may be shorter. Each
     // piece has a checksum and is read and written whole.
     std::uint64_t piece_bytes = 16 << 20;
@@ -36,7 +39,7 @@ class Store {
 
   // Only for buffers on device and host.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
-  std::byte *arena(Tier tier) const { return tier == Tier::device ? device_arena_ : host_.data(); }
+  std::byte *at(Tier tier, std::uint64_t offset) const;  // of a tier's memory; not on disk
 
   // Announces an array on disk, or whole pieces of one, before the first write, so that the write takes no memory.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);

@@ -1,10 +1,11 @@
 #include "session/machine.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "base/error.h"
 #include "draft/compile.h"
 #include "draft/ranked_machine.h"
-#include "session/shared_weights.h"
 
 namespace protrain::session {
 
@@ -27,15 +28,6 @@ PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo 
   return own;
 }
 
-draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const draft::Settings &settings,
-                          const onnx_import::ModelSource &source, const Channels &channels, const draft::Log &log) {
-  draft::LocalMachine machine(device, kernels, settings, log);
-  if (channels.hosts->ranks() == 1) return draft::compile(settings, source, machine);
-  draft::RankedMachine ranked(
-      machine, {.hosts = *channels.hosts, .steps = *channels.steps, .on_device = channels.steps != channels.hosts});
-  return draft::compile(settings, source, ranked);
-}
-
 }  // namespace
 
 Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource &source,
@@ -43,14 +35,15 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
     : device_(std::move(opened)),
       channels_(std::move(channels)),
       kernels_(*device_),
-      draft_(compile_here(*device_, kernels_, settings, source, channels_, progress)),
-      store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = draft_.programs.bytes,
-                                                                     .state_bytes = draft_.programs.state.bytes,
-                                                                     .piece_bytes = draft_.decision.plan.piece_bytes,
-                                                                     .directory = settings.offload_dir})),
-      parameters_(std::make_unique<Parameters>(draft_, *store_, *channels_.hosts)),
+      draft_(compile(settings, source, progress)),
+      store_(std::make_unique<run::Store>(
+          *device_, run::Store::Room{.bytes = draft_.programs.bytes,
+                                     .state_bytes = draft_.programs.state.bytes,
+                                     .frozen = frozen_base_ ? frozen_base_->bytes() : std::span<std::byte>(),
+                                     .piece_bytes = draft_.decision.plan.piece_bytes,
+                                     .directory = settings.offload_dir})),
+      parameters_(std::make_unique<Parameters>(draft_, *store_, *channels_.hosts, base_hash_)),
       workers_(std::make_unique<run::QueueWorkers>(own_workers(draft_, device_->info()))) {
-  share_frozen_weights(draft_, *store_, *channels_.hosts, device().shares_memory);
   declare_disk();
   make_executors({.delays = settings.test_modes.delays, .poison = settings.test_modes.poison});
   if (device_->info().asynchronous) warm_up();
@@ -58,8 +51,44 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
     fill_values(draft_.variants[v]->training.graph, v);
     if (draft_.predicts()) fill_values(draft_.variants[v]->outputs, draft_.programs.binding_of_outputs(v));
   }
-  parameters_->fill(device().threads, device().shares_memory);
+  parameters_->fill(device().threads, device().shares_memory, frozen_base_.get());
   if (settings.declared_state && settings.resume.empty()) parameters_->fill_moments();
+}
+
+// Compiles a draft, and finds the memory of its frozen weights. If another session of this process has the same
+// model's, the draft may count on these bytes. It is made anew if its frozen weights turn out to lie otherwise.
+draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
+                              const draft::Log &progress) {
+  const bool several = channels_.hosts->ranks() > 1, apart = device_->info().shares_memory;
+  const auto compiled = [&](std::uint64_t at_hand) {
+    draft::Settings own = settings;
+    own.base_at_hand = at_hand;
+    draft::LocalMachine machine(*device_, kernels_, own, progress);
+    if (!several) return draft::compile(own, source, machine);
+    draft::RankedMachine ranked(
+        machine,
+        {.hosts = *channels_.hosts, .steps = *channels_.steps, .on_device = channels_.steps != channels_.hosts});
+    return draft::compile(own, source, ranked);
+  };
+  const bool adapts = !settings.adapters.empty() || !settings.adapter.empty();
+  if (adapts && apart && !several)
+    if (std::shared_ptr<FrozenBase> others = FrozenBase::of_model(source)) {
+      std::optional<draft::Draft> draft;
+      try {
+        draft.emplace(compiled(others->bytes().size()));
+      } catch (const Error &error) {
+        if (error.code != Code::budget) throw;
+      }
+      if (draft && others->holds(*draft, base_hash_ = hash_of_base(*draft, device().threads))) {
+        frozen_base_ = std::move(others);
+        return std::move(*draft);
+      }
+    }
+  draft::Draft draft = compiled(0);
+  base_hash_ = hash_of_base(draft, device().threads);
+  if (several && apart) frozen_base_ = FrozenBase::of_ranks(draft, *channels_.hosts);
+  if (!several && apart) frozen_base_ = FrozenBase::of_process(draft, source, base_hash_);
+  return draft;
 }
 
 // Declares all regions on the disk: the arrays of chunks, even those that no Program moves, and the operands of

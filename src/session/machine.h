@@ -46,10 +46,14 @@ class Machine {
   void set_held(bool held);
 
   const Channels &channels() const { return channels_; }
+  // The frozen weights, if they are apart from the device's own memory; else nullptr.
+  const FrozenBase *frozen_base() const { return frozen_base_.get(); }
   Parameters &parameters() { return *parameters_; }
   const Parameters &parameters() const { return *parameters_; }
 
  private:
+  draft::Draft compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
+                       const draft::Log &progress);
   void declare_disk();
   void make_executors(const run::FaultInjection &faults);
   void warm_up();
@@ -58,6 +62,8 @@ class Machine {
   std::unique_ptr<backend::Device> device_;
   Channels channels_;  // they end before the device, whose memory they may use
   run::Kernels kernels_;
+  std::uint64_t base_hash_ = 0;              // of the frozen weights that adapters change
+  std::shared_ptr<FrozenBase> frozen_base_;  // nullptr if the frozen weights lie in the device's own memory
   draft::Draft draft_;
   std::unique_ptr<run::Store> store_;
   std::unique_ptr<Parameters> parameters_;

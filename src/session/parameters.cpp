@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "arith/planes.h"
-#include "base/checksum.h"
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/on_threads.h"
 #include "comm/agree.h"
 
 namespace protrain::session {
@@ -78,8 +76,8 @@ struct Parameters::PlaneBuffer {
   std::vector<std::byte> high, low;
 };
 
-Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
-    : draft_(draft), store_(store), channel_(channel) {
+Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base)
+    : draft_(draft), store_(store), channel_(channel), base_(base) {
   for (std::size_t p = 0; p < forward().parameters.size(); ++p)
     if (is_float(value(p).type.dtype) && (draft.adapters.empty() || !value(p).frozen) && rounded_part(p).part == 0)
       shown_.push_back(p);
@@ -115,65 +113,29 @@ std::optional<std::size_t> Parameters::find(const std::string &name) const {
   return found == shown_.end() ? std::nullopt : std::optional(*found);
 }
 
-void Parameters::fill(int threads, bool reachable) {
-  std::vector<std::size_t> in_place;
+void Parameters::fill(int threads, bool reachable, FrozenBase *base) {
+  std::vector<std::size_t> in_place, frozen;
   for (std::size_t c = 0; c < state().chunks.size(); ++c) {
-    const Tier tier = buffer(state().chunks[c].weights).tier;
-    if (tier == Tier::host || (tier == Tier::device && reachable))
+    const program::Buffer &weights = buffer(state().chunks[c].weights);
+    if (base != nullptr && weights.tier == Tier::device && weights.offset < state().frozen_bytes)
+      frozen.push_back(c);
+    else if (weights.tier == Tier::host || (weights.tier == Tier::device && reachable))
       in_place.push_back(c);
     else
       fill_through_memory(c);
   }
-  if (!in_place.empty()) fill_in_place(in_place, threads);
-  if (!draft_.adapters.empty()) base_ = hash_base(threads);
-}
-
-// Calls act(i) for each i below `count`, on up to `threads` threads.
-template <typename Act>
-void Parameters::on_threads(std::size_t count, int threads, Act &&act) {
-  const auto most = static_cast<int>(std::min<std::size_t>(count, std::numeric_limits<int>::max()));
-  Team readers(std::clamp(threads, 1, std::max(most, 1)), "protrain-read");
-  readers.enter([&] {
-    readers.run([&](Member &member) {
-      const Range mine = share(static_cast<std::int64_t>(count), 1, member);
-      for (std::int64_t i = mine.begin; i < mine.end; ++i) act(static_cast<std::size_t>(i));
-    });
-  });
+  fill_in_place(in_place, threads);
+  if (base != nullptr) base->fill([&] { fill_in_place(frozen, threads); });
 }
 
 // Divides the chunks among threads, because the first touch of new memory takes longer than copying a file out of the
 // page cache.
 void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threads) {
-  on_threads(chunks.size(), threads, [&](std::size_t i) {
+  on_threads(chunks.size(), threads, "protrain-read", [&](std::size_t i) {
     const program::Buffer *low = low_plane(chunks[i]);
     read_chunk(chunks[i],
                {store_.address(buffer(state().chunks[chunks[i]].weights)), low ? store_.address(*low) : nullptr});
   });
-}
-
-std::uint64_t Parameters::hash_base(int threads) const {
-  constexpr std::uint64_t kPartBytes = 1 << 20;
-  std::vector<std::size_t> base;
-  for (std::size_t p = 0; p < forward().parameters.size(); ++p)
-    if (value(p).frozen && rounded_part(p).part == 0) base.push_back(p);
-  std::vector<std::string> digests(base.size());
-  on_threads(base.size(), threads, [&](std::size_t i) {
-    const passes::RoundedMatrix *rounded = rounded_part(base[i]).matrix;
-    const std::uint64_t bytes =
-        rounded != nullptr ? byte_count(DType::f32, rounded->shape) : elements(base[i]) * element_bytes(base[i]);
-    std::vector<std::byte> part(std::min(bytes, kPartBytes));
-    Digest digest;
-    for (std::uint64_t at = 0; at < bytes; at += part.size()) {
-      part.resize(std::min<std::uint64_t>(bytes - at, part.size()));
-      draft_.file->read(draft_.in_file(name(base[i])), at, part);
-      digest.add(part);
-    }
-    digests[i] = name(base[i]) + digest.finish();
-    if (rounded != nullptr) digests[i] += rounded->rounding->name;
-  });
-  std::string all;
-  for (const std::string &digest : digests) all += digest;
-  return checksum(std::as_bytes(std::span(all)));
 }
 
 // Fills a chunk that the host cannot write to directly. Regions on the disk must be written before they are read, so
@@ -275,6 +237,24 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
       std::ranges::copy(planes.low_of(count).subspan((begin - at) * planes.low_size, (end - begin) * planes.low_size),
                         low + (begin - own.begin) * planes.low_size);
   }
+}
+
+void Parameters::use_adapters(bool use) {
+  if (use == uses_adapters()) return;
+  std::vector<float> kept = std::move(unused_);
+  run::Store::Sweep sweep(store_);
+  std::size_t at = 0;
+  for (const passes::Adapter &adapter : draft_.adapters) {
+    const std::size_t p = *find(adapter.b.name), count = elements(p);
+    if (!use) kept.resize(at + count);
+    const std::span<float> values(&kept[at], count);
+    if (!use) read(p, 0, 0, std::as_writable_bytes(values));
+    const std::vector<float> zeros(use ? 0 : count);
+    write(p, 0, 0, use ? std::as_bytes(values) : std::as_bytes(std::span(zeros)));
+    at += count;
+  }
+  sweep.finish();
+  if (!use) unused_ = std::move(kept);
 }
 
 // The optimizers that a file can declare keep moments in float32. A moving average is not among them, and begins here.

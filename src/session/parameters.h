@@ -11,6 +11,7 @@
 #include "comm/channel.h"
 #include "draft/draft.h"
 #include "run/store.h"
+#include "session/frozen_base.h"
 
 namespace protrain::session {
 
@@ -19,8 +20,8 @@ inline constexpr std::size_t kAverageArray = 1;
 
 class Parameters {
  public:
-  // All arguments must outlive it.
-  Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel);
+  // Draft, store and channel must outlive it. `base` is hash_of_base().
+  Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base);
 
   // The parameters of floats, without a base of adapters: positions in the graph's list, by which all functions here
   // know a parameter.
@@ -32,10 +33,13 @@ class Parameters {
   std::optional<std::size_t> find(const std::string &name) const;  // among those that are shown
 
   // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
-  // the host can write to the device's memory.
-  void fill(int threads, bool reachable);
-  // Returns a hash of the frozen weights that adapters are trained on, and of their names. Known after fill().
+  // the host can write to the device's memory. `base`: the memory of frozen weights, if it is apart; it is filled once.
+  void fill(int threads, bool reachable, FrozenBase *base);
+  // A hash of the frozen weights that adapters are trained on, and of their names.
   std::uint64_t base() const { return base_; }
+  // Adapters change nothing while they are not used: one matrix of each is zero, and its values are kept aside.
+  void use_adapters(bool use);
+  bool uses_adapters() const { return unused_.empty(); }
   // Fills the optimizer's arrays with the state that the model's file declares.
   void fill_moments();
 
@@ -107,8 +111,6 @@ class Parameters {
   std::size_t planes_below() const;
   const program::Buffer *low_plane(std::size_t chunk) const;
 
-  template <typename Act>
-  static void on_threads(std::size_t count, int threads, Act &&act);
   void fill_in_place(const std::vector<std::size_t> &chunks, int threads);
   void fill_through_memory(std::size_t chunk);
   void read_chunk(std::size_t chunk, const Planes &to) const;
@@ -129,8 +131,6 @@ class Parameters {
   RoundedPart rounded_part(std::size_t parameter) const;
   void read_rounded(const RoundedPart &part, LastRounded &last, std::uint64_t offset, std::span<std::byte> out) const;
 
-  std::uint64_t hash_base(int threads) const;
-
   void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
   void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
   template <typename Act>
@@ -140,7 +140,8 @@ class Parameters {
   run::Store &store_;
   comm::Channel &channel_;
   std::vector<std::size_t> shown_;
-  std::uint64_t base_ = 0;  // if there are adapters
+  const std::uint64_t base_;
+  std::vector<float> unused_;  // the values of adapters that are not used
 };
 
 }  // namespace protrain::session

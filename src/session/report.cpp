@@ -92,6 +92,7 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
               {"device_peak_bytes", draft.programs.bytes[Tier::device]},
               {"host_peak_bytes", draft.programs.bytes[Tier::host]},
               {"disk_bytes", draft.programs.bytes[Tier::disk]},
+              {"shared_bytes", draft.settings.base_at_hand},
               {"accumulation", draft.accumulation},
               {"micro_batch", draft.micro_batch},
               {"loss_from", draft.loss_from},

@@ -50,7 +50,7 @@ class Bench {
         const program::Buffer &buffer = state.buffers[index(array)];
         store().write(buffer, 0, std::vector<std::byte>(buffer.bytes).data(), buffer.bytes);
       }
-    machine_.parameters().fill(1, true);
+    machine_.parameters().fill(1, true, nullptr);
     steps_ = 0;
   }
 

@@ -27,7 +27,7 @@ class Books : public testing::TestWithParam<std::string> {
 
 std::span<std::byte> transient_bytes(Bench &bench, Tier t) {
   const std::uint64_t begin = bench.program().state_bytes[t], end = bench.draft().programs.bytes[t];
-  return {bench.store().arena(t) + begin, end - begin};
+  return {bench.store().at(t, begin), end - begin};
 }
 
 // One more than the offset of the highest byte that a step changes, on the device and on the host.

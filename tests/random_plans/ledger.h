@@ -41,7 +41,7 @@ class Ledger {
   const std::vector<Life> &lives() const { return lives_; }
 
  private:
-  std::byte *first_byte(Tier t) const { return store_.arena(t) + program_.state_bytes[t]; }
+  std::byte *first_byte(Tier t) const { return store_.at(t, program_.state_bytes[t]); }
 
   template <typename Which, typename Do>
   void each_transient(Which &&which, Do &&act) {

@@ -46,7 +46,7 @@ class Step {
   std::vector<std::byte> state() {
     std::vector<std::byte> bytes;
     for (const Tier tier : {Tier::device, Tier::host}) {
-      const std::byte *from = bench.store().arena(tier);
+      const std::byte *from = bench.store().at(tier, 0);
       bytes.insert(bytes.end(), from, from + bench.program().state_bytes[tier]);
     }
     return bytes;

@@ -1,0 +1,51 @@
+// FrozenBase: the memory of the frozen weights that rest on the device, where the device's memory is the host's. No
+// step writes there. So the ranks of a machine keep them once, and so do the sessions of one process whose adapters
+// change the same base.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "base/memory.h"
+#include "comm/channel.h"
+#include "draft/draft.h"
+
+namespace protrain::session {
+
+// Returns a hash of the frozen weights that the draft's adapters change, and of their names and forms. Reads them from
+// the file, on up to `threads` threads. 0 if there are no adapters.
+std::uint64_t hash_of_base(const draft::Draft &draft, int threads);
+
+class FrozenBase {
+ public:
+  // The bases that other sessions of this process may share: one that the same model's sessions have now, or nullptr.
+  static std::shared_ptr<FrozenBase> of_model(const onnx_import::ModelSource &source);
+  // Returns the memory for a draft of the only rank. `hash` is hash_of_base(): bases of the same hash and layout are
+  // one, unless there are no adapters, because then frozen weights can be written between steps.
+  static std::shared_ptr<FrozenBase> of_process(const draft::Draft &draft, const onnx_import::ModelSource &source,
+                                                std::uint64_t hash);
+  // Returns the memory for a draft of several ranks. Those of one machine have the same pages. Every rank writes the
+  // same values there, so that none waits for another. If the system does not allow it, each rank has its own.
+  static std::shared_ptr<FrozenBase> of_ranks(const draft::Draft &draft, comm::Channel &channel);
+
+  std::span<std::byte> bytes() const { return {memory_.data(), memory_.size()}; }
+  // True if the memory is that of the draft.
+  bool holds(const draft::Draft &draft, std::uint64_t hash) const { return !key_.empty() && key_ == key(draft, hash); }
+  // Calls `write`, which fills the memory, unless another session has done so. A session waits for one that is writing.
+  void fill(const std::function<void()> &write);
+
+ private:
+  FrozenBase(std::uint64_t bytes, std::string model, std::string key);
+  static std::string key(const draft::Draft &draft, std::uint64_t hash);
+
+  MemoryBlock memory_;
+  const std::string model_;  // the source
+  const std::string key_;    // names, places, types and hash of the weights; "": never shared within a process
+  std::mutex filling_;
+  bool filled_ = false;
+};
+
+}  // namespace protrain::session
