@@ -2,15 +2,18 @@
 """Measures a session with adapters on a base in several forms: tokens per second, and the peak of resident memory.
 
     bench/adapters.py PROTRAIN MODEL.onnx [--forms file,bf16,int8,nf4] [--rank 16] [--lora '*_proj.weight'] [--batch 1]
-                      [--sequence 512] [--precision bf16] [--rounds 3] [--steps 3] [--name adapters] [-- OPTION ...]
+                      [--sequence 512] [--precision bf16] [--rounds 3] [--steps 3] [--name adapters]
+                      [--python PYTHON --model llama-1.1b] [-- OPTION ...]
 
-A round runs every form once, in a process of its own, one after the other. The first step of each does not count, and
-the fastest of the others is its time. `base_bytes` is what the frozen weights take, from `protrain check`, with 4.13
+A round runs every form once, in a process of its own, one after the other. With --python, PyTorch and PEFT train
+--model, which is as large as MODEL.onnx (peers/pytorch.py), in each round too, on a base in bfloat16 under autocast.
+The first step of each does not count, and the fastest of the others is its time. `base_bytes` is what the frozen weights take, from `protrain check`, with 4.13
 bits for a weight in nf4, and scales and zero points of 128 for integers. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
 import statistics
+import subprocess
 import tempfile
 
 import support
@@ -49,6 +52,24 @@ def measured(args, form, tokens, folder):
             "planned_bytes": rows[-1]["device_peak_bytes"] + rows[-1]["host_peak_bytes"], "loss": rows[-1]["loss"]}
 
 
+def peer(args, folder):
+    environment = dict(os.environ, LD_PRELOAD=support.preload_for_mkl(folder))
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "pytorch.py")
+    words = [args.python, script, "step", args.model, str(args.batch), str(args.sequence), f"lora{args.rank}-autocast",
+             str(args.steps), "cpu"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    found = json.loads(support.last_line(done.stdout))
+    return {"tokens_per_second": args.batch * args.sequence / min(found["seconds"][1:]), "peak_bytes": found["peak_bytes"],
+            "torch": found["torch"]}
+
+
+def spread(runs):
+    speeds = [run["tokens_per_second"] for run in runs]
+    return {"median": statistics.median(speeds), "least": min(speeds), "most": max(speeds)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("protrain")
@@ -62,11 +83,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--name", default="adapters")
+    parser.add_argument("--python")
+    parser.add_argument("--model", default="llama-1.1b")
     parser.add_argument("--note", default="")
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
     forms = args.forms.split(",")
     runs = {form: [] for form in forms}
+    peers = []
     with tempfile.TemporaryDirectory() as folder:
         tokens = os.path.join(folder, "tokens")
         support.write_tokens(tokens, 8 * args.batch * args.sequence, 30000)
@@ -74,15 +98,22 @@ def main():
             for form in forms:
                 runs[form].append(measured(args, form, tokens, folder))
                 print(number, form, runs[form][-1], flush=True)
+            if args.python:
+                peers.append(peer(args, folder))
+                print(number, "PyTorch", peers[-1], flush=True)
     figures = {"model": os.path.basename(args.onnx), "batch": args.batch, "sequence": args.sequence, "rank": args.rank,
                "lora": args.lora, "precision": args.precision, "options": args.options, "note": args.note, "forms": {}}
     for form in forms:
-        speeds = [run["tokens_per_second"] for run in runs[form]]
         figures["forms"][form] = {"base_bytes": base_bytes(args, form), "peak_bytes": max(r["peak_bytes"] for r in runs[form]),
                                   "planned_bytes": runs[form][0]["planned_bytes"], "loss": runs[form][0]["loss"],
-                                  "tokens_per_second": {"median": statistics.median(speeds), "least": min(speeds),
-                                                        "most": max(speeds)}}
+                                  "tokens_per_second": spread(runs[form])}
+        if peers:
+            ratios = [run["tokens_per_second"] / other["tokens_per_second"] for run, other in zip(runs[form], peers)]
+            figures["forms"][form]["faster_than_pytorch"] = statistics.median(ratios)
         print(form, figures["forms"][form])
+    if peers:
+        figures["pytorch"] = {"torch": peers[0]["torch"], "peak_bytes": max(run["peak_bytes"] for run in peers),
+                              "tokens_per_second": spread(peers)}
     support.save(args.name, figures)
 
 

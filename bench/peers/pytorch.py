@@ -10,9 +10,11 @@ MODEL: gpt2-124m, gpt2-350m, gpt2-1.5b, llama-134m, llama-1.1b, or FAMILY:LAYERS
 For a llama GROUPS is the number of key and value heads, and INNER the width inside the MLP. Trains with AdamW on random
 tokens, without dropout.
 MODE: fp32; autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy; compiled,
-compiled-autocast, compiled-bf16: the same by torch.compile.
-Needs torch and transformers (and onnxscript to export), all from PyPI."""
+compiled-autocast, compiled-bf16: the same by torch.compile. loraRANK-autocast, as in lora16-autocast: PEFT's adapters of
+all projections, in fp32, on a frozen base in bf16.
+Needs torch and transformers (onnxscript to export, peft for adapters), all from PyPI."""
 import json
+import re
 import resource
 import sys
 import time
@@ -51,13 +53,21 @@ class WithLoss(torch.nn.Module):
         return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
+def with_adapters(model, rank):
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(model.bfloat16(), LoraConfig(r=rank, lora_alpha=rank, target_modules=r".*(_proj|c_attn|c_proj|c_fc)"))
+
+
 def step(name, batch, sequence, mode, steps, device):
     on_gpu = device != "cpu"
     with torch.device(device):
         model, vocabulary = make(name)
     if mode.endswith("bf16"):
         model = model.bfloat16()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    if lora := re.match(r"lora(\d+)-", mode):
+        model = with_adapters(model, int(lora[1]))
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
     with_loss = WithLoss(model)
     forward = torch.compile(with_loss) if mode.startswith("compiled") else with_loss
     ids = torch.randint(3, vocabulary, (batch, sequence), device=device)
