@@ -308,8 +308,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   lora            GLOB[,rank=R][,alpha=A]: trains low-rank adapters of the parameters that match, and freezes all
  *                   other parameters but those that trainable names (docs/adapters.md). lora_rank and lora_alpha, 8
  *                   each, hold for patterns that give none. lora_dropout and lora_scaling hold for all
- *   adapter         a directory with an adapter of PEFT, or of protrain_session_export_adapters, to go on with; instead
- *                   of lora. adapter_names: a file of lines INITIALIZER MODULE, if the model has lost the names
+ *   adapter         a directory with an adapter of PEFT, or of protrain_session_export_adapters, to go on with, or an
+ *                   .onnx_adapter file; instead of lora. adapter_names: a file of lines INITIALIZER MODULE, if the
+ *                   model has lost the names
  *   batch_norm      train: every BatchNormalization takes the mean and variance of its batch, and each step updates the
  *                   running ones, as in PyTorch's train mode; frozen: it uses the running ones, which stay. Without
  *                   the option each one does what it was exported for (docs/files.md)
@@ -751,10 +752,11 @@ PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *se
                                                             size_t values_len);
 
 /* Writes the model with its present weights: the graph of the original file, unchanged, with new values in its
- * initializers. An adapted parameter becomes the sum of itself and its adapter's change. Of onnxruntime-training's
- * artifacts it is the eval model. The file at `path` is replaced only when the new one is complete.
+ * initializers. An adapted parameter becomes the sum of itself and its adapter's change; with export_adapters=inputs
+ * it stays, and the adapter's matrices become inputs. Of onnxruntime-training's artifacts it is the eval model. The
+ * file at `path` is replaced only when the new one is complete.
  * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file; UNSUPPORTED for adapters of quantised
- *   weights, which cannot hold such a sum.
+ *   weights, which cannot hold such a sum, and for adapters that cannot become inputs.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
 
@@ -762,11 +764,28 @@ PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *sessi
  * adapter_config.json, with the names of the modules that the parameters belong to. The option adapter and PEFT read
  * them.
  *   directory: created if only its last component is missing. Each of the two files is replaced only when the new one
- *              is complete.
+ *              is complete. A path that ends in .onnx_adapter becomes one file in ONNX Runtime's form instead.
  * Errors: STATE if the session has no adapters; UNSUPPORTED, with its name, if another parameter is trained too;
  *   IO, NOSPC, PATH.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export_adapters(protrain_session *session, const char *directory);
+
+/* Gives the session's adapters the values of other ones, such as those of another task. The optimizer state stays as it
+ * is. If the file's scale (alpha / rank) is another one, the values of B make up for it.
+ *   directory: as for the option adapter. It has adapters of the same modules, of the same ranks.
+ * Errors: STATE if the session has no adapters, or they are switched off; MISMATCH for other modules, SHAPE for other
+ *   ranks; those of the option adapter. After any of these the adapters are as before.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_load_adapters(protrain_session *session, const char *directory);
+
+/* Switches the session's adapters off or on. While they are off, protrain_eval and protrain_predict compute with the
+ * base alone, bit for bit, and calls that train, save or export, or read or write parameters are refused. So one
+ * session gives the results of the adapted model and of its base, as objectives about preferences need.
+ *   use: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
+ *        meanwhile; this memory is not counted in the budgets.
+ * Errors: STATE if the session has no adapters.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t use);
 
 /* Saves a checkpoint: weights, optimizer state, step, seed, and in fp16 the loss scale. A session that resumes from it
  * (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate and all other

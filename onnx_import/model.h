@@ -17,6 +17,7 @@
 #include "graph/bodies.h"
 #include "graph/declared.h"
 #include "graph/graph.h"
+#include "graph/low_rank.h"
 #include "graph/split.h"
 
 namespace protrain::onnx_import {
@@ -108,10 +109,12 @@ class Model {
   // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,
   // synced and renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time.
   // Weights come in the type that they have in the graph, and are rounded to the file's. Each of `splits` adds an
-  // initializer, and the nodes that the split lists read this one instead of the original. With `as_computed`, all
-  // floats of the saved file have the types that they have in the graph.
+  // initializer, and the nodes that the split lists read this one instead of the original. The matrices of `adapters`
+  // become inputs, and the nodes that read an adapted initializer compute with the sum. With `as_computed`, all floats
+  // of the saved file have the types that they have in the graph.
   virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
-                    const std::vector<graph::Split> &splits = {}, bool as_computed = false) const = 0;
+                    const std::vector<graph::Split> &splits = {}, bool as_computed = false,
+                    const std::vector<graph::LowRank> &adapters = {}) const = 0;
 };
 
 }  // namespace protrain::onnx_import

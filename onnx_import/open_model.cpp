@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/adapted_model.h"
 #include "onnx_import/artifacts.h"
 #include "onnx_import/bodies.h"
 #include "onnx_import/build.h"
@@ -82,7 +83,8 @@ class OpenModel : public Model {
   }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-            const std::vector<graph::Split> &splits, bool as_computed) const override;
+            const std::vector<graph::Split> &splits, bool as_computed,
+            const std::vector<graph::LowRank> &adapters) const override;
 
  private:
   void take(const ModelProto &proto) {
@@ -125,17 +127,20 @@ void OpenModel::take_training(const ModelProto &proto, graph::FileTraining train
 }
 
 void OpenModel::save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-                     const std::vector<graph::Split> &splits, bool as_computed) const {
-  if (exported_) return exported_->save(path, weights, inline_bytes, splits, as_computed);
+                     const std::vector<graph::Split> &splits, bool as_computed,
+                     const std::vector<graph::LowRank> &adapters) const {
+  if (exported_) return exported_->save(path, weights, inline_bytes, splits, as_computed, adapters);
   require(!declared_.training, Code::unsupported, storage_.model().path(),
           "no eval model beside it; an export of onnxruntime-training's artifacts writes that model with new weights");
   const auto save_as = [&](const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
     save_model({proto, initializers, storage_, unbound_.floats, in_checkpoint_, as_computed}, path, weights,
                inline_bytes);
   };
-  if (splits.empty()) return save_as(*proto_, unbound_.initializers);
+  if (splits.empty() && adapters.empty()) return save_as(*proto_, unbound_.initializers);
   const SplitModel split(*proto_, splits);
-  save_as(split.proto(), split.initializers());
+  if (adapters.empty()) return save_as(split.proto(), split.initializers());
+  const AdaptedModel adapted(split.proto(), adapters);
+  save_as(adapted.proto(), adapted.initializers());
 }
 
 const Tensor &OpenModel::weights(const std::string &initializer) const {

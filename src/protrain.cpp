@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <initializer_list>
 #include <memory>
 #include <new>
@@ -134,6 +133,11 @@ protrain_error *guard(Body &&body) noexcept {
 }
 
 void need(const void *argument, const char *name) { require(argument != nullptr, Code::arg, name, "{} is NULL", name); }
+
+const char *given(const char *text, const char *name) {
+  need(text, name);
+  return text;
+}
 
 void need(std::initializer_list<std::pair<const void *, const char *>> arguments) {
   for (const auto &[argument, name] : arguments) need(argument, name);
@@ -492,10 +496,7 @@ protrain_error *protrain_session_learning_rate(protrain_session *session, double
 }
 
 protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate) {
-  return inside(session, [&](Session &s) {
-    require(std::isfinite(rate) && rate >= 0, Code::arg, "rate", "a learning rate of {} is not a number >= 0", rate);
-    s.set_learning_rate(rate);
-  });
+  return inside(session, [&](Session &s) { s.set_learning_rate(rate); });
 }
 
 void protrain_session_cancel(protrain_session *session) {
@@ -518,9 +519,8 @@ protrain_error *protrain_session_parameter_shape(protrain_session *session, size
 }
 
 protrain_error *protrain_session_parameter_elements(protrain_session *session, size_t index, size_t *elements) {
-  return inside(session, [&](Session &s) {
-    need(elements, "elements");
-    *elements = static_cast<size_t>(protrain::element_count(s.parameter_shape(below(index, s.parameter_count()))));
+  return answer(session, elements, "elements", [&](Session &s) {
+    return static_cast<size_t>(protrain::element_count(s.parameter_shape(below(index, s.parameter_count()))));
   });
 }
 
@@ -559,24 +559,23 @@ protrain_error *protrain_session_grad_read(protrain_session *session, const char
 }
 
 protrain_error *protrain_session_export(protrain_session *session, const char *path) {
-  return inside(session, [&](Session &s) {
-    need(path, "path");
-    s.export_model(path);
-  });
+  return inside(session, [&](Session &s) { s.export_model(given(path, "path")); });
 }
 
 protrain_error *protrain_session_export_adapters(protrain_session *session, const char *directory) {
-  return inside(session, [&](Session &s) {
-    need(directory, "directory");
-    s.export_adapters(directory);
-  });
+  return inside(session, [&](Session &s) { s.export_adapters(given(directory, "directory")); });
+}
+
+protrain_error *protrain_session_load_adapters(protrain_session *session, const char *directory) {
+  return inside(session, [&](Session &s) { s.load_adapters(given(directory, "directory")); });
+}
+
+protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t use) {
+  return inside(session, [&](Session &s) { s.use_adapters(use != 0); });
 }
 
 protrain_error *protrain_session_save(protrain_session *session, const char *directory) {
-  return inside(session, [&](Session &s) {
-    need(directory, "directory");
-    s.save(directory);
-  });
+  return inside(session, [&](Session &s) { s.save(given(directory, "directory")); });
 }
 
 protrain_error *protrain_session_plan(protrain_session *session, const char **json) {

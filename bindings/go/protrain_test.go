@@ -287,6 +287,19 @@ func TestAdapters(t *testing.T) {
 	if math.Abs(float64(got-want)) > 1e-4 {
 		t.Errorf("%g merged, %g before", got, want)
 	}
+	must(t, adapted.UseAdapters(false))
+	base, err := adapted.Eval(context.Background())
+	must(t, err)
+	if _, err := adapted.Step(context.Background()); err == nil {
+		t.Error("a step without adapters")
+	}
+	must(t, adapted.UseAdapters(true))
+	must(t, adapted.LoadAdapters(adapter))
+	again, err := adapted.Eval(context.Background())
+	must(t, err)
+	if base == want || again != want {
+		t.Errorf("%g with adapters, %g without, %g with them again", want, base, again)
+	}
 }
 
 func TestTensors(t *testing.T) {

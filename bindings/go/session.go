@@ -142,6 +142,22 @@ func (s *Session) ExportAdapters(directory string) error {
 	return s.tell(directory, lib.Session_export_adapters)
 }
 
+// LoadAdapters gives the session's adapters the values of other ones, which ExportAdapters or PEFT wrote into
+// directory. They have the same modules and ranks.
+func (s *Session) LoadAdapters(directory string) error {
+	return s.tell(directory, lib.Session_load_adapters)
+}
+
+// UseAdapters switches the session's adapters off or on. While they are off, Eval and Predict compute with the base
+// alone, and nothing else is possible.
+func (s *Session) UseAdapters(use bool) error {
+	on := int32(0)
+	if use {
+		on = 1
+	}
+	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_use_adapters(session, on) })
+}
+
 func (s *Session) tell(text string, function func(uintptr, string) *lib.Failure) error {
 	if err := checkTexts(text); err != nil {
 		return err

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "draft/onnx_adapter.h"
 #include "onnx_import/floats.h"
 
 namespace protrain::draft {
@@ -117,41 +118,54 @@ std::string config_of(const std::vector<Adapter> &adapters) {
 
 }  // namespace
 
-AdapterFile AdapterFile::open(const std::string &directory) {
-  const Config config(directory + kConfig);
+AdapterFile AdapterFile::open(const std::string &path) {
+  if (is_onnx_adapter(path)) {
+    AdapterFile file(File::open(path));
+    std::vector<state::Tensor> tensors = tensors_of_onnx_adapter(file.file_);
+    for (state::Tensor &tensor : tensors) tensor.name = std::string(kBefore) + tensor.name;
+    file.take(std::move(tensors));
+    for (AdapterRequest &request : file.requests_) request.alpha = static_cast<double>(request.rank);
+    return file;
+  }
+  const Config config(path + kConfig);
   config.require_plain();
-  AdapterFile file(File::open(directory + kModel));
-  for (state::Tensor &tensor : state::tensors_of(file.file_)) file.tensors_.emplace(tensor.name, std::move(tensor));
-  const std::string &path = file.file_.path();
+  AdapterFile file(File::open(path + kModel));
+  file.take(state::tensors_of(file.file_));
+  for (AdapterRequest &request : file.requests_) {
+    request.alpha = config.alpha_of(request.pattern);
+    request.stabilised = config.flag("use_rslora");
+    request.dropout = config.number("lora_dropout", 0);
+    require(request.dropout >= 0 && request.dropout < 1 && request.alpha > 0, Code::format, path + kConfig,
+            "alpha is {} and lora_dropout {}; expected alpha > 0 and 0 <= lora_dropout < 1", request.alpha,
+            request.dropout);
+  }
+  return file;
+}
+
+// Finds the modules that there are matrices for.
+void AdapterFile::take(std::vector<state::Tensor> tensors) {
+  const std::string &path = file_.path();
+  const std::size_t count = tensors.size();
+  for (state::Tensor &tensor : tensors) tensors_.emplace(tensor.name, std::move(tensor));
+  require(tensors_.size() == count, Code::format, path, "has two tensors of one name");
   std::size_t used = 0;
-  for (const auto &[name, tensor] : file.tensors_) {
+  for (const auto &[name, tensor] : tensors_) {
     const std::string module = module_of_a(name);
     if (module.empty()) continue;
     const bool embedding = name.ends_with(kEmbeddingA);
-    const auto b = file.tensors_.find(tensor_of(module, embedding ? kEmbeddingB : kB));
-    require(b != file.tensors_.end(), Code::format, path, "has {} and no B beside it", printable(name));
+    const auto b = tensors_.find(tensor_of(module, embedding ? kEmbeddingB : kB));
+    require(b != tensors_.end(), Code::format, path, "has {} and no B beside it", printable(name));
     const Shape &left = b->second.shape, &right = tensor.shape;
     require(left.size() == 2 && right.size() == 2 && right[0] >= 1 && left[1] == right[0], Code::format, path,
             "A and B of {} are {} and {}, not (rank, in) and (out, rank)", printable(module), to_text(right),
             to_text(left));
-    file.requests_.push_back({.pattern = module,
-                              .one_module = true,
-                              .rank = right[0],
-                              .alpha = config.alpha_of(module),
-                              .stabilised = config.flag("use_rslora"),
-                              .dropout = config.number("lora_dropout", 0)});
+    requests_.push_back({.pattern = module, .one_module = true, .rank = right[0]});
     used += 2;
   }
-  for (const auto &[name, tensor] : file.tensors_)
-    require(used == file.tensors_.size() || name.find(".lora_") != std::string::npos, Code::unsupported, path,
+  for (const auto &[name, tensor] : tensors_)
+    require(used == count || name.find(".lora_") != std::string::npos, Code::unsupported, path,
             "holds {}, which is no matrix of an adapter; give the adapter without modules_to_save", printable(name));
-  require(used > 0 && used == file.tensors_.size(), Code::format, path, "holds {} tensors, of which {} are A or B",
-          file.tensors_.size(), used);
-  for (const AdapterRequest &request : file.requests_)
-    require(request.dropout >= 0 && request.dropout < 1 && request.alpha > 0, Code::format, directory + kConfig,
-            "alpha is {} and lora_dropout {}; expected alpha > 0 and 0 <= lora_dropout < 1", request.alpha,
-            request.dropout);
-  return file;
+  require(used > 0 && used == count, Code::format, path, "holds {} tensors, of which {} are A or B", count, used);
 }
 
 void AdapterFile::give(Adapter &adapter) const {
@@ -162,6 +176,21 @@ void AdapterFile::give(Adapter &adapter) const {
           adapter.embedding ? "an embedding" : "a product's operand");
   give(adapter.a, tensor_of(module, embedding ? kEmbeddingA : kA), adapter);
   give(adapter.b, tensor_of(module, embedding ? kEmbeddingB : kB), adapter);
+}
+
+void AdapterFile::give(std::vector<Adapter> &adapters) const {
+  std::set<const Adapter *> given;
+  for (const AdapterRequest &request : requests_) {
+    const auto found = std::ranges::find_if(
+        adapters, [&](const Adapter &one) { return ("." + one.module).ends_with("." + request.pattern); });
+    require(found != adapters.end() && given.insert(&*found).second, Code::mismatch, printable(request.pattern),
+            "the file has an adapter of this module, and the session {}",
+            found == adapters.end() ? "has none" : "has one for several of the file's");
+    found->request = request;
+    give(*found);
+  }
+  for (const Adapter &adapter : adapters)
+    require(given.contains(&adapter), Code::mismatch, adapter.module, "the session adapts it, and the file does not");
 }
 
 void AdapterFile::give(AdapterMatrix &matrix, const std::string &tensor, const Adapter &adapter) const {
@@ -180,7 +209,9 @@ void AdapterFile::read(const std::string &tensor, std::uint64_t first, std::span
                               std::as_writable_bytes(out).data());
 }
 
-void write_adapters(const std::string &directory, const std::vector<Adapter> &adapters, const MatrixValues &values) {
+namespace {
+
+void write_for_peft(const std::string &directory, const std::vector<Adapter> &adapters, const MatrixValues &values) {
   create_directory(directory);
   std::vector<state::Tensor> tensors;
   std::vector<const AdapterMatrix *> matrices;
@@ -198,6 +229,32 @@ void write_adapters(const std::string &directory, const std::vector<Adapter> &ad
   config.write(config_of(adapters));
   model.commit();
   config.commit();
+}
+
+void write_for_onnxruntime(const std::string &path, const std::vector<Adapter> &adapters, const MatrixValues &values,
+                           const std::function<DType(const Adapter &)> &type_of) {
+  std::vector<state::Tensor> tensors;
+  for (const Adapter &adapter : adapters)
+    for (const AdapterMatrix *matrix : {&adapter.a, &adapter.b})
+      tensors.push_back({.name = matrix->name, .shape = matrix->shape, .dtype = type_of(adapter)});
+  write_onnx_adapter(path, tensors, [&](std::size_t i) {
+    const Adapter &adapter = adapters[i / 2];
+    std::vector<float> floats = values(i % 2 == 0 ? adapter.a : adapter.b);
+    if (i % 2 == 1)
+      for (float &value : floats) value = static_cast<float>(value * adapter.request.scale());
+    std::vector<std::byte> bytes(byte_count(tensors[i].dtype, tensors[i].shape));
+    onnx_import::convert_floats(DType::f32, std::as_bytes(std::span(floats)).data(),
+                                static_cast<std::int64_t>(floats.size()), tensors[i].dtype, bytes.data());
+    return bytes;
+  });
+}
+
+}  // namespace
+
+void write_adapters(const std::string &path, const std::vector<Adapter> &adapters, const MatrixValues &values,
+                    const std::function<DType(const Adapter &)> &type_of) {
+  if (is_onnx_adapter(path)) return write_for_onnxruntime(path, adapters, values, type_of);
+  write_for_peft(path, adapters, values);
 }
 
 std::map<std::string, std::string> read_module_names(const std::string &path) {

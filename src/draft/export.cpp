@@ -24,7 +24,7 @@ std::byte *bytes_of(std::vector<float> &values) { return std::as_writable_bytes(
 class Weights {
  public:
   Weights(const Exported &model, const Values &values) : model_(model), values_(values) {
-    for (const passes::Adapter &adapter : model.adapters) {
+    for (const passes::Adapter &adapter : merged()) {
       const graph::Type &type = model.graph.value(model.graph.find(adapter.parameter)).type;
       require(is_float(type.dtype) || rounded(adapter.parameter) != nullptr, Code::unsupported, adapter.parameter,
               "its weights are quantised ({}), so its adapter cannot be merged into them", to_text(type));
@@ -36,7 +36,8 @@ class Weights {
     const auto tie = model_.ties.find(name);
     const bool tied = tie != model_.ties.end(), transposed = tied && tie->second.transposed;
     const std::string &parameter = tied ? tie->second.parameter : name;
-    const passes::Adapter *adapter = found(model_.adapters, &passes::Adapter::parameter, parameter);
+    if (passes::find_matrix(model_.adapters, parameter) != nullptr) return false;
+    const passes::Adapter *adapter = found(merged(), &passes::Adapter::parameter, parameter);
     if (adapter != nullptr || rounded(parameter) != nullptr) {
       write_base(parameter, adapter, transposed, out);
       return true;
@@ -49,6 +50,10 @@ class Weights {
   }
 
  private:
+  const std::vector<passes::Adapter> &merged() const {
+    static const std::vector<passes::Adapter> none;
+    return model_.adapters_as_inputs ? none : model_.adapters;
+  }
   template <typename T>
   static const T *found(const std::vector<T> &all, std::string T::*name, const std::string &wanted) {
     const auto at = std::ranges::find(all, wanted, name);
@@ -90,13 +95,31 @@ class Weights {
   const Values &values_;
 };
 
+// Returns the changes of initializers by adapters that become inputs.
+std::vector<graph::LowRank> adapter_inputs(const Exported &model) {
+  std::vector<graph::LowRank> inputs;
+  if (!model.adapters_as_inputs) return inputs;
+  for (const passes::Adapter &adapter : model.adapters) {
+    graph::LowRank &input =
+        inputs.emplace_back(graph::LowRank{.initializers = {{adapter.parameter, adapter.transposed}},
+                                           .a = adapter.a.name,
+                                           .b = adapter.b.name,
+                                           .in = adapter.a.shape[1],
+                                           .out = adapter.b.shape[0]});
+    for (const auto &[name, tie] : model.ties)
+      if (tie.parameter == adapter.parameter && name != adapter.parameter)
+        input.initializers.push_back({name, adapter.transposed != tie.transposed});
+  }
+  return inputs;
+}
+
 }  // namespace
 
 void export_model(const Exported &model, const Values &values, const std::string &path) {
   const Weights weights(model, values);
   model.file.save(
       path, [&](const std::string &name, std::byte *out) { return weights.write(name, out); },
-      onnx_import::kInlineBytes, model.splits, model.as_computed);
+      onnx_import::kInlineBytes, model.splits, model.as_computed, adapter_inputs(model));
 }
 
 }  // namespace protrain::draft

@@ -35,7 +35,8 @@ void merge_adapter(const Options &options, const std::string &model_path, const 
                 .ties = ties,
                 .adapters = model.prepared.adapters,
                 .rounded = rounded,
-                .as_computed = settings.export_as_computed},
+                .as_computed = settings.export_as_computed,
+                .adapters_as_inputs = settings.export_adapters_as_inputs},
                values, path);
 }
 

@@ -30,6 +30,8 @@ const OptionRow kOptions[] = {
      "element type of the floats in an exported model: those of its file, or float32 instead of others"},
     {"export_weights", choice, "trained", "trained|ema",
      "the weights in an exported model: as they were trained, or their moving average (ema)"},
+    {"export_adapters", choice, "merged", "merged|inputs",
+     "the adapters in an exported model: merged into its weights, or inputs of it, which an .onnx_adapter file gives"},
     {"tf32", choice, "off", "on|off",
      "on: matrix products of float32 on a GPU use TensorFloat32, which rounds their factors to 10 bits of mantissa"},
     {"seed", integer, "0", ">= 0", "seed of all random numbers"},

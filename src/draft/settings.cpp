@@ -252,6 +252,7 @@ Settings settings_of(const Options &options) {
           .precision = precision_of(options.text("precision")),
           .export_as_computed = options.text("export_precision") == "fp32",
           .export_average = export_average_of(options),
+          .export_adapters_as_inputs = options.text("export_adapters") == "inputs",
           .tf32 = options.text("tf32") == "on",
           .seed = integer_of(options, "seed"),
           .dims = dims_of(options),

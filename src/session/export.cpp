@@ -28,25 +28,43 @@ void export_model(const ExportSource &from, const std::string &path) {
                        .ties = draft.ties,
                        .adapters = draft.adapters,
                        .rounded = draft.rounded,
-                       .as_computed = draft.settings.export_as_computed},
+                       .as_computed = draft.settings.export_as_computed,
+                       .adapters_as_inputs = draft.settings.export_adapters_as_inputs},
                       values_of(from), path);
 }
 
 void export_adapters(const ExportSource &from, const std::string &directory) {
   const draft::Draft &draft = from.draft;
   const Parameters &parameters = from.parameters;
-  require(!draft.adapters.empty(), Code::state, "adapters",
-          "the session has none; create it with the option lora or adapter");
   for (const std::size_t p : parameters.shown())
     require(
         passes::find_matrix(draft.adapters, parameters.name(p)) != nullptr, Code::unsupported, parameters.name(p),
         "the session changes this too, and a file of adapters cannot hold it; export the model, or save a checkpoint");
   const draft::Values values = values_of(from);
-  draft::write_adapters(directory, draft.adapters, [&](const passes::AdapterMatrix &matrix) {
+  const auto values_of_matrix = [&](const passes::AdapterMatrix &matrix) {
     std::vector<float> found(static_cast<std::size_t>(element_count(matrix.shape)));
     values(matrix.name, std::as_writable_bytes(std::span(found)).data());
     return found;
+  };
+  draft::write_adapters(directory, draft.adapters, values_of_matrix, [&](const passes::Adapter &adapter) {
+    const DType in_file = draft.file->dtype_in_file(draft.in_file(adapter.parameter));
+    return is_float(in_file) && !draft.settings.export_as_computed ? in_file : DType::f32;
   });
+}
+
+void load_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
+                   const std::vector<passes::Adapter> &to, Parameters &parameters) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const double factor = from[i].request.scale() / to[i].request.scale();
+    for (const passes::AdapterMatrix passes::Adapter::*matrix : {&passes::Adapter::a, &passes::Adapter::b}) {
+      const std::size_t p = *parameters.find((to[i].*matrix).name);
+      std::vector<float> values(parameters.elements(p));
+      file.read((from[i].*matrix).tensor, 0, values);
+      if (factor != 1 && matrix == &passes::Adapter::b)
+        for (float &value : values) value = static_cast<float>(value * factor);
+      parameters.write(p, 0, 0, std::as_bytes(std::span(values)));
+    }
+  }
 }
 
 }  // namespace protrain::session

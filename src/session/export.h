@@ -21,4 +21,9 @@ void export_model(const ExportSource &from, const std::string &path);
 // Writes the adapters in the form of PEFT. Code::state if there are none, unsupported if other parameters change too.
 void export_adapters(const ExportSource &from, const std::string &directory);
 
+// Writes the values that a file has for the adapters `from` to the session's, `to`. If the file's scale is another one,
+// matrix B makes up for it.
+void load_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
+                   const std::vector<passes::Adapter> &to, Parameters &parameters);
+
 }  // namespace protrain::session

@@ -15,7 +15,7 @@ namespace protrain::session {
 namespace {
 
 constexpr const char *kCallNames[] = {"step",       "evaluate", "predict", "read parameters", "write parameters",
-                                      "read grads", "save",     "export"};
+                                      "read grads", "save",     "export",  "use adapters"};
 
 std::string subject_of(std::size_t rank) { return fmt::format("rank {}", rank); }
 

@@ -16,7 +16,7 @@
 namespace protrain::session {
 
 // The calls that all ranks must make together.
-enum class Call : std::uint8_t { step, evaluate, predict, read, write, read_grad, save, export_model };
+enum class Call : std::uint8_t { step, evaluate, predict, read, write, read_grad, save, export_model, use_adapters };
 
 // The channels between the ranks of a session. Both are the same channel, unless NCCL carries the exchanges of a step.
 struct Channels {

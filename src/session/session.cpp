@@ -159,7 +159,7 @@ void Session::predict() {
 }
 
 void Session::set_learning_rate(double rate) {
-  require(std::isfinite(rate) && rate >= 0, Code::arg, "learning_rate", "{} is not a finite number >= 0", rate);
+  require(std::isfinite(rate) && rate >= 0, Code::arg, "rate", "a learning rate of {} is not a number >= 0", rate);
   account_.set_learning_rate(rate);
 }
 
@@ -178,6 +178,7 @@ void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
   const bool stops = ranks_.several() && (call == Call::step || call == Call::evaluate || call == Call::predict);
   const bool cancelled = stops && cancelled_.exchange(false, std::memory_order_relaxed);
   ranks_.meet(call, cancelled, [&] {
+    if (call != Call::evaluate && call != Call::predict && call != Call::use_adapters) require_adapters_in_use();
     const std::size_t subject = prepare();
     const Counters &counters = account_.counters();
     return Ranks::Terms{.step = counters.steps,
@@ -481,7 +482,47 @@ void Session::read_grad(const std::string &name, float *out, std::size_t count) 
 
 void Session::export_model(const std::string &path) { write_export(path, session::export_model); }
 
-void Session::export_adapters(const std::string &directory) { write_export(directory, session::export_adapters); }
+void Session::export_adapters(const std::string &directory) {
+  require_adapters();
+  write_export(directory, session::export_adapters);
+}
+
+void Session::load_adapters(const std::string &directory) {
+  guarded([&] {
+    std::vector<passes::Adapter> adapters = draft().adapters;
+    std::optional<draft::AdapterFile> file;
+    meet(Call::write, [&] {
+      require_adapters();
+      file.emplace(draft::AdapterFile::open(directory));
+      file->give(adapters);
+      return parameter_count();
+    });
+    settle();
+    session::load_adapters(*file, adapters, draft().adapters, machine_.parameters());
+  });
+}
+
+void Session::use_adapters(bool use) {
+  guarded([&] {
+    meet(Call::use_adapters, [&] {
+      require_adapters();
+      return std::size_t{use};
+    });
+    settle();
+    outputs_.forget();
+    machine_.parameters().use_adapters(use);
+  });
+}
+
+void Session::require_adapters_in_use() const {
+  require(machine_.parameters().uses_adapters(), Code::state, "adapters",
+          "they are switched off, and only evaluations and predictions are possible; switch them on first");
+}
+
+void Session::require_adapters() const {
+  require(!draft().adapters.empty(), Code::state, "adapters",
+          "the session has none; create it with the option lora or adapter");
+}
 
 void Session::write_export(const std::string &path, Export *write) {
   guarded([&] {
@@ -519,6 +560,7 @@ std::string Session::graph_text() const { return draft().first().training.graph.
 std::string Session::check_gradients(std::size_t samples) {
   return guarded([&] {
     require(!ranks_.several(), Code::unsupported, "ranks", "gradients are checked by one rank alone");
+    require_adapters_in_use();
     require(samples > 0, Code::arg, "samples", "at least one element of each parameter is compared, not 0");
     account_.require_complete("session", "; check gradients before it or after its last batch");
     const std::size_t variant = inputs_.variant();

@@ -83,6 +83,11 @@ class Session {
 
   void export_model(const std::string &path);
   void export_adapters(const std::string &directory);  // Code::state if there are none
+  // Gives the adapters the values of a file with adapters of the same parameters and shapes. Code::state if there are
+  // none; mismatch, shape, and what AdapterFile throws.
+  void load_adapters(const std::string &directory);
+  // Until they are used again, adapters change nothing, and only evaluations and predictions are possible.
+  void use_adapters(bool use);  // Code::state if there are none
   // Saves everything that training goes on from; returns the checkpoint's path. Code::state within a
   // step, busy, io, nospc, path.
   std::string save(const std::string &directory);
@@ -131,6 +136,8 @@ class Session {
 
   std::size_t find_parameter(const std::string &name, std::size_t count) const;
   void require_all_elements(std::size_t count) const;
+  void require_adapters() const;
+  void require_adapters_in_use() const;
 
   Machine machine_;
   Ranks ranks_;

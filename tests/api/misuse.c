@@ -85,6 +85,8 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_grad_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_export(NULL, "x"), "session");
   IS_NULL(protrain_session_export_adapters(NULL, "x"), "session");
+  IS_NULL(protrain_session_load_adapters(NULL, "x"), "session");
+  IS_NULL(protrain_session_use_adapters(NULL, 1), "session");
   IS_NULL(protrain_session_save(NULL, "x"), "session");
   IS_NULL(protrain_session_plan(NULL, &text), "session");
   IS_NULL(protrain_session_program(NULL, &text), "session");
@@ -129,6 +131,7 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_session_grad_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_export(session, NULL), "path");
   IS_NULL(protrain_session_export_adapters(session, NULL), "directory");
+  IS_NULL(protrain_session_load_adapters(session, NULL), "directory");
   IS_NULL(protrain_session_save(session, NULL), "directory");
   IS_NULL(protrain_session_plan(session, NULL), "json");
   IS_NULL(protrain_session_program(session, NULL), "text");

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "errors.h"
 #include "fixtures.h"
@@ -230,6 +231,142 @@ TEST(Adapters, DoNotGoOnFromACheckpointOfAWholeModel) {
   const Error error = error_of([&] { adapted({{"resume", scratch.path()}}); });
   EXPECT_EQ(error.code, Code::mismatch);
   EXPECT_NE(error.text.find("leave the option lora out"), std::string::npos) << error.text;
+}
+
+// Expects that only evaluations are possible.
+void expect_only_evaluations(Session &session) {
+  const test::Scratch scratch;
+  std::vector<float> values(session.flat_parameters_elements());
+  for (const std::function<void()> &call : std::vector<std::function<void()>>{
+           [&] { session.step(); }, [&] { session.save(scratch.path()); },
+           [&] { session.export_model(scratch / "model.onnx"); }, [&] { session.export_adapters(scratch / "adapter"); },
+           [&] { session.load_adapters(scratch.path()); },
+           [&] { session.read_flat_parameters(values.data(), values.size()); },
+           [&] { session.write_flat_parameters(values.data(), values.size()); }, [&] { session.check_gradients(1); }})
+    EXPECT_EQ(error_of(call).code, Code::state);
+}
+
+TEST(Adapters, ThatAreSwitchedOffLeaveTheBase) {
+  for (const char *precision : {"fp32", "bf16", "fp16"}) {
+    const Pairs more = {{"precision", precision}, {"trainable", "*.ln_f.bias"}, {"lora", "*.wpe.weight"}};
+    const auto session = adapted(more), untouched = adapted(more);
+    const float base = evaluated(*adapted({{"precision", precision}}));
+    const std::vector<float> first = train(*session, 0, 3);
+    EXPECT_EQ(train(*untouched, 0, 3), first);
+    const std::vector<float> trained = parameters(*session);
+    const float bias_alone = [&] {
+      session->use_adapters(false);
+      session->use_adapters(false);
+      return evaluated(*session);
+    }();
+    expect_only_evaluations(*session);
+    EXPECT_EQ(evaluated(*session), bias_alone);
+    session->use_adapters(true);
+    EXPECT_EQ(parameters(*session), trained) << precision;
+    EXPECT_NE(evaluated(*session), bias_alone);
+    EXPECT_NE(bias_alone, base);  // the bias is no adapter
+    EXPECT_EQ(train(*session, 3, 3), train(*untouched, 3, 3)) << precision;
+  }
+}
+
+TEST(Adapters, ThatAreSwitchedOffGiveTheBasesBits) {
+  const auto session = adapted({{"memory", "20MiB"}}), before = adapted();
+  const float base = evaluated(*before);
+  train(*session, 0, 3);
+  EXPECT_NE(evaluated(*session), base);
+  session->use_adapters(false);
+  EXPECT_EQ(evaluated(*session), base);
+  const Error none = error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"))->use_adapters(false); });
+  EXPECT_EQ(none.code, Code::state);
+}
+
+TEST(AdapterFiles, ReplaceTheValuesOfALiveSession) {
+  const test::Scratch scratch;
+  const auto one = adapted(), other = adapted({{"seed", "9"}});
+  train(*one, 0, 3);
+  train(*other, 3, 3);
+  one->export_adapters(scratch / "one");
+  other->export_adapters(scratch / "other");
+  const float before = evaluated(*one);
+  one->load_adapters(scratch / "other");
+  EXPECT_EQ(parameters(*one), parameters(*other));
+  EXPECT_EQ(evaluated(*one), evaluated(*other));
+  one->load_adapters(scratch / "one");
+  EXPECT_EQ(evaluated(*one), before);
+}
+
+TEST(AdapterFiles, OfAnotherScaleGiveTheSameModel) {
+  const test::Scratch scratch;
+  const Pairs small = {{"lora", "*.c_fc.weight,rank=4,alpha=3"}}, large = {{"lora", "*.c_fc.weight,rank=4,alpha=32"}};
+  const auto from = session_of(test::fixture(kGpt2 + ".onnx"), small),
+             to = session_of(test::fixture(kGpt2 + ".onnx"), large);
+  train(*from, 0, 5);
+  from->export_adapters(scratch / "adapter");
+  to->load_adapters(scratch / "adapter");
+  EXPECT_NE(parameters(*to), parameters(*from));
+  EXPECT_NEAR(evaluated(*to), evaluated(*from), 1e-5 * evaluated(*from));
+}
+
+// ONNX Runtime's form has no alpha: B has the scale in it.
+TEST(AdapterFiles, OfOnnxRuntimesFormGiveTheSameModel) {
+  const test::Scratch scratch;
+  const std::string path = scratch / "task.onnx_adapter";
+  const auto session = adapted({{"lora", "*.wpe.weight,rank=2,alpha=5"}}), live = adapted({{"lora", "*.wpe.weight"}});
+  train(*session, 0, 5);
+  session->export_adapters(path);
+  const float loss = evaluated(*session);
+  const auto again = session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", path}});
+  EXPECT_NEAR(evaluated(*again), loss, 1e-5 * loss);
+  EXPECT_NE(parameters(*again), parameters(*session));
+  EXPECT_EQ(error_of([&] { live->load_adapters(path); }).code, Code::shape);  // of rank 4
+  session->load_adapters(path);
+  EXPECT_NEAR(evaluated(*session), loss, 1e-5 * loss);
+}
+
+TEST(AdapterFiles, ThatOnnxRuntimeWroteAreRead) {
+  const auto session =
+      session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", test::fixture("adapters/runtime.onnx_adapter")}});
+  std::vector<float> b(256 * 2);
+  session->read_parameter("m.transformer.h.0.mlp.c_fc.lora_B.weight", b.data(), b.size());
+  for (std::size_t i = 0; i < b.size(); ++i) EXPECT_EQ(b[i], static_cast<float>(i) / 64);
+}
+
+// The exported model has inputs for adapters, of rank 0 by default, and so the results of the base.
+TEST(Adapters, BecomeInputsOfAnExport) {
+  const test::Scratch scratch;
+  for (const auto &[model, patterns] : std::vector<std::pair<std::string, Pairs>>{
+           {kGpt2, kProjections},
+           {kGpt2, {{"lora", "*.wte.weight"}}},
+           {"llama-dynamic-opset18",
+            {{"lora", "*_proj.weight"}, {"lora", "*.embed_tokens.weight"}, {"base_precision", "nf4"}}},
+           {"gpt2-dynamic-opset18", {{"lora", "*.lm_head.weight"}, {"lora", "*.wpe.weight"}}}}) {
+    Pairs options = patterns;
+    options.emplace_back("export_adapters", "inputs");
+    const auto session = session_of(test::fixture(model + ".onnx"), options);
+    const float base = evaluated(*session);
+    train(*session, 0, 3);
+    session->export_model(scratch / "base.onnx");
+    const auto before = onnx_import::Model::open(test::fixture(model + ".onnx")),
+               after = onnx_import::Model::open(scratch / "base.onnx");
+    EXPECT_EQ(after->inputs().size(), before->inputs().size());
+    const auto exported = session_of(scratch / "base.onnx", {{"trainable", "*.weight"}});
+    EXPECT_NEAR(evaluated(*exported), base, 1e-5 * base) << model;
+  }
+}
+
+TEST(AdapterFiles, OfOtherModulesOrShapesChangeNothing) {
+  const test::Scratch scratch;
+  const auto session = adapted();
+  const std::vector<float> before = parameters(*session);
+  const auto code_of = [&](const Pairs &more) {
+    session_of(test::fixture(kGpt2 + ".onnx"), more)->export_adapters(scratch / "adapter");
+    return error_of([&] { session->load_adapters(scratch / "adapter"); }).code;
+  };
+  EXPECT_EQ(code_of({{"lora", "*.c_fc.weight,rank=4"}}), Code::mismatch);
+  EXPECT_EQ(code_of({{"lora", "*.c_*.weight,rank=4"}, {"lora", "*.wpe.weight"}}), Code::mismatch);
+  EXPECT_EQ(code_of({{"lora", "*.c_*.weight,rank=2"}}), Code::shape);
+  EXPECT_EQ(error_of([&] { session->load_adapters(scratch / "none"); }).code, Code::io);
+  EXPECT_EQ(parameters(*session), before);
 }
 
 TEST(AdapterFiles, GoOnWhereTheSessionWas) {

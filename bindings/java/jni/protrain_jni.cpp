@@ -2083,6 +2083,40 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1export_1ada
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1load_1adapters(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  char *arg2 = (char *) 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  {
+    arg2 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg2, nullptr));
+    if (!arg2) return ;
+  }
+  result = (protrain_error *)protrain_session_load_adapters(arg1,(char const *)arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1use_1adapters(JNIEnv *jenv, jclass jcls, jlong jarg1, jint jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  int32_t arg2 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = (int32_t)jarg2; 
+  result = (protrain_error *)protrain_session_use_adapters(arg1,arg2);
+  if (result) protrain_throw(jenv, result);
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1save(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;

@@ -109,9 +109,12 @@ typedef _goslice_ swig_type_76;
 typedef _gostring_ swig_type_77;
 typedef _goslice_ swig_type_78;
 typedef _goslice_ swig_type_79;
-typedef _goslice_ swig_type_80;
+typedef _gostring_ swig_type_80;
 typedef _goslice_ swig_type_81;
 typedef _goslice_ swig_type_82;
+typedef _goslice_ swig_type_83;
+typedef _goslice_ swig_type_84;
+typedef _goslice_ swig_type_85;
 extern void _wrap_Swig_free_lib_5a5e1656d219ffa6(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_lib_5a5e1656d219ffa6(swig_intgo arg1);
 extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_5a5e1656d219ffa6(int);
@@ -203,12 +206,14 @@ extern swig_type_67 _wrap_session_flat_parameters_write_lib_5a5e1656d219ffa6(uin
 extern swig_type_69 _wrap_session_grad_read_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_70 arg2, swig_type_71 arg3);
 extern swig_type_72 _wrap_session_export_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_73 arg2);
 extern swig_type_74 _wrap_session_export_adapters_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_75 arg2);
-extern swig_type_76 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_77 arg2);
-extern swig_type_78 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_79 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_80 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_81 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_82 _wrap_session_check_gradients_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_76 _wrap_session_load_adapters_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_77 arg2);
+extern swig_type_78 _wrap_session_use_adapters_lib_5a5e1656d219ffa6(uintptr_t arg1, int arg2);
+extern swig_type_79 _wrap_session_save_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_session_plan_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_82 _wrap_session_program_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_83 _wrap_session_graph_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_84 _wrap_session_report_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_85 _wrap_session_check_gradients_lib_5a5e1656d219ffa6(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
 #undef intgo
 */
 import "C"
@@ -1278,12 +1283,39 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
+func Session_load_adapters(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_load_adapters_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_77)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_use_adapters(arg1 uintptr, arg2 int32) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_use_adapters_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
 func Session_save(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_77)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_save_lib_5a5e1656d219ffa6(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

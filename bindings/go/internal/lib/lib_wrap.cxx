@@ -1846,6 +1846,41 @@ _goslice_ _wrap_session_export_adapters_lib_5a5e1656d219ffa6(protrain_session *_
 }
 
 
+_goslice_ _wrap_session_load_adapters_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  char *arg2 = (char *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  
+  result = (protrain_error *)protrain_session_load_adapters(arg1,(char const *)arg2);
+  _swig_go_result = protrain_failure(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_use_adapters_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, int _swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  int32_t arg2 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = (protrain_error *)protrain_session_use_adapters(arg1,arg2);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
 _goslice_ _wrap_session_save_lib_5a5e1656d219ffa6(protrain_session *_swig_go_0, _gostring_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;

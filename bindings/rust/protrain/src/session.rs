@@ -392,6 +392,30 @@ impl Session {
         unsafe { check(sys::protrain_session_export_adapters(self.raw.as_ptr(), directory.as_ptr())) }
     }
 
+    /// Gives the session's adapters the values of other ones, which `export_adapters` or PEFT wrote into `directory`. The
+    /// optimizer state stays as it is.
+    ///
+    /// # Errors
+    /// `State` if the session has no adapters or they are switched off; `Mismatch` for other modules, `Shape` for other
+    /// ranks; those of the option `adapter`.
+    #[doc(alias = "protrain_session_load_adapters")]
+    pub fn load_adapters(&mut self, directory: impl AsRef<Path>) -> Result<()> {
+        let directory = c_path("directory", directory.as_ref())?;
+        // SAFETY: the path ends in NUL.
+        unsafe { check(sys::protrain_session_load_adapters(self.raw.as_ptr(), directory.as_ptr())) }
+    }
+
+    /// Switches the session's adapters off or on. While they are off, `eval` and `predict` compute with the base alone,
+    /// and nothing else is possible.
+    ///
+    /// # Errors
+    /// `State` if the session has no adapters.
+    #[doc(alias = "protrain_session_use_adapters")]
+    pub fn use_adapters(&mut self, using: bool) -> Result<()> {
+        // SAFETY: the session lives.
+        unsafe { check(sys::protrain_session_use_adapters(self.raw.as_ptr(), i32::from(using))) }
+    }
+
     /// Saves a checkpoint: weights, optimizer state, step and seed. It becomes a folder in `directory`, which is named
     /// `step-0000000010` after ten steps. A session that is opened with the option `resume` continues from it bit for
     /// bit, under any plan. The caller gives inputs, learning rate and all other options again.

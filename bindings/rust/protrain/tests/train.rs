@@ -65,7 +65,14 @@ fn adapters_are_exported_and_merged() {
     options().merge(model(), folder.join("adapter"), folder.join("merged.onnx")).unwrap();
     let mut merged = options().open(folder.join("merged.onnx")).unwrap();
     set_batch(&mut merged, 0);
-    assert!((session.eval().unwrap() - merged.eval().unwrap()).abs() < 1e-4);
+    let adapted = session.eval().unwrap();
+    assert!((adapted - merged.eval().unwrap()).abs() < 1e-4);
+    session.use_adapters(false).unwrap();
+    assert_ne!(session.eval().unwrap(), adapted);
+    assert!(session.step().is_err());
+    session.use_adapters(true).unwrap();
+    session.load_adapters(folder.join("adapter")).unwrap();
+    assert_eq!(session.eval().unwrap(), adapted);
 }
 
 #[test]

@@ -540,6 +540,25 @@ public final class Session implements AutoCloseable {
   }
 
   /**
+   * Gives the session's adapters the values of other ones, of the same modules and ranks. The optimizer state stays.
+   *
+   * @param directory an adapter that {@link #exportAdapters} or PEFT wrote
+   */
+  public void loadAdapters(Path directory) {
+    handle.call(session -> Native.session_load_adapters(session, directory.toString()));
+  }
+
+  /**
+   * Switches the session's adapters off or on. While they are off, {@link #eval} and {@link #predict} compute with the
+   * base alone, and nothing else is possible.
+   *
+   * @param use whether the adapters count
+   */
+  public void useAdapters(boolean use) {
+    handle.call(session -> Native.session_use_adapters(session, use ? 1 : 0));
+  }
+
+  /**
    * Saves a checkpoint. A session that resumes from it ({@link Options#resume}) continues bit for bit. The checkpoint
    * survives a kill or a power failure at any instant, and so do all earlier ones.
    *

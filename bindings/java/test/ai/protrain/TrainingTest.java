@@ -112,6 +112,13 @@ class TrainingTest {
         Models.feed(again, 0);
         assertEquals(session.eval(), again.eval(), 1e-4f);
       }
+      float adapted = session.eval();
+      session.useAdapters(false);
+      assertNotEquals(adapted, session.eval());
+      assertThrows(ProtrainException.class, session::step);
+      session.useAdapters(true);
+      session.loadAdapters(adapter);
+      assertEquals(adapted, session.eval());
     }
   }
 

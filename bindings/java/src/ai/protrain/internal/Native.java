@@ -146,6 +146,10 @@ public class Native implements NativeConstants {
 
   public static void session_export_adapters(long session, String directory) { NativeJNI.session_export_adapters(session, Native.utf8(directory)); }
 
+  public static void session_load_adapters(long session, String directory) { NativeJNI.session_load_adapters(session, Native.utf8(directory)); }
+
+  public static void session_use_adapters(long session, int use) { NativeJNI.session_use_adapters(session, use); }
+
   public static void session_save(long session, String directory) { NativeJNI.session_save(session, Native.utf8(directory)); }
 
   public static void session_plan(long session, byte[][] json) { NativeJNI.session_plan(session, json); }

@@ -71,6 +71,8 @@ public class NativeJNI {
   public final static native void session_grad_read(long jarg1, byte[] jarg2, long jarg3, long jarg4);
   public final static native void session_export(long jarg1, byte[] jarg2);
   public final static native void session_export_adapters(long jarg1, byte[] jarg2);
+  public final static native void session_load_adapters(long jarg1, byte[] jarg2);
+  public final static native void session_use_adapters(long jarg1, int jarg2);
   public final static native void session_save(long jarg1, byte[] jarg2);
   public final static native void session_plan(long jarg1, byte[][] jarg2);
   public final static native void session_program(long jarg1, byte[][] jarg2);

@@ -1,0 +1,197 @@
+// The nodes of the main graph are written anew, in their order. A product x W becomes x W + (x P) Q, with P Q the
+// change of W, and a lookup of rows of W likewise.
+#include "onnx_import/adapted_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+constexpr std::int32_t kFloatType = 1;      // ONNX's number of float32
+constexpr std::int32_t kIntsAttribute = 7;  // of an attribute that is a list of integers
+
+std::int64_t integer_of(const NodeProto &node, const char *name, std::int64_t fallback) {
+  for (const AttributeProto &attribute : node.attribute())
+    if (attribute.name() == name) return attribute.i();
+  return fallback;
+}
+
+double real_of(const NodeProto &node, const char *name, double fallback) {
+  for (const AttributeProto &attribute : node.attribute())
+    if (attribute.name() == name) return attribute.f();
+  return fallback;
+}
+
+bool reads_as(const NodeProto &node, int input, const std::string &name) {
+  return node.input_size() > input && node.input(input) == name;
+}
+
+// A product or a lookup, as far as its operand W counts.
+struct AdaptedReader {
+  bool lookup = false;
+  bool transposes = false;  // computes with W^T
+};
+
+std::optional<AdaptedReader> reader_of(const NodeProto &node, const std::string &w) {
+  if (!node.domain().empty()) return {};
+  const auto once = std::ranges::count(node.input(), w) == 1;
+  if (node.op_type() == "MatMul" && reads_as(node, 1, w) && once) return AdaptedReader{};
+  if (node.op_type() == "Gemm" && reads_as(node, 1, w) && once && integer_of(node, "transA", 0) == 0 &&
+      real_of(node, "alpha", 1) == 1)
+    return AdaptedReader{.transposes = integer_of(node, "transB", 0) != 0};
+  if (node.op_type() == "Gather" && reads_as(node, 0, w) && once && integer_of(node, "axis", 0) == 0)
+    return AdaptedReader{.lookup = true};
+  return {};
+}
+
+// True for a node that only passes W on; sets `transposes` if it passes on W^T.
+bool passes_on(const NodeProto &node, const std::string &w, bool &transposes) {
+  transposes = node.op_type() == "Transpose";
+  const bool one_of_them = one_of(node.op_type(), {"Transpose", "Identity", "DequantizeLinear"});
+  return one_of_them && reads_as(node, 0, w) && std::ranges::count(node.input(), w) == 1;
+}
+
+}  // namespace
+
+AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::LowRank> &adapters)
+    : proto_(messages_.copy(original)) {
+  const GraphProto &graph = proto_.graph();
+  for (const ValueInfo &input : graph.input()) names_.insert(input.name());
+  for (const TensorProto &tensor : graph.initializer()) names_.insert(tensor.name());
+  for (const NodeProto &node : graph.node()) names_.insert(node.output().begin(), node.output().end());
+  for (const graph::LowRank &adapter : adapters) {
+    for (const auto &[name, transposed] : adapter.initializers) adapted_[name] = {&adapter, transposed};
+    add_inputs(adapter);
+  }
+  rewrite();
+  for (const TensorProto &tensor : graph.initializer())
+    initializers_.emplace(tensor.name(), parse_tensor(tensor, tensor.name()));
+}
+
+void AdaptedModel::add_inputs(const graph::LowRank &adapter) {
+  const auto &all = proto_.graph().initializer();
+  const auto found = std::ranges::find_if(
+      all, [&](const TensorProto &tensor) { return tensor.name() == adapter.initializers.front().name; });
+  require(found != all.end(), Code::internal, adapter.initializers.front().name, "an adapted value is no initializer");
+  const std::int32_t type = is_float(dtype_of(found->data_type(), found->name())) ? found->data_type() : kFloatType;
+  add_input(adapter.a, {0, adapter.in}, type);
+  add_input(adapter.b, {adapter.out, 0}, type);
+}
+
+// Adds an input with a default. A dim of 0 is the rank, which an adapter's values decide.
+void AdaptedModel::add_input(const std::string &name, const Shape &shape, std::int32_t type) {
+  require(names_.insert(name).second, Code::unsupported, printable(name),
+          "the model has a value of this name already, so no input for an adapter can have it");
+  GraphProto &graph = *proto_.mutable_graph();
+  TensorProto &tensor = *graph.add_initializer();
+  ValueInfo &input = *graph.add_input();
+  tensor.set_name(name);
+  tensor.set_data_type(type);
+  tensor.set_raw_data("");
+  input.set_name(name);
+  auto &declared = *input.mutable_type()->mutable_tensor_type();
+  declared.set_elem_type(type);
+  for (const std::int64_t side : shape) {
+    tensor.add_dims(side);
+    Dimension &dim = *declared.mutable_shape()->add_dim();
+    if (side > 0)
+      dim.set_dim_value(side);
+    else
+      dim.set_dim_param(name + ".rank");
+  }
+}
+
+void AdaptedModel::rewrite() {
+  GraphProto &graph = *proto_.mutable_graph();
+  GraphProto &before = messages_.make<GraphProto>();
+  before.mutable_node()->Swap(graph.mutable_node());
+  for (NodeProto &node : *before.mutable_node()) {
+    std::vector<std::string> changed;
+    for (const std::string &input : node.input())
+      if (adapted_.contains(input)) changed.push_back(input);
+    for (const AttributeProto &attribute : node.attribute())
+      if (attribute.has_g()) require_no_reader(attribute.g(), node);
+    if (changed.empty())
+      *graph.add_node() = std::move(node);
+    else
+      adapt(std::move(node), changed);
+  }
+}
+
+// Bodies of control flow may read values of the main graph.
+void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &node) const {
+  for (const NodeProto &inner : body.node()) {
+    for (const std::string &input : inner.input())
+      require(!adapted_.contains(input), Code::unsupported, printable(input),
+              "node {} reads it in a body; merge the adapter instead", printable(node.name()));
+    for (const AttributeProto &attribute : inner.attribute())
+      if (attribute.has_g()) require_no_reader(attribute.g(), node);
+  }
+}
+
+// Adds a node that reads adapted values.
+void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed) {
+  GraphProto &graph = *proto_.mutable_graph();
+  const std::string w = changed.front(), result = node.output_size() > 0 ? node.output(0) : "";
+  const Adapted value = adapted_.at(w);
+  bool transposes = false;
+  if (changed.size() == 1 && passes_on(node, w, transposes)) {
+    adapted_[result] = {value.adapter, value.transposed != transposes};
+    *graph.add_node() = std::move(node);
+    return;
+  }
+  const std::optional<AdaptedReader> reader = changed.size() == 1 ? reader_of(node, w) : std::nullopt;
+  require(reader.has_value(), Code::unsupported, printable(w),
+          "node {} ({}) reads it and is no product or lookup that an adapter's inputs can be added to; merge the "
+          "adapter instead",
+          printable(node.name()), printable(node.op_type()));
+  // W of shape (in, out) changes by A^T B^T, the other way round by B A.
+  const bool in_out = value.transposed != reader->transposes;
+  const graph::LowRank &adapter = *value.adapter;
+  const std::string first = in_out ? transpose_of(adapter.a) : adapter.b;
+  const std::string second = in_out ? transpose_of(adapter.b) : adapter.a;
+  const std::string base = fresh(result + "/base"), inner = fresh(result + "/adapter_inner"),
+                    change = fresh(result + "/adapter");
+  const std::string x = node.input(reader->lookup ? 1 : 0);
+  node.set_output(0, base);
+  *graph.add_node() = std::move(node);
+  reader->lookup ? add("Gather", {first, x}, inner) : add("MatMul", {x, first}, inner);
+  add("MatMul", {inner, second}, change);
+  add("Add", {base, change}, result);
+}
+
+// Returns the name of the matrix's transpose, which is computed once.
+std::string AdaptedModel::transpose_of(const std::string &matrix) {
+  std::string &name = transposes_[matrix];
+  if (!name.empty()) return name;
+  name = fresh(matrix + "/transposed");
+  AttributeProto &perm = *add("Transpose", {matrix}, name).add_attribute();
+  perm.set_name("perm");
+  perm.set_type(kIntsAttribute);
+  perm.add_ints(1);
+  perm.add_ints(0);
+  return name;
+}
+
+NodeProto &AdaptedModel::add(const char *op, const std::vector<std::string> &inputs, const std::string &output) {
+  NodeProto &node = *proto_.mutable_graph()->add_node();
+  node.set_op_type(op);
+  node.set_name(output);
+  for (const std::string &input : inputs) node.add_input(input);
+  node.add_output(output);
+  return node;
+}
+
+std::string AdaptedModel::fresh(const std::string &name) {
+  std::string found = name;
+  for (int i = 1; !names_.insert(found).second; ++i) found = fmt::format("{}_{}", name, i);
+  return found;
+}
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,47 @@
+// AdaptedModel: a copy of a model with inputs for low-rank adapters. Each input has a default: matrices of rank 0,
+// which change nothing. So the file runs as the base does, and an adapter is a set of values for these inputs.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graph/low_rank.h"
+#include "onnx_import/messages.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+class AdaptedModel {
+ public:
+  // Code::unsupported, with the node's name, for a reader of an adapted initializer that is no product and no lookup.
+  AdaptedModel(const ModelProto &original, const std::vector<graph::LowRank> &adapters);
+
+  const ModelProto &proto() const { return proto_; }
+  const std::map<std::string, Tensor> &initializers() const { return initializers_; }
+
+ private:
+  // A value that an adapter changes: W, or what W becomes on its way to a product.
+  struct Adapted {
+    const graph::LowRank *adapter;
+    bool transposed;  // of shape (in, out)
+  };
+  void add_inputs(const graph::LowRank &adapter);
+  void add_input(const std::string &name, const Shape &shape, std::int32_t type);
+  void rewrite();
+  void require_no_reader(const GraphProto &body, const NodeProto &node) const;
+  void adapt(NodeProto node, const std::vector<std::string> &changed);
+  std::string transpose_of(const std::string &matrix);
+  NodeProto &add(const char *op, const std::vector<std::string> &inputs, const std::string &output);
+  std::string fresh(const std::string &name);
+
+  Messages messages_;
+  ModelProto &proto_;
+  std::map<std::string, Tensor> initializers_;     // point into proto_
+  std::map<std::string, Adapted> adapted_;         // by the value's name
+  std::map<std::string, std::string> transposes_;  // by the matrix's name
+  std::set<std::string> names_;                    // of all values
+};
+
+}  // namespace protrain::onnx_import

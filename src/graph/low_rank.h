@@ -1,0 +1,22 @@
+// LowRank: a low-rank change of initializers whose two matrices are inputs of a saved model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace protrain::graph {
+
+struct LowRank {
+  // An initializer of shape (out, in) changes by B A; one of shape (in, out), which is `transposed`, by (B A)^T.
+  struct Initializer {
+    std::string name;
+    bool transposed = false;
+  };
+  std::vector<Initializer> initializers;  // the parameter, and those that are tied to it
+  std::string a, b;                       // names of the inputs: A (rank, in), B (out, rank)
+  std::int64_t in = 0, out = 0;
+};
+
+}  // namespace protrain::graph

@@ -1,0 +1,96 @@
+// ONNX Runtime's files of adapters. fixtures/adapters/runtime.onnx_adapter is one that it wrote itself.
+#include "draft/onnx_adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "errors.h"
+#include "fixtures.h"
+#include "scratch.h"
+
+namespace protrain::draft::onnx_adapter_test {
+namespace {
+
+using test::error_of;
+
+std::vector<state::Tensor> tensors_of(const std::string &path) { return tensors_of_onnx_adapter(File::open(path)); }
+
+const state::Tensor &named(const std::vector<state::Tensor> &tensors, const std::string &end) {
+  return *std::ranges::find_if(tensors, [&](const state::Tensor &tensor) { return tensor.name.ends_with(end); });
+}
+
+TEST(OnnxAdapter, OfOnnxRuntimeIsRead) {
+  const std::string path = test::fixture("adapters/runtime.onnx_adapter");
+  const auto tensors = tensors_of(path);
+  ASSERT_EQ(tensors.size(), 2u);
+  const state::Tensor &a = named(tensors, "c_fc.lora_A.weight"), &b = named(tensors, "c_fc.lora_B.weight");
+  EXPECT_EQ(a.shape, Shape({2, 64}));
+  EXPECT_EQ(a.dtype, DType::f32);
+  EXPECT_EQ(b.shape, Shape({256, 2}));
+  EXPECT_EQ(b.dtype, DType::f16);
+  float values[3];
+  File::open(path).read(a.begin, std::as_writable_bytes(std::span(values)));
+  EXPECT_EQ(values[2], 2.0f / 64);
+}
+
+std::string written(const test::Scratch &scratch) {
+  const std::vector<state::Tensor> tensors = {{.name = "one.lora_A.weight", .shape = {1, 3}},
+                                              {.name = "o.lora_B.weight", .shape = {2, 1}, .dtype = DType::bf16},
+                                              {.name = "empty", .shape = {0, 5}, .dtype = DType::f16}};
+  write_onnx_adapter(scratch / "a.onnx_adapter", tensors, [&](std::size_t i) {
+    return std::vector<std::byte>(*state::tensor_bytes(tensors[i].shape, tensors[i].dtype),
+                                  static_cast<std::byte>(i + 1));
+  });
+  return scratch / "a.onnx_adapter";
+}
+
+TEST(OnnxAdapter, IsReadAsItWasWritten) {
+  const test::Scratch scratch;
+  const std::string path = written(scratch);
+  const auto tensors = tensors_of(path);
+  ASSERT_EQ(tensors.size(), 3u);
+  EXPECT_EQ(tensors[0].name, "one.lora_A.weight");
+  EXPECT_EQ(tensors[1].shape, Shape({2, 1}));
+  EXPECT_EQ(tensors[1].dtype, DType::bf16);
+  EXPECT_EQ(tensors[2].shape, Shape({0, 5}));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(tensors[i].begin % 8, 0u);
+    std::vector<std::byte> bytes(tensors[i].end - tensors[i].begin);
+    File::open(path).read(tensors[i].begin, bytes);
+    EXPECT_TRUE(std::ranges::all_of(bytes, [&](std::byte b) { return b == static_cast<std::byte>(i + 1); }));
+  }
+}
+
+TEST(OnnxAdapter, IsReadWholeOrRefused) {
+  const test::Scratch scratch;
+  written(scratch);
+  const std::string whole = scratch.get("a.onnx_adapter");
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    const Error error = error_of([&] { tensors_of(scratch.put("cut", whole.substr(0, bytes))); });
+    EXPECT_EQ(error.code, Code::format) << bytes << error.text;
+  }
+}
+
+// No change of a word makes the reader leave the file: it finds tensors inside, or refuses.
+TEST(OnnxAdapter, SurvivesAnyChangeOfAWord) {
+  const test::Scratch scratch;
+  written(scratch);
+  const std::string whole = scratch.get("a.onnx_adapter");
+  std::size_t refused = 0;
+  for (std::size_t at = 0; at + 4 <= whole.size(); at += 2)
+    for (const std::uint32_t word : {0u, 1u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+      std::string changed = whole;
+      std::memcpy(&changed[at], &word, sizeof word);
+      try {
+        for (const state::Tensor &tensor : tensors_of(scratch.put("changed", changed)))
+          EXPECT_LE(tensor.end, changed.size());
+      } catch (const Error &) {
+        ++refused;
+      }
+    }
+  EXPECT_GT(refused, 100u);
+}
+
+}  // namespace
+}  // namespace protrain::draft::onnx_adapter_test
