@@ -3,12 +3,14 @@
 
     bench/adapters.py PROTRAIN MODEL.onnx [--forms file,bf16,int8,nf4] [--rank 16] [--lora '*_proj.weight'] [--batch 1]
                       [--sequence 512] [--precision bf16] [--rounds 3] [--steps 3] [--name adapters]
-                      [--python PYTHON --model llama-1.1b] [-- OPTION ...]
+                      [--python PYTHON --model llama-1.1b --ways autocast,fp32] [-- OPTION ...]
 
 A round runs every form once, in a process of its own, one after the other. With --python, PyTorch and PEFT train
---model, which is as large as MODEL.onnx (peers/pytorch.py), in each round too, on a base in bfloat16 under autocast.
-The first step of each does not count, and the fastest of the others is its time. `base_bytes` is what the frozen weights take, from `protrain check`, with 4.13
-bits for a weight in nf4, and scales and zero points of 128 for integers. Results: bench/results/NAME.json"""
+--model, which is as large as MODEL.onnx (peers/pytorch.py), in each round too: on a base in bfloat16 under autocast, and
+on one in float32, because a processor without bfloat16 is slow at the former. The faster one counts.
+The first step of each does not count, and the fastest of the others is its time. `base_bytes` is what the frozen weights
+take, from `protrain check`, with 4.13 bits for a weight in nf4, and scales and zero points of 128 for integers. Results:
+bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -52,17 +54,17 @@ def measured(args, form, tokens, folder):
             "planned_bytes": rows[-1]["device_peak_bytes"] + rows[-1]["host_peak_bytes"], "loss": rows[-1]["loss"]}
 
 
-def peer(args, folder):
+def peer(args, way, folder):
     environment = dict(os.environ, LD_PRELOAD=support.preload_for_mkl(folder))
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "pytorch.py")
-    words = [args.python, script, "step", args.model, str(args.batch), str(args.sequence), f"lora{args.rank}-autocast",
+    words = [args.python, script, "step", args.model, str(args.batch), str(args.sequence), f"lora{args.rank}-{way}",
              str(args.steps), "cpu"]
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
     found = json.loads(support.last_line(done.stdout))
-    return {"tokens_per_second": args.batch * args.sequence / min(found["seconds"][1:]), "peak_bytes": found["peak_bytes"],
-            "torch": found["torch"]}
+    return {"way": way, "tokens_per_second": args.batch * args.sequence / min(found["seconds"][1:]),
+            "peak_bytes": found["peak_bytes"], "torch": found["torch"]}
 
 
 def spread(runs):
@@ -85,6 +87,7 @@ def main():
     parser.add_argument("--name", default="adapters")
     parser.add_argument("--python")
     parser.add_argument("--model", default="llama-1.1b")
+    parser.add_argument("--ways", default="autocast,fp32")
     parser.add_argument("--note", default="")
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
@@ -99,8 +102,9 @@ def main():
                 runs[form].append(measured(args, form, tokens, folder))
                 print(number, form, runs[form][-1], flush=True)
             if args.python:
-                peers.append(peer(args, folder))
-                print(number, "PyTorch", peers[-1], flush=True)
+                ways = [peer(args, way, folder) for way in args.ways.split(",")]
+                peers.append(max(ways, key=lambda way: way["tokens_per_second"]))
+                print(number, "PyTorch", ways, flush=True)
     figures = {"model": os.path.basename(args.onnx), "batch": args.batch, "sequence": args.sequence, "rank": args.rank,
                "lora": args.lora, "precision": args.precision, "options": args.options, "note": args.note, "forms": {}}
     for form in forms:
@@ -112,8 +116,8 @@ def main():
             figures["forms"][form]["faster_than_pytorch"] = statistics.median(ratios)
         print(form, figures["forms"][form])
     if peers:
-        figures["pytorch"] = {"torch": peers[0]["torch"], "peak_bytes": max(run["peak_bytes"] for run in peers),
-                              "tokens_per_second": spread(peers)}
+        figures["pytorch"] = {"torch": peers[0]["torch"], "ways": [run["way"] for run in peers],
+                              "peak_bytes": max(run["peak_bytes"] for run in peers), "tokens_per_second": spread(peers)}
     support.save(args.name, figures)
 
 

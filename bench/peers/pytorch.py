@@ -11,7 +11,7 @@ For a llama GROUPS is the number of key and value heads, and INNER the width ins
 tokens, without dropout.
 MODE: fp32; autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy; compiled,
 compiled-autocast, compiled-bf16: the same by torch.compile. loraRANK-autocast, as in lora16-autocast: PEFT's adapters of
-all projections, in fp32, on a frozen base in bf16.
+all projections, in fp32, on a frozen base in bf16; loraRANK-fp32: on one in fp32, without autocast.
 Needs torch and transformers (onnxscript to export, peft for adapters), all from PyPI."""
 import json
 import re
@@ -56,7 +56,7 @@ class WithLoss(torch.nn.Module):
 def with_adapters(model, rank):
     from peft import LoraConfig, get_peft_model
 
-    return get_peft_model(model.bfloat16(), LoraConfig(r=rank, lora_alpha=rank, target_modules=r".*(_proj|c_attn|c_proj|c_fc)"))
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=rank, target_modules=r".*(_proj|c_attn|c_proj|c_fc)"))
 
 
 def step(name, batch, sequence, mode, steps, device):
@@ -66,7 +66,7 @@ def step(name, batch, sequence, mode, steps, device):
     if mode.endswith("bf16"):
         model = model.bfloat16()
     if lora := re.match(r"lora(\d+)-", mode):
-        model = with_adapters(model, int(lora[1]))
+        model = with_adapters(model.bfloat16() if mode.endswith("autocast") else model, int(lora[1]))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
     with_loss = WithLoss(model)
     forward = torch.compile(with_loss) if mode.startswith("compiled") else with_loss
