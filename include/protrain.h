@@ -781,11 +781,11 @@ PROTRAIN_CHECKED protrain_error *protrain_session_load_adapters(protrain_session
 /* Switches the session's adapters off or on. While they are off, protrain_eval and protrain_predict compute with the
  * base alone, bit for bit, and calls that train, save or export, or read or write parameters are refused. So one
  * session gives the results of the adapted model and of its base, as objectives about preferences need.
- *   use: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
- *        meanwhile; this memory is not counted in the budgets.
+ *   on: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
+ *       meanwhile; this memory is not counted in the budgets.
  * Errors: STATE if the session has no adapters.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t use);
+PROTRAIN_CHECKED protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t on);
 
 /* Saves a checkpoint: weights, optimizer state, step, seed, and in fp16 the loss scale. A session that resumes from it
  * (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate and all other

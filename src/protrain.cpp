@@ -570,8 +570,8 @@ protrain_error *protrain_session_load_adapters(protrain_session *session, const 
   return inside(session, [&](Session &s) { s.load_adapters(given(directory, "directory")); });
 }
 
-protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t use) {
-  return inside(session, [&](Session &s) { s.use_adapters(use != 0); });
+protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t on) {
+  return inside(session, [&](Session &s) { s.use_adapters(on != 0); });
 }
 
 protrain_error *protrain_session_save(protrain_session *session, const char *directory) {

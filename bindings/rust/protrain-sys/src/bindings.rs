@@ -1041,13 +1041,13 @@ extern "C" {
     /// one session gives the results of the adapted model and of its base, as objectives about preferences need.
     ///
     /// ```text
-    ///   use: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
-    ///        meanwhile; this memory is not counted in the budgets.
+    ///   on: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
+    ///       meanwhile; this memory is not counted in the budgets.
     /// Errors: STATE if the session has no adapters.
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_session_use_adapters(session: *mut protrain_session, use: i32) -> *mut protrain_error;
+    pub fn protrain_session_use_adapters(session: *mut protrain_session, on: i32) -> *mut protrain_error;
 
     /// Saves a checkpoint: weights, optimizer state, step, seed, and in fp16 the loss scale. A session that resumes
     /// from it (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate

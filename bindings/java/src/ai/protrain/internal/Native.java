@@ -148,7 +148,7 @@ public class Native implements NativeConstants {
 
   public static void session_load_adapters(long session, String directory) { NativeJNI.session_load_adapters(session, Native.utf8(directory)); }
 
-  public static void session_use_adapters(long session, int use) { NativeJNI.session_use_adapters(session, use); }
+  public static void session_use_adapters(long session, int on) { NativeJNI.session_use_adapters(session, on); }
 
   public static void session_save(long session, String directory) { NativeJNI.session_save(session, Native.utf8(directory)); }
 
