@@ -22,6 +22,7 @@ awk '{loss = $NF} NR == 1 {first = loss} END {exit !(loss < first)}' "$work/log"
 make -s -C "$work/c" adapt
 "$work/c/adapt" "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" /usr/share/common-licenses/GPL-3 10 '*.c_attn.weight' \
   "$work" >"$work/log"
+awk '$1 == "adapted" {better = $2 < $4} END {exit !better}' "$work/log"  # than the base
 "$work/moved/bin/protrain" merge "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" "$work/adapter" "$work/again.onnx"
 cmp "$work/again.onnx" "$work/merged.onnx"
 

@@ -1,6 +1,6 @@
-/* Trains low-rank adapters of a language model on a text, saves them in the form of Hugging Face's PEFT, and writes the
- * merged model.
- * usage: adapt MODEL.onnx TEXT STEPS PATTERN OUT    PATTERN: the weights to adapt, such as '*.c_attn.weight' */
+/* Trains low-rank adapters of a language model on a text, compares the model with its base, saves the adapters in the
+ * form of Hugging Face's PEFT, and writes the merged model. usage: adapt MODEL.onnx TEXT STEPS PATTERN OUT    PATTERN:
+ * the weights to adapt, such as '*.c_attn.weight' */
 #include <protrain.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +39,16 @@ static void train(protrain_session *session, FILE *text, int steps) {
   }
 }
 
+/* The last batch's losses with the adapters and without: one session has both models. */
+static void compare(protrain_session *session) {
+  float adapted = 0, base = 0;
+  check(protrain_eval(session, &adapted));
+  check(protrain_session_use_adapters(session, 0));
+  check(protrain_eval(session, &base));
+  check(protrain_session_use_adapters(session, 1));
+  printf("adapted %f base %f\n", adapted, base);
+}
+
 int main(int argc, char **argv) {
   char path[4096];
   protrain_options *options = NULL;
@@ -61,6 +71,7 @@ int main(int argc, char **argv) {
   check(protrain_options_set(options, "lora_alpha", "16"));
   check(protrain_session_create(options, argv[1], &session));
   train(session, text, atoi(argv[3]));
+  compare(session);
   snprintf(path, sizeof path, "%s/adapter", argv[5]);
   check(protrain_session_export_adapters(session, path));
   snprintf(path, sizeof path, "%s/merged.onnx", argv[5]);
