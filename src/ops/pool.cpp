@@ -26,12 +26,17 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 27;  // of all windows of a channel
+
 SlidingWindows pool_windows(const Node &node, const Shape &x) {
   return windows_of(node, x, node.attributes.integers("kernel_shape"));
 }
 
 Shape pooled_shape(const NodeTypes &types, const Shape &x) {
   const SlidingWindows windows = pool_windows(types.node, x);
+  const std::uint64_t elements = checked_multiply(static_cast<std::uint64_t>(element_count(windows.kernel)),
+                                                  static_cast<std::uint64_t>(element_count(windows.output)));
+  require(elements <= kMostElements, Code::limit, types.subject(), "{} elements in all windows are too many", elements);
   Shape shape = {x[0], x[1]};
   shape.insert(shape.end(), windows.output.begin(), windows.output.end());
   return shape;

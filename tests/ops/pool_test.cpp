@@ -70,5 +70,12 @@ TEST(PoolOp, RefusesGradientsThatDoNotFit) {
   EXPECT_EQ(code_of([&] { evaluate("AveragePoolGrad", windows, {row({1, 2})}); }), Code::shape);
 }
 
+TEST(PoolOp, RefusesMoreElementsInWindowsThanItCanReach) {
+  const std::int64_t many = std::int64_t{1} << 28;
+  const Attributes huge{{"kernel_shape", Integers{many}}, {"pads", Integers{many, 0}}};
+  for (const char *op : {"MaxPool", "AveragePool"})
+    EXPECT_EQ(code_of([&] { evaluate(op, huge, {row({1, 2})}); }), Code::limit);
+}
+
 }  // namespace
 }  // namespace protrain::test::pool_test
