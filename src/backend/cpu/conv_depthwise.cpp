@@ -59,6 +59,15 @@ struct TapLoops {
   }
 };
 
+// to[i] = from[i * stride]. kStride: the stride; 0: any.
+template <int kStride>
+struct ReadLoops {
+  PROTRAIN_CLONES static void run(const float *from, std::int64_t stride, float *to, std::int64_t count) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * (kStride > 0 ? kStride : stride)];
+  }
+};
+
 class DepthwiseConv : public CpuKernel {
  public:
   DepthwiseConv(const ConvShape &s, int team_size) : shape_(s) {
@@ -131,19 +140,28 @@ class DepthwiseConv : public CpuKernel {
     each_row(room, [&](std::int64_t row, float *to, std::int64_t phase) {
       if (row < 0) return static_cast<void>(std::fill_n(to, extent_[2], 0.0f));
       const Range range = inside(phase);
-      const float *from = x + row + phase - shape_.before[2];
+      const std::int64_t stride = shape_.strides[2];
+      const float *from = x + row + phase - shape_.before[2] + range.begin * stride;
       std::fill_n(to, range.begin, 0.0f);
-      for (std::int64_t i = range.begin; i < range.end; ++i) to[i] = from[i * shape_.strides[2]];
+      if (stride == 1)
+        std::copy_n(from, range.size(), to + range.begin);
+      else if (stride == 2)
+        ReadLoops<2>::run(from, stride, to + range.begin, range.size());
+      else
+        ReadLoops<0>::run(from, stride, to + range.begin, range.size());
       std::fill(to + range.end, to + extent_[2], 0.0f);
     });
   }
   void join(float *room, float *x) const {
-    std::fill_n(x, shape_.input_count(), 0.0f);
+    if (ConvShape::count_of(shape_.strides) > 1) std::fill_n(x, shape_.input_count(), 0.0f);
     each_row(room, [&](std::int64_t row, const float *from, std::int64_t phase) {
       if (row < 0) return;
       const Range range = inside(phase);
-      float *to = x + row + phase - shape_.before[2];
-      for (std::int64_t i = range.begin; i < range.end; ++i) to[i * shape_.strides[2]] = from[i];
+      const std::int64_t stride = shape_.strides[2];
+      float *to = x + row + phase - shape_.before[2] + range.begin * stride;
+      from += range.begin;
+      if (stride == 1) return static_cast<void>(std::copy_n(from, range.size(), to));
+      for (std::int64_t i = 0; i < range.size(); ++i) to[i * stride] = from[i];
     });
   }
   // Calls act(row of y, where its windows are numbered).
