@@ -16,6 +16,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import support
@@ -89,8 +90,9 @@ def main():
     parser.add_argument("--model", default="llama-1.1b")
     parser.add_argument("--ways", default="autocast,fp32")
     parser.add_argument("--note", default="")
-    parser.add_argument("options", nargs="*")
-    args = parser.parse_args()
+    ours_alone = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:ours_alone])
+    args.options = sys.argv[ours_alone + 1:]
     forms = args.forms.split(",")
     runs = {form: [] for form in forms}
     peers = []

@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import random
+import sys
 
 import support
 
@@ -72,8 +73,9 @@ def main():
     parser.add_argument("--lora", default="*_proj.weight")
     parser.add_argument("--sequence", type=int, default=64)
     parser.add_argument("--name", default="one-base")
-    parser.add_argument("options", nargs="*")
-    args = parser.parse_args()
+    options = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:options])
+    args.options = sys.argv[options + 1:]
     library, sessions, rows = Library(args.library), [], []
     for number in range(args.sessions):
         lines = []

@@ -146,22 +146,23 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
     *graph.add_node() = std::move(node);
     return;
   }
-  const std::optional<AdaptedReader> reader = changed.size() == 1 ? reader_of(node, w) : std::nullopt;
-  require(reader.has_value(), Code::unsupported, printable(w),
+  const std::optional<AdaptedReader> found = changed.size() == 1 ? reader_of(node, w) : std::nullopt;
+  require(found.has_value(), Code::unsupported, printable(w),
           "node {} ({}) reads it and is no product or lookup that an adapter's inputs can be added to; merge the "
           "adapter instead",
           printable(node.name()), printable(node.op_type()));
+  const AdaptedReader reader = found.value_or(AdaptedReader{});
   // W of shape (in, out) changes by A^T B^T, the other way round by B A.
-  const bool in_out = value.transposed != reader->transposes;
+  const bool in_out = value.transposed != reader.transposes;
   const graph::LowRank &adapter = *value.adapter;
   const std::string first = in_out ? transpose_of(adapter.a) : adapter.b;
   const std::string second = in_out ? transpose_of(adapter.b) : adapter.a;
   const std::string base = fresh(result + "/base"), inner = fresh(result + "/adapter_inner"),
                     change = fresh(result + "/adapter");
-  const std::string x = node.input(reader->lookup ? 1 : 0);
+  const std::string x = node.input(reader.lookup ? 1 : 0);
   node.set_output(0, base);
   *graph.add_node() = std::move(node);
-  reader->lookup ? add("Gather", {first, x}, inner) : add("MatMul", {x, first}, inner);
+  reader.lookup ? add("Gather", {first, x}, inner) : add("MatMul", {x, first}, inner);
   add("MatMul", {inner, second}, change);
   add("Add", {base, change}, result);
 }
