@@ -276,6 +276,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   use_cache_branch, must be bound
  *   past            none: inputs for keys and values of earlier tokens (past_key_values and the like) have length 0,
  *                   and are no inputs of the session
+ *   packed          NAME: a window of tokens holds several documents. NAME is an int64 input (batch, sequence) of the
+ *                   session, the model's or a new one, with the position of each token in its document, from 0.
+ *                   Attention does not leave a document (docs/training.md)
  *   loss            cross_entropy, mse, l1 or bce: the loss to add to a graph that has none
  *   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
  *                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are

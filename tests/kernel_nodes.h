@@ -29,7 +29,7 @@ inline OneNode backward(const OneNode &node, unsigned seed) {
   OneNode grad{"FusedAttentionGrad", node.attributes, {random_floats(results[0].shape(), seed)}, {true, true, true}};
   grad.inputs.insert(grad.inputs.end(), node.inputs.begin(), node.inputs.begin() + 3);
   grad.inputs.insert(grad.inputs.end(), results.begin(), results.end());
-  if (node.inputs.size() > 3) grad.inputs.push_back(node.inputs[3]);
+  grad.inputs.insert(grad.inputs.end(), node.inputs.begin() + 3, node.inputs.end());
   return grad;
 }
 

@@ -60,7 +60,9 @@ std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
 
 }  // namespace
 
-ModelData data_of(const Options &options, const std::string &model) {
+ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags) {
+  if (flags.separator && value_of(options, "packed").empty())
+    check(protrain_options_set(options.get(), "packed", "positions"));
   const char *json = nullptr;
   check(protrain_model_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
@@ -116,6 +118,8 @@ void DataFlags::add_to(CLI::App &command) {
           "--labels", labels,
           "same: labels are the ids, for graphs that shift them inside; next: each label is the following token")
       ->check(CLI::IsMember({"same", "next"}));
+  command.add_option("--separator", separator,
+                     "ID: the token that ends a document; documents are packed into windows and do not see each other");
 }
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
@@ -142,9 +146,10 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   if (flags.shuffle) shuffle_.emplace(*flags.shuffle);
   open_arrays(flags.arrays, model);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
+  if (flags.separator && flags.tokens.empty()) throw UsageError("--separator needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
   complete_ = arrays_.size() + token_inputs_.size() >= model.inputs.size();
-  if (!complete_ && (!may_lack || (arrays_.empty() && !tokens_)))
+  if (!complete_ && (!may_lack || (arrays_.empty() && !windows_)))
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(model.inputs)));
 }
@@ -194,17 +199,17 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   if (!ids.dims || ids.dims->size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
   batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], model.bound, batch_may_stay_open);
   sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false);
-  next_ = flags.labels == "next";
-  tokens_.emplace(flags.tokens, flags.token_type);
-  const std::uint64_t ahead = next_ ? 1 : 0, length = static_cast<std::uint64_t>(sequence_);
-  windows_ = tokens_->count() <= ahead ? 0 : (tokens_->count() - ahead) / length;
-  if (windows_ == 0)
-    throw Failure(fmt::format("{}: {} tokens are too few for one window of {}", tokens_->path(), tokens_->count(),
-                              length + ahead));
-  token_inputs_ = {ids};
-  if (labels != ids.name) token_inputs_.push_back(find_input(model.inputs, labels));
-  for (const ModelInput &input : token_inputs_) bind(input, {batch_, sequence_}, tokens_->path());
-  tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
+  windows_.emplace(TokenFile(flags.tokens, flags.token_type), sequence_, flags.labels == "next", flags.separator);
+  token_inputs_ = {{ids, &WindowRows::ids}};
+  if (labels != ids.name) token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
+  if (flags.separator)
+    token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
+  for (const TokenInput &fed : token_inputs_) bind(fed.input, {batch_, sequence_}, windows_->file().path());
+  count_tokens();
+}
+
+void Batches::count_tokens() {
+  tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_) * windows_->filled();
 }
 
 void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from) {
@@ -228,7 +233,7 @@ void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &sha
 }
 
 void Batches::settle(protrain_session *session) {
-  if (!tokens_ || batch_ != kOpen) return;
+  if (!windows_ || batch_ != kOpen) return;
   std::size_t count = 0;
   check(protrain_session_input_count(session, &count));
   for (std::size_t i = 0; i < count; ++i) {
@@ -240,7 +245,7 @@ void Batches::settle(protrain_session *session) {
     check(protrain_session_input_shape(session, i, dims, 2, &rank));
     batch_ = dims[0];
   }
-  tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
+  count_tokens();
 }
 
 std::uint64_t Batches::slices() const {
@@ -250,13 +255,13 @@ std::uint64_t Batches::slices() const {
 }
 
 std::uint64_t Batches::count() const {
-  const std::uint64_t of_tokens = tokens_ ? windows_ / static_cast<std::uint64_t>(batch_) : 0;
+  const std::uint64_t of_tokens = windows_ ? windows_->count() / static_cast<std::uint64_t>(batch_) : 0;
   return std::max({std::uint64_t{1}, of_tokens, slices()});
 }
 
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
   const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
-  const std::uint64_t of_tokens = tokens_ ? steps(windows_, batches * static_cast<std::uint64_t>(batch_)) : 0;
+  const std::uint64_t of_tokens = windows_ ? steps(windows_->count(), batches * static_cast<std::uint64_t>(batch_)) : 0;
   return std::max(of_tokens, steps(slices(), batches));
 }
 
@@ -267,20 +272,17 @@ void Batches::feed(protrain_session *session, std::uint64_t batch) {
     shape.erase(shape.begin());
     set_input(session, array.input, array.file.dtype(), shape, array.slice);
   }
-  if (tokens_) feed_tokens(session, batch);
+  if (windows_) feed_tokens(session, batch);
 }
 
 void Batches::feed_tokens(protrain_session *session, std::uint64_t batch) {
-  const auto rows = static_cast<std::uint64_t>(batch_), length = static_cast<std::uint64_t>(sequence_);
-  std::vector<std::int64_t> ids, labels, window(length + (next_ ? 1 : 0));
-  for (std::uint64_t row = 0; row < rows; ++row) {
-    tokens_->read(taken(batch * rows + row, windows_) * length, window);
-    ids.insert(ids.end(), window.begin(), window.begin() + sequence_);
-    labels.insert(labels.end(), window.end() - sequence_, window.end());
-  }
-  largest_token_ = std::max(*std::max_element(ids.begin(), ids.end()), *std::max_element(labels.begin(), labels.end()));
-  for (const ModelInput &input : token_inputs_) {
-    const std::vector<std::int64_t> &tokens = &input == &token_inputs_.front() ? ids : labels;
+  const auto count = static_cast<std::uint64_t>(batch_);
+  WindowRows rows;
+  for (std::uint64_t row = 0; row < count; ++row) windows_->read(taken(batch * count + row, windows_->count()), rows);
+  largest_token_ = std::max(*std::max_element(rows.ids.begin(), rows.ids.end()),
+                            *std::max_element(rows.labels.begin(), rows.labels.end()));
+  for (const auto &[input, member] : token_inputs_) {
+    const std::vector<std::int64_t> &tokens = rows.*member;
     if (input.dtype == "int32")
       set_input(session, input.name, PROTRAIN_INT32, {batch_, sequence_}, bytes_of<std::int32_t>(tokens));
     else
@@ -289,11 +291,17 @@ void Batches::feed_tokens(protrain_session *session, std::uint64_t batch) {
 }
 
 std::string Batches::suspicion() const {
-  if (!tokens_) return "";
+  if (!windows_) return "";
   return fmt::format(
       "; {} was read as {}, and the largest token id of this batch is {}: the model's vocabulary may be "
       "smaller than the file's, which then is of another tokenizer, or --token-type is wrong",
-      tokens_->path(), tokens_->type(), largest_token_);
+      windows_->file().path(), windows_->file().type(), largest_token_);
+}
+
+std::string Batches::packing() const {
+  if (!windows_ || windows_->documents() == 0) return "";
+  return fmt::format("{} documents in {} windows, {:.1f}% of them filled", windows_->documents(), windows_->count(),
+                     100 * windows_->filled());
 }
 
 }  // namespace tool

@@ -12,7 +12,7 @@
 #include "handles.h"
 #include "npy.h"
 #include "shuffle.h"
-#include "tokens.h"
+#include "windows.h"
 
 namespace tool {
 
@@ -33,19 +33,21 @@ struct ModelData {
   bool has_tokens = false;  // the elements along the other axes are tokens
   int cross_entropies = 0;  // nodes that compute the cross entropy of classes
 };
-ModelData data_of(const Options &options, const std::string &model);
-
 // Flags of the command line about data.
 struct DataFlags {
   std::vector<std::string> arrays;  // NAME=FILE.npy
   std::string tokens;               // a file
   std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
-  std::string labels = "same";           // or "next"
-  std::optional<std::uint64_t> shuffle;  // the seed of the order; nothing: the order of the files
+  std::string labels = "same";             // or "next"
+  std::optional<std::uint64_t> separator;  // the token that ends a document; nothing: windows are consecutive tokens
+  std::optional<std::uint64_t> shuffle;    // the seed of the order; nothing: the order of the files
 
   void add_to(CLI::App &command);
 };
+
+// Describes the data of a model. If the flags ask for packed documents, has the model take their positions.
+ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags);
 
 CLI::Validator positive_number();  // accepts whole numbers above 0
 
@@ -64,8 +66,9 @@ class Batches {
 
   // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, and starts again after its last slice. All arrays
   // have the same number of slices, or one that every batch uses. A token file is cut into windows of `sequence`
-  // tokens. If a batch has n of them, batch b takes windows b * n to b * n + n - 1, and the file starts again after its
-  // last window. If the data are shuffled, each pass over slices or windows has an order of its own.
+  // tokens, or its documents are packed into such windows. If a batch has n of them, batch b takes windows b * n to
+  // b * n + n - 1, and the file starts again after its last window. If the data are shuffled, each pass over slices or
+  // windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch);
 
   // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns
@@ -73,6 +76,8 @@ class Batches {
   std::string suspicion() const;
 
   double tokens_per_batch() const { return tokens_per_batch_; }
+  // Returns a sentence about documents that were packed; "" without any.
+  std::string packing() const;
   bool complete() const { return complete_; }  // every input of the model has data
   // The number of batches in one pass over the data. Call it after settle().
   std::uint64_t count() const;
@@ -98,14 +103,18 @@ class Batches {
   }
   std::uint64_t slices() const;  // of the arrays; 0: there are none
   void feed_tokens(protrain_session *session, std::uint64_t batch);
+  void count_tokens();  // of a batch
 
   std::vector<Array> arrays_;
-  std::optional<TokenFile> tokens_;
-  std::vector<ModelInput> token_inputs_;  // input_ids, then the labels unless they are the same
+  std::optional<TokenWindows> windows_;
+  // What a window gives to an input of the model.
+  struct TokenInput {
+    ModelInput input;
+    std::vector<std::int64_t> WindowRows::*rows;
+  };
+  std::vector<TokenInput> token_inputs_;
   std::int64_t batch_ = 0, sequence_ = 0;
-  std::uint64_t windows_ = 0;
   std::int64_t largest_token_ = 0;  // of the present batch
-  bool next_ = false;               // labels are the next token
   Dims dims_;                       // sizes that the data decides
   double tokens_per_batch_ = 0;
   bool complete_ = true;

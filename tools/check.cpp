@@ -147,7 +147,7 @@ void print_gradients(const Json &about) {
 // Compares gradients on the first batch of the data.
 int check_gradients(const CheckFlags &flags) {
   const Options options = flags.session.make_options();
-  Batches batches(flags.data, data_of(options, flags.model), options);
+  Batches batches(flags.data, data_of(options, flags.model, flags.data), options);
   const Session session = create_session(options, flags.model);
   batches.settle(session.get());
   batches.feed(session.get(), 0);

@@ -88,7 +88,7 @@ std::vector<Written> open_outputs(protrain_session *session, const std::map<std:
 int eval(const EvalFlags &flags) {
   const Options options = flags.session.make_options();
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
-  Batches batches(flags.data, data_of(options, flags.model), options, !files.empty());
+  Batches batches(flags.data, data_of(options, flags.model, flags.data), options, !files.empty());
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);

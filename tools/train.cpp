@@ -264,6 +264,7 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
   check(protrain_session_step_count(session, &record.before));
   const std::uint64_t before = record.before;
   batches.settle(session);
+  if (rank.leads() && !batches.packing().empty()) fmt::print("{}\n", batches.packing());
   // Epochs are counted over all runs. A run that goes on takes the steps that are left.
   const std::uint64_t all = flags.epochs == 0 ? before + flags.steps
                                               : batches.steps_of(flags.epochs, accumulation * rank.count),
@@ -311,7 +312,7 @@ int train(TrainFlags flags) {
   if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !flags.evaluation.asked())
     throw UsageError("--eval-every and --patience need --eval-input NAME=FILE.npy or --eval-tokens FILE");
   const Options options = flags.session.make_options();
-  const ModelData model = data_of(options, flags.model);
+  const ModelData model = data_of(options, flags.model, flags.data);
   Batches batches(flags.data, model, options);
   std::optional<Evaluation> evaluation;
   if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);

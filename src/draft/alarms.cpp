@@ -29,7 +29,7 @@ void find_unused_inputs(const AlarmFacts &facts, std::vector<Alarm> &found) {
   std::vector<bool> loss(graph.value_count(), false);
   loss[index(facts.training.loss)] = true;
   const std::vector<bool> needed = graph::with_dependencies(graph, std::move(loss));
-  for (const ModelInput &input : inputs_of(facts.file, facts.settings.loss, facts.settings.constants)) {
+  for (const ModelInput &input : inputs_of(facts.file, facts.settings)) {
     const ValueId id = graph.find(input.name);
     if (id != ValueId::none && needed[index(id)]) continue;
     const bool empty = has_no_elements(input, facts.settings.dims) || holds_past(input);

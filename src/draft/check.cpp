@@ -163,8 +163,7 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
   try {
     take_declared(settings, options, file->declared());
     LoadedModel loaded = load_model(settings, std::move(file), dims);
-    json["inputs"] =
-        inputs_json(wanted(inputs_of(*loaded.file, settings.loss, settings.constants), loaded.prepared.graph));
+    json["inputs"] = inputs_json(wanted(inputs_of(*loaded.file, settings), loaded.prepared.graph));
     describe_graph(loaded, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
     json["loss_from"] = loaded.prepared.loss_from;
@@ -196,7 +195,7 @@ std::string check_model(const Options &options, const std::string &model_path) {
     if (file->declared().training) json["training"] = training_json(*file->declared().training);
     for (const DType dtype : file->replaced_floats()) json["replaced_floats"].push_back(name_of(dtype));
     const onnx_import::DimBindings dims = bind_all(settings, *file, json);
-    const std::vector<ModelInput> inputs = inputs_of(*file, settings.loss, settings.constants);
+    const std::vector<ModelInput> inputs = inputs_of(*file, settings);
     json["inputs"] = inputs_json(inputs);
     json["batch"] = batch_json(batch_of(inputs, dims));
     look_at(settings, options, std::move(file), dims, *device, json);

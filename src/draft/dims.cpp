@@ -169,7 +169,9 @@ void DimSolver::guess() {
         if (sides.insert(*name).second) image.push_back(*name);
     if (image.size() > 1) groups_.push_back(image);
   }
-  const std::string batch = batch_of(inputs_of(model_, std::nullopt, values_), {}).dim;
+  Settings bound;
+  bound.constants = values_;
+  const std::string batch = batch_of(inputs_of(model_, bound), {}).dim;
   for (const std::string &name : model_.symbolic_dims()) {
     if (bound_.contains(name)) continue;
     groups_.push_back({name});

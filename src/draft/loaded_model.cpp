@@ -34,7 +34,7 @@ graph::ValueId find_loss(const graph::Graph &graph) {
 }
 
 void require_samples(const Settings &settings, const onnx_import::Model &model, const onnx_import::DimBindings &dims) {
-  const std::vector<ModelInput> inputs = inputs_of(model, settings.loss, settings.constants);
+  const std::vector<ModelInput> inputs = inputs_of(model, settings);
   const std::string counted = batch_of(inputs, dims).input;
   for (const ModelInput &input : inputs)
     require(input.name != counted || !has_no_elements(input, dims), Code::shape, input.name,
@@ -63,6 +63,7 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
                        .adapters = model.adapter ? model.adapter->requests() : settings.adapters,
                        .modules = named ? read_module_names(settings.adapter_names) : passes::ModuleNames(),
                        .loss = settings.loss,
+                       .packed = settings.packed,
                        .batch_norm = settings.batch_norm,
                        .declared = declarations_of(settings.parameters_from, file),
                        .bodies = &file.bodies(),

@@ -60,8 +60,7 @@ std::int64_t samples_of_checkpoint(const std::string &path) {
 std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine) {
   if (!settings.tokens_per_step) return std::nullopt;
-  const Batch batch =
-      batch_of(inputs_of(*onnx_import::Model::open(source), settings.loss, settings.constants), settings.dims);
+  const Batch batch = batch_of(inputs_of(*onnx_import::Model::open(source), settings), settings.dims);
   // tokens_per_sample is 0 if another dim is not bound, or if there are no tokens. The pipeline reports both.
   if (batch.samples > 0 || batch.tokens_per_sample == 0) return std::nullopt;
   const std::int64_t tokens = *settings.tokens_per_step;

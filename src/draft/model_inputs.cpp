@@ -36,12 +36,13 @@ ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) 
 
 }  // namespace
 
-std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss,
-                                  const onnx_import::InputValues &values) {
+std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const Settings &settings) {
   std::vector<ModelInput> inputs;
   for (const onnx_import::Input &input : model.inputs())
-    if (!values.contains(input.name)) inputs.push_back({input});
-  if (loss && !has(inputs, loss->labels)) inputs.push_back(labels_of(model, *loss));
+    if (!settings.constants.contains(input.name)) inputs.push_back({input});
+  if (settings.loss && !has(inputs, settings.loss->labels)) inputs.push_back(labels_of(model, *settings.loss));
+  if (!settings.packed.empty() && !has(inputs, settings.packed))
+    inputs.push_back({{.name = settings.packed, .dtype = DType::i64, .dims = {}}, false});
   return inputs;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "draft/settings.h"
 #include "graph/graph.h"
 #include "onnx_import/model.h"
 #include "passes/passes.h"
@@ -17,10 +18,9 @@ struct ModelInput : onnx_import::Input {
   bool has_dims = true;  // false: the file does not tell how many dims there are
 };
 
-// Returns the file's inputs, plus the labels of `loss`, with the dims that the file gives. Leaves out inputs that
-// `values` binds.
-std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss,
-                                  const onnx_import::InputValues &values);
+// Returns the file's inputs, plus those that options add, with the dims that the file gives. Leaves out inputs that are
+// bound to values.
+std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const Settings &settings);
 
 // True if one of the input's dims is bound to 0.
 bool has_no_elements(const ModelInput &input, const onnx_import::DimBindings &dims);

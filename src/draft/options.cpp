@@ -42,6 +42,9 @@ const OptionRow kOptions[] = {
      "1 and 0"},
     {"past", choice, "", "none",
      "none: inputs that hold keys and values of earlier tokens, such as past_key_values, are empty"},
+    {"packed", text, "", "NAME",
+     "windows of tokens hold several documents: NAME is an int64 input, one of the graph or a new one, of each token's "
+     "position in its document"},
     // Memory.
     {"memory", bytes, "", "> 0", "the budget, where device and host share their memory"},
     {"device_memory", bytes, "", "> 0", "budget of the device's memory"},

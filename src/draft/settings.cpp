@@ -48,14 +48,18 @@ std::optional<passes::Loss> loss_of(const Options &options) {
               options.text("loss"));
   require(!options.is_set("class_weights") || options.real("label_smoothing") == 0, Code::unsupported, "class_weights",
           "class_weights and label_smoothing do not go together; leave one of them out");
+  const bool shift = options.integer("loss_shift") != 0;
+  require(kind == Kind::cross_entropy || !shift || !options.is_set("packed"), Code::unsupported, "packed",
+          "packed documents and loss_shift go together with loss=cross_entropy alone; shift the labels in the data");
   using From = passes::Loss::From;
   const std::map<std::string, From> sources = {
       {"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}};
   return passes::Loss{.kind = kind,
                       .output = options.text("loss_output"),
                       .labels = options.text("loss_labels"),
-                      .shift = options.integer("loss_shift") != 0,
+                      .shift = shift,
                       .from = sources.at(options.text("loss_from")),
+                      .positions = shift ? options.text("packed") : "",
                       .weights = options.text("loss_weights"),
                       .class_axis = options.integer("loss_axis"),
                       .label_smoothing = options.real("label_smoothing"),
@@ -259,6 +263,7 @@ Settings settings_of(const Options &options) {
           .shapes = shapes_of(options),
           .constants = constants_of(options),
           .without_past = options.text("past") == "none",
+          .packed = options.text("packed"),
           .memory = bytes_of(options, "memory"),
           .device_memory = bytes_of(options, "device_memory"),
           .host_memory = bytes_of(options, "host_memory"),

@@ -64,6 +64,7 @@ struct Settings {
   std::vector<onnx_import::DimBindings> shapes;  // each replaces or adds to `dims`
   onnx_import::InputValues constants;            // inputs that are bound to values
   bool without_past = false;                     // inputs that hold earlier tokens are empty
+  std::string packed;                            // the input of positions in packed documents; "": none are packed
 
   std::optional<std::uint64_t> memory, device_memory, host_memory, disk_memory;
   std::string offload_dir, plan, hardware, profile_dir;

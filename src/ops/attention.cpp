@@ -45,16 +45,28 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
+// The first key (B, S) that each query of packed documents sees: the one with which its document begins. A document
+// begins where the first key of a query is its own.
+void require_first_keys(const NodeTypes &types, const Type &first) {
+  const Shape &q = types.input(0).shape;
+  const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
+                    types.node.attributes.integer("causal", 0) != 0 && !types.has(3);
+  require(fits, Code::shape, types.subject(), "first keys {} do not fit causal attention without a bias, q {}",
+          to_text(first), to_text(types.input(0)));
+}
+
 std::vector<Type> infer_attention(const NodeTypes &types) {
   require_attention_operands(types);
   if (types.has(3)) require_bias(types, types.input(3));
+  if (types.has(4)) require_first_keys(types, types.input(4));
   const Type &q = types.input(0);
   const Shape &v = types.input(2).shape;
   return {{q.dtype, {q.shape[0], q.shape[1], q.shape[2], v[3]}},
           {sum_dtype(q.dtype), {q.shape[0], q.shape[2], q.shape[1]}}};
 }
 
-// FusedAttentionGrad(dout, q, k, v, out, lse[, bias]) -> dq, dk, dv. lse is log(sum of exp(score)) of each query row.
+// FusedAttentionGrad(dout, q, k, v, out, lse[, bias][, first keys]) -> dq, dk, dv. lse is log(sum of exp(score)) of
+// each query row.
 std::vector<Type> infer_attention_gradient(const NodeTypes &types) {
   return {types.input(1), types.input(2), types.input(3)};
 }
@@ -62,23 +74,30 @@ std::vector<Type> infer_attention_gradient(const NodeTypes &types) {
 // Computes scores of queries and keys. The score of a masked key is -infinity.
 class Scores {
  public:
-  Scores(const Node &node, const Sizes &sizes, const Array *bias)
+  Scores(const Node &node, const Sizes &sizes, const Array *bias, const Array *first)
       : scale(node.attributes.real("scale", 1 / std::sqrt(static_cast<double>(sizes.width)))),
         softcap(node.attributes.real("softcap", 0)),
         sizes_(sizes),
         causal_(node.attributes.integer("causal", 0) != 0),
         window_(node.attributes.integer("window", 0)) {
     if (bias != nullptr) bias_ = bias->expanded({sizes.batch, sizes.heads, sizes.queries, sizes.keys}).doubles();
+    if (first == nullptr) return;
+    for (std::int64_t given : first->integers()) {
+      const auto query = static_cast<std::int64_t>(first_.size()) % sizes.queries;
+      first_.push_back(query == 0 || given == query ? query : first_.back());
+    }
   }
 
-  bool visible(std::int64_t query, std::int64_t key) const {
-    const std::int64_t at = query + sizes_.keys - sizes_.queries;
+  // `row` is the query's index in (B, H, Sq) as one axis.
+  bool visible(std::int64_t row, std::int64_t query, std::int64_t key) const {
+    const std::int64_t at = query + sizes_.keys - sizes_.queries, batch = row / (sizes_.heads * sizes_.queries);
+    if (!first_.empty() && key < first_[static_cast<std::size_t>(batch * sizes_.queries + query)]) return false;
     return (!causal_ || key <= at) && (window_ <= 0 || key > at - window_);
   }
 
-  // Returns the score of a key for a query. `product` is q . k; `row` is the query's index in (B, H, Sq) as one axis.
+  // Returns the score of a key for a query. `product` is q . k.
   double at(double product, std::int64_t row, std::int64_t query, std::int64_t key) const {
-    if (!visible(query, key)) return -INFINITY;
+    if (!visible(row, query, key)) return -INFINITY;
     double score = product * scale;
     if (softcap > 0) score = softcap * std::tanh(score / softcap);
     return bias_.empty() ? score : score + bias_[static_cast<std::size_t>(row * sizes_.keys + key)];
@@ -90,7 +109,8 @@ class Scores {
   const Sizes &sizes_;
   bool causal_;
   std::int64_t window_;
-  std::vector<double> bias_;  // (B, H, Sq, Sk)
+  std::vector<double> bias_;         // (B, H, Sq, Sk)
+  std::vector<std::int64_t> first_;  // (B, Sq): the first key of the query's document; empty without documents
 };
 
 // Calls visit(batch, query, head, row of (B, H, Sq)) for every query row.
@@ -121,7 +141,7 @@ void add_scaled(std::vector<double> &to, std::size_t at, double factor, const st
 std::vector<Array> evaluate_attention(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Shape &qs = in[0]->shape(), &ks = in[1]->shape(), &vs = in[2]->shape();
   const Sizes s = sizes_of(qs, ks, vs);
-  const Scores scores(node, s, optional_input(in, 3));
+  const Scores scores(node, s, optional_input(in, 3), optional_input(in, 4));
   const std::vector<double> q = in[0]->doubles(), k = in[1]->doubles(), v = in[2]->doubles();
   std::vector<double> y(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
   std::vector<double> sums(static_cast<std::size_t>(element_count(out[1].shape)));
@@ -153,7 +173,7 @@ std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const
                                                std::span<const Type> out) {
   const Shape &qs = in[1]->shape(), &ks = in[2]->shape(), &vs = in[3]->shape(), &os = in[4]->shape();
   const Sizes s = sizes_of(qs, ks, vs);
-  const Scores scores(node, s, optional_input(in, 6));
+  const Scores scores(node, s, optional_input(in, 6), optional_input(in, 7));
   const std::vector<double> dy = in[0]->doubles(), q = in[1]->doubles(), k = in[2]->doubles(), v = in[3]->doubles(),
                             y = in[4]->doubles(), sums = in[5]->doubles();
   std::vector<double> dq(q.size(), 0.0), dk(k.size(), 0.0), dv(v.size(), 0.0);
@@ -182,15 +202,15 @@ std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const
 
 void differentiate_attention(GradientBuilder &builder, const Node &node) {
   if (std::ranges::none_of(node.inputs, [&](ValueId in) { return builder.wants(in); })) return;
-  require(node.inputs.size() <= 3 || !builder.wants(node.inputs[3]), Code::unsupported, node.name,
-          "{} has no gradient to a learned bias of its scores", node.op);
+  require(node.inputs.size() <= 3 || node.inputs[3] == ValueId::none || !builder.wants(node.inputs[3]),
+          Code::unsupported, node.name, "{} has no gradient to a learned bias of its scores", node.op);
   std::vector<ValueId> inputs = {builder.gradient_of(node.outputs[0]),
                                  node.inputs[0],
                                  node.inputs[1],
                                  node.inputs[2],
                                  node.outputs[0],
                                  node.outputs.at(1)};
-  if (node.inputs.size() > 3) inputs.push_back(node.inputs[3]);
+  inputs.insert(inputs.end(), node.inputs.begin() + 3, node.inputs.end());
   const std::vector<ValueId> gradients = builder.emit("FusedAttentionGrad", inputs, node.attributes, 3);
   for (std::size_t i = 0; i < 3; ++i) builder.contribute(node.inputs[i], gradients[i]);
 }
@@ -251,13 +271,13 @@ Family attention_family() {
            .evaluate = evaluate_attention,
            .gradient = differentiate_attention,
            .flops = attention_flops,
-           .optional = {3},
+           .optional = {3, 4},
            .wide = {3}},
           {.name = "FusedAttentionGrad",
            .infer = infer_attention_gradient,
            .evaluate = evaluate_attention_gradient,
            .flops = gradient_flops,
-           .optional = {6},
+           .optional = {6, 7},
            .scratch = gradient_scratch}};
 }
 

@@ -122,6 +122,7 @@ class Attachment {
     if (!loss_.weights.empty()) weights_ = weights_input(shape);
     if (graph_.value(prediction_).type.dtype != DType::f32)
       prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
+    if (!loss_.positions.empty()) ignore_first_tokens(shape);
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
     graph_.outputs[0] = classifies() ? cross_entropy() : mean(difference());
     return said;
@@ -223,6 +224,21 @@ class Attachment {
     graph_.inputs.push_back(
         graph_.add_value({.name = loss_.weights, .type = type, .origin = Origin::input, .array = {}}));
     return graph_.inputs.back();
+  }
+
+  // Ignores the first label of each packed document, which follows another document.
+  void ignore_first_tokens(const Shape &shape) {
+    ValueId positions = graph_.find(loss_.positions);
+    if (positions == ValueId::none) {
+      positions = graph_.add_value(
+          {.name = loss_.positions, .type = {DType::i64, shape}, .origin = Origin::input, .array = {}});
+      graph_.inputs.push_back(positions);
+    }
+    const auto number = [&](DType dtype, std::int64_t value) {
+      return graph_.add_constant("loss/number", Array::from_integers({dtype, {}}, {value}));
+    };
+    const ValueId first = emit("Equal", {positions, number(graph_.value(positions).type.dtype, 0)});
+    labels_ = emit("Where", {first, number(graph_.value(labels_).type.dtype, kIgnored), labels_});
   }
 
   // Compares the prediction at each position with the label of the next position.

@@ -41,6 +41,7 @@ struct Loss {
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
+  std::string positions = "";  // with `shift`: an input; a label where it is 0 begins a document, and is ignored
   std::string weights = "";  // a new input: float32 factors of the losses of single labels; empty: there is none
   // For cross_entropy.
   std::int64_t class_axis = -1;            // of the output
@@ -66,6 +67,7 @@ struct Choices {
   std::vector<AdapterRequest> adapters = {};  // if there are any, parameters are frozen unless `trainable` names them
   ModuleNames modules = {};                   // the modules that parameters belong to, where the user says so
   std::optional<Loss> loss = std::nullopt;    // nothing: the graph has one
+  std::string packed = "";                    // the input of positions of packed documents; empty: none are packed
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // from the file; the list may come from the user
   const graph::Bodies *bodies = nullptr;  // from the file: those of its control flow nodes

@@ -7,6 +7,7 @@
 #include "passes/add_adapters.h"
 #include "passes/attach_loss.h"
 #include "passes/canonical/canonical.h"
+#include "passes/pack_documents.h"
 #include "passes/parameters/mend.h"
 #include "passes/parameters/quantised.h"
 #include "passes/parameters/sizes.h"
@@ -101,6 +102,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
     fold(graph, budget);  // fusion adds nodes that compute with constants
     clean_up(graph);
   }
+  if (!choices.packed.empty()) pack_documents(graph, choices.packed);
   widen_late(graph);
   order_parameters(graph);
   problems.collect_without_gradient(graph);

@@ -46,6 +46,23 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
   expect_both(*this, node);
 }
 
+TEST_P(FusedAttentionKernel, IsTheReferenceWithinDocuments) {
+  if (GetParam()->name != "cpu") return;  // GPUs have no kernel for it
+  for (const AttentionSizes &sizes : {AttentionSizes{2, 150, 150, 4, 2, 12, 20}, AttentionSizes{3, 20, 20, 2, 2, 8, 8}})
+    for (std::int64_t window : {0, 9}) {
+      OneNode node = forward(sizes, form(1, window), 3);
+      std::vector<std::int64_t> first;
+      for (std::int64_t b = 0; b < sizes.batch; ++b)
+        for (std::int64_t i = 0, begin = 0; i < sizes.queries; ++i) {
+          if ((i + b) % 7 == 3 && i % 3 != 0) begin = i;  // documents of many lengths, others in each sample
+          first.push_back(begin);
+        }
+      node.inputs.resize(4);
+      node.inputs.push_back(Array::from_integers({DType::i64, {sizes.batch, sizes.queries}}, first));
+      expect_both(*this, node);
+    }
+}
+
 // Sizes of deep heads. Depths are multiples of 8, as bfloat16 needs. Each size has its own padding and tiling.
 const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1, 70, 150, 2, 1, 64, 64},
                                                 {1, 150, 70, 2, 2, 64, 24},   {1, 65, 65, 1, 1, 96, 96},

@@ -17,7 +17,7 @@ void expect_attention_gradient(const Attributes &attributes, std::vector<Array> 
                    .inputs = std::move(inputs),
                    .outputs = 2,
                    .weighted = {0},
-                   .fixed = {3}});
+                   .fixed = {3, 4}});
 }
 
 constexpr std::int64_t kOn = 1;
@@ -41,12 +41,22 @@ TEST(FusedAttentionOp, GradientMatchesFiniteDifferencesWithMasks) {
   expect_attention_gradient({}, biased);
 }
 
+TEST(FusedAttentionOp, GradientMatchesFiniteDifferencesWithinDocuments) {
+  auto inputs = operands(5, 5, 2);
+  inputs.resize(4);
+  inputs.push_back(Array::from_integers({DType::i64, {2, 5}}, {0, 0, 2, 2, 2, 0, 1, 1, 1, 4}));
+  expect_attention_gradient({{"causal", kOn}}, inputs);
+}
+
 TEST(FusedAttentionOp, AveragesTheValuesThatAQuerySees) {
   const Array q = Array::filled({DType::f64, {1, 3, 1, 1}}, 0), k = q;
   const Array v = Array::from_doubles({DType::f64, {1, 3, 1, 1}}, {1, 3, 8});
   EXPECT_EQ(evaluate("FusedAttention", {{"causal", kOn}}, {q, k, v}, 2)[0].doubles(), (std::vector<double>{1, 2, 4}));
   EXPECT_EQ(evaluate("FusedAttention", {{"causal", kOn}, {"window", kOn}}, {q, k, v}, 2)[0].doubles(),
             (std::vector<double>{1, 3, 8}));
+  const Array first = Array::from_integers({DType::i64, {1, 3}}, {0, 1, 1});
+  EXPECT_EQ(evaluate("FusedAttention", {{"causal", kOn}}, {q, k, v, Array(), first}, 2)[0].doubles(),
+            (std::vector<double>{1, 3, 5.5}));
 }
 
 TEST(FusedAttentionOp, GivesNothingToAQueryThatSeesNothing) {

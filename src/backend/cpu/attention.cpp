@@ -101,13 +101,14 @@ class Attention : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     const TiledAttention &a = shape_;
-    const std::int64_t tiles = a.query_tiles(), group = a.heads / a.kv_heads;
+    if (a.packed) return run_documents(member, launch);
+    const std::int64_t tiles = a.tiles_of(a.queries), group = a.heads / a.kv_heads;
     const Range own = share(a.batch * a.heads * tiles, 1, member);
     std::int64_t packed = -1;
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       const std::int64_t head = i / tiles;  // index of (b, h): b * H + h
-      if (const std::int64_t kv = head / group; kv != packed) pack(member, launch, packed = kv);
-      run_tile(member, launch, head, a.query_tile(i % tiles));
+      if (const std::int64_t kv = head / group; kv != packed) pack(member, launch, packed = kv, {0, a.key_rows});
+      run_tile(member, launch, head, {0, a.query_rows}, a.query_tile(i % tiles));
     }
   }
 
@@ -127,29 +128,45 @@ class Attention : public CpuKernel {
                                  static_cast<std::uint64_t>(member.index) * member_bytes_ + offset);
   }
 
-  // Copies the keys of one key head, number b * Hk + h, to dense rows, and the values to transposed tiles.
-  void pack(const Member &member, const Launch &launch, std::int64_t head) const {
+  void run_documents(const Member &member, const Launch &launch) {
     const TiledAttention &a = shape_;
-    const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads;
-    const T *k = input<T>(launch, 1) + (b * a.keys * a.kv_heads + h) * a.depth;
-    const T *v = input<T>(launch, 2) + (b * a.keys * a.kv_heads + h) * a.value_depth;
+    const std::int64_t group = a.heads / a.kv_heads;
+    const Range own = share(a.batch * a.kv_heads, 1, member);
+    for (std::int64_t kv = own.begin; kv < own.end; ++kv)
+      a.for_each_document(launch, kv / a.kv_heads, [&](Range document) {
+        pack(member, launch, kv, document);
+        for (std::int64_t head = kv * group; head < (kv + 1) * group; ++head)
+          for (std::int64_t t = 0; t < a.tiles_of(document.size()); ++t)
+            run_tile(member, launch, head, document, a.query_tile(t));
+      });
+  }
+
+  // Copies `rows` of the keys of one key head, number b * Hk + h, to dense rows, and of the values to transposed tiles.
+  void pack(const Member &member, const Launch &launch, std::int64_t head, Range rows) const {
+    const TiledAttention &a = shape_;
+    const std::int64_t first = (head / a.kv_heads * a.key_rows + rows.begin) * a.kv_heads + head % a.kv_heads;
+    const T *k = input<T>(launch, 1) + first * a.depth, *v = input<T>(launch, 2) + first * a.value_depth;
     const std::int64_t ld = a.kv_heads * a.value_depth;
-    copy_rows<T>({k, a.kv_heads * a.depth}, a.keys, a.depth, {place<T>(member, launch, at_.keys), a.depth});
+    const Rows<T> keys{place<T>(member, launch, at_.keys), a.depth};
+    copy_filled<T>({k, a.kv_heads * a.depth}, rows.size(), a.depth, keys, a.filled(rows.size()));
     T *values = place<T>(member, launch, at_.values);
-    for (std::int64_t j = 0; j < a.keys; j += a.edge) {
-      const std::int64_t rows = std::min(a.edge, a.keys - j);
-      transpose<T>({v + j * ld, ld}, rows, a.value_depth, {values + j * a.value_depth, rows});
+    for (std::int64_t j = 0; j < rows.size(); j += a.edge) {
+      const std::int64_t lanes = std::min(a.edge, a.filled(rows.size()) - j);
+      transpose_filled<T>({v + j * ld, ld}, std::min(lanes, rows.size() - j), a.value_depth,
+                          {values + j * a.value_depth, lanes});
     }
   }
 
-  void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range tile) {
+  // `rows`: the queries that the tile is one of, as rows in memory.
+  void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range rows, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();
+    const std::int64_t first = rows.begin + tile.begin, present = std::min(lanes, rows.size() - tile.begin);
     auto floats = [&](std::uint64_t offset) { return place<float>(member, launch, offset); };
     auto elements = [&](std::uint64_t offset) { return place<T>(member, launch, offset); };
     void *gemm_scratch = floats(at_.gemm);
-    const T *q = input<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
-    transpose<T>({q, a.heads * a.depth}, lanes, a.depth, {elements(at_.query), lanes});
+    const T *q = input<T>(launch, 0) + ((b * a.query_rows + first) * a.heads + h) * a.depth;
+    transpose_filled<T>({q, a.heads * a.depth}, present, a.depth, {elements(at_.query), lanes});
     const RunningSoftmax running{floats(at_.most), floats(at_.sum), floats(at_.out), lanes, a.value_depth};
     begin(running);
     const Range visible = a.visible_key_tiles(tile);
@@ -166,11 +183,12 @@ class Attention : public CpuKernel {
     }
     end(running);
     if (T *out = optional_output<T>(launch, 0))
-      transpose<T>({stored(running.out, a.value_depth * lanes, elements(at_.narrow_out)), lanes}, a.value_depth, lanes,
-                   {out + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth, a.heads * a.value_depth});
+      transpose<T>({stored(running.out, a.value_depth * lanes, elements(at_.narrow_out)), lanes}, a.value_depth,
+                   present,
+                   {out + ((b * a.query_rows + first) * a.heads + h) * a.value_depth, a.heads * a.value_depth});
     if (float *lse = optional_output<float>(launch, 1))
-      for (std::int64_t i = 0; i < lanes; ++i)
-        lse[head * a.queries + tile.begin + i] = running.most[i] + std::log(running.sum[i]);
+      for (std::int64_t i = 0; i < present; ++i)
+        lse[head * a.query_rows + first + i] = running.most[i] + std::log(running.sum[i]);
   }
 
   const TiledAttention shape_;

@@ -6,32 +6,48 @@
 // operands are the packed keys, queries and values, the probabilities, and the gradients of scores.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "backend/common/attention_shape.h"
 #include "backend/common/scratch_layout.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/transpose.h"
 
 namespace protrain::backend::cpu {
 
 inline constexpr std::int64_t kMostEdge = 128;
 
 struct TiledAttention : AttentionShape {
-  // `first` and `bias` are those of AttentionShape. The bias is float32 or of the operands' type.
+  // `first` and `bias` are those of AttentionShape. The bias is float32 or of the operands' type. The first keys
+  // of packed documents follow the bias.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
   // Returns the bias of one head; nullptr if there is none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
-  // query_tiles() returns how many tiles a head's queries have. query_tile() and key_tile() return the queries or the
-  // keys of a tile.
-  std::int64_t query_tiles() const { return (queries + edge - 1) / edge; }
+  // Calls visit(rows) for each document in row `b` of the batch. The tiles of a document begin with it and are all
+  // full: those at its end are filled up with zeros. So its results are the same bits wherever it lies.
+  template <typename Visit>
+  void for_each_document(const Launch &launch, std::int64_t b, Visit &&visit) const {
+    const std::int64_t *first_key = input<std::int64_t>(launch, bias_input + 1) + b * query_rows;
+    for (std::int64_t begin = 0, end = 1; begin < query_rows; begin = end++) {
+      while (end < query_rows && first_key[end] != end) ++end;
+      visit(Range{begin, end});
+    }
+  }
+  // tiles_of() returns how many tiles that many queries or keys have. query_tile() and key_tile() return the queries or
+  // the keys of a tile.
+  std::int64_t tiles_of(std::int64_t rows) const { return (rows + edge - 1) / edge; }
+  std::int64_t filled(std::int64_t rows) const { return packed ? tiles_of(rows) * edge : rows; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
   Range key_tile(std::int64_t tile) const { return {tile * edge, std::min(keys, (tile + 1) * edge)}; }
   // Returns the key tiles that at least one query of `tile` sees.
   Range visible_key_tiles(Range tile) const;
 
-  std::int64_t edge;  // number of queries in a tile, and of keys; depends on shapes alone
+  std::int64_t edge;                  // number of queries in a tile, and of keys; depends on shapes alone
+  std::int64_t query_rows, key_rows;  // in memory. If documents are packed, `queries` and `keys` fill up the last tile
+  bool packed;
   std::size_t bias_input;
   DType bias_type = DType::none;
 };
@@ -71,6 +87,19 @@ struct ScoreTile {
 // Scales the scores, caps them, adds the bias, and sets the scores that a mask hides to -inf. Writes the slope if
 // wanted.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
+
+// Copies rows, and adds rows of zeros until there are `filled`.
+template <typename T>
+void copy_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to, std::int64_t filled) {
+  copy_rows<T>(from, rows, columns, to);
+  std::fill_n(to.at + rows * to.ld, (filled - rows) * to.ld, T{});
+}
+// Transposes rows to columns, and adds columns of zeros until there are to.ld.
+template <typename T>
+void transpose_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
+  if (rows < to.ld) std::fill_n(to.at, columns * to.ld, T{});
+  transpose<T>(from, rows, columns, to);
+}
 
 // Both return `results` in the output's type. If this is float32, they return `results` itself, else a rounded copy in
 // `room`.

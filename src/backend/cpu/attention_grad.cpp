@@ -93,7 +93,12 @@ class AttentionGrad : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     const Range own = share(shape_.batch * shape_.kv_heads, 1, member);
-    for (std::int64_t head = own.begin; head < own.end; ++head) run_head({*this, launch, member.index}, head);
+    const MemberScratch m{*this, launch, member.index};
+    for (std::int64_t head = own.begin; head < own.end; ++head)
+      if (shape_.packed)
+        shape_.for_each_document(launch, head / shape_.kv_heads, [&](Range rows) { run_head(m, head, rows, rows); });
+      else
+        run_head(m, head, {0, shape_.query_rows}, {0, shape_.key_rows});
   }
 
  private:
@@ -130,54 +135,67 @@ class AttentionGrad : public CpuKernel {
     return {.m = m, .n = n, .k = k, .accumulate = true, .in = kType};
   }
 
-  void run_head(const MemberScratch &m, std::int64_t head) {
+  // `queries` and `keys`: rows in memory.
+  void run_head(const MemberScratch &m, std::int64_t head, Range queries, Range keys) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
-    const std::int64_t first = b * a.keys * a.kv_heads + h, ld = a.kv_heads * a.depth, ldv = a.kv_heads * a.value_depth;
+    const std::int64_t first = (b * a.key_rows + keys.begin) * a.kv_heads + h, filled = a.filled(keys.size());
+    const std::int64_t ld = a.kv_heads * a.depth, ldv = a.kv_heads * a.value_depth;
     const T *k = input<T>(m.launch, 2) + first * a.depth, *v = input<T>(m.launch, 3) + first * a.value_depth;
-    copy_rows<T>({k, ld}, a.keys, a.depth, {m.elements(at_.k), a.depth});
-    copy_rows<T>({v, ldv}, a.keys, a.value_depth, {m.elements(at_.v), a.value_depth});
-    for (std::int64_t j = 0; j < a.keys; j += a.edge) {
-      const std::int64_t rows = std::min(a.edge, a.keys - j), at = j * a.depth;
+    copy_filled<T>({k, ld}, keys.size(), a.depth, {m.elements(at_.k), a.depth}, filled);
+    copy_filled<T>({v, ldv}, keys.size(), a.value_depth, {m.elements(at_.v), a.value_depth}, filled);
+    for (std::int64_t j = 0; j < filled; j += a.edge) {
+      const std::int64_t rows = std::min(a.edge, filled - j), at = j * a.depth;
       transpose<T>({m.elements(at_.k) + at, a.depth}, rows, a.depth, {m.elements(at_.kt) + at, rows});
     }
-    std::fill_n(m.floats(at_.dk), a.keys * a.depth, 0.0F);
-    std::fill_n(m.floats(at_.dv), a.keys * a.value_depth, 0.0F);
+    std::fill_n(m.floats(at_.dk), filled * a.depth, 0.0F);
+    std::fill_n(m.floats(at_.dv), filled * a.value_depth, 0.0F);
     for (std::int64_t g = 0; g < group; ++g)
-      for (std::int64_t t = 0; t < a.query_tiles(); ++t) run_tile(m, b, h * group + g, a.query_tile(t));
+      for (std::int64_t t = 0; t < a.tiles_of(queries.size()); ++t)
+        run_tile(m, {b, h * group + g, queries}, a.query_tile(t));
     // The copies of keys and values are not needed any more. If their gradients must be rounded, the rounded gradients
     // overwrite these copies.
     if (T *dk = optional_output<T>(m.launch, 1))
-      copy_rows<T>({stored(m.floats(at_.dk), a.keys * a.depth, m.elements(at_.k)), a.depth}, a.keys, a.depth,
+      copy_rows<T>({stored(m.floats(at_.dk), keys.size() * a.depth, m.elements(at_.k)), a.depth}, keys.size(), a.depth,
                    {dk + first * a.depth, ld});
     if (T *dv = optional_output<T>(m.launch, 2))
-      copy_rows<T>({stored(m.floats(at_.dv), a.keys * a.value_depth, m.elements(at_.v)), a.value_depth}, a.keys,
-                   a.value_depth, {dv + first * a.value_depth, ldv});
+      copy_rows<T>({stored(m.floats(at_.dv), keys.size() * a.value_depth, m.elements(at_.v)), a.value_depth},
+                   keys.size(), a.value_depth, {dv + first * a.value_depth, ldv});
   }
 
-  // Loads the operands that belong to a tile of queries of head h.
-  void load_tile(const MemberScratch &m, std::int64_t b, std::int64_t h, Range tile) const {
+  // The queries of one head and one sample. `rows`: where they lie in memory.
+  struct QueryHead {
+    std::int64_t b, h;
+    Range rows;
+  };
+
+  // Loads the operands that belong to a tile of queries. Lanes that fill up the tile are zero, and so are the gradients
+  // that they add.
+  void load_tile(const MemberScratch &m, const QueryHead &head, Range tile) const {
     const TiledAttention &a = shape_;
-    const std::int64_t lanes = tile.size(), first = (b * a.queries + tile.begin) * a.heads + h;
+    const std::int64_t lanes = tile.size(), present = std::min(lanes, head.rows.size() - tile.begin);
+    const std::int64_t row = head.rows.begin + tile.begin, first = (head.b * a.query_rows + row) * a.heads + head.h;
     const ConstRows<T> q{input<T>(m.launch, 1) + first * a.depth, a.heads * a.depth};
     const ConstRows<T> dout{input<T>(m.launch, 0) + first * a.value_depth, a.heads * a.value_depth};
     const ConstRows<T> out{input<T>(m.launch, 4) + first * a.value_depth, a.heads * a.value_depth};
-    copy_rows<T>(q, lanes, a.depth, {m.elements(at_.q), a.depth});
-    transpose<T>(q, lanes, a.depth, {m.elements(at_.qt), lanes});
-    copy_rows<T>(dout, lanes, a.value_depth, {m.elements(at_.dout), a.value_depth});
-    transpose<T>(dout, lanes, a.value_depth, {m.elements(at_.doutt), lanes});
+    copy_filled<T>(q, present, a.depth, {m.elements(at_.q), a.depth}, lanes);
+    transpose_filled<T>(q, present, a.depth, {m.elements(at_.qt), lanes});
+    copy_filled<T>(dout, present, a.value_depth, {m.elements(at_.dout), a.value_depth}, lanes);
+    transpose_filled<T>(dout, present, a.value_depth, {m.elements(at_.doutt), lanes});
     std::fill_n(m.floats(at_.dqt), lanes * a.depth, 0.0F);
-    const float *lse = input<float>(m.launch, 5) + (b * a.heads + h) * a.queries + tile.begin;
+    const float *lse = input<float>(m.launch, 5) + (head.b * a.heads + head.h) * a.query_rows + row;
     for (std::int64_t i = 0; i < lanes; ++i) {
-      m.floats(at_.delta)[i] = Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth);
-      m.floats(at_.lse)[i] = lse[i] == -HUGE_VALF ? 0 : lse[i];  // the query saw no key: exp(-inf - 0) is 0
+      const bool is_there = i < present;
+      m.floats(at_.delta)[i] = is_there ? Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth) : 0;
+      // 0 if the query saw no key: exp(-inf - 0) is 0.
+      m.floats(at_.lse)[i] = !is_there || lse[i] == -HUGE_VALF ? 0 : lse[i];
     }
   }
 
-  void run_tile(const MemberScratch &m, std::int64_t b, std::int64_t h, Range tile) {
+  void run_tile(const MemberScratch &m, const QueryHead &head, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size();
-    load_tile(m, b, h, tile);
+    load_tile(m, head, tile);
     const Range visible = a.visible_key_tiles(tile);
     for (std::int64_t j = visible.begin; j < visible.end; ++j) {
       const Range keys = a.key_tile(j);
@@ -194,16 +212,17 @@ class AttentionGrad : public CpuKernel {
         products.of(tile, keys).run(m.seat, {left, right, to}, m.floats(at_.gemm));
       };
       multiply_tiles(scores_, m.elements(at_.k) + k, m.elements(at_.qt), arrays.s);
-      finish_scores(a, {arrays.s, tile, keys, a.bias_of(m.launch, b, h), slope});
+      finish_scores(a, {arrays.s, tile, keys, a.bias_of(m.launch, head.b, head.h), slope});
       multiply_tiles(probabilities_, m.elements(at_.v) + v, m.elements(at_.doutt), arrays.dp);
       Loops<T>::score_gradient(arrays, a.scale, keys.size(), lanes);
       multiply_tiles(dv_, arrays.p, m.elements(at_.dout), m.floats(at_.dv) + v);
       multiply_tiles(dk_, arrays.ds, m.elements(at_.q), m.floats(at_.dk) + k);
       multiply_tiles(dq_, m.elements(at_.kt) + k, arrays.ds, m.floats(at_.dqt));
     }
+    const std::int64_t row = head.rows.begin + tile.begin, present = std::min(lanes, head.rows.size() - tile.begin);
     if (T *dq = optional_output<T>(m.launch, 0))
-      transpose<T>({stored(m.floats(at_.dqt), a.depth * lanes, m.elements(at_.q)), lanes}, a.depth, lanes,
-                   {dq + ((b * a.queries + tile.begin) * a.heads + h) * a.depth, a.heads * a.depth});
+      transpose<T>({stored(m.floats(at_.dqt), a.depth * lanes, m.elements(at_.q)), lanes}, a.depth, present,
+                   {dq + ((head.b * a.query_rows + row) * a.heads + head.h) * a.depth, a.heads * a.depth});
   }
 
   const TiledAttention shape_;

@@ -18,12 +18,22 @@ std::int64_t edge_of(const AttentionShape &a) {
 }  // namespace
 
 TiledAttention::TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias)
-    : AttentionShape(request, first, bias), edge(edge_of(*this)), bias_input(bias) {
+    : AttentionShape(request, first, bias),
+      edge(edge_of(*this)),
+      query_rows(queries),
+      key_rows(keys),
+      packed(has_input(request, bias + 1)),
+      bias_input(bias) {
   const DType type = request.inputs.at(first).dtype;
-  for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+  for (std::size_t i = 0; i < bias; ++i) {
     const bool is_lse = i > first + 3;  // the gradient's inputs: dout, q, k, v, out, lse
-    if (i != bias && request.inputs[i].dtype != DType::none)
+    if (request.inputs.size() > i && request.inputs[i].dtype != DType::none)
       require_dtype(request, request.inputs[i], is_lse ? DType::f32 : type);
+  }
+  if (packed) {
+    require_dtype(request, request.inputs[bias + 1], DType::i64);
+    edge = std::min(edge, queries);
+    queries = keys = tiles_of(queries) * edge;
   }
   if (!has_input(request, bias)) return;
   bias_type = request.inputs[bias].dtype;

@@ -127,6 +127,7 @@ class Attention : public CudaKernel {
 }  // namespace
 
 KernelPtr make_attention(const KernelRequest &request, DeviceState &) {
+  refuse_documents(request, 4);
   return by_float(request, request.inputs[0],
                   [&]<typename T>(T) -> KernelPtr { return std::make_unique<Attention<T>>(request); });
 }

@@ -25,6 +25,12 @@ __device__ float across(float value, Join join) {
   return value;
 }
 
+// `first_keys`: the index of the input that says where packed documents begin.
+inline void refuse_documents(const KernelRequest &request, std::size_t first_keys) {
+  require(!has_input(request, first_keys), Code::unsupported, subject(request),
+          "attention within packed documents has no kernel for GPUs yet; leave out the option packed");
+}
+
 // The shapes of q (B, Sq, H, D), k (B, Sk, Hk, D) and v (B, Sk, Hk, Dv), as kernels take them.
 struct Heads {
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth, window;

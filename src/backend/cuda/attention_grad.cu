@@ -213,6 +213,7 @@ class AttentionGrad : public CudaKernel {
 }  // namespace
 
 KernelPtr make_attention_grad(const KernelRequest &request, DeviceState &) {
+  refuse_documents(request, 7);
   return by_float(request, request.inputs[1],
                   [&]<typename T>(T) -> KernelPtr { return std::make_unique<AttentionGrad<T>>(request); });
 }

@@ -1,0 +1,306 @@
+// Follows the axis of tokens from the inputs to the loss, node by node. A node may treat all tokens alike, or be
+// attention; any other node could carry something from one document to the next, and is refused.
+#include "passes/pack_documents.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "passes/pattern.h"
+
+namespace protrain::passes {
+
+namespace {
+
+// Where the tokens of a value lie: along an axis, in windows of `length` tokens from token `first` on. The axis holds
+// one window, or several, one after the other.
+struct TokenAxis {
+  std::size_t axis;
+  std::int64_t length, first = 0;
+
+  bool operator==(const TokenAxis &) const = default;
+};
+using Tokens = std::optional<TokenAxis>;
+
+std::int64_t rows_to(const Shape &shape, std::size_t axis) {
+  return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1));
+}
+
+// The sizes (B, S) of the windows, which every attention must have.
+Shape windows_of(const Graph &graph) {
+  Shape windows;
+  for (const Node &node : graph.nodes()) {
+    if (node.op != "FusedAttention") continue;
+    const Shape q = graph.value(node.inputs[0]).type.shape, k = graph.value(node.inputs[1]).type.shape;
+    const bool fits = q[1] == k[1] && (windows.empty() || windows == Shape{q[0], q[1]});
+    require(fits, Code::unsupported, node.name,
+            "attends from {} tokens to {}; documents are packed where all are alike", q[1], k[1]);
+    windows = {q[0], q[1]};
+  }
+  require(!windows.empty(), Code::unsupported, "packed", "the model has no attention in a form that is recognised");
+  return windows;
+}
+
+// Operators that treat every element alike.
+constexpr std::string_view kElementwise =
+    "Abs|Acos|Acosh|Add|And|Asin|Asinh|Atan|Atanh|Cast|Ceil|Celu|Clip|Cos|Cosh|Div|Dropout|Elu|Equal|Erf|Exp|Expand|"
+    "Floor|Gated|Gelu|Greater|GreaterOrEqual|HardSigmoid|HardSwish|IsInf|IsNaN|LeakyRelu|Less|LessOrEqual|Log|Max|Min|"
+    "Mish|Mod|Mul|Neg|Not|Or|Pow|Reciprocal|Relu|Round|Selu|Sigmoid|Sign|Silu|Sin|Sinh|Softplus|Softsign|Sqrt|Sub|Sum|"
+    "Tan|Tanh|ThresholdedRelu|Where|Xor";
+
+class Packing {
+ public:
+  Packing(Graph &graph, const std::string &positions)
+      : windows_(windows_of(graph)), positions_(input(graph, positions)), r_(graph) {
+    for (const ValueId id : graph.inputs) {
+      const Shape shape = graph.value(id).type.shape;
+      const bool tokens = shape.size() >= 2 && shape[0] == windows_[0] && shape[1] == windows_[1];
+      tokens_[id] = tokens ? Tokens({1, windows_[1]}) : std::nullopt;
+    }
+  }
+
+  void run() {
+    r_.walk([this](Node &node) { visit(node); });
+  }
+
+ private:
+  ValueId input(Graph &graph, const std::string &name) const {
+    const Type type{DType::i64, windows_};
+    const ValueId present = graph.find(name);
+    if (present == ValueId::none) {
+      graph.inputs.push_back(
+          graph.add_value({.name = name, .type = type, .origin = graph::Origin::input, .array = {}}));
+      return graph.inputs.back();
+    }
+    const graph::Value &value = graph.value(present);
+    require(value.origin == graph::Origin::input && value.type == type, Code::arg, "packed",
+            "the model's value {} is {}; positions of packed documents are an input of {}", name, to_text(value.type),
+            to_text(type));
+    return present;
+  }
+
+  bool of_data(ValueId id) const { return id != ValueId::none && tokens_.contains(id); }
+  Tokens tokens_of(ValueId id) const { return of_data(id) ? tokens_.at(id) : std::nullopt; }
+
+  [[noreturn]] static void refuse(const Node &node, const std::string &why) {
+    fail(Code::unsupported, node.name.empty() ? node.op : node.name,
+         "{} {}, so documents cannot be packed into one window; leave out the option packed", node.op, why);
+  }
+
+  void visit(Node &node) {
+    const bool depends = std::ranges::any_of(node.inputs, [this](ValueId in) { return of_data(in); });
+    const bool follows = std::ranges::any_of(node.inputs, [this](ValueId in) { return tokens_of(in).has_value(); });
+    const Tokens tokens = follows ? tokens_after(node) : std::nullopt;
+    if (depends)
+      for (ValueId out : node.outputs)
+        if (out != ValueId::none) tokens_[out] = tokens;
+    r_.keep(std::move(node));
+  }
+
+  // Returns where the tokens lie in the outputs of a node that reads tokens; nothing behind the loss.
+  Tokens tokens_after(Node &node) {
+    const ValueId first = node.inputs.at(0);
+    if (any_glob(kElementwise, node.op)) return elementwise(node);
+    if (node.op == "FusedAttention") return attention(node);
+    if (node.op == "Rotary") return rotary(node);
+    if (one_of(node.op, {"CrossEntropy", "LinearCrossEntropy"})) return std::nullopt;
+    if (node.op == "Gather" && !of_data(first)) {
+      const TokenAxis at = tokens_of(node.inputs[1]).value();
+      return TokenAxis{passes::axis_of(r_, node, 0) + at.axis, at.length, at.first};
+    }
+    const Tokens at = tokens_of(first);
+    const bool others =
+        std::any_of(node.inputs.begin() + 1, node.inputs.end(), [this](ValueId in) { return of_data(in); });
+    if (!at || (others && node.op != "Concat")) refuse(node, "may carry something from one token to another");
+    if (node.op == "Concat") return joined(node, *at);
+    if (node.op == "MatMul") return product(node, *at);
+    if (node.op == "Reshape") return reshaped(node, *at);
+    if (node.op == "Slice") return sliced(node, *at);
+    if (node.op == "Transpose") {
+      const std::vector<std::int64_t> perm = node.attributes.integers("perm");
+      const auto axis = std::ranges::find(perm, static_cast<std::int64_t>(at->axis)) - perm.begin();
+      return TokenAxis{static_cast<std::size_t>(axis), at->length, at->first};
+    }
+    if (one_of(node.op, {"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Split"})) {
+      const std::size_t own = passes::axis_of(r_, node, node.op == "Split" ? 0 : -1);
+      if (own == at->axis || (own < at->axis && node.op.ends_with("Normalization")))
+        refuse(node, "works along the tokens");
+      return at;
+    }
+    if (node.op.starts_with("Reduce")) return reduced(node, *at);
+    refuse(node, "may carry something from one token to another");
+  }
+
+  // Broadcasts align the last axes. A value that does not depend on data, but on the place in the window, is looked up
+  // by position.
+  Tokens elementwise(Node &node) {
+    const std::size_t rank = r_.shape(node.outputs[0]).size();
+    Tokens at;
+    for (ValueId in : node.inputs) {
+      if (!tokens_of(in)) continue;
+      const TokenAxis own{tokens_of(in)->axis + rank - r_.shape(in).size(), tokens_of(in)->length,
+                          tokens_of(in)->first};
+      if (at && *at != own) refuse(node, "mixes tokens of different places");
+      at = own;
+    }
+    for (ValueId &in : node.inputs) {
+      if (in == ValueId::none || tokens_of(in)) continue;
+      const Shape shape = r_.shape(in);
+      const std::size_t missing = rank - shape.size();
+      if (at->axis < missing || shape[at->axis - missing] == 1) continue;
+      if (of_data(in) || shape[at->axis - missing] != windows_[1] || at->length != windows_[1])
+        refuse(node, "mixes tokens of different places");
+      in = at_positions(in, at->axis - missing, shape_of_windows(rank, at->axis), node);
+    }
+    return at;
+  }
+
+  // Returns (B, 1, ..., S), with `axis` the last of its axes.
+  Shape shape_of_windows(std::size_t rank, std::size_t axis) const {
+    Shape shape(rank, 1);
+    shape[0] = windows_[0];
+    shape[axis] = windows_[1];
+    return shape;
+  }
+
+  // Returns the rows of a table, which lie along `axis`, by position. `windows` has B and S where the result has them;
+  // its other axes, those after S, are the table's.
+  ValueId at_positions(ValueId table, std::size_t axis, Shape windows, const Node &reader) {
+    const Shape shape = r_.shape(table);
+    const std::size_t at = windows.size() - (shape.size() - axis);
+    std::copy(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end(),
+              windows.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    const auto found = looked_up_.find({table, windows});
+    if (found != looked_up_.end()) return found->second;
+    const Shape rows = {windows_[1],
+                        element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()))};
+    const ValueId flat = r_.emit("Reshape", {of_one_window(table, axis, reader)}, {{"shape", rows}});
+    const ValueId taken = r_.emit("Gather", {flat, positions_}, {{"axis", std::int64_t{0}}});
+    const ValueId made = r_.emit("Reshape", {taken}, {{"shape", windows}});
+    tokens_[made] = TokenAxis{at, windows_[1]};
+    return looked_up_[{table, windows}] = made;
+  }
+
+  // Returns the rows of a table for one window, if it has the same rows for each.
+  ValueId of_one_window(ValueId table, std::size_t axis, const Node &reader) {
+    const Shape shape = r_.shape(table);
+    if (rows_to(shape, axis) == windows_[1]) return table;
+    const Node *lookup = made_by(r_, table, "Gather");
+    const bool looked_up = lookup != nullptr && passes::axis_of(r_, *lookup, 0) == 0;
+    const graph::Array *array = r_.constant_of(looked_up ? lookup->inputs[1] : table);
+    const bool alike = array != nullptr && array->shape()[0] == shape[0] &&
+                       rows_to(shape, axis) == shape[0] * windows_[1] && repeats(*array);
+    if (!alike) refuse(reader, "reads a value that differs between windows");
+    using Integers = std::vector<std::int64_t>;
+    return r_.emit("Slice", {table},
+                   {{"starts", Integers{0}}, {"ends", Integers{1}}, {"axes", Integers{0}}, {"steps", Integers{1}}});
+  }
+
+  // True if all parts along the first axis are equal.
+  static bool repeats(const graph::Array &array) {
+    const std::vector<double> all = array.doubles();
+    const std::size_t each = all.size() / static_cast<std::size_t>(array.shape()[0]);
+    for (std::size_t i = each; i < all.size(); ++i)
+      if (all[i] != all[i - each]) return false;
+    return true;
+  }
+
+  Tokens attention(Node &node) {
+    for (std::size_t i = 0; i < 3; ++i) require_in_order(node, i);
+    if (node.attributes.integer("causal", 0) == 0) refuse(node, "lets tokens see what comes after them");
+    if (node.inputs.size() > 3)
+      refuse(node, "adds a mask or bias of its own (bind a mask of padding with constant=NAME=1)");
+    node.inputs = {node.inputs[0], node.inputs[1], node.inputs[2], ValueId::none, first_keys()};
+    return tokens_of(node.inputs[0]);  // those of the output (B, S, H, D); only gradients read the other output
+  }
+
+  void require_in_order(const Node &node, std::size_t input) const {
+    if (tokens_of(node.inputs[input]) != TokenAxis{1, windows_[1]}) refuse(node, "does not read tokens in their order");
+  }
+
+  // Returns the place in the window (B, S) where each token's document begins: the token's own place less its position.
+  ValueId first_keys() {
+    if (first_keys_ != ValueId::none) return first_keys_;
+    std::vector<std::int64_t> places(static_cast<std::size_t>(windows_[1]));
+    std::iota(places.begin(), places.end(), 0);
+    const ValueId own = r_.constant(graph::Array::from_integers({DType::i64, {1, windows_[1]}}, places));
+    return first_keys_ = r_.emit("Sub", {own, positions_});
+  }
+
+  Tokens rotary(Node &node) {
+    require_in_order(node, 0);
+    for (std::size_t i = 1; i <= 2; ++i)
+      if (!of_data(node.inputs[i])) node.inputs[i] = at_positions(node.inputs[i], 1, shape_of_windows(3, 1), node);
+    return tokens_of(node.inputs[0]);
+  }
+
+  Tokens product(const Node &node, const TokenAxis &at) const {
+    const std::size_t rank = r_.shape(node.inputs[0]).size();
+    const bool kept =
+        at.axis + 1 < rank && r_.shape(node.outputs[0]).size() == rank && node.attributes.integer("trans_a", 0) == 0;
+    if (!kept) refuse(node, "sums over tokens");
+    return at;
+  }
+
+  Tokens joined(const Node &node, const TokenAxis &at) const {
+    for (ValueId in : node.inputs)
+      if (tokens_of(in) != at) refuse(node, "mixes tokens of different places");
+    if (passes::axis_of(r_, node, 0) == at.axis) refuse(node, "joins tokens of different places");
+    return at;
+  }
+
+  // The tokens stay in their order if as many elements lie before the end of their axis.
+  Tokens reshaped(const Node &node, const TokenAxis &at) const {
+    const Shape before = r_.shape(node.inputs[0]), after = r_.shape(node.outputs[0]);
+    for (std::size_t i = 0; i < after.size(); ++i)
+      if (rows_to(after, i) == rows_to(before, at.axis) && after[i] % at.length == 0)
+        return TokenAxis{i, at.length, at.first};
+    refuse(node, "takes windows of tokens apart");
+  }
+
+  // A part of each window's tokens, as a loss takes it that compares with the next label.
+  Tokens sliced(const Node &node, const TokenAxis &at) const {
+    const std::int64_t before = r_.shape(node.inputs[0])[at.axis], after = r_.shape(node.outputs[0])[at.axis];
+    if (before == after) return at;
+    if (before != at.length) refuse(node, "takes windows of tokens apart");
+    return TokenAxis{at.axis, after, at.first + start_of(node, at.axis)};
+  }
+
+  static std::int64_t start_of(const Node &slice, std::size_t axis) {
+    const std::vector<std::int64_t> axes = slice.attributes.integers("axes"),
+                                    starts = slice.attributes.integers("starts");
+    for (std::size_t i = 0; i < starts.size(); ++i)
+      if ((axes.empty() ? i : static_cast<std::size_t>(axes[i])) == axis) return starts[i];
+    return 0;
+  }
+
+  // A sum over all axes is part of a loss.
+  Tokens reduced(const Node &node, const TokenAxis &at) const {
+    const Shape shape = r_.shape(node.inputs[0]);
+    if (element_count(r_.shape(node.outputs[0])) == 1) return std::nullopt;
+    const bool keeps = node.attributes.integer("keepdims", 1) != 0;
+    std::size_t before = 0;
+    for (std::int64_t given : node.attributes.integers("axes")) {
+      const std::size_t own = resolve_axis(given, shape.size(), node.name);
+      if (own == at.axis) refuse(node, "works along the tokens");
+      if (own < at.axis && !keeps) ++before;
+    }
+    return TokenAxis{at.axis - before, at.length, at.first};
+  }
+
+  const Shape windows_;  // (B, S)
+  const ValueId positions_;
+  Rewriter r_;
+  std::map<ValueId, Tokens> tokens_;  // of values that depend on data: where their tokens lie, if they have any
+  std::map<std::pair<ValueId, Shape>, ValueId> looked_up_;
+  ValueId first_keys_ = ValueId::none;
+};
+
+}  // namespace
+
+void pack_documents(Graph &graph, const std::string &positions) { Packing(graph, positions).run(); }
+
+}  // namespace protrain::passes
