@@ -2,7 +2,11 @@
 // lse = log(sum(exp(x))), a row's loss is
 //     lse - (1 - smoothing) x[label] - smoothing mean(x) + z_loss lse^2
 // Label smoothing gives that share of the target to all classes evenly, as in PyTorch. The z-loss keeps lse near 0.
+// With `focal`, and neither of them, the loss is (1 - p[label])^focal (lse - x[label]): rows whose label is likely
+// already count for less (Lin et al., arXiv 1708.02002).
 #pragma once
+
+#include <cmath>
 
 #include "arith/math.h"
 
@@ -16,18 +20,20 @@ struct RowSlopes {
 };
 
 struct RowLoss {
-  double smoothing = 0, z_loss = 0;
+  double smoothing = 0, z_loss = 0, focal = 0;
 
   // `mean`: of x, only read if labels are smoothed.
   PROTRAIN_HD double loss(double lse, double at_label, double mean) const {
     double loss = lse - at_label;
+    if (focal != 0) return std::pow(unlikely(loss), focal) * loss;
     if (smoothing != 0) loss += smoothing * (at_label - mean);
     if (z_loss != 0) loss += z_loss * lse * lse;
     return loss;
   }
 
-  // `factor`: the gradient of the row's loss.
-  PROTRAIN_HD RowSlopes slopes(float factor, float lse, std::int64_t classes) const {
+  // `factor`: the gradient of the row's loss. `at_label`: x[label].
+  PROTRAIN_HD RowSlopes slopes(float factor, float lse, float at_label, std::int64_t classes) const {
+    if (focal != 0) factor *= static_cast<float>(focus(static_cast<double>(lse) - static_cast<double>(at_label)));
     RowSlopes slopes{factor, 0, factor};
     if (z_loss != 0) slopes.share = factor * (1 + 2 * static_cast<float>(z_loss) * lse);
     if (smoothing != 0) {
@@ -35,6 +41,17 @@ struct RowLoss {
       slopes.peak = factor * static_cast<float>(1 - smoothing);
     }
     return slopes;
+  }
+
+  // How much faster a focal loss changes with the cross entropy than the cross entropy itself.
+  PROTRAIN_HD double focus(double cross_entropy) const {
+    const double rest = unlikely(cross_entropy);
+    if (rest <= 0) return 0;
+    return std::pow(rest, focal) * (1 + focal * std::exp(-cross_entropy) * cross_entropy / rest);
+  }
+  // 1 - p, where p = exp(-cross_entropy); at least 0, because the cross entropy may be rounded below 0.
+  PROTRAIN_HD static double unlikely(double cross_entropy) {
+    return cross_entropy > 0 ? -std::expm1(-cross_entropy) : 0;
   }
 };
 

@@ -21,7 +21,8 @@ const onnx_import::Output *output_of(const onnx_import::Model &model, const pass
 }
 
 ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) {
-  const bool classes = loss.kind == passes::Loss::Kind::cross_entropy;
+  using enum passes::Loss::Kind;
+  const bool classes = loss.kind == cross_entropy || loss.kind == dpo;
   ModelInput labels{{.name = loss.labels, .dtype = classes ? DType::i64 : DType::f32, .dims = {}}};
   const onnx_import::Output *output = output_of(model, loss);
   labels.has_dims = output != nullptr && output->dims && !output->dims->empty();
@@ -34,13 +35,29 @@ ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) 
   return labels;
 }
 
+void add_inputs_of(const onnx_import::Model &model, const passes::Loss &loss, std::vector<ModelInput> &inputs) {
+  using enum passes::Loss::Kind;
+  if (loss.kind == triplet || loss.kind == infonce) return;
+  const ModelInput labels = labels_of(model, loss);
+  if (!has(inputs, loss.labels)) inputs.push_back(labels);
+  const auto add = [&](const std::string &name, std::size_t axes) {
+    ModelInput input = labels;
+    input.name = name;
+    input.dtype = DType::f32;
+    input.dims.resize(std::min(axes, labels.dims.size()), kUnknownDim);
+    inputs.push_back(std::move(input));
+  };
+  if (!loss.weights.empty()) add(loss.weights, labels.dims.size());
+  if (loss.kind == dpo) add(loss.reference, 1);
+}
+
 }  // namespace
 
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const Settings &settings) {
   std::vector<ModelInput> inputs;
   for (const onnx_import::Input &input : model.inputs())
     if (!settings.constants.contains(input.name)) inputs.push_back({input});
-  if (settings.loss && !has(inputs, settings.loss->labels)) inputs.push_back(labels_of(model, *settings.loss));
+  if (settings.loss) add_inputs_of(model, *settings.loss, inputs);
   if (!settings.packed.empty() && !has(inputs, settings.packed))
     inputs.push_back({{.name = settings.packed, .dtype = DType::i64, .dims = {}}, false});
   return inputs;

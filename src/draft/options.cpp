@@ -89,9 +89,9 @@ const OptionRow kOptions[] = {
      "of "
      "products, in blocks with scales"},
     // The loss, for graphs that end in logits.
-    {"loss", choice, "", "cross_entropy|mse|l1|bce",
+    {"loss", choice, "", "cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo",
      "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "
-     "yes and no"},
+     "yes and no; kl for a teacher's logits; cosine, triplet and infonce for embeddings; dpo for pairs of texts"},
     {"loss_from", choice, "auto", "auto|logits|probabilities",
      "what the output holds, for cross_entropy and bce; auto: logits, unless a Softmax or Sigmoid makes it"},
     {"loss_output", text, "", "NAME",
@@ -109,6 +109,13 @@ const OptionRow kOptions[] = {
      "cross_entropy: share of the target that all classes get evenly, as in PyTorch"},
     {"z_loss", real, "0", ">= 0",
      "cross_entropy: factor of the square of log(sum(exp(logits))), which is added to keep logits small"},
+    {"focal", real, "0", ">= 0",
+     "cross_entropy: exponent of 1 - p[label], which multiplies a label's loss, so that easy ones count for less"},
+    {"loss_temperature", real, "1", "> 0", "kl, infonce: what logits or cosines are divided by"},
+    {"loss_margin", real, "1", ">= 0", "triplet: how much nearer the positive should be than the negative"},
+    {"loss_reference", text, "reference", "NAME",
+     "dpo: a new input of float32, the log probability of each sample by the model that training starts from"},
+    {"dpo_beta", real, "0.1", "> 0", "dpo: how little the model may move away from the one that training starts from"},
     // The optimizer.
     {"optimizer", choice, "adamw", "adamw|adamw8bit|adam|sgd|adagrad|lion",
      "how gradients become updates; adamw8bit is adamw with moments of 8 bits"},

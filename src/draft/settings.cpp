@@ -28,24 +28,49 @@ std::vector<double> reals_of(const std::string &text) {
   return numbers;
 }
 
+// Options of a loss may be set only for the losses that read them.
+void require_fitting_keys(const Options &options) {
+  const std::pair<const char *, const char *> readers[] = {{"loss_axis", "cross_entropy"},
+                                                           {"loss_weights", "cross_entropy"},
+                                                           {"label_smoothing", "cross_entropy"},
+                                                           {"z_loss", "cross_entropy"},
+                                                           {"class_weights", "cross_entropy"},
+                                                           {"focal", "cross_entropy"},
+                                                           {"loss_shift", "cross_entropy|mse|l1|bce|dpo"},
+                                                           {"loss_temperature", "kl|infonce"},
+                                                           {"loss_margin", "triplet"},
+                                                           {"loss_reference", "dpo"},
+                                                           {"dpo_beta", "dpo"}};
+  for (const auto &[key, losses] : readers)
+    require(!options.is_set(key) || any_glob(losses, options.text("loss")), Code::arg, key,
+            "{} is for {}, the loss is {}", key, losses, options.text("loss"));
+}
+
 // The loss that the options attach.
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
-    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from", "loss_axis", "loss_weights",
-                            "label_smoothing", "z_loss", "class_weights"})
+    for (const char *key :
+         {"loss_output", "loss_labels", "loss_shift", "loss_from", "loss_axis", "loss_weights", "label_smoothing",
+          "z_loss", "class_weights", "focal", "loss_temperature", "loss_margin", "loss_reference", "dpo_beta"})
       require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
     return std::nullopt;
   }
   using Kind = passes::Loss::Kind;
-  const std::map<std::string, Kind> kinds = {
-      {"cross_entropy", Kind::cross_entropy}, {"mse", Kind::mse}, {"l1", Kind::l1}, {"bce", Kind::bce}};
+  const std::map<std::string, Kind> kinds = {{"cross_entropy", Kind::cross_entropy},
+                                             {"mse", Kind::mse},
+                                             {"l1", Kind::l1},
+                                             {"bce", Kind::bce},
+                                             {"dpo", Kind::dpo},
+                                             {"kl", Kind::kl},
+                                             {"cosine", Kind::cosine},
+                                             {"triplet", Kind::triplet},
+                                             {"infonce", Kind::infonce}};
   const Kind kind = kinds.at(options.text("loss"));
   require(kind == Kind::cross_entropy || kind == Kind::bce || !options.is_set("loss_from"), Code::arg, "loss_from",
           "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
-  if (kind != Kind::cross_entropy)
-    for (const char *key : {"loss_axis", "loss_weights", "label_smoothing", "z_loss", "class_weights"})
-      require(!options.is_set(key), Code::arg, key, "{} is for cross_entropy, the loss is {}", key,
-              options.text("loss"));
+  require_fitting_keys(options);
+  require(options.real("focal") == 0 || (options.real("label_smoothing") == 0 && options.real("z_loss") == 0),
+          Code::unsupported, "focal", "focal goes neither with label_smoothing nor with z_loss; leave one of them out");
   require(!options.is_set("class_weights") || options.real("label_smoothing") == 0, Code::unsupported, "class_weights",
           "class_weights and label_smoothing do not go together; leave one of them out");
   const bool shift = options.integer("loss_shift") != 0;
@@ -64,7 +89,12 @@ std::optional<passes::Loss> loss_of(const Options &options) {
                       .class_axis = options.integer("loss_axis"),
                       .label_smoothing = options.real("label_smoothing"),
                       .z_loss = options.real("z_loss"),
-                      .class_weights = reals_of(options.text("class_weights"))};
+                      .class_weights = reals_of(options.text("class_weights")),
+                      .focal = options.real("focal"),
+                      .reference = options.text("loss_reference"),
+                      .beta = options.real("dpo_beta"),
+                      .temperature = options.real("loss_temperature"),
+                      .margin = options.real("loss_margin")};
 }
 
 passes::BatchNorm batch_norm_of(const std::string &mode) {

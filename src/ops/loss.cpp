@@ -1,7 +1,7 @@
 // Cross entropy in three forms: ONNX's, our core form over logits (M rows, C classes), and one that computes its
 // logits itself, in slices.
 //
-//   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss} -> loss, lse
+//   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w} -> loss
 //
 // arith/cross_entropy.h defines the loss of a row. `weights` are float32, a factor of each row's loss, and the mean is
@@ -43,7 +43,8 @@ class Rows {
  public:
   // `weights`: nullptr for rows that all weigh 1.
   Rows(const Node &node, const Array &labels, const Array *weights, std::int64_t classes)
-      : terms{node.attributes.real("label_smoothing", 0), node.attributes.real("z_loss", 0)},
+      : terms{node.attributes.real("label_smoothing", 0), node.attributes.real("z_loss", 0),
+              node.attributes.real("focal", 0)},
         labels_(labels.integers()),
         weights_(weights != nullptr ? weights->doubles() : std::vector<double>(labels_.size(), 1.0)) {
     for (std::size_t row = 0; row < labels_.size(); ++row) {
@@ -119,7 +120,9 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
   std::vector<double> dx(logits.size(), 0.0);
   for (std::size_t row = 0; row < rows.count(); ++row) {
     if (rows.weight(row) == 0) continue;
-    const double factor = dloss[dloss.size() > 1 ? row : 0] * share * rows.weight(row);
+    double factor = dloss[dloss.size() > 1 ? row : 0] * share * rows.weight(row);
+    if (rows.terms.focal != 0)
+      factor *= rows.terms.focus(sums[row] - logits[row * classes + static_cast<std::size_t>(rows.label(row))]);
     for (std::size_t i = 0; i < classes; ++i) {
       const double p = std::exp(logits[row * classes + i] - sums[row]);
       const double target = (static_cast<std::int64_t>(i) == rows.label(row) ? 1 - smoothing : 0) +
@@ -160,22 +163,26 @@ std::int64_t vocabulary(const NodeTypes &types) {
           "the bias is not one number for each of {} classes", classes);
   require_labels(types, types.input(2), x.shape[0]);
   require_weights(types, 4, x.shape[0]);
-  require(!is_per_row(types.node), Code::unsupported, types.subject(), "LinearCrossEntropy reduces to a scalar");
   return classes;
+}
+
+Type linear_loss(const NodeTypes &types) {
+  const Type &x = types.input(0);
+  return {sum_dtype(x.dtype), is_per_row(types.node) ? Shape{x.shape[0]} : Shape{}};
 }
 
 std::vector<Type> infer_linear(const NodeTypes &types) {
   vocabulary(types);
-  return {{sum_dtype(types.input(0).dtype), {}}};
+  return {linear_loss(types)};
 }
 
 // LinearCrossEntropyGrad(x, w, labels[, bias][, weights][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1.
 // dloss has the type of the loss and is applied before anything is rounded.
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   vocabulary(types);
-  require(!types.has(5) || types.input(5) == Type({sum_dtype(types.input(0).dtype), {}}), Code::type, types.subject(),
-          "dloss is {}", types.has(5) ? to_text(types.input(5)) : "");
-  std::vector<Type> out = {{sum_dtype(types.input(0).dtype), {}}, types.input(0), types.input(1)};
+  require(types.has(5) ? types.input(5) == linear_loss(types) : !is_per_row(types.node), Code::type, types.subject(),
+          "dloss is {}", types.has(5) ? to_text(types.input(5)) : "absent");
+  std::vector<Type> out = {linear_loss(types), types.input(0), types.input(1)};
   if (types.has(3)) out.push_back(types.input(3));
   return out;
 }

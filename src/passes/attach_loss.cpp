@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "passes/loss_nodes.h"
 
 namespace protrain::passes {
 
@@ -22,6 +23,7 @@ using graph::Origin;
 using graph::Type;
 using graph::Value;
 using graph::ValueId;
+using Kind = Loss::Kind;
 
 constexpr std::int64_t kIgnored = -100;  // the label that is ignored, as in PyTorch
 constexpr double kLeastProbability =
@@ -97,13 +99,15 @@ Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> ax
 // Attaches one loss to one output: finds out whether the prediction is logits or probabilities, makes or finds the
 // input for labels, and emits nodes. The nodes are file operators, because folding then treats them like an exporter's,
 // and the model trains with the same bits as one that was exported with its loss.
-class Attachment {
+class Attachment : EmbeddingLosses {
  public:
-  Attachment(Graph &graph, const Loss &loss, ValueId output) : graph_(graph), loss_(loss), prediction_(output) {
+  Attachment(Graph &graph, const Loss &loss, ValueId output)
+      : EmbeddingLosses(graph), loss_(loss), prediction_(output) {
     const Type &type = graph.value(output).type;
     require(is_float(type.dtype), Code::type, "loss_output", "output {} is {}; a loss is computed from floats",
             graph.value(output).name, name_of(type.dtype));
-    const std::size_t least = classifies() || loss.shift ? 2 : 0;
+    const bool rows = classifies() || loss.shift || loss.kind == Kind::triplet || loss.kind == Kind::infonce;
+    const std::size_t least = rows ? 2 : 0;
     require(type.shape.size() >= least, Code::shape, "loss_output",
             "output {} is {}; this loss{} needs at least {} axes", graph.value(output).name, to_text(type),
             loss.shift ? " with a shift" : "", least);
@@ -114,6 +118,10 @@ class Attachment {
     const std::string said = settle_source();
     if (classifies()) move_classes_last(*class_axis_);
     Shape shape = graph_.value(prediction_).type.shape;
+    if (loss_.kind == Kind::triplet || loss_.kind == Kind::infonce) {
+      graph_.outputs[0] = of_parts(shape);
+      return said;
+    }
     if (classifies()) {
       classes_ = shape.back();
       shape.pop_back();
@@ -124,7 +132,7 @@ class Attachment {
       prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
     if (!loss_.positions.empty()) ignore_first_tokens(shape);
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
-    graph_.outputs[0] = classifies() ? cross_entropy() : mean(difference());
+    graph_.outputs[0] = loss_.kind == Kind::dpo ? preference(shape) : classifies() ? cross_entropy("mean") : compared();
     return said;
   }
 
@@ -133,7 +141,7 @@ class Attachment {
   // makes the prediction, its input, the logits, becomes the prediction, because probabilities near 0 and 1 lose
   // precision.
   std::string settle_source() {
-    if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
+    if (!classifies() && loss_.kind != Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
     const Trail trail = trail_to(graph_, prediction_, class_axis_);
     const std::string op = trail.maker ? trail.maker->op : "";
@@ -181,19 +189,33 @@ class Attachment {
     graph_.value(prediction_).type = type;
   }
 
-  bool classifies() const { return loss_.kind == Loss::Kind::cross_entropy; }
+  bool classifies() const { return loss_.kind == Kind::cross_entropy || loss_.kind == Kind::dpo; }
 
-  ValueId emit(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
-    const graph::NodeId node = graph_.add_node({.op = op,
-                                                .name = "loss/" + op,
-                                                .attributes = std::move(attributes),
-                                                .inputs = std::move(inputs),
-                                                .outputs = {}},
-                                               {"loss/" + op});
-    return graph_.node(node).outputs[0];
+  // Returns the loss of embeddings (N, D) that are compared with each other.
+  ValueId of_parts(const Shape &shape) {
+    const std::int64_t parts = loss_.kind == Kind::triplet ? 3 : 2;
+    require(shape.size() == 2 && shape[0] % parts == 0, Code::shape, "loss_output",
+            "the output is {}; this loss takes embeddings (N, D), in {} parts of as many rows", to_text(shape), parts);
+    return parts == 3 ? triplet(prediction_, shape, loss_.margin) : contrast(prediction_, shape, loss_.temperature);
   }
-  ValueId numbers(const std::vector<std::int64_t> &values) {
-    return graph_.add_constant("loss/numbers", Array::integers(values));
+
+  ValueId compared() {
+    if (loss_.kind == Kind::kl) return distillation(prediction_, labels_, loss_.temperature);
+    return loss_.kind == Kind::cosine ? cosine(prediction_, labels_) : mean(difference());
+  }
+
+  // Returns -log(sigmoid(beta d)), where d is how much more the log probability of the preferred sample has grown than
+  // that of the other (Rafailov et al., arXiv 2305.18290). `shape`: of the labels.
+  ValueId preference(const Shape &shape) {
+    require(shape[0] % 2 == 0, Code::shape, "loss",
+            "dpo compares the first half of the samples with the second; there are {}", shape[0]);
+    require(graph_.find(loss_.reference) == ValueId::none, Code::arg, "loss_reference",
+            "the model has a value {} already; name the input otherwise", printable(loss_.reference));
+    const ValueId before = add_input(loss_.reference, {DType::f32, {shape[0]}});
+    const ValueId lost = emit("Reshape", {cross_entropy("none"), numbers({shape[0], -1})});
+    const ValueId sums = emit("ReduceSum", {lost, numbers({1})}, {{"keepdims", std::int64_t{0}}});
+    const std::vector<ValueId> fallen = parts_of(emit("Add", {sums, before}), 2, shape);
+    return mean(emit("Softplus", {emit("Mul", {emit("Sub", {fallen[0], fallen[1]}), real(loss_.beta)})}));
   }
 
   // Returns the input for labels. `shape` is (N, ...) for cross entropy of predictions (N, ..., C), and otherwise the
@@ -201,11 +223,7 @@ class Attachment {
   ValueId labels_input(const Shape &shape) {
     const Type wanted{classifies() ? DType::i64 : DType::f32, shape};
     const ValueId present = graph_.find(loss_.labels);
-    if (present == ValueId::none) {
-      graph_.inputs.push_back(
-          graph_.add_value({.name = loss_.labels, .type = wanted, .origin = Origin::input, .array = {}}));
-      return graph_.inputs.back();
-    }
+    if (present == ValueId::none) return add_input(loss_.labels, wanted);
     const Value &value = graph_.value(present);
     require(value.origin == Origin::input, Code::arg, "loss_labels",
             "the model has a value {} already that is no input; name the labels otherwise", loss_.labels);
@@ -220,20 +238,13 @@ class Attachment {
   ValueId weights_input(const Shape &shape) {
     require(graph_.find(loss_.weights) == ValueId::none, Code::arg, "loss_weights",
             "the model has a value {} already; name the weights otherwise", printable(loss_.weights));
-    const Type type{DType::f32, shape};
-    graph_.inputs.push_back(
-        graph_.add_value({.name = loss_.weights, .type = type, .origin = Origin::input, .array = {}}));
-    return graph_.inputs.back();
+    return add_input(loss_.weights, {DType::f32, shape});
   }
 
   // Ignores the first label of each packed document, which follows another document.
   void ignore_first_tokens(const Shape &shape) {
-    ValueId positions = graph_.find(loss_.positions);
-    if (positions == ValueId::none) {
-      positions = graph_.add_value(
-          {.name = loss_.positions, .type = {DType::i64, shape}, .origin = Origin::input, .array = {}});
-      graph_.inputs.push_back(positions);
-    }
+    const ValueId present = graph_.find(loss_.positions);
+    const ValueId positions = present == ValueId::none ? add_input(loss_.positions, {DType::i64, shape}) : present;
     const auto number = [&](DType dtype, std::int64_t value) {
       return graph_.add_constant("loss/number", Array::from_integers({dtype, {}}, {value}));
     };
@@ -257,15 +268,16 @@ class Attachment {
     return emit("Clip", {prediction_}, {{"min", kLeastProbability}, {"max", 1 - kLeastProbability}});
   }
 
-  ValueId cross_entropy() {
+  ValueId cross_entropy(const std::string &reduction) {
     if (from_probabilities_) prediction_ = logarithm(clipped());
     const ValueId logits = emit("Reshape", {prediction_, numbers({-1, classes_})});
     const ValueId labels = emit("Reshape", {labels_, numbers({-1})}), weights = row_weights(labels);
-    Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}};
-    if (loss_.label_smoothing == 0 && loss_.z_loss == 0 && weights == ValueId::none)
+    Attributes attributes = {{"reduction", reduction}, {"ignore_index", kIgnored}};
+    if (loss_.label_smoothing == 0 && loss_.z_loss == 0 && loss_.focal == 0 && weights == ValueId::none)
       return emit("SoftmaxCrossEntropyLoss", {logits, labels}, attributes);
     attributes.set("label_smoothing", loss_.label_smoothing);
     attributes.set("z_loss", loss_.z_loss);
+    attributes.set("focal", loss_.focal);
     const graph::NodeId node = graph_.add_node({.op = "CrossEntropy",
                                                 .name = "loss/CrossEntropy",
                                                 .attributes = std::move(attributes),
@@ -295,8 +307,8 @@ class Attachment {
 
   // Returns the loss of each element.
   ValueId difference() {
-    if (loss_.kind == Loss::Kind::bce) {
-      const auto rest = [&](ValueId x) { return emit("Sub", {one(), x}); };
+    if (loss_.kind == Kind::bce) {
+      const auto rest = [&](ValueId x) { return emit("Sub", {real(1), x}); };
       if (from_probabilities_) {  // -(y log(p) + (1 - y) log(1 - p))
         const ValueId p = clipped();
         return emit(
@@ -307,12 +319,9 @@ class Attachment {
       return emit("Add", {emit("Mul", {rest(labels_), prediction_}), emit("Softplus", {emit("Neg", {prediction_})})});
     }
     const ValueId apart = emit("Sub", {prediction_, labels_});
-    return loss_.kind == Loss::Kind::l1 ? emit("Abs", {apart}) : emit("Mul", {apart, apart});
+    return loss_.kind == Kind::l1 ? emit("Abs", {apart}) : emit("Mul", {apart, apart});
   }
-  ValueId one() { return graph_.add_constant("loss/one", Array::scalar(DType::f32, 1)); }
-  ValueId mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
 
-  Graph &graph_;
   const Loss &loss_;
   ValueId prediction_;
   ValueId labels_ = ValueId::none, weights_ = ValueId::none;

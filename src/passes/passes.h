@@ -29,6 +29,11 @@ struct Loss {
     mse,            // mean squared difference
     l1,             // mean absolute difference
     bce,            // mean binary cross entropy
+    dpo,            // direct preference optimization: the first half of the samples is preferred to the second
+    kl,             // divergence from the classes' probabilities by a teacher's logits, which are the labels
+    cosine,         // mean of 1 - cosine with the labels
+    triplet,        // anchors nearer to positives than to negatives, which are thirds of the output
+    infonce,        // queries nearer to their own keys than to others; both are halves of the output
   };
   // The form of the predictions that cross_entropy and bce read.
   enum class From : std::uint8_t {
@@ -42,12 +47,18 @@ struct Loss {
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
   std::string positions = "";  // with `shift`: an input; a label where it is 0 begins a document, and is ignored
-  std::string weights = "";  // a new input: float32 factors of the losses of single labels; empty: there is none
+  std::string weights = "";    // a new input: float32 factors of the losses of single labels; empty: there is none
   // For cross_entropy.
   std::int64_t class_axis = -1;            // of the output
   double label_smoothing = 0;              // share of a target that goes to all classes evenly
   double z_loss = 0;                       // factor of log(sum(exp(logits))) squared, which is added
   std::vector<double> class_weights = {};  // a factor of the loss of each label's class; empty: all are 1
+  double focal = 0;                        // exponent of 1 - p, by which a row's loss is multiplied
+  // For the other kinds.
+  std::string reference = "";  // dpo: an input for the log probabilities of samples by the model that it starts from
+  double beta = 0;             // dpo
+  double temperature = 1;      // kl, infonce
+  double margin = 0;           // triplet
 };
 
 // The mode in which BatchNormalization trains.

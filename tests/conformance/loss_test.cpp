@@ -33,7 +33,7 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
-// Attributes of a loss with label smoothing and a z-loss, in each combination.
+// Attributes of a loss with label smoothing and a z-loss, in each combination, and of a focal loss.
 std::vector<Attributes> mixed_forms(const std::string &reduction) {
   std::vector<Attributes> forms;
   for (const double smoothing : {0.0, 0.3})
@@ -42,6 +42,8 @@ std::vector<Attributes> mixed_forms(const std::string &reduction) {
       forms.back().set("label_smoothing", smoothing);
       forms.back().set("z_loss", z_loss);
     }
+  forms.push_back(form(reduction, true));
+  forms.back().set("focal", 1.5);
   return forms;
 }
 
@@ -116,11 +118,22 @@ TEST_P(LinearCrossEntropyKernel, SmoothsLabelsWeighsRowsAndKeepsLogitsSmall) {
   for (const char *reduction : {"mean", "sum"})
     for (const Attributes &attributes : mixed_forms(reduction)) {
       OneNode node = linear({37, 16, 50}, true, reduction, true, true);
-      for (const char *name : {"label_smoothing", "z_loss"}) node.attributes.set(name, attributes.real(name, 0));
+      for (const char *name : {"label_smoothing", "z_loss", "focal"})
+        node.attributes.set(name, attributes.real(name, 0));
       node.inputs.push_back(weights(37));
       expect_reference(node);
       expect_reference(loss_of(node));
     }
+}
+
+TEST_P(LinearCrossEntropyKernel, GivesEachRowALossAndTakesAGradientForEach) {
+  for (bool bias : {false, true}) {
+    OneNode node = linear({37, 16, 50}, true, "none", true, bias);
+    node.inputs.resize(5);
+    expect_reference(loss_of(node));
+    node.inputs.push_back(random_floats({37}, 6));
+    expect_reference(node);
+  }
 }
 
 // The factor on a loss multiplies its gradients before they are rounded.

@@ -36,6 +36,17 @@ TEST(CrossEntropyOp, OfSmoothedLabelsAndWeighedRowsHasThatGradientToo) {
                      .fixed = {2}});
 }
 
+TEST(CrossEntropyOp, OfRowsThatAreHardHasThatGradientToo) {
+  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
+    for (const double focal : {0.5, 2.0}) {
+      Attributes attributes = reduced("mean");
+      attributes.set("focal", focal);
+      std::vector<Array> inputs = {random_doubles({4, 5}, 1, -2, 2), labels({0, kIgnored, 4, 2})};
+      if (std::string_view(op) == "LinearCrossEntropy") inputs.insert(inputs.begin() + 1, random_doubles({6, 5}, 2));
+      expect_gradient({.op = op, .attributes = attributes, .inputs = inputs, .outputs = inputs.size() == 2 ? 2u : 1u});
+    }
+}
+
 // The weights are factors, and the mean is weighted.
 TEST(CrossEntropyOp, WeighsRows) {
   const Array logits = random_doubles({3, 4}, 1), targets = labels({1, 0, 3});
@@ -91,6 +102,12 @@ TEST(LinearCrossEntropyOp, OfSmoothedLabelsAndWeighedRowsHasThatGradientToo) {
     expect_gradient(
         {.op = "LinearCrossEntropy", .attributes = attributes, .inputs = inputs, .fixed = {4}, .is_loss = is_loss});
   }
+}
+
+TEST(LinearCrossEntropyOp, OfSingleRowsHasAGradientForEach) {
+  expect_gradient({.op = "LinearCrossEntropy", .attributes = reduced("none"), .inputs = linear_operands(true, true)});
+  const auto inputs = linear_operands(true, false);
+  EXPECT_EQ(evaluate("LinearCrossEntropy", reduced("none"), inputs)[0].shape(), (Shape{3}));
 }
 
 TEST(LinearCrossEntropyOp, ReplacesTheLossByThatOfItsGradient) {

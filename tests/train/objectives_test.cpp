@@ -26,7 +26,7 @@ class Objectives : public testing::TestWithParam<Objective> {
     losses = objective["losses"].get<std::vector<double>>();
     norm = objective["grad_norm"];
     loss_of_two = objective["loss_of_two"];
-    for (const auto &[name, values] : golden["inputs"].items()) inputs.emplace(name, test::Values(values));
+    for (const std::string name : objective["inputs"]) inputs.emplace(name, test::Values(golden["inputs"][name]));
     if (!golden["options"].contains("loss_weights")) inputs.erase("weights");
   }
 
@@ -77,6 +77,9 @@ const auto kName = [](const testing::TestParamInfo<Objective> &info) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Objectives,
                          testing::Values(Objective{"tokens", "smoothed"}, Objective{"tokens", "z_loss"},
                                          Objective{"tokens", "weighted"}, Objective{"tokens", "all"},
+                                         Objective{"tokens", "focal"}, Objective{"tokens", "distilled"},
+                                         Objective{"tokens", "preferred"}, Objective{"embeddings", "cosine"},
+                                         Objective{"embeddings", "triplet"}, Objective{"embeddings", "infonce"},
                                          Objective{"pixels", "segmentation"}, Objective{"pixels", "smoothed"},
                                          Objective{"pixels", "of_classes"}, Objective{"pixels", "weighted"}),
                          kName);

@@ -24,8 +24,6 @@ LinearLossShape::LinearLossShape(const KernelRequest &request, const SliceRule &
       classes(request.inputs.at(1).shape.at(trans_w ? 0 : 1)),
       bias(has_input(request, 3)),
       reduction(reduction_of(request)),
-      slice_rows(rows_of_a_slice(rows, classes, rule)) {
-  require(reduction != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
-}
+      slice_rows(rows_of_a_slice(rows, classes, rule)) {}
 
 }  // namespace protrain::backend

@@ -19,7 +19,6 @@ struct SliceRule {
 
 // The logits are x (rows, depth) times w. w is (classes, depth) if trans_w, else (depth, classes).
 struct LinearLossShape {
-  // Code::unsupported if the reduction is none.
   LinearLossShape(const KernelRequest &request, const SliceRule &rule);
 
   bool gradient, trans_w;

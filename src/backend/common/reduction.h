@@ -20,7 +20,8 @@ inline Reduction reduction_of(const KernelRequest &request) {
 }
 
 inline arith::RowLoss row_loss_of(const KernelRequest &request) {
-  return {request.node.attributes.real("label_smoothing", 0), request.node.attributes.real("z_loss", 0)};
+  const graph::Attributes &attributes = request.node.attributes;
+  return {attributes.real("label_smoothing", 0), attributes.real("z_loss", 0), attributes.real("focal", 0)};
 }
 
 }  // namespace protrain::backend

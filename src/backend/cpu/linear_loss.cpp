@@ -68,16 +68,16 @@ class LinearCrossEntropy : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const auto *losses = at<double>(launch, at_.losses);
     const double weights = targets_.total(launch);
-    const auto *dloss = optional_input<float>(launch, 5);
-    const float factor = (shape_.reduction == Reduction::mean ? 1.0F / static_cast<float>(weights) : 1.0F) *  //
-                         (dloss != nullptr ? *dloss : 1.0F);
+    const float of_mean = shape_.reduction == Reduction::mean ? 1.0F / static_cast<float>(weights) : 1.0F;
     for (const Rows &slice : slices_) {
-      run_slice(member, launch, slice, factor);
+      run_slice(member, launch, slice, of_mean);
       member.barrier();
     }
     if (shape_.gradient) finish_gradients(member, launch);
     auto *loss = optional_output<float>(launch, 0);  // absent if only gradients are wanted
     if (member.index != 0 || loss == nullptr) return;
+    if (shape_.reduction == Reduction::none)
+      return static_cast<void>(std::transform(losses, losses + shape_.rows, loss, [](double x) { return float(x); }));
     double total = 0;
     for (std::int64_t i = 0; i < shape_.rows; ++i) total += losses[i];
     if (shape_.reduction == Reduction::mean) total /= weights;
@@ -148,14 +148,14 @@ class LinearCrossEntropy : public CpuKernel {
     return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) + offset);
   }
 
-  void run_slice(Member &member, const Launch &launch, const Rows &slice, float factor) {
+  void run_slice(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *gemm_scratch = at<std::byte>(launch, at_.gemm + static_cast<std::uint64_t>(member.index) * at_.gemm_bytes);
     logits_[slice.products].run(member,
                                 {input<T>(launch, 0) + slice.first * shape_.depth, input<T>(launch, 1),
                                  at<float>(launch, at_.logits), optional_input<T>(launch, 3)},
                                 stored_operand(launch, kStored), gemm_scratch);
     member.barrier();
-    finish_rows(member, launch, slice, factor);
+    finish_rows(member, launch, slice, of_mean);
     const std::int64_t end = slice.first + slice.count;
     if (!shape_.gradient || (end % block_rows_ != 0 && end != shape_.rows)) return;
     member.barrier();
@@ -179,8 +179,15 @@ class LinearCrossEntropy : public CpuKernel {
                             block.first > 0, kNarrow ? at<float>(launch, at_.dbias) : static_cast<float *>(dbias));
   }
 
-  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits.
-  void finish_rows(Member &member, const Launch &launch, const Rows &slice, float factor) {
+  // Returns the gradient of a row's loss.
+  float dloss_of(const Launch &launch, std::int64_t row) const {
+    const auto *dloss = optional_input<float>(launch, 5);
+    return dloss == nullptr ? 1 : dloss[shape_.reduction == Reduction::none ? row : 0];
+  }
+
+  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits. `of_mean`: the factor
+  // of all gradients that comes from the mean.
+  void finish_rows(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
@@ -195,8 +202,9 @@ class LinearCrossEntropy : public CpuKernel {
         loss = static_cast<double>(target.weight) * row_loss(targets_.terms, row, shape_.classes, lse, target.label);
         const auto rounded = static_cast<float>(lse);
         if (shape_.gradient)
-          row_gradient(targets_.terms.slopes(factor * target.weight, rounded, shape_.classes), row, shape_.classes,
-                       rounded, target.label, row);
+          row_gradient(targets_.terms.slopes(of_mean * dloss_of(launch, slice.first + i) * target.weight, rounded,
+                                             row[target.label], shape_.classes),
+                       row, shape_.classes, rounded, target.label, row);
       }
       if constexpr (kNarrow)
         if (shape_.gradient)

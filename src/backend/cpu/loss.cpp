@@ -74,8 +74,8 @@ class CrossEntropyGrad : public CpuKernel {
       if (target.label == Target::kIgnored)
         std::fill_n(row, classes_, T{});
       else
-        row_gradient(targets_.terms.slopes(factor, lse[i], classes_), logits + i * classes_, classes_, lse[i],
-                     target.label, row);
+        row_gradient(targets_.terms.slopes(factor, lse[i], widened(logits[i * classes_ + target.label]), classes_),
+                     logits + i * classes_, classes_, lse[i], target.label, row);
     }
   }
 

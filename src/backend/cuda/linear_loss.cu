@@ -32,6 +32,12 @@ struct Rows {
 struct Factor {
   const double *weights;
   const float *dloss;
+  bool per_row;  // each row has a loss and a gradient of its own
+
+  __device__ float of(std::int64_t row) const {
+    return (weights != nullptr ? 1.0f / static_cast<float>(*weights) : 1.0f) *  //
+           (dloss != nullptr ? dloss[per_row ? row : 0] : 1.0f);
+  }
 };
 
 // Computes the losses of a slice's rows, and their gradients unless `gradients` is nullptr. Rows of gradients lie as
@@ -46,11 +52,10 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   if (label >= 0) loss = static_cast<double>(targets.weight(row)) * row_loss(targets.terms, x, classes, sum, label);
   if (threadIdx.x == 0) losses[row] = loss;
   if (gradients == nullptr) return;
+  const float at_label = label >= 0 ? x[label] : 0.0f;
   __syncthreads();  // all threads have read the label's logit
-  const float factor = (of.weights != nullptr ? 1.0f / static_cast<float>(*of.weights) : 1.0f) *  //
-                       (of.dloss != nullptr ? *of.dloss : 1.0f);
   const auto lse = static_cast<float>(sum);
-  const arith::RowSlopes of_row = targets.terms.slopes(factor * targets.weight(row), lse, classes);
+  const arith::RowSlopes of_row = targets.terms.slopes(of.of(row) * targets.weight(row), lse, at_label, classes);
   T *to = gradients + blockIdx.x * logits.ld;
   for_packs_of_row<kWide<float>>(classes, [&](std::int64_t first, auto width) {
     constexpr int kCount = decltype(width)::value;
@@ -119,7 +124,10 @@ class LinearCrossEntropy : public CudaKernel {
     cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
     if (shape_.gradient) finish_gradients(stream, launch);
-    if (auto *loss = optional_output<float>(launch, 0))  // absent if only gradients are wanted
+    auto *loss = optional_output<float>(launch, 0);  // absent if only gradients are wanted
+    if (loss != nullptr && shape_.reduction == Reduction::none)
+      each(stream, shape_.rows, [losses, loss] __device__(std::int64_t i) { loss[i] = static_cast<float>(losses[i]); });
+    else if (loss != nullptr)
       cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), shape_.rows,
                    static_cast<const double *>(weights), shape_.reduction == Reduction::mean, loss);
   }
@@ -218,7 +226,7 @@ class LinearCrossEntropy : public CudaKernel {
     cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(shape_.classes)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
                  Factor{shape_.reduction == Reduction::mean ? at<double>(launch, weights_at_) : nullptr,
-                        optional_input<float>(launch, 5)},
+                        optional_input<float>(launch, 5), shape_.reduction == Reduction::none},
                  gradients);
     if (!shape_.gradient) return;
     if (T *dx = optional_output<T>(launch, 1))

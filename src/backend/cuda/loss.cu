@@ -35,7 +35,9 @@ struct LossFactor {
 template <typename T>
 __global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, LossFactor upstream, T *dx) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];
-  const arith::RowSlopes slopes = targets.terms.slopes(upstream.of(row) * targets.weight(row), lse[row], classes);
+  const float at_label = label >= 0 ? widened(logits[row * classes + label]) : 0.0f;
+  const arith::RowSlopes slopes =
+      targets.terms.slopes(upstream.of(row) * targets.weight(row), lse[row], at_label, classes);
   for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
     const float p = slopes.of_log(widened(logits[row * classes + i]) - lse[row]);
     const float slope = p - (i == label ? slopes.peak : 0.0f);

@@ -26,7 +26,6 @@ bool keeps_last_axis(const Rewriter &r, const Node &node) {
 
 bool fuse_linear_loss(Fusion &fusion, const Node &loss) {
   Rewriter &r = fusion.r;
-  if (loss.attributes.text("reduction", "mean") == "none") return false;
   if (loss.outputs.size() > 1 && loss.outputs[1] != ValueId::none && r.uses(loss.outputs[1]) > 0) return false;
   std::vector<Node> cuts;  // the last one first
   ValueId at = loss.inputs.at(0);

@@ -1,0 +1,84 @@
+#include "passes/loss_nodes.h"
+
+#include <numeric>
+
+namespace protrain::passes {
+
+using graph::Array;
+using graph::ValueId;
+
+namespace {
+constexpr double kLeastLength = 1e-8, kLeastNorm = 1e-12, kDistance = 1e-6;  // PyTorch's epsilons
+const graph::Attributes kLastAxis = {{"axis", std::int64_t{-1}}};
+}  // namespace
+
+ValueId LossNodes::emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes) {
+  const graph::NodeId node = graph_.add_node(
+      {.op = op, .name = "loss/" + op, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {}},
+      {"loss/" + op});
+  return graph_.node(node).outputs[0];
+}
+
+ValueId LossNodes::numbers(const std::vector<std::int64_t> &values) {
+  return graph_.add_constant("loss/numbers", Array::integers(values));
+}
+
+ValueId LossNodes::real(double value) { return graph_.add_constant("loss/number", Array::scalar(DType::f32, value)); }
+
+ValueId LossNodes::add_input(const std::string &name, const graph::Type &type) {
+  graph_.inputs.push_back(graph_.add_value({.name = name, .type = type, .origin = graph::Origin::input, .array = {}}));
+  return graph_.inputs.back();
+}
+
+std::vector<ValueId> LossNodes::parts_of(ValueId x, std::int64_t count, const Shape &shape) {
+  const std::int64_t rows = shape.at(0) / count;
+  std::vector<ValueId> parts;
+  for (std::int64_t i = 0; i < count; ++i)
+    parts.push_back(emit("Slice", {x, numbers({i * rows}), numbers({(i + 1) * rows}), numbers({0})}));
+  return parts;
+}
+
+ValueId LossNodes::sum_of_rows(ValueId x) {
+  return emit("ReduceSum", {x, numbers({-1})}, {{"keepdims", std::int64_t{1}}});
+}
+
+ValueId LossNodes::mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
+
+ValueId EmbeddingLosses::length(ValueId x, double least) {
+  return emit("Sqrt", {emit("Max", {sum_of_rows(emit("Mul", {x, x})), real(least * least)})});
+}
+
+ValueId EmbeddingLosses::cosine(ValueId x, ValueId y) {
+  const ValueId lengths = emit("Mul", {length(x, kLeastLength), length(y, kLeastLength)});
+  return mean(emit("Sub", {real(1), emit("Div", {sum_of_rows(emit("Mul", {x, y})), lengths})}));
+}
+
+ValueId EmbeddingLosses::triplet(ValueId x, const Shape &shape, double margin) {
+  const std::vector<ValueId> parts = parts_of(x, 3, shape);
+  const auto distance = [&](ValueId other) {
+    return length(emit("Add", {emit("Sub", {parts[0], other}), real(kDistance)}), 0);
+  };
+  const ValueId closer = emit("Sub", {distance(parts[1]), distance(parts[2])});
+  return mean(emit("Relu", {emit("Add", {closer, real(margin)})}));
+}
+
+ValueId EmbeddingLosses::contrast(ValueId x, const Shape &shape, double temperature) {
+  const std::vector<ValueId> parts = parts_of(emit("Div", {x, length(x, kLeastNorm)}), 2, shape);
+  std::vector<std::int64_t> own(static_cast<std::size_t>(shape.at(0) / 2));
+  std::iota(own.begin(), own.end(), 0);
+  const ValueId queries = emit("Mul", {parts[0], real(1 / temperature)});
+  const ValueId keys = emit("Transpose", {parts[1]}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+  return emit("SoftmaxCrossEntropyLoss", {emit("MatMul", {queries, keys}), numbers(own)},
+              {{"reduction", std::string("mean")}});
+}
+
+ValueId EmbeddingLosses::distillation(ValueId student, ValueId teacher, double temperature) {
+  const auto log_softmax = [&](ValueId x) {
+    return emit("LogSoftmax", {emit("Mul", {x, real(1 / temperature)})}, kLastAxis);
+  };
+  const ValueId wanted = log_softmax(teacher);
+  const ValueId terms = emit("Mul", {emit("Exp", {wanted}), emit("Sub", {wanted, log_softmax(student)})});
+  return emit("Mul", {mean(sum_of_rows(terms)), real(temperature * temperature)});
+}
+
+}  // namespace protrain::passes

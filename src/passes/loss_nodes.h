@@ -1,0 +1,48 @@
+// The nodes that an attached loss consists of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::passes {
+
+class LossNodes {
+ public:
+  explicit LossNodes(graph::Graph &graph) : graph_(graph) {}
+
+ protected:
+  graph::ValueId emit(const std::string &op, std::vector<graph::ValueId> inputs, graph::Attributes attributes = {});
+  graph::ValueId numbers(const std::vector<std::int64_t> &values);
+  graph::ValueId real(double value);
+  graph::ValueId add_input(const std::string &name, const graph::Type &type);
+
+  // Returns parts of a value (N, ...) that has as many rows each, as (N / count, ...).
+  std::vector<graph::ValueId> parts_of(graph::ValueId x, std::int64_t count, const Shape &shape);
+  graph::ValueId sum_of_rows(graph::ValueId x);  // (N, D) -> (N, 1)
+  graph::ValueId mean(graph::ValueId x);         // a scalar
+
+  graph::Graph &graph_;
+};
+
+// Losses of embeddings and of numbers, which know no classes. Shapes are those of the prediction.
+class EmbeddingLosses : public LossNodes {
+ public:
+  using LossNodes::LossNodes;
+
+  // The mean over rows of 1 - cos(x, y).
+  graph::ValueId cosine(graph::ValueId x, graph::ValueId y);
+  // x (3 N, D): N anchors, N positives, N negatives. The mean of max(0, |a - p| - |a - n| + margin), as PyTorch's.
+  graph::ValueId triplet(graph::ValueId x, const Shape &shape, double margin);
+  // x (2 N, D): N queries, and the key of each. The cross entropy of each query's cosines with all keys, divided by the
+  // temperature, where its own key is the right class (InfoNCE).
+  graph::ValueId contrast(graph::ValueId x, const Shape &shape, double temperature);
+  // KL(softmax(teacher / T) || softmax(student / T)) T^2, the mean over rows (Hinton et al., arXiv 1503.02531).
+  graph::ValueId distillation(graph::ValueId student, graph::ValueId teacher, double temperature);
+
+ private:
+  graph::ValueId length(graph::ValueId x, double least);  // (N, D) -> (N, 1), at least that
+};
+
+}  // namespace protrain::passes
