@@ -256,13 +256,17 @@ extern "C" {
     ///                   use_cache_branch, must be bound
     ///   past            none: inputs for keys and values of earlier tokens (past_key_values and the like) have length 0,
     ///                   and are no inputs of the session
-    ///   loss            cross_entropy, mse, l1 or bce: the loss to add to a graph that has none
+    ///   packed          NAME: a window of tokens holds several documents. NAME is an int64 input (batch, sequence) of the
+    ///                   session, the model's or a new one, with the position of each token in its document, from 0.
+    ///                   Attention does not leave a document (docs/training.md)
+    ///   loss            cross_entropy, mse, l1, bce, kl, cosine, triplet, infonce or dpo: the loss to add to a graph that
+    ///                   has none (docs/training.md)
     ///   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
     ///                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
     ///                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
     ///   loss_weights    NAME: a new float32 input with a factor for each label of cross_entropy, which is then a weighted
-    ///                   mean; 0 leaves a label out. loss_axis, class_weights, label_smoothing and z_loss say more about
-    ///                   that loss (docs/training.md)
+    ///                   mean; 0 leaves a label out. loss_axis, class_weights, label_smoothing, z_loss and focal say more
+    ///                   about that loss (docs/training.md)
     ///   optimizer       adamw, adam, sgd, adagrad or lion, with learning_rate, beta1, beta2, epsilon, weight_decay,
     ///                   momentum, dampening, nesterov, rate_decay. Each but lion, which PyTorch lacks, computes what
     ///                   PyTorch's optimizer of that name does. adamw8bit is adamw with moments of 8 bits, in blocks of 256
