@@ -34,18 +34,25 @@ struct Tile {
   [[gnu::target("avx2,fma")]] static void run(const float *a, const float *panel, std::int64_t k, bool accumulate,
                                               float *c, const Strides &strides) {
     __m256 sums[kHeight][kVectors];
+#pragma GCC unroll 4
     for (int row = 0; row < kHeight; ++row)
+#pragma GCC unroll 3
       for (int v = 0; v < kVectors; ++v)
         sums[row][v] = accumulate ? _mm256_loadu_ps(c + row * strides.c + v * kVector) : _mm256_setzero_ps();
     for (std::int64_t i = 0; i < k; ++i, panel += kVectors * kVector) {
       __m256 b[kVectors];
+#pragma GCC unroll 3
       for (int v = 0; v < kVectors; ++v) b[v] = _mm256_loadu_ps(panel + v * kVector);
+#pragma GCC unroll 4
       for (int row = 0; row < kHeight; ++row) {
         const __m256 factor = _mm256_broadcast_ss(a + row * strides.a + i);
+#pragma GCC unroll 3
         for (int v = 0; v < kVectors; ++v) sums[row][v] = _mm256_fmadd_ps(factor, b[v], sums[row][v]);
       }
     }
+#pragma GCC unroll 4
     for (int row = 0; row < kHeight; ++row)
+#pragma GCC unroll 3
       for (int v = 0; v < kVectors; ++v) _mm256_storeu_ps(c + row * strides.c + v * kVector, sums[row][v]);
   }
 };
