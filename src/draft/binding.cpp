@@ -1,8 +1,47 @@
 #include "draft/binding.h"
 
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <map>
+#include <string_view>
+
 #include "base/text.h"
 
 namespace protrain::draft {
+
+namespace {
+
+constexpr double kLargestRank = 65536;  // as the option lora_rank has it
+
+struct PatternSettings {
+  std::string pattern;
+  std::map<std::string, double> settings;
+
+  std::optional<double> find(const std::string &key) const {
+    const auto found = settings.find(key);
+    return found == settings.end() ? std::nullopt : std::optional(found->second);
+  }
+};
+
+// Splits "GLOB,KEY=NUMBER,...". Returns nothing if it has another form, or a key that is not among `keys` or stands
+// twice.
+std::optional<PatternSettings> parse_settings(const std::string &text, std::initializer_list<std::string_view> keys) {
+  const std::vector<std::string> items = split(text, ',');
+  PatternSettings parsed{.pattern = items.front(), .settings = {}};
+  if (parsed.pattern.empty()) return std::nullopt;
+  for (auto item = items.begin() + 1; item != items.end(); ++item) {
+    const std::size_t equals = item->find('=');
+    if (equals == std::string::npos) return std::nullopt;
+    const std::string key = item->substr(0, equals);
+    const std::optional<double> number = parse_real(item->substr(equals + 1));
+    if (std::ranges::find(keys, key) == keys.end() || !number) return std::nullopt;
+    if (!parsed.settings.emplace(key, *number).second) return std::nullopt;
+  }
+  return parsed;
+}
+
+}  // namespace
 
 std::optional<Binding> parse_binding(const std::string &text) {
   const std::size_t equals = text.rfind('=');
@@ -25,37 +64,24 @@ std::optional<InputBinding> parse_input_binding(const std::string &text) {
 }
 
 std::optional<LoraPattern> parse_lora(const std::string &text) {
-  const std::vector<std::string> parts = split(text, ',');
-  LoraPattern found{.pattern = parts[0], .rank = {}, .alpha = {}};
-  for (auto part = parts.begin() + 1; part != parts.end(); ++part) {
-    const std::size_t sign = part->find('=');
-    const std::string key = part->substr(0, sign), value = sign == std::string::npos ? "" : part->substr(sign + 1);
-    if (key == "rank")
-      found.rank = parse_integer(value);
-    else if (key == "alpha")
-      found.alpha = parse_real(value);
-    const bool good =
-        key == "rank" ? found.rank && *found.rank >= 1 : key == "alpha" && found.alpha && *found.alpha > 0;
-    if (!good) return std::nullopt;
-  }
-  return found.pattern.empty() ? std::nullopt : std::optional(found);
+  const std::optional<PatternSettings> parsed = parse_settings(text, {"rank", "alpha"});
+  if (!parsed) return std::nullopt;
+  LoraPattern lora{.pattern = parsed->pattern, .rank = {}, .alpha = parsed->find("alpha")};
+  const std::optional<double> rank = parsed->find("rank");
+  if (rank) lora.rank = static_cast<std::int64_t>(*rank);
+  const bool whole = !rank || (*rank >= 1 && *rank <= kLargestRank && *rank == std::floor(*rank));
+  const bool positive = !lora.alpha || *lora.alpha > 0;
+  return whole && positive ? std::optional(lora) : std::nullopt;
 }
 
 std::optional<GroupBinding> parse_group_binding(const std::string &text) {
-  const std::vector<std::string> items = split(text, ',');
-  GroupBinding binding{.pattern = items.front()};
-  for (auto item = items.begin() + 1; item != items.end(); ++item) {
-    const std::size_t equals = item->find('=');
-    if (equals == std::string::npos) return std::nullopt;
-    const std::string key = item->substr(0, equals);
-    const auto number = parse_real(item->substr(equals + 1));
-    auto &setting = key == "weight_decay" ? binding.weight_decay : binding.learning_rate_scale;
-    if ((key != "weight_decay" && key != "learning_rate_scale") || setting || !number || *number < 0)
-      return std::nullopt;
-    setting = number;
-  }
-  if (binding.pattern.empty() || items.size() == 1) return std::nullopt;
-  return binding;
+  const std::optional<PatternSettings> parsed = parse_settings(text, {"learning_rate_scale", "weight_decay"});
+  if (!parsed || parsed->settings.empty()) return std::nullopt;
+  for (const auto &[key, number] : parsed->settings)
+    if (number < 0) return std::nullopt;
+  return GroupBinding{.pattern = parsed->pattern,
+                      .learning_rate_scale = parsed->find("learning_rate_scale"),
+                      .weight_decay = parsed->find("weight_decay")};
 }
 
 }  // namespace protrain::draft

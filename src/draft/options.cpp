@@ -19,7 +19,7 @@ namespace {
 
 using enum OptionType;
 
-constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
+constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list", "list"};
 
 const OptionRow kOptions[] = {
     // The device, the arithmetic and the shapes of a step.
@@ -86,8 +86,7 @@ const OptionRow kOptions[] = {
      "the modules of parameters, for models whose file has lost the names: INITIALIZER MODULE, one pair a line"},
     {"base_precision", choice, "file", "file|bf16|int8|nf4|int4",
      "the form that frozen weights are rounded to when they are loaded; bf16: all matrices; int8, nf4 and int4: those "
-     "of "
-     "products, in blocks with scales"},
+     "of products, in blocks with scales"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo",
      "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "
@@ -132,7 +131,7 @@ const OptionRow kOptions[] = {
     {"group", list, "", "GLOB,KEY=VALUE,...",
      "parameters with settings of their own: learning_rate_scale, a factor of the learning rate, and weight_decay; of "
      "several groups that match, the first holds"},
-    {"no_decay", list, "", "norms|biases",
+    {"no_decay", words, "", "norms|biases",
      "parameters that do not decay, unless a group says so: norms, the scales and shifts of normalizations; biases, "
      "vectors that are added"},
     {"layer_decay", real, "1", "> 0, <= 1",
@@ -183,7 +182,7 @@ const OptionRow kOptions[] = {
      "continues from a checkpoint, or from the newest one in a directory: weights, optimizer state, step, "
      "seed"},
     // For tests.
-    {"trial", list, "", "workers|delays|poison",
+    {"trial", words, "", "workers|delays|poison",
      "one worker per queue; sleeps before instructions; released memory filled with NaN"},
     {"trace", choice, "none", "none|step", "step: logs each instruction and its time", "step"},
 };
@@ -227,9 +226,44 @@ void check_number(const OptionRow &row, const std::string &value, Number number)
   }
 }
 
-void check_binding(std::string_view key, const std::string &value) {
-  require(parse_binding(value).has_value(), Code::arg, std::string(key), "'{}' is not NAME=N with N >= 0",
-          printable(value));
+// The form of a value that consists of several parts. Rows of the table name it in `range`.
+struct Form {
+  std::string_view range;
+  bool (*fits)(const std::string &value);
+  std::string_view expected;  // continues "'...' is not "
+};
+
+template <auto Parse>
+bool parses(const std::string &value) {
+  return Parse(value).has_value();
+}
+
+// True if `value` is a list of parts, separated by commas, that all fit.
+template <bool (*Fits)(const std::string &part)>
+bool all_fit(const std::string &value) {
+  return std::ranges::all_of(split(value, ','), Fits);
+}
+
+bool is_factor(const std::string &value) {
+  const std::optional<double> number = parse_real(value);
+  return number && std::isfinite(*number) && *number >= 0;
+}
+
+const Form kForms[] = {
+    {"NAME=N", parses<parse_binding>, "NAME=N with N >= 0"},
+    {"NAME=N,...", all_fit<parses<parse_binding>>, "NAME=N,... with every N >= 0"},
+    {"NAME=VALUE,...", parses<parse_input_binding>, "NAME=VALUE or NAME=VALUE,VALUE,... with numbers, true or false"},
+    {"GLOB[,rank=R][,alpha=A]", parses<parse_lora>, "GLOB[,rank=R][,alpha=A] with a whole R >= 1 and A > 0"},
+    {"GLOB,KEY=VALUE,...", parses<parse_group_binding>,
+     "GLOB,KEY=VALUE,... with the keys learning_rate_scale and weight_decay, and numbers >= 0"},
+    {"W,W,...", all_fit<is_factor>, "a list of factors W,W,... with every W >= 0"},
+};
+
+// Each part of a list of words must be one of the row's.
+void check_words(const OptionRow &row, const std::string &value) {
+  for (const std::string &word : split(value, ','))
+    require(any_glob(row.range, word), Code::arg, std::string(row.key), "'{}' is none of {}", printable(word),
+            row.range);
 }
 
 void check_value(const OptionRow &row, const std::string &value) {
@@ -239,30 +273,10 @@ void check_value(const OptionRow &row, const std::string &value) {
   if (row.type == choice)
     require(any_glob(row.range, value), Code::arg, std::string(row.key), "'{}' is none of {}", printable(value),
             row.range);
-  if (row.key == "dim") check_binding(row.key, value);
-  if (row.key == "shapes")
-    for (const std::string &binding : split(value, ',')) check_binding(row.key, binding);
-  if (row.key == "lora")
-    require(parse_lora(value).has_value(), Code::arg, "lora",
-            "'{}' is not GLOB[,rank=R][,alpha=A] with a whole R >= 1 and A > 0", printable(value));
-  if (row.key == "constant")
-    require(parse_input_binding(value).has_value(), Code::arg, "constant",
-            "'{}' is not NAME=VALUE or NAME=VALUE,VALUE,... with numbers, true or false", printable(value));
-  if (row.key == "group")
-    require(parse_group_binding(value).has_value(), Code::arg, "group",
-            "'{}' is not GLOB,KEY=VALUE,... with the keys learning_rate_scale and weight_decay, and numbers >= 0",
-            printable(value));
-  if (row.key == "no_decay")
-    for (const std::string &item : split(value, ','))
-      require(any_glob(row.range, item), Code::arg, "no_decay", "'{}' is none of {}", printable(item), row.range);
-  if (row.key == "class_weights")
-    for (const std::string &weight : split(value, ',')) {
-      const std::optional<double> number = parse_real(weight);
-      require(number && std::isfinite(*number) && *number >= 0, Code::arg, "class_weights",
-              "'{}' is not a factor of 0 or more", printable(weight));
-    }
-  if (row.key == "trial")
-    require(any_glob(row.range, value), Code::arg, "trial", "'{}' is none of {}", printable(value), row.range);
+  if (row.type == words) check_words(row, value);
+  for (const Form &form : kForms)
+    if (form.range == row.range)
+      require(form.fits(value), Code::arg, std::string(row.key), "'{}' is not {}", printable(value), form.expected);
 }
 
 }  // namespace
@@ -277,7 +291,7 @@ void Options::set(const std::string &key, const std::string &value) {
   require(!any_glob(row.refused, value), Code::unsupported, key, "{} {} is not available yet; the default is {}", key,
           printable(value), row.fallback);
   std::vector<std::string> &values = set_[key];
-  if (row.type != OptionType::list) values.clear();
+  if (row.type != OptionType::list && row.type != OptionType::words) values.clear();
   values.push_back(value);
 }
 

@@ -10,14 +10,22 @@
 
 namespace protrain::draft {
 
-enum class OptionType : std::uint8_t { text, integer, real, bytes, choice, list };
+enum class OptionType : std::uint8_t {
+  text,
+  integer,
+  real,
+  bytes,
+  choice,
+  list,
+  words,  // a list whose items are lists of choices: "norms,biases"
+};
 
 struct OptionRow {
   std::string_view key;
   OptionType type;
   std::string_view fallback;  // as text; "" = not set
-  // Numbers: conditions that all hold (">= 0, < 1"). Choices: globs ("cpu|cuda:*"). Others: the form of a value
-  // ("NAME=N").
+  // Numbers: conditions that all hold (">= 0, < 1"). Choices and words: globs ("cpu|cuda:*"). Others: the form of a
+  // value ("NAME=N").
   std::string_view range;
   std::string_view sentence;
   std::string_view refused = "";  // known values that are refused by name until the library supports them; "*": all

@@ -46,6 +46,13 @@ void require_fitting_keys(const Options &options) {
             "{} is for {}, the loss is {}", key, losses, options.text("loss"));
 }
 
+std::vector<std::string> words_of(const Options &options, const char *key) {
+  std::vector<std::string> words;
+  for (const std::string &item : options.list(key))
+    for (const std::string &word : split(item, ',')) words.push_back(word);
+  return words;
+}
+
 // The loss that the options attach.
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
@@ -174,11 +181,10 @@ GroupSettings groups_of(const Options &options) {
   GroupSettings settings = {.layer_decay = options.real("layer_decay")};
   for (const std::string &text : options.list("group"))
     settings.groups.push_back(parse_group_binding(text).value());  // checked when it was set
-  for (const std::string &text : options.list("no_decay"))
-    for (const std::string &item : split(text, ',')) {
-      settings.norms_stay |= item == "norms";
-      settings.biases_stay |= item == "biases";
-    }
+  for (const std::string &word : words_of(options, "no_decay")) {
+    settings.norms_stay |= word == "norms";
+    settings.biases_stay |= word == "biases";
+  }
   return settings;
 }
 
@@ -190,7 +196,7 @@ NonfinitePolicy policy_of(const std::string &name) {
 
 TestModes test_modes_of(const Options &options) {
   TestModes test_modes;
-  for (const std::string &trial : options.list("trial")) {
+  for (const std::string &trial : words_of(options, "trial")) {
     test_modes.workers |= trial == "workers";
     test_modes.delays |= trial == "delays";
     test_modes.poison |= trial == "poison";
