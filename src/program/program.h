@@ -213,6 +213,14 @@ struct Program {
   bool shares_memory = false;            // device and host are one memory
   Tier exchanges = Tier::device;         // where the operands of instructions between ranks lie
   bool operator==(const Program &) const = default;
+
+  // The small buffers whose contents are read once the Program has run.
+  std::vector<BufferId> results() const {
+    std::vector<BufferId> all = squared_norms;
+    all.insert(all.end(), {loss, norm, weight});
+    std::erase(all, BufferId::none);
+    return all;
+  }
 };
 
 // The input of lower(): a graph and, for training, the values that updates need.

@@ -42,10 +42,7 @@ class Verifier {
       if (instruction.scratch != BufferId::none) write(instruction.scratch, i);
       for (BufferId id : instruction.releases) release(id, i);
     }
-    std::vector<BufferId> results = program_.squared_norms;
-    results.insert(results.end(), {program_.loss, program_.norm, program_.weight});
-    for (BufferId id : results)
-      if (id != BufferId::none) require_owned(id, program_.instructions.size());
+    for (BufferId id : program_.results()) require_owned(id, program_.instructions.size());
   }
 
  private:

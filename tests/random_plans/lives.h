@@ -37,10 +37,7 @@ inline std::vector<Life> lives_of(const program::Program &program) {
     for (const program::Operand &out : instruction.outputs) use(out.buffer);
     if (Life *life = use(instruction.scratch)) life->scratch = true;
   }
-  std::vector<program::BufferId> results = program.squared_norms;
-  results.insert(results.end(), {program.loss, program.norm, program.weight});
-  for (program::BufferId id : results)
-    if (id != program::BufferId::none) lives[index(id)].last = kNever;
+  for (program::BufferId id : program.results()) lives[index(id)].last = kNever;
   return lives;
 }
 
