@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "base/shape.h"
 
@@ -33,12 +34,22 @@ class TakenRanges {
     at->end = std::max(range.end, (after - 1)->end);
     ranges_.erase(at + 1, after);
   }
-  void add(const TakenRanges &other) {
-    for (const ByteRange &range : other.ranges_) add(range);
+  // Becomes the bytes of `a` and of `others`, which are sorted by their begin and may overlap.
+  void unite(const TakenRanges &a, std::span<const ByteRange> others) {
+    ranges_.clear();
+    auto own = a.ranges_.begin();
+    auto other = others.begin();
+    while (own != a.ranges_.end() || other != others.end()) {
+      const bool own_first = other == others.end() || (own != a.ranges_.end() && own->begin <= other->begin);
+      const ByteRange range = own_first ? *own++ : *other++;
+      if (ranges_.empty() || range.begin > ranges_.back().end)
+        ranges_.push_back(range);
+      else
+        ranges_.back().end = std::max(ranges_.back().end, range.end);
+    }
   }
   void clear() { ranges_.clear(); }
-  auto begin() const { return ranges_.begin(); }
-  auto end() const { return ranges_.end(); }
+  std::span<const ByteRange> all() const { return ranges_; }
 
  private:
   std::vector<ByteRange> ranges_;
@@ -58,7 +69,11 @@ class Timetable {
         somewhere_(2 * leaves_) {}
 
   void add(std::size_t first, std::size_t last, ByteRange range) {
-    each_end(first, last, [&](std::size_t leaf) { ends_[leaf].push_back({first, last, range}); });
+    each_end(first, last, [&](std::size_t leaf) {
+      std::vector<Stay> &stays = ends_[leaf];
+      const auto begin_of = [](const Stay &stay) { return stay.range.begin; };
+      stays.insert(std::ranges::upper_bound(stays, range.begin, {}, begin_of), {first, last, range});
+    });
     each_between(first, last, [&](std::size_t node) {
       throughout_[node].add(range);
       somewhere_[node].add(range);
@@ -66,15 +81,18 @@ class Timetable {
     each_around(first, last, [&](std::size_t node) { somewhere_[node].add(range); });
   }
 
-  // Collects what is taken at any time from `first` to `last`.
-  void collect(std::size_t first, std::size_t last, TakenRanges &taken) const {
-    taken.clear();
-    each_between(first, last, [&](std::size_t node) { taken.add(somewhere_[node]); });
-    each_around(first, last, [&](std::size_t node) { taken.add(throughout_[node]); });
+  // Returns what is taken at any time from `first` to `last`.
+  const TakenRanges &collect(std::size_t first, std::size_t last) {
+    taken_.clear();
+    each_between(first, last, [&](std::size_t node) { take(somewhere_[node].all()); });
+    each_around(first, last, [&](std::size_t node) { take(throughout_[node].all()); });
     each_end(first, last, [&](std::size_t leaf) {
+      met_.clear();
       for (const Stay &stay : ends_[leaf])
-        if (stay.first <= last && first <= stay.last) taken.add(stay.range);
+        if (stay.first <= last && first <= stay.last) met_.push_back(stay.range);
+      take(met_);
     });
+    return taken_;
   }
 
  private:
@@ -84,6 +102,12 @@ class Timetable {
     std::size_t first, last;
     ByteRange range;
   };
+
+  void take(std::span<const ByteRange> ranges) {
+    if (ranges.empty()) return;
+    united_.unite(taken_, ranges);
+    std::swap(taken_, united_);
+  }
 
   template <typename Do>
   void each_end(std::size_t first, std::size_t last, Do &&act) const {
@@ -108,15 +132,18 @@ class Timetable {
   }
 
   std::size_t leaves_;
-  std::vector<std::vector<Stay>> ends_;  // per leaf
+  std::vector<std::vector<Stay>> ends_;  // per leaf, sorted by the begin of their bytes
   std::vector<TakenRanges> throughout_, somewhere_;
+  // Used by collect(), and kept for their capacity.
+  TakenRanges taken_, united_;
+  std::vector<ByteRange> met_;
 };
 
 // Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`; if none does, the end
 // of the last range.
 std::uint64_t tightest_gap(const TakenRanges &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
   std::uint64_t best = kNoOffset, best_slack = kNoOffset, end = base;
-  for (const ByteRange &range : taken) {
+  for (const ByteRange &range : taken.all()) {
     const std::uint64_t start = round_up(end, alignment);
     if (range.begin >= start + bytes && range.begin - start - bytes < best_slack) {
       best = start;
@@ -141,12 +168,11 @@ std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t bas
   const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
   Timetable timetable(last_begin + 1);
   std::uint64_t used = base;
-  TakenRanges taken;
   for (std::size_t i : order) {
     Interval &interval = intervals[i];
     const std::size_t last = std::min(interval.last, last_begin);
     const std::uint64_t bytes = round_up(std::max<std::uint64_t>(interval.bytes, 1), kAlignment);
-    timetable.collect(interval.first, last, taken);
+    const TakenRanges &taken = timetable.collect(interval.first, last);
     interval.offset = tightest_gap(taken, bytes, interval.alignment, base);
     used = std::max(used, checked_add(interval.offset, interval.bytes));
     timetable.add(interval.first, last, {interval.offset, checked_add(interval.offset, bytes)});
