@@ -9,6 +9,7 @@ namespace {
 constexpr std::size_t kMostTimes = 200;
 constexpr int kRuns = 3;
 constexpr double kSecondsOfARun = 4e-3;  // at least
+constexpr double kEnough = 3e-2;         // seconds of all runs; a disturbance of so long a time is no longer large
 
 void repeat(std::size_t times, const std::function<void()> &work) {
   for (std::size_t i = 0; i < times; ++i) work();
@@ -29,8 +30,12 @@ double Stopwatch::quickest_run(const Run &run) const {
   seconds(1);
   const double once = std::max(seconds(1), 1e-9);
   const auto times = static_cast<std::size_t>(std::clamp(kSecondsOfARun / once, 1.0, static_cast<double>(kMostTimes)));
-  double least = seconds(times);
-  for (int again = 1; again < kRuns; ++again) least = std::min(least, seconds(times));
+  double least = times == 1 ? once : seconds(times), spent = least * static_cast<double>(times);
+  for (int again = 1; again < kRuns && spent < kEnough; ++again) {
+    const double next = seconds(times);
+    least = std::min(least, next);
+    spent += next * static_cast<double>(times);
+  }
   return least;
 }
 

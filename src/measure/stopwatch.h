@@ -29,8 +29,8 @@ class Stopwatch {
  public:
   Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
-  // Seconds of one undisturbed `launch`: the least of three runs, after a warm-up. A run has as many launches as
-  // take a few milliseconds, all in one step of the device.
+  // Seconds of one undisturbed `launch`: the least of up to three runs, after a warm-up. A run has as many launches as
+  // take a few milliseconds, all in one step of the device. Long launches have fewer runs.
   double quickest(const std::function<void()> &launch) const;
   // The same for `work`, which this thread does itself, outside of steps.
   double quickest_here(const std::function<void()> &work) const;
