@@ -213,9 +213,8 @@ TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {
 }
 
 TEST(PlanModel, TakesAccumulationClippingFrozenParametersAndSgd) {
-  for (const Pairs &more : {Pairs{{"accumulation", "4"}}, Pairs{{"clip_norm", "1"}}, Pairs{{"frozen", "*.h.*"}},
-                            Pairs{{"optimizer", "sgd"}}, Pairs{{"keep_gradients", "*"}},
-                            Pairs{{"shapes", "batch=1,sequence=8"}, {"shapes", "batch=4,sequence=64"}}}) {
+  for (const Pairs &more : {Pairs{{"accumulation", "4"}, {"frozen", "*.h.*"}}, Pairs{{"clip_norm", "1"}},
+                            Pairs{{"optimizer", "sgd"}, {"keep_gradients", "*"}, {"shapes", "batch=1,sequence=8"}}}) {
     SCOPED_TRACE(more[0].first);
     Pairs options = more;
     options.emplace_back("hardware", "rtx3090");

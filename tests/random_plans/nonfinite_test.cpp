@@ -51,7 +51,7 @@ TEST(Nonfinite, IsTracedUnderEveryPlanAndLeavesTheSessionAsItWas) {
   const graph::Graph graph = grad::build(loaded.prepared.graph, loaded.loss).graph;
   const Trace expected = train_alone();
   Draw draw(11);
-  const auto plans = static_cast<int>(asked("PROTRAIN_PLANS", 12));
+  const auto plans = static_cast<int>(asked("PROTRAIN_PLANS", 6));
   for (int i = 0; i < plans; ++i) {
     const graph::ValueId parameter =
         graph.parameters[static_cast<std::size_t>(draw.below(static_cast<int>(graph.parameters.size())))];

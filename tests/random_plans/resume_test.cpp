@@ -13,7 +13,7 @@
 namespace protrain::test::resume_test {
 namespace {
 
-constexpr int kPairs = 25, kLongest = 5;
+constexpr int kPairs = 8, kLongest = 5;
 
 std::string bytes_of(const std::string &path) {
   std::ifstream file(path, std::ios::binary);

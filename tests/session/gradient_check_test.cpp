@@ -97,14 +97,17 @@ TEST_F(SlopesOfAProduct, LeavesOutKinks) {
   EXPECT_EQ(result.worst_element, 0);
 }
 
+// Few tokens, because the slopes take many evaluations in float64.
+constexpr std::int64_t kFewTokens = 8;
+
 Json checked(const std::string &model, const Pairs &more) {
-  Pairs pairs = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
+  Pairs pairs = {{"dim", "batch=1"}, {"dim", "sequence=" + std::to_string(kFewTokens)}};
   pairs.insert(pairs.end(), more.begin(), more.end());
   const auto session = Session::create(options_of(pairs), test::fixture(model + ".onnx"), nullptr);
   const auto ids = test::load_tokens("input_ids.npy"), labels = test::load_tokens("labels.npy");
   const auto feed = [&](int step) {
-    session->set_input("input_ids", DType::i64, {test::kBatch, test::kSequence}, test::batch(ids, step));
-    session->set_input("labels", DType::i64, {test::kBatch, test::kSequence}, test::batch(labels, step));
+    session->set_input("input_ids", DType::i64, {1, kFewTokens}, test::batch(ids, step));
+    session->set_input("labels", DType::i64, {1, kFewTokens}, test::batch(labels, step));
   };
   feed(0);
   std::vector<float> before(session->flat_parameters_elements()), after(before.size());
