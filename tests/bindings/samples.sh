@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the four samples against an installed libprotrain and runs each with a budget below the resident plan's memory.
-# All must write the same run.jsonl and the same trained model, byte for byte.
+# All must write the same run.jsonl and the same trained model, byte for byte. Then trains the classifiers.
 # usage: samples.sh SOURCE BUILD [LANGUAGES]
 set -eu
 source=$(cd "$1" && pwd)
@@ -25,14 +25,18 @@ fail() {
   exit 1
 }
 
-build_c() { make -s -C samples/c clean finetune; }
+build_c() { make -s -C samples/c clean finetune classify; }
 run_c() { samples/c/finetune "$@"; }
-build_go() { (cd samples/go && go build -o "$work/finetune-go"); }
+classify_c() { samples/c/classify "$@"; }
+build_go() { (cd samples/go && go build -o "$work/finetune-go" && go build -o "$work/classify-go" ./classify); }
 run_go() { "$work/finetune-go" "$@"; }
+classify_go() { "$work/classify-go" "$@"; }
 build_rust() { (cd samples/rust && cargo build -q --release --offline --locked --target-dir ../target); }
 run_rust() { samples/target/release/finetune "$@"; }
+classify_rust() { samples/target/release/classify "$@"; }
 build_java() { make -s -C bindings/java OUT="$work/jar"; }
 run_java() { java -cp "$work/jar/protrain.jar" samples/java/Finetune.java "$@"; }
+classify_java() { java -cp "$work/jar/protrain.jar" samples/java/Classify.java "$@"; }
 
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
 text=/usr/share/common-licenses/GPL-3
@@ -75,6 +79,21 @@ for language in $languages; do
   for file in run/run.jsonl run/trained.onnx log; do
     cmp "$work/$first-$file" "$work/$language-$file"
   done
+done
+
+# Each classifier must tell texts apart, stop early, keep its best state, and do so in the same steps as the others.
+for language in $languages; do
+  out=$work/$language
+  mkdir "$out-classes"
+  "classify_$language" "$source/tests/fixtures/classifier.onnx" "$out-classes" $text "$source/docs/protrain.1" \
+    "$source/include/protrain.h" >"$out-passes"
+  awk '$2 < 40 && $6 > 0.9 {right = 1} END {exit !(right && NR < 40)}' "$out-passes" ||
+    fail "$language does not classify: $(cat "$out-passes")"
+  best=$(sort -k 4,4 "$out-passes" | head -1 | cut -d ' ' -f 2)
+  test "$(ls "$out-classes" | grep -c step-)" -ge 1 || fail "$language saved nothing"
+  test "$((best + 3))" -eq "$(wc -l <"$out-passes")" || fail "$language does not stop three passes after the best"
+  cmp "$work/$first-passes" "$out-passes"
+  cmp "$work/$first-classes/classifier.onnx" "$out-classes/classifier.onnx"
 done
 
 # Go's service must give the same model with several ranks as with one, even after one of the ranks was killed.
