@@ -18,6 +18,7 @@ import pathlib
 import re
 import statistics
 import struct
+import sys
 import tempfile
 
 import support
@@ -87,8 +88,9 @@ def main():
     parser.add_argument("--labels", default="same", choices=("same", "next"))
     for name, default in (("sequence", 1024), ("batch", 1), ("steps", 8), ("rounds", 2)):
         parser.add_argument("--" + name, type=int, default=default)
-    parser.add_argument("options", nargs="*", metavar="-- OPTION")
-    args = parser.parse_args()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:end])
+    args.options = sys.argv[end + 1:]
     everything = list(documents(args.folder))
     fitting = [tokens for tokens in everything if len(tokens) <= args.sequence]
     pieces = [length for tokens in everything
