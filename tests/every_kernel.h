@@ -192,6 +192,15 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
+// Attention within packed documents. It has no bias, so that it is no sample of every optional input. GPUs have no kernel
+// for it.
+inline std::vector<OneNode> document_nodes() {
+  OneNode attention = forward({2, 3, 3, 2, 1, 8, 8}, form(1), 7);
+  attention.inputs.resize(4);
+  attention.inputs.push_back(Array::from_integers({DType::i64, {2, 3}}, {0, 0, 2, 0, 1, 1}));
+  return {attention, backward(attention, 9)};
+}
+
 // Returns a copy of the node for each subset of its optional inputs, without the inputs in the subset. The first copy
 // has all inputs. If inputs at the end are absent, there are two copies: one with empty inputs at the end, and one with
 // a shorter list.

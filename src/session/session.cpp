@@ -177,7 +177,7 @@ Session::Run Session::run_of(std::size_t variant, bool last) const {
 void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
   const bool stops = ranks_.several() && (call == Call::step || call == Call::evaluate || call == Call::predict);
   const bool cancelled = stops && cancelled_.exchange(false, std::memory_order_relaxed);
-  ranks_.meet(call, cancelled, [&] {
+  const auto terms = [&] {
     if (call != Call::evaluate && call != Call::predict && call != Call::use_adapters) require_adapters_in_use();
     const std::size_t subject = prepare();
     const Counters &counters = account_.counters();
@@ -185,7 +185,8 @@ void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
                         .micro_batch = account_.micro_batch(),
                         .subject = subject,
                         .learning_rate = learning_rate()};
-  });
+  };
+  ranks_.meet(call, cancelled, std::cref(terms));  // a reference, as a copy would allocate
 }
 
 StepResult Session::take_batch() {

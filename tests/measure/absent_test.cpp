@@ -28,7 +28,9 @@ graph::Graph graph_of(const OneNode &one) {
 
 TEST(MeasureAbsentOperands, AreNeitherReadNorWritten) {
   std::vector<graph::Graph> graphs;
-  for (const OneNode &whole : test::every_kernel())
+  std::vector<OneNode> nodes = test::every_kernel();
+  std::ranges::copy(test::document_nodes(), std::back_inserter(nodes));
+  for (const OneNode &whole : nodes)
     for (const OneNode &node : test::without_inputs(whole))
       for (const OneNode &part : test::without_outputs(node)) graphs.push_back(graph_of(part));
   const backend::Optimizer optimizer;

@@ -7,7 +7,9 @@
 namespace protrain::backend {
 
 PoolShape::Operands PoolShape::operands_of(const KernelRequest &request) {
-  const Shape &first = request.inputs.at(0).shape, &made = request.outputs.at(0).shape;
+  const Shape &first = request.inputs.at(0).shape;
+  const bool only_indices = request.outputs.at(0).dtype == DType::none;
+  const Shape &made = request.outputs.at(only_indices ? 1 : 0).shape;
   const bool forward = request.node.op == "MaxPool" || request.node.op == "AveragePool";
   return forward ? Operands{first, made} : Operands{made, first};
 }
