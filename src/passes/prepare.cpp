@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ops/control_flow.h"
 #include "passes/add_adapters.h"
 #include "passes/attach_loss.h"
@@ -46,6 +47,19 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
   return found;
 }
 
+// Leaves out outputs that are sequences. No node makes these, once folded. The last `shown` outputs must be tensors.
+void leave_out_sequences(Graph &graph, std::size_t shown) {
+  const auto is_sequence = [&](ValueId id) {
+    return graph.value(id).origin == graph::Origin::node && graph.value(id).producer == graph::NodeId::none;
+  };
+  const auto kept = graph.outputs.end() - static_cast<std::ptrdiff_t>(shown);
+  if (const auto asked = std::find_if(kept, graph.outputs.end(), is_sequence); asked != graph.outputs.end())
+    fail(Code::unsupported, "keep_outputs", "the output {} is a sequence; only tensors can be computed",
+         printable(graph.value(*asked).name));
+  std::erase_if(graph.outputs, is_sequence);
+  require(!graph.outputs.empty(), Code::unsupported, "outputs", "all outputs are sequences; expected a tensor");
+}
+
 // If the loss is known, leaves out the other outputs, except the last `shown` ones. What only they need may be of
 // operators that cannot be trained.
 void keep_loss_alone(Graph &graph, std::size_t shown) {
@@ -78,6 +92,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   const std::vector<Finding> sizes = settle_sizes(graph, load);
   // Weights inside a body are found below only if this fold puts the body's nodes in place.
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
+  leave_out_sequences(graph, choices.shown);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss, choices.shown) : "";
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);

@@ -132,6 +132,7 @@ class Mutation {
 
   void change(AttributeProto &attribute) {
     if (attribute.has_t()) return change(*attribute.mutable_t());
+    if (attribute.has_g()) return change(*attribute.mutable_g());
     if (attribute.ints_size() > 0 && below(3) > 0)
       attribute.set_ints(static_cast<int>(below(static_cast<std::size_t>(attribute.ints_size()))), telling());
     else if (attribute.ints_size() > 0)
@@ -170,7 +171,12 @@ class Mutation {
   }
   template <typename Nodes>
   void change_any(Nodes *nodes, GraphProto &graph) {
-    if (nodes->size() > 0 && graph.node_size() > 0) change(*any(nodes), graph);
+    if (nodes->size() == 0 || graph.node_size() == 0) return;
+    NodeProto &node = *any(nodes);
+    const bool has_body = node.attribute_size() > 0 && node.attribute(0).has_g();
+    if (has_body && below(8) != 0)  // most of a model may lie in it
+      return change(*any(node.mutable_attribute()));
+    change(node, graph);
   }
 
   // Inserts a copy of a random node between a value and one of the value's readers.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "errors.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -89,6 +90,32 @@ TEST(Fold, SplitSequencesBecomeASplit) {
   passes::fold(graph);
   EXPECT_EQ(histogram(graph), (Histogram{{"Split", 1}}));
   for (ValueId out : graph.outputs) EXPECT_EQ(graph.value(out).type.shape, (Shape{2, 3}));
+}
+
+TEST(Fold, ASequenceIsNoTensor) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 9}, DType::f32), w = b.initializer("w", {2, 9}, DType::f32);
+  const auto sequence = [&](const char *op, const std::vector<ValueId> &inputs) {
+    return b.graph.node(b.graph.add_node({.op = op, .inputs = inputs}, {"list"})).outputs[0];
+  };
+  const ValueId made = sequence("SequenceInsert", {sequence("SequenceEmpty", {}), b.add("Mul", {x, w})});
+  const ValueId list = sequence("Identity", {made});
+  b.graph.outputs = {list, b.add("Mul", {x, w})};
+  const auto load = [](const std::string &) { return Array::filled({DType::f32, {2, 9}}, 1); };
+  const passes::Choices choices = {.loss = passes::Loss{.kind = passes::Loss::Kind::mse, .labels = "y"}};
+  EXPECT_NO_THROW(passes::prepare(b.graph, load, choices));
+  const auto expect_refused = [&](const passes::Choices &with, Code code, const std::string &text) {
+    const Error error = error_of([&] { passes::prepare(b.graph, load, with); });
+    EXPECT_EQ(error.code, code);
+    EXPECT_NE(error.text.find(text), std::string::npos) << error.text;
+  };
+  passes::Choices shown = choices;
+  shown.shown = 2;
+  expect_refused(shown, Code::unsupported, "is a sequence; only tensors can be computed");
+  b.graph.outputs = {list};
+  expect_refused(choices, Code::unsupported, "all outputs are sequences");
+  b.graph.outputs = {sequence("Clip", {x, ValueId::none, list})};
+  expect_refused(choices, Code::graph, "reads the sequence");
 }
 
 TEST(Canonical, GemmBecomesAProductWithBias) {

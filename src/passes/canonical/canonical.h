@@ -44,6 +44,8 @@ class Canonical {
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
   // Makes `x` the first output of `node`.
   void pass(const Node &node, ValueId x);
+  // Makes `id` the sequence of `parts`. It needs a type, like any other value.
+  void name_sequence(ValueId id, std::vector<ValueId> parts, const Type &type);
   // Returns the types of the node's outputs, from its present inputs and attributes.
   std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
 
@@ -65,6 +67,7 @@ class Canonical {
 
  private:
   void absorb(Node &node) const;
+  void require_tensors(const Node &node) const;
   bool keep_dims_at_zeros(Node &node) const;
   bool replace(Node &node);
   void share_small_constants(Node &node);
@@ -118,6 +121,7 @@ std::int64_t samples_in(const Shape &shape, std::int64_t batch);
 bool has(const Node &node, std::size_t input);           // true if the node has that input
 Node with_output(const Node &node, std::size_t output);  // the node with that output alone
 bool is_core(std::string_view op);                       // true if it may remain after canonicalization
+bool reads_sequences(std::string_view op);               // true if its inputs may be sequences
 inline bool same(const Attributes &a, const Attributes &b) { return a.print() == b.print(); }
 
 }  // namespace protrain::passes

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ops/control_flow.h"
 #include "ops/evaluate.h"
 #include "ops/flops.h"
@@ -61,12 +62,22 @@ bool has_array(const Attributes &attributes) {
 
 void Canonical::visit(Node &node) {
   absorb(node);
+  require_tensors(node);
   const bool has_bodies = ops::is_control_flow(node.op);  // which may read cuts
   const bool typed = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || type(in).dtype != DType::none || (has_bodies && cuts.contains(in));
   });
   if (follow_cut(*this, node)) return;
   if (!typed || !replace(node)) rewriter_.keep(std::move(node));
+}
+
+// A sequence's value has the type of a tensor, and so would pass for one.
+void Canonical::require_tensors(const Node &node) const {
+  if (sequences.empty() || reads_sequences(node.op)) return;
+  const auto found = std::ranges::find_if(node.inputs, [this](ValueId in) { return sequences.contains(in); });
+  if (found == node.inputs.end()) return;
+  fail(Code::graph, node.name.empty() ? node.op : node.name, "{} reads the sequence {}; expected a tensor", node.op,
+       printable(rewriter_.value(*found).name));
 }
 
 // Replaces the node by nodes that a rule emits, or by its value. Returns false if neither is possible.
@@ -279,9 +290,19 @@ void Canonical::become(const Node &node, const std::string &op, std::vector<Valu
   visit(next);
 }
 
+void Canonical::name_sequence(ValueId id, std::vector<ValueId> parts, const Type &type) {
+  for (ValueId part : parts) rewriter_.hold(part);
+  rewriter_.graph().value(id).type = type;
+  sequences[id] = std::move(parts);
+}
+
 void Canonical::pass(const Node &node, ValueId x) {
   if (rewriter_.forward(node.outputs.at(0), x)) return;
   if (const graph::Array *array = constant_of(x)) return make_constant(node.outputs[0], *array);
+  if (const auto sequence = sequences.find(x); sequence != sequences.end()) {
+    name_sequence(node.outputs[0], std::vector<ValueId>(sequence->second), type(x));
+    return;
+  }
   rewriter_.become({.op = node.op,
                     .name = node.name,
                     .attributes = {},

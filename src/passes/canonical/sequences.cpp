@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/control_flow.h"
 #include "passes/canonical/canonical.h"
 
 namespace protrain::passes {
@@ -11,11 +12,8 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 using ValueIds = std::vector<ValueId>;
 
-// The value that stands for the sequence needs a type, like any other.
 bool become_sequence(Canonical &c, const Node &node, ValueIds parts, const Type &type) {
-  for (ValueId part : parts) c.rewriter().hold(part);
-  c.rewriter().graph().value(node.outputs.at(0)).type = type;
-  c.sequences[node.outputs[0]] = std::move(parts);
+  c.name_sequence(node.outputs.at(0), std::move(parts), type);
   return true;
 }
 
@@ -115,6 +113,11 @@ Rules sequence_rules() {
           {"SequenceEmpty", sequence_empty},           {"SequenceConstruct", sequence_construct},
           {"SequenceInsert", sequence_insert},         {"SequenceLength", sequence_length},
           {"ConcatFromSequence", concat_from_sequence}};
+}
+
+bool reads_sequences(std::string_view op) {
+  static const Rules rules = sequence_rules();
+  return rules.contains(op) || op == "Identity" || ops::is_control_flow(op);
 }
 
 }  // namespace protrain::passes
