@@ -192,8 +192,7 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
-// Attention within packed documents. It has no bias, so that it is no sample of every optional input. GPUs have no kernel
-// for it.
+// Attention within packed documents: the form of attention that has first keys and no bias. GPUs have no kernel for it.
 inline std::vector<OneNode> document_nodes() {
   OneNode attention = forward({2, 3, 3, 2, 1, 8, 8}, form(1), 7);
   attention.inputs.resize(4);
