@@ -138,6 +138,20 @@ TEST(Canonical, ReductionsKeepTheirMeaning) {
     }
 }
 
+TEST(Canonical, FunctionsOfIntegersOnDataNeedNoKernels) {
+  HandBuilt b;
+  const ValueId signs = b.add("Sub", {b.input("x", {64}, DType::i64), b.number(2, DType::i64)});
+  const ValueId x = b.add("Add", {b.add("Mul", {signs, b.number(4, DType::i64)}), b.input("rest", {64}, DType::i64)});
+  for (const std::int64_t fmod : {0, 1})
+    for (const double y : {3, -3})
+      b.graph.outputs.push_back(b.add("Mod", {x, b.number(y, DType::i64)}, {{"fmod", fmod}}));
+  for (const char *op : {"Neg", "Abs", "Sign", "Relu"}) b.graph.outputs.push_back(b.add(op, {x}));
+  b.graph.outputs.push_back(b.add("Clip", {x}, {{"min", Integers{-2}}, {"max", Integers{5}}}));
+  b.graph.outputs.push_back(b.add("Clip", {x}, {{"min", Integers{1}}}));
+  const Histogram left = histogram_of_folded(b.graph);
+  for (const char *op : {"Mod", "Neg", "Abs", "Sign", "Relu", "Clip"}) EXPECT_FALSE(left.contains(op)) << op;
+}
+
 TEST(Canonical, LogSumExpOfInfinitiesIsInfinite) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   HandBuilt b;

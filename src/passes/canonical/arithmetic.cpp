@@ -144,11 +144,25 @@ bool pow(Canonical &c, Node &node) {
   return true;
 }
 
+// A division of integers truncates, so x - y (x / y) has the sign of x. Without fmod, the result has the sign of y.
+ValueId integer_mod(Canonical &c, ValueId x, ValueId y, bool signed_like_x) {
+  const ValueId rest = c.add("Sub", {x, c.add("Mul", {y, c.add("Div", {x, y})})});
+  if (signed_like_x) return rest;
+  const ValueId zero = c.scalar(c.type(x).dtype, 0);
+  const ValueId opposed = c.add("Xor", {c.add("Less", {rest, zero}), c.add("Less", {y, zero})});
+  const ValueId moved = c.add("And", {opposed, c.add("Not", {c.add("Equal", {rest, zero})})});
+  return c.add("Where", {moved, c.add("Add", {rest, y}), rest});
+}
+
 // x - y floor(x / y). With fmod, the result has the sign of x: it is sign(x) (|x| - |y| floor(|x| / |y|)).
 bool mod(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0), y = node.inputs.at(1);
-  if (!is_float(c.type(x).dtype) || (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr)) return false;
+  if (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr) return false;
   const bool signed_like_x = node.attributes.integer("fmod", 0) != 0;
+  if (!is_float(c.type(x).dtype)) {
+    c.pass(node, integer_mod(c, x, y, signed_like_x));
+    return true;
+  }
   const ValueId sign = signed_like_x ? c.add("Sign", {x}) : ValueId::none;
   if (signed_like_x) {
     x = c.add("Abs", {x});
@@ -160,6 +174,25 @@ bool mod(Canonical &c, Node &node) {
     c.become(node, "Mul", {rest, sign});
   else
     c.pass(node, rest);
+  return true;
+}
+
+// Turns functions of integers on data into operators that have kernels for integers.
+bool of_integers(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const DType dtype = c.type(x).dtype;
+  if (is_float(dtype) || c.constant_of(x) != nullptr) return false;
+  if (node.op == "Relu") {
+    c.become(node, "Max", {x, c.scalar(dtype, 0)});
+  } else if (node.op == "Sign") {
+    c.become(node, "Min", {c.add("Max", {x, c.scalar(dtype, -1)}), c.scalar(dtype, 1)});
+  } else {
+    const ValueId negative = c.add("Sub", {c.scalar(dtype, 0), x});
+    if (node.op == "Abs")
+      c.become(node, "Max", {x, negative});
+    else
+      c.pass(node, negative);
+  }
   return true;
 }
 
@@ -194,14 +227,20 @@ bool swish(Canonical &c, Node &node) {
   return true;
 }
 
-// Turns a Clip whose bounds are computed into Max and Min.
+// A bound of a Clip that was absorbed.
+ValueId clip_bound(Canonical &c, const Node &node, const char *name, DType dtype) {
+  if (is_float(dtype)) return c.scalar(dtype, node.attributes.real(name, 0));
+  return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {node.attributes.integers(name).at(0)}));
+}
+
+// Turns a Clip of integers on data, or one whose bounds are computed, into Max and Min.
 bool clip(Canonical &c, Node &node) {
-  if (node.inputs.size() == 1) return false;
-  ValueId x = node.inputs[0];
+  ValueId x = node.inputs.at(0);
   const DType dtype = c.type(x).dtype;
-  if (node.attributes.has("min")) x = c.add("Max", {x, c.scalar(dtype, node.attributes.real("min", 0))});
+  if (node.inputs.size() == 1 && (is_float(dtype) || c.constant_of(x) != nullptr)) return false;
+  if (node.attributes.has("min")) x = c.add("Max", {x, clip_bound(c, node, "min", dtype)});
   if (has(node, 1)) x = c.add("Max", {x, node.inputs[1]});
-  if (node.attributes.has("max")) x = c.add("Min", {x, c.scalar(dtype, node.attributes.real("max", 0))});
+  if (node.attributes.has("max")) x = c.add("Min", {x, clip_bound(c, node, "max", dtype)});
   if (has(node, 2)) x = c.add("Min", {x, node.inputs[2]});
   c.pass(node, x);
   return true;
@@ -263,6 +302,10 @@ Rules arithmetic_rules() {
           {"Mean", mean},
           {"Pow", pow},
           {"Mod", mod},
+          {"Abs", of_integers},
+          {"Neg", of_integers},
+          {"Relu", of_integers},
+          {"Sign", of_integers},
           {"PRelu", prelu},
           {"Shrink", shrink},
           {"Swish", swish},
