@@ -66,6 +66,8 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   const char *json = nullptr;
   check(protrain_model_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
+  const nlohmann::json problems = about.value("problems", nlohmann::json::array());
+  if (about.at("inputs").empty() && !problems.empty()) throw Failure(problems[0].at("text").get<std::string>());
   ModelData data;
   for (const nlohmann::json &row : about.at("inputs")) {
     ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});

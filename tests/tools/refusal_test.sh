@@ -36,6 +36,9 @@ train 1 'CUDA' --device cuda:4096
 refused 1 'CUDA' check "$model" --device cuda:4096
 train 1 'it must match at least two' --tie 'transformer.wte.weight|nothing'
 refused 1 'no-such.onnx' train no-such.onnx --steps 1
+python3 -c 'import sys; sys.stdout.buffer.write(open(sys.argv[1], "rb").read().replace(b":\3own", b":\3our"))' \
+  "$fixtures/functions.onnx" >unnamed.onnx
+refused 1 'is of a domain that opset_import does not name' train unnamed.onnx --steps 1 --input "x=$fixtures/labels.npy"
 refused 1 'no-such.npy' train "$model" --steps 1 --input input_ids=no-such.npy
 refused 1 'not a .npy file' train "$model" --steps 1 --input "input_ids=$model"
 refused 1 'regular file' train "$model" --steps 1 --input input_ids=/dev/zero
