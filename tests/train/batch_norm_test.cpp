@@ -13,6 +13,7 @@
 #include "session/session.h"
 #include "train/command.h"
 #include "train/family.h"
+#include "train/runtime.h"
 
 namespace protrain::batch_norm_test {
 namespace {
@@ -129,6 +130,21 @@ TEST_P(BatchNormExports, FollowPyTorch) {
   const double evaluation = model.golden["evaluation"];
   EXPECT_NEAR(session->evaluate(), evaluation, 1e-3 * evaluation);
   EXPECT_EQ(statistics(*session, count), found) << "an evaluation changes nothing";
+}
+
+// The file keeps its mode. Evaluations use running statistics, as an inference form does; a training form uses those of
+// the batch, as the next step does.
+TEST_P(BatchNormExports, GiveOnnxRuntimeTheSameLoss) {
+  const test::Scratch scratch;
+  const Model model(GetParam());
+  const auto session = model.open_in_training();
+  model.feed(*session, 0);
+  for (int i = 0; i < 3; ++i) session->step();
+  session->export_model(scratch / "trained.onnx");
+  const double loss = model.in_evaluation_mode ? session->evaluate() : session->step().loss;
+  const std::optional<double> found = test::runtime_loss(scratch / "trained.onnx", model.golden["inputs"]);
+  if (!found) GTEST_SKIP() << "no onnxruntime";
+  EXPECT_NEAR(*found, loss, 1e-4 * loss);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, BatchNormExports,

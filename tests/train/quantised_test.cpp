@@ -3,16 +3,14 @@
 // onnxruntime.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "onnx_import/model.h"
 #include "scratch.h"
 #include "train/family.h"
+#include "train/runtime.h"
 
 namespace protrain::quantised_test {
 namespace {
 
-namespace fs = std::filesystem;
 using test::Json;
 
 const Json &golden_files() {
@@ -27,32 +25,6 @@ std::vector<std::string> files() {
   std::vector<std::string> names;
   for (const auto &[name, golden] : golden_files().items()) names.push_back(name);
   return names;
-}
-
-// The loss that ONNX Runtime computes from the first batch; nothing without onnxruntime. It must not put integer
-// arithmetic, which rounds otherwise, in the place of floats between quantised values.
-std::optional<double> runtime_loss(const fs::path &model, const std::string &name) {
-  const char *chosen = std::getenv("PROTRAIN_PYTHON");
-  const std::string python = chosen != nullptr ? chosen : "python3";
-  if (std::system((python + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) != 0) return std::nullopt;
-  const fs::path script = model.string() + ".py", out = model.string() + ".loss";
-  std::ofstream(script) << "import json, numpy, onnxruntime, sys\n"
-                           "model, golden, name, out = sys.argv[1:]\n"
-                           "options = onnxruntime.SessionOptions()\n"
-                           "options.add_session_config_entry('session.disable_quant_qdq', '1')\n"
-                           "session = onnxruntime.InferenceSession(model, options, ['CPUExecutionProvider'])\n"
-                           "feed = {}\n"
-                           "for key, values in json.load(open(golden))[name]['inputs'].items():\n"
-                           "    array = numpy.array(values['values']).reshape(values['shape'])[0]\n"
-                           "    if values['dtype'] == 'float32': array = (array / 256).astype('float32')\n"
-                           "    feed[key] = array\n"
-                           "open(out, 'w').write(repr(float(session.run(None, feed)[0])))\n";
-  const std::string command = python + " " + script.string() + " " + model.string() + " " +
-                              test::fixture("quantised/quantised.json") + " " + name + " " + out.string();
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  double loss = 0;
-  std::ifstream(out) >> loss;
-  return loss;
 }
 
 class Quantised : public testing::TestWithParam<std::string> {
@@ -116,7 +88,7 @@ TEST_P(Quantised, ExportKeepsItsIntegers) {
     changed += !same;
   }
   EXPECT_EQ(changed, static_cast<int>(golden_["step1_param_grad_norms"].size()));
-  const std::optional<double> loss = runtime_loss(scratch_ / "trained.onnx", GetParam());
+  const std::optional<double> loss = test::runtime_loss(scratch_ / "trained.onnx", golden_["inputs"]);
   if (!loss) GTEST_SKIP() << "no onnxruntime";
   EXPECT_NEAR(*loss, after, 1e-4 * after);
 }

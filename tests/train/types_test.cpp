@@ -4,7 +4,6 @@
 // onnxruntime.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 
 #include "draft/loaded_model.h"
@@ -12,11 +11,11 @@
 #include "onnx_import/model.h"
 #include "scratch.h"
 #include "train/family.h"
+#include "train/runtime.h"
 
 namespace protrain::types_test {
 namespace {
 
-namespace fs = std::filesystem;
 using test::Json;
 
 Json runtime_losses() {
@@ -45,33 +44,6 @@ void set_inputs(session::Session &session, const std::map<std::string, test::Val
     }
     session.set_input(session.input_name(i), in_file, values.batch(), data);
   }
-}
-
-// The loss that ONNX Runtime computes from a model and the family's first batch; nothing without onnxruntime, or
-// without kernels for the model's type.
-std::optional<double> runtime_loss(const fs::path &model, const std::string &family) {
-  const char *chosen = std::getenv("PROTRAIN_PYTHON");
-  const std::string python = chosen != nullptr ? chosen : "python3";
-  if (std::system((python + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) != 0) return std::nullopt;
-  const fs::path script = model.string() + ".py", out = model.string() + ".loss";
-  std::ofstream(script) << "import json, numpy, onnxruntime, sys\n"
-                           "model, golden, out = sys.argv[1:]\n"
-                           "session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])\n"
-                           "feed, types = {}, {'tensor(float16)': 'float16', 'tensor(float)': 'float32'}\n"
-                           "inputs = json.load(open(golden))['inputs']\n"
-                           "for i in session.get_inputs():\n"
-                           "    values = inputs[i.name]\n"
-                           "    array = numpy.array(values['values']).reshape(values['shape'])[0]\n"
-                           "    if values['dtype'] == 'float32': array = (array / 256).astype(types[i.type])\n"
-                           "    feed[i.name] = array\n"
-                           "name = session.get_outputs()[0].name\n"
-                           "open(out, 'w').write(repr(float(session.run([name], feed)[0])))\n";
-  const std::string command = python + " " + script.string() + " " + model.string() + " " +
-                              test::fixture("families/" + family + ".json") + " " + out.string();
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  double loss = 0;
-  std::ifstream(out) >> loss;
-  return loss;
 }
 
 class Types : public testing::TestWithParam<std::string> {
@@ -118,8 +90,7 @@ TEST_P(Types, ExportsHaveTheFilesTypes) {
   for (std::size_t i = 0; i < original->inputs().size(); ++i)
     EXPECT_EQ(trained->inputs()[i].dtype, original->inputs()[i].dtype);
   if (runtime_losses()[GetParam()].is_null()) return;
-  const std::optional<double> loss =
-      runtime_loss(scratch_ / "trained.onnx", GetParam().substr(0, GetParam().find('.')));
+  const std::optional<double> loss = test::runtime_loss(scratch_ / "trained.onnx", golden_["inputs"]);
   if (!loss) GTEST_SKIP() << "no onnxruntime";
   EXPECT_NEAR(*loss, after, 2e-3 * after);
 }
@@ -134,7 +105,7 @@ TEST_P(Types, ExportsCanBeOfFloat32) {
   EXPECT_TRUE(wide->replaced_floats().empty());
   for (const onnx_import::Input &input : wide->inputs())
     EXPECT_TRUE(!is_float(input.dtype) || input.dtype == DType::f32) << input.name;
-  const std::optional<double> loss = runtime_loss(scratch_ / "wide.onnx", GetParam().substr(0, GetParam().find('.')));
+  const std::optional<double> loss = test::runtime_loss(scratch_ / "wide.onnx", golden_["inputs"]);
   if (!loss) GTEST_SKIP() << "no onnxruntime";
   EXPECT_NEAR(*loss, after, 1e-4 * after);
 }
