@@ -89,6 +89,7 @@ constexpr auto kArities = std::to_array<Arity>({
     {2, 4, 1, " com.microsoft::FusedConv "},
     {2, 7, 2, " com.microsoft::Attention "},
     {3, 3, 1, " com.microsoft::RelativePositionBias "},
+    {3, 4, 1, " com.microsoft::GatherBlockQuantized "},
     {3, 6, 1, " com.microsoft::MatMulNBits "},
     {3, 4, 4, " com.microsoft::SkipSimplifiedLayerNormalization "},
     {3, 5, 4, " com.microsoft::SkipLayerNormalization "},

@@ -31,6 +31,12 @@ bool is_quantization(const NodeProto &node) {
          (is_default_domain(node.domain()) || node.domain() == "com.microsoft");
 }
 
+// True for nodes whose first input may hold two elements in a byte.
+bool takes_packed(const NodeProto &node) {
+  return (is_quantization(node) && node.op_type() == "DequantizeLinear") ||
+         (node.domain() == "com.microsoft" && node.op_type() == "GatherBlockQuantized");
+}
+
 bool has_bodies(const NodeProto &node) {
   return is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }
@@ -58,7 +64,7 @@ Scope::Scope(ScopeSources &sources, const GraphProto &proto, graph::Graph &graph
 // Counts what bodies read as well, even if they find it in themselves.
 void Scope::collect_reads(const GraphProto &proto) {
   for (const NodeProto &node : proto.node()) {
-    const bool dequantises = is_quantization(node) && node.op_type() == "DequantizeLinear" && node.input_size() > 0;
+    const bool dequantises = takes_packed(node) && node.input_size() > 0;
     reads_.insert(node.input().begin(), node.input().end());
     reads_elements_.insert(node.input().begin() + (dequantises ? 1 : 0), node.input().end());
     for (const AttributeProto &attribute : node.attribute())
@@ -208,7 +214,7 @@ void Scope::add_node(const NodeProto &proto) {
   const OlderForm *older = is_default_domain(proto.domain()) ? older_form(node.op, sources_.opset) : nullptr;
   if (older != nullptr) convert_older(*older, graph_, node, subject);
   upgrade(node, proto);
-  if (is_quantization(proto)) describe_four_bits(node, proto);
+  if (is_quantization(proto) || takes_packed(proto)) describe_four_bits(node, proto);
   graph_.add_node(std::move(node));
 }
 
@@ -225,7 +231,7 @@ const Tensor *Scope::stored(ValueId id) const {
 // Says with attributes what tensors of four-bit elements hold. Integers that the node itself makes have one byte each,
 // and the range of four bits.
 void Scope::describe_four_bits(graph::Node &node, const NodeProto &proto) const {
-  const bool dequantises = node.op == "DequantizeLinear";
+  const bool dequantises = takes_packed(proto);
   const std::size_t input = dequantises ? 0 : 2;  // the integers, or the zero points, which have their type
   const Tensor *tensor = node.inputs.size() > input ? stored(node.inputs[input]) : nullptr;
   bool four_bits = tensor != nullptr && tensor->four_bits;

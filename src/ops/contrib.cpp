@@ -19,6 +19,7 @@ Family contrib_family() {
   add("com.microsoft::FusedConv", {2, 3});
   add("com.microsoft::FusedGemm", {2});
   add("com.microsoft::FusedMatMul");
+  add("com.microsoft::GatherBlockQuantized", {3});
   add("com.microsoft::Gelu");
   add("com.microsoft::GroupQueryAttention", {1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
   add("com.microsoft::MatMulNBits", {3, 4, 5});

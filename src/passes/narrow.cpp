@@ -5,6 +5,7 @@
 #include <map>
 
 #include "ops/op.h"
+#include "ops/stored.h"
 #include "passes/parameters/quantised.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
@@ -47,13 +48,24 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// Marks the parameters that stay float32: frozen scales.
+// Returns the value whose elements a node moves to `id`.
+ValueId moved_to(const Graph &graph, ValueId id) {
+  for (graph::NodeId made_by; (made_by = graph.value(id).producer) != graph::NodeId::none;) {
+    if (!ops::only_moves(graph.node(made_by).op)) break;
+    id = graph.node(made_by).inputs[0];
+  }
+  return id;
+}
+
+// Marks the parameters that stay float32: frozen scales, also those of which rows are gathered.
 Marks wide_parameters(const Graph &graph) {
   Marks marks(graph.value_count(), false);
   for (const Node &node : graph.nodes())
-    for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (is_scale(node, i) && node.inputs[i] != ValueId::none)
-        marks[index(node.inputs[i])] = graph.value(node.inputs[i]).frozen;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!is_scale(node, i) || node.inputs[i] == ValueId::none) continue;
+      const ValueId scale = moved_to(graph, node.inputs[i]);
+      marks[index(scale)] = graph.value(scale).frozen;
+    }
   return marks;
 }
 

@@ -24,7 +24,8 @@ constexpr const char *kDynamic =
     " computes scales from data; give the model from before quantisation, or quantise it with QuantizeLinear and "
     "DequantizeLinear in pairs (QuantFormat.QDQ of onnxruntime.quantization.quantize_static)";
 constexpr const char *kOtherForm =
-    " holds quantised weights in a form that is not read; MatMulNBits and DequantizeLinear are read";
+    " holds quantised weights in a form that is not read; MatMulNBits, GatherBlockQuantized and DequantizeLinear are "
+    "read";
 
 // Advice about unknown operators, by a part of their names.
 struct Advice {
@@ -32,7 +33,6 @@ struct Advice {
   const char *text;
 };
 constexpr auto kAdvice = std::to_array<Advice>({{"DynamicQuantize", kDynamic},
-                                                {"GatherBlockQuantized", kOtherForm},
                                                 {"MatMulBnb4", kOtherForm},
                                                 {"MatMulFpQ4", kOtherForm},
                                                 {"QMoE", kOtherForm},

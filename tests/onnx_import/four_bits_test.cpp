@@ -51,6 +51,18 @@ TEST_F(FourBits, StayPackedForDequantizeLinear) {
   }
 }
 
+TEST_F(FourBits, StayPackedForGatherBlockQuantized) {
+  Wire wire = dequantized(test::kUint4, test::raw_data(kBytes));
+  wire.opset += test::field(8, test::field(1, "com.microsoft") + test::field(2, 1));
+  wire.nodes[0] =
+      node("GatherBlockQuantized", {"w", "i", "scale", "zero"}, {"floats"}) + test::field(7, "com.microsoft");
+  wire.inputs.push_back(test::value("i", test::kInt64, {"2"}));
+  const auto model = open(wire);
+  const graph::Graph graph = model->graph({});
+  EXPECT_EQ(graph.value(graph.find("w")).type, (graph::Type{DType::u8, {5}}));
+  EXPECT_EQ(graph.nodes()[0].attributes.integers("shape"), (Shape{3, 3}));
+}
+
 // Zero points of blocks rest beside the weights, so they are read in parts as these are.
 TEST_F(FourBits, ZeroPointsHaveAByteEach) {
   Wire wire = dequantized(test::kInt4, test::raw_data(kBytes));

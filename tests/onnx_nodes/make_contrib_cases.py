@@ -244,9 +244,24 @@ def quantised():
                        [a, weights, scales, DRAWN.uniform(0, 15, (n, blocks)).astype(numpy.float32)], **sizes)
 
 
+def gathered():
+    """Rows of tables of 4 or 8 bits in blocks along the last axis, which the last block may exceed."""
+    for bits, shape, block, indices in ((4, (7, 40), 16, ints(6, 0, 3, dtype=numpy.int64)),
+                                        (4, (5, 2, 32), 16, ints([0, -1], [4, 2])),
+                                        (8, (6, 48), 32, ints([5], [1], dtype=numpy.int64))):
+        blocks = -(-shape[-1] // block)
+        table = DRAWN.integers(0, 256, (*shape[:-1], shape[-1] * bits // 8), numpy.uint8)
+        zeros = DRAWN.integers(0, 256, (*shape[:-1], -(-blocks * bits // 8)), numpy.uint8)
+        scales = (0.01 + DRAWN.random((*shape[:-1], blocks))).astype(numpy.float32)
+        settings = {"bits": bits, "block_size": block, "quantize_axis": len(shape) - 1}
+        title = f"gather_{bits}_{len(shape)}"
+        yield case(title, "GatherBlockQuantized", [table, indices, scales], **settings)
+        yield case(f"{title}_zeros", "GatherBlockQuantized", [table, indices, scales, zeros], **settings)
+
+
 def main():
     groups = (activations, products, convolutions, normalizations, attention, multi_head, grouped, positions,
-              quantised)
+              quantised, gathered)
     pack = b"".join(one for group in groups for one in group())
     pathlib.Path(sys.argv[1]).write_bytes(pack)
     print(f"{len(pack)} bytes")

@@ -43,7 +43,9 @@ TEST(RuntimeCases, GiveWhatOnnxRuntimeGives) {
     if (!one.given.name.starts_with("test_contrib_") && !one.given.name.starts_with("test_runtime_")) continue;
     ++count;
     EXPECT_EQ(one.result.outcome, Outcome::computed) << one.given.name << ": " << one.result.reason;
-    EXPECT_EQ(one.result.slope, Slope::checked) << one.given.name << ": " << one.result.reason;
+    const bool frozen = one.given.name.starts_with("test_contrib_gather_");  // tables of integers
+    const Slope expected = frozen ? Slope::refused : Slope::checked;
+    EXPECT_EQ(one.result.slope, expected) << one.given.name << ": " << one.result.reason;
   }
   EXPECT_GT(count, 0);
 }

@@ -175,7 +175,7 @@ TEST(Quantised, WhatComputesWithIntegersIsRefusedWithAWayOut) {
     EXPECT_NE(text.find("QuantFormat.QDQ"), std::string::npos) << text;
   }
   QuantisedProduct b;
-  const std::string text = refusal_of(b, b.file_node("com.microsoft::GatherBlockQuantized", {b.h, b.w}));
+  const std::string text = refusal_of(b, b.file_node("com.microsoft::MatMulBnb4", {b.h, b.w}));
   EXPECT_NE(text.find("in a form that is not read"), std::string::npos) << text;
 }
 
@@ -224,6 +224,41 @@ TEST(Quantised, MatMulNBitsOfOtherSizesIsRefused) {
   EXPECT_NE(refusal_of(two, two.product({two.a, two.weights, two.scales}, 2)).find("2 bits"), std::string::npos);
   NBits eight;
   EXPECT_EQ(code_of([&] { eight.prepared(eight.product({eight.a, eight.weights, eight.scales}, 8)); }), Code::shape);
+}
+
+// A table (7, 20) of four bits in blocks of 16; its zero points have a byte each, as int4's have.
+struct Table : FromFile {
+  Table() { v = stored("v", {20, 4}); }
+  PreparedModel rows(const Attributes &more = {}) {
+    Attributes attributes = {{"block_size", std::int64_t{16}}, {"bits", std::int64_t{4}}, {"shape", Shape{7, 20}}};
+    for (const auto &[key, value] : more.items()) attributes.set(key, value);
+    const ValueId picked = file_node("com.microsoft::GatherBlockQuantized",
+                                     {stored("w", {70}, DType::u8), input("i", {2, 3}, DType::i64),
+                                      stored("scales", {7, 2}), stored("zeros", {7, 2}, DType::u8)},
+                                     attributes);
+    return prepared(file_node("MatMul", {picked, v}));
+  }
+  ValueId v;
+};
+
+TEST(Quantised, RowsOfATableAreGatheredBeforeTheyAreWidened) {
+  Table table;
+  PreparedModel model = table.rows();
+  EXPECT_EQ(histogram(model.graph)["Gather"], 3);
+  EXPECT_EQ(only(model.graph, "DequantizeLinear").attributes.integers("shape"), (Shape{2, 3, 20}));
+  EXPECT_NE(finding(model.findings, "w").reason.find("uint4"), std::string::npos);
+  passes::to_narrow(model.graph, model.graph.outputs[0], DType::bf16);
+  EXPECT_EQ(model.graph.value(model.graph.find("scales")).type.dtype, DType::f32);
+  EXPECT_EQ(model.graph.value(only(model.graph, "DequantizeLinear").outputs[0]).type.dtype, DType::bf16);
+}
+
+TEST(Quantised, OnlyRowsOfATableAreGathered) {
+  for (const char *axis : {"gather_axis", "quantize_axis"}) {
+    Table table;
+    const Error error = error_of([&] { table.rows({{axis, std::int64_t{axis[0] == 'g'}}}); });
+    EXPECT_EQ(error.code, Code::unsupported);
+    EXPECT_NE(error.text.find("otherwise than by rows"), std::string::npos) << error.text;
+  }
 }
 
 // Scales keep float32 when a step computes in 16 bits, and the widened matrix has 16 bits.

@@ -114,10 +114,66 @@ bool matmul_nbits(Canonical &c, Node &node) {
   return true;
 }
 
+// A table of integers in blocks along its last axis.
+struct QuantisedTable {
+  Shape shape;  // of the elements
+  std::int64_t block;
+  bool packed;       // two elements in a byte
+  bool pairs_zeros;  // the zero points too
+};
+
+QuantisedTable quantised_table(const Canonical &c, const Node &node) {
+  const std::string &subject = quantize_subject(node);
+  const std::int64_t bits = node.attributes.integer("bits", 4);
+  const bool four_bit_type = node.attributes.has("shape"), bytes = c.type(node.inputs.at(0)).dtype == DType::u8;
+  QuantisedTable table = {.shape = four_bit_type ? node.attributes.integers("shape") : c.shape(node.inputs[0]),
+                          .block = node.attributes.integer("block_size", 128),
+                          .packed = bits == 4,
+                          .pairs_zeros = bits == 4 && !four_bit_type};
+  require(four_bit_type || (bytes && (bits == 4 || bits == 8)), Code::unsupported, subject,
+          "has elements of {} bits in {}; quantise them to 4 or 8 bits", bits, to_text(c.type(node.inputs[0])));
+  const bool sized = table.shape.size() >= 2 && table.shape.back() <= kMostWeights && table.block > 0;
+  require(sized, Code::shape, subject, "a table of {} in blocks of {}", to_text(table.shape), table.block);
+  if (table.pairs_zeros) table.shape.back() *= 2;
+  const std::size_t rank = table.shape.size();
+  const bool rows = resolve_axis(node.attributes.integer("gather_axis", 0), rank, subject) == 0 &&
+                    resolve_axis(node.attributes.integer("quantize_axis", 1), rank, subject) == rank - 1;
+  require(rows && (!table.packed || table.shape.back() % 2 == 0), Code::unsupported, subject,
+          "gathers {} otherwise than by rows of whole bytes, in blocks along the last axis", to_text(table.shape));
+  return table;
+}
+
+// Gathers rows of integers, of scales and of zero points, and dequantises what was gathered.
+bool gather_block_quantized(Canonical &c, Node &node) {
+  const QuantisedTable table = quantised_table(c, node);
+  const auto picked = [&](ValueId from) {
+    return c.add("Gather", {from, node.inputs.at(1)}, {{"axis", std::int64_t{0}}});
+  };
+  Shape shape = c.shape(node.inputs.at(1)), stored = table.shape;
+  shape.insert(shape.end(), table.shape.begin() + 1, table.shape.end());
+  if (table.packed) stored.back() /= 2;
+  Attributes attributes = {{"axis", static_cast<std::int64_t>(shape.size()) - 1}, {"block_size", table.block}};
+  if (table.packed) {
+    attributes.set("bits", std::int64_t{4});
+    attributes.set("shape", shape);
+    attributes.set("signed", node.attributes.integer("signed", 0));
+  }
+  std::vector<ValueId> inputs = {picked(c.reshape(node.inputs[0], stored)), picked(node.inputs.at(2))};
+  const bool zeros = has(node, 3);
+  if (zeros) inputs.push_back(picked(node.inputs[3]));
+  if (zeros && table.pairs_zeros) attributes.set("zero_row", divided_up(c.shape(inputs[1]).back(), 2) * 2);
+  if (!zeros && !node.attributes.has("shape")) attributes.set("zero_point", std::int64_t{table.packed ? 8 : 128});
+  c.become(node, "DequantizeLinear", inputs, attributes);
+  return true;
+}
+
 }  // namespace
 
 Rules quantize_rules() {
-  return {{"DequantizeLinear", dequantize}, {"QuantizeLinear", quantize}, {"com.microsoft::MatMulNBits", matmul_nbits}};
+  return {{"DequantizeLinear", dequantize},
+          {"QuantizeLinear", quantize},
+          {"com.microsoft::MatMulNBits", matmul_nbits},
+          {"com.microsoft::GatherBlockQuantized", gather_block_quantized}};
 }
 
 }  // namespace protrain::passes

@@ -21,6 +21,7 @@ using graph::Value;
 using graph::ValueId;
 
 constexpr const char *kMatMulNBits = "com.microsoft::MatMulNBits";
+constexpr const char *kGather = "com.microsoft::GatherBlockQuantized";
 
 // The inputs of a node that hold integers to dequantise, and the scales and zero points after them.
 struct QuantisedInputs {
@@ -33,6 +34,7 @@ std::optional<QuantisedInputs> quantised_inputs(const Node &node) {
   if (node.op == "QuantizeLinear")
     return QuantisedInputs{.weights = node.inputs.size(), .first_scale = 1, .last_scale = 2};
   if (node.op == kMatMulNBits) return QuantisedInputs{.weights = 1, .first_scale = 2, .last_scale = 3};
+  if (node.op == kGather) return QuantisedInputs{.weights = 0, .first_scale = 2, .last_scale = 3};
   return std::nullopt;
 }
 
@@ -109,7 +111,8 @@ void Quantisation::follow_weights(const Node &node, ValueId id) {
   std::string what = packed
                          ? fmt::format("{}int4{}", node.attributes.integer("signed", 0) != 0 ? "" : "u", to_text(shape))
                          : to_text(type);
-  if (node.op == kMatMulNBits) what = fmt::format("{}-bit", node.attributes.integer("bits", 4));
+  if (!packed && (node.op == kMatMulNBits || node.op == kGather))
+    what = fmt::format("{}-bit", node.attributes.integer("bits", 4));
   find(source, true, "quantised weights, " + what + ",", node);
 }
 

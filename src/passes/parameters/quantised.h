@@ -7,10 +7,10 @@
 
 namespace protrain::passes {
 
-// Settles every integer initializer, and the scales of QuantizeLinear, DequantizeLinear and MatMulNBits. Integers of
-// two axes or more that are dequantised are frozen parameters, which rest and move as the file has them, and so are
-// their scales and zero points. All others are constants. Takes the graph as the file has it. Returns a finding for
-// each parameter, and for each scale.
+// Settles every integer initializer, and the scales of QuantizeLinear, DequantizeLinear, MatMulNBits and
+// GatherBlockQuantized. Integers of two axes or more that are dequantised are frozen parameters, which rest and move as
+// the file has them, and so are their scales and zero points. All others are constants. Takes the graph as the file has
+// it. Returns a finding for each parameter, and for each scale.
 std::vector<Finding> settle_quantised(graph::Graph &graph, const LoadInitializer &load);
 
 // Moves the nodes that dequantise weights, and those that only they lead to, right before the first node that combines
