@@ -174,7 +174,11 @@ void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
   require(is_float(value.type.dtype) && element_count(value.type.shape) == 1, Code::graph, value.name,
           "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
           to_text(value.type));
-  require(path.wants(loss), Code::graph, value.name, "the loss depends on no trained parameter");
+  const bool frozen = std::ranges::any_of(graph.parameters, [&](ValueId id) { return graph.value(id).frozen; });
+  require(path.wants(loss), Code::graph, value.name, "the loss depends on no trained parameter{}",
+          frozen ? ", only on frozen ones, as quantised weights are; train adapters of its matrices (lora), or "
+                   "give the model from before quantisation"
+                 : "");
 }
 
 }  // namespace

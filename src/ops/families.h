@@ -32,7 +32,7 @@ Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
 Family quantize_family();       // QuantizeLinear, DequantizeLinear, FakeQuantize and its gradient
-Family sample_family();         // GridSample, RoiAlign: result types alone
+Family sample_family();         // AffineGrid, GridSample, RoiAlign: result types alone
 Family signal_family();         // DFT, STFT: result types alone; windows
 Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
 Family control_flow_family();   // If, Loop, Scan

@@ -1,5 +1,7 @@
 // Result types of operators that read between the elements of x (N, C, d...). passes/canonical/sample.cpp rewrites
 // them.
+#include <algorithm>
+
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -17,6 +19,21 @@ std::vector<Type> infer_grid_sample(const NodeTypes &types) {
   Shape shape = {x.shape[0], x.shape[1]};
   shape.insert(shape.end(), grid.shape.begin() + 1, grid.shape.end() - 1);
   return {{x.dtype, shape}};
+}
+
+// theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); with one more axis, (N, 3, 4) -> (N, D, H, W, 3)
+std::vector<Type> infer_affine_grid(const NodeTypes &types) {
+  const Type theta = float_input(types, 0);
+  const std::vector<std::int64_t> size = types.node.attributes.integers("size");
+  require(types.node.attributes.has("size"), Code::unsupported, types.subject(), "the size depends on data");
+  const auto axes = static_cast<std::int64_t>(size.size()) - 2;
+  const bool fits = (axes == 2 || axes == 3) && theta.shape == Shape{size[0], axes, axes + 1} &&
+                    std::ranges::all_of(size, [](std::int64_t dim) { return dim > 0; });
+  require(fits, Code::shape, types.subject(), "matrices {} for grids of {}", to_text(theta), to_text(size));
+  Shape shape = {size[0]};
+  shape.insert(shape.end(), size.begin() + 2, size.end());
+  shape.push_back(axes);
+  return {{theta.dtype, shape}};
 }
 
 // x (N, C, H, W), regions (R, 4), batch_indices (R) -> (R, C, output_height, output_width)
@@ -37,7 +54,8 @@ std::vector<Type> infer_roi_align(const NodeTypes &types) {
 }  // namespace
 
 Family sample_family() {
-  return {{.name = "GridSample", .infer = infer_grid_sample, .file_only = true},
+  return {{.name = "AffineGrid", .infer = infer_affine_grid, .absorbed = {{1, "size"}}, .file_only = true},
+          {.name = "GridSample", .infer = infer_grid_sample, .file_only = true},
           {.name = "RoiAlign", .infer = infer_roi_align, .file_only = true}};
 }
 

@@ -124,6 +124,7 @@ inline std::vector<HostileGraph> class_cases() {
       {"LikelihoodOfANumber", loss(log, "s", "one", false), Code::shape, "make_z", "[]"},
       {"CrossEntropyOfAVector", loss(soft, "v", "two", false), Code::shape, "make_z", "[4]"},
       {"WeightedCrossEntropyOfOneLabel", loss(soft, "y", "one", true), Code::shape, "make_z", "labels []"},
+      {"CrossEntropyOfProbabilities", loss(soft, "y", "y", false), Code::type, "make_z", "labels of float32"},
       {"WeightedCrossEntropyOfAVector", loss(soft, "v", "two", true), Code::shape, "make_z", ""},
   };
 }

@@ -101,7 +101,7 @@ Rules einsum_rules();                // Einsum
 Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
 Rules gather_rules();                // Gather at constant indices
 Rules resize_rules();                // Resize
-Rules sample_rules();                // GridSample, RoiAlign
+Rules sample_rules();                // AffineGrid, GridSample, RoiAlign
 Rules signal_rules();                // Fourier transforms
 Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout, and what draws noise

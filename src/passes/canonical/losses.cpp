@@ -6,7 +6,12 @@ namespace protrain::passes {
 
 namespace {
 
-void require_classes(const Node &node, const Shape &scores) {
+// PyTorch's exporters write this operator for labels that are probabilities too.
+void require_classes(const Canonical &c, const Node &node, const Shape &scores) {
+  const DType labels = c.type(node.inputs.at(1)).dtype;
+  require(is_integer(labels), Code::type, node.name,
+          "{} has labels of {}; ONNX has only integers, so export the model without its loss", node.op,
+          name_of(labels));
   require(scores.size() >= 2, Code::shape, node.name, "{} of scores {}, which have no axis 1 for classes", node.op,
           to_text(scores));
 }
@@ -15,7 +20,7 @@ void require_classes(const Node &node, const Shape &scores) {
 // (M, C) and (M), where M counts all labels and C the classes.
 void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
   const Shape shape = c.shape(scores);
-  require_classes(node, shape);
+  require_classes(c, node, shape);
   if (shape.size() > 2) {
     std::vector<std::int64_t> perm = {0};
     for (std::size_t i = 2; i < shape.size(); ++i) perm.push_back(static_cast<std::int64_t>(i));
@@ -46,7 +51,7 @@ void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   const ValueId labels = node.inputs.at(1);
   const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
   Shape expected = c.shape(log_probabilities);
-  require_classes(node, expected);
+  require_classes(c, node, expected);
   expected.erase(expected.begin() + 1);
   require(rows.shape == expected, Code::shape, node.name, "{} has labels {}, and scores for {}", node.op,
           to_text(rows.shape), to_text(expected));

@@ -13,7 +13,8 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMostPlaces = 64;  // along one axis of an element of a region
+constexpr std::int64_t kMostPlaces = 64;        // along one axis of an element of a region
+constexpr std::int64_t kLargestGrid = 1 << 24;  // places, whose coordinates are constants
 
 // A value with the operators of arithmetic, so that formulas read like formulas.
 struct Number {
@@ -161,6 +162,33 @@ bool grid_sample(Canonical &c, Node &node) {
   return true;
 }
 
+// Coordinate `i` of `dim` along an axis; -1 and 1 are the centres of the outer elements, or their outer edges.
+double coordinate(std::int64_t i, std::int64_t dim, bool aligned) {
+  const auto at = static_cast<double>(i), count = static_cast<double>(dim);
+  if (aligned) return dim == 1 ? 0 : 2 * at / (count - 1) - 1;
+  return (2 * at + 1) / count - 1;
+}
+
+// Multiplies each matrix (axes, axes + 1) by the coordinates of all places, the last axis first, and a row of ones.
+bool affine_grid(Canonical &c, Node &node) {
+  const Type result = c.infer(node).at(0);
+  const Shape dims(result.shape.begin() + 1, result.shape.end() - 1);
+  const bool aligned = node.attributes.integer("align_corners", 0) != 0;
+  const std::int64_t places = element_count(dims), axes = result.shape.back();
+  require(places <= kLargestGrid, Code::limit, node.name, "a grid of {} is too large", to_text(dims));
+  std::vector<double> rows;
+  for (std::int64_t stride = 1, axis = axes - 1; axis >= 0; stride *= dims[static_cast<std::size_t>(axis--)])
+    for (std::int64_t place = 0; place < places; ++place) {
+      const std::int64_t dim = dims[static_cast<std::size_t>(axis)];
+      rows.push_back(coordinate(place / stride % dim, dim, aligned));
+    }
+  rows.resize(rows.size() + static_cast<std::size_t>(places), 1);
+  const ValueId base = c.rewriter().constant(graph::Array::from_doubles({result.dtype, {axes + 1, places}}, rows));
+  const ValueId grids = c.add("MatMul", {node.inputs[0], base});  // (N, axes, places)
+  c.become(node, "Reshape", {c.transpose(grids, {0, 2, 1})}, {{"shape", result.shape}});
+  return true;
+}
+
 // Interpolates `each` places per element along one axis of the regions, and returns their taps: (R, count * each).
 std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::int64_t each, std::int64_t length,
                              bool half_pixel) {
@@ -213,6 +241,6 @@ bool roi_align(Canonical &c, Node &node) {
 
 }  // namespace
 
-Rules sample_rules() { return {{"GridSample", grid_sample}, {"RoiAlign", roi_align}}; }
+Rules sample_rules() { return {{"AffineGrid", affine_grid}, {"GridSample", grid_sample}, {"RoiAlign", roi_align}}; }
 
 }  // namespace protrain::passes
