@@ -54,10 +54,21 @@ void keep_regions(Graph &, Node &node) {
 
 void transform_first_axis(Graph &, Node &node) { node.attributes.set("axis", node.attributes.integer("axis", 1)); }
 
+// ONNX never released this operator, but PyTorch's exporter writes it for states and zeros in opsets 7 and 8.
+void fill_shape(Graph &, Node &node) {
+  require(node.attributes.integer("input_as_shape", 0) != 0, Code::unsupported, "",
+          "{} is supported only with input_as_shape = 1", node.op);
+  const DType dtype = dtype_named(node.attributes.text("dtype", "float32"));
+  require(is_float(dtype), Code::unsupported, "", "{} of {} is not supported", node.op, name_of(dtype));
+  node.op = "ConstantOfShape";
+  node.attributes = {{"value", Array::scalar(dtype, node.attributes.real("value", 0))}};
+}
+
 void rename_scatter(Graph &, Node &node) { node.op = "ScatterElements"; }
 
 constexpr auto kOlderForms = std::to_array<OlderForm>({
     {"BatchNormalization", 8, 5, 5, "", require_channels},
+    {"ConstantFill", 8, 1, 1, "", fill_shape},
     {"DFT", 19, 1, 2, "", transform_first_axis},
     {"Hardmax", 12, 1, 1, "", flatten},
     {"LogSoftmax", 12, 1, 1, "", flatten},

@@ -34,11 +34,16 @@ Json inputs_json(const std::vector<ModelInput> &inputs) {
   return json;
 }
 
-// Leaves out inputs that want no values, because they have no elements or are unread parts of a past.
+// Leaves out inputs that want no values, because they have no elements or are unread parts of a past. Labels have the
+// axes of what the nodes compute, even if the file declares other ones for that output.
 std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Graph &graph) {
   std::erase_if(inputs, [&](const ModelInput &input) {
     return std::ranges::find(graph.inputs, graph.find(input.name)) == graph.inputs.end();
   });
+  for (ModelInput &input : inputs) {
+    const Shape &shape = graph.value(graph.find(input.name)).type.shape;
+    if (input.has_dims && input.dims.size() != shape.size()) input.dims.assign(shape.begin(), shape.end());
+  }
   return inputs;
 }
 

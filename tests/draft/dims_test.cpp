@@ -165,5 +165,16 @@ TEST(Dims, AreSaidByCheck) {
   EXPECT_FALSE(about["dims"]["batch"]["inferred"]);
 }
 
+// PyTorch's older exporter declares what a branch that is not taken would give.
+TEST(Check, TakesTheAxesOfLabelsFromTheNodes) {
+  const test::Scratch scratch;
+  test::Wire wire;
+  wire.outputs = {test::value("y", test::kFloat, {"8"})};
+  Options options;
+  for (const auto &[key, value] : {std::pair{"loss", "mse"}, {"loss_labels", "wanted"}}) options.set(key, value);
+  const auto about = nlohmann::json::parse(check_model(options, scratch.put("model.onnx", wire.bytes())));
+  EXPECT_EQ(about["inputs"][1]["dims"], nlohmann::json({2, 4}));
+}
+
 }  // namespace
 }  // namespace protrain::draft::dims_test

@@ -160,6 +160,8 @@ TEST_F(Form, OlderFormsBecomeTheNewest) {
       {9, node("Upsample", {"x", "w"}, {"y"}, {bilinear}), "Resize", corner + "linear, nearest_mode=opset10", 3},
       {10, node("Resize", {"x", "w"}, {"y"}), "Resize", corner + "nearest, nearest_mode=opset10", 3},
       {9, node("Scatter", {"x", "w", "x"}, {"y"}), "ScatterElements", "", 3},
+      {8, node("ConstantFill", {"w"}, {"y"}, {int_attribute("input_as_shape", 1)}), "ConstantOfShape",
+       "value=<float32[]>", 1},
   };
   for (const OlderCase &one : cases) {
     Wire wire;
@@ -191,6 +193,7 @@ TEST_F(Form, OlderFormsAreCheckedAgainstTheirOpset) {
   expect(9, node("Slice", {"x", "w", "w"}, {"y"}), Code::graph, "Slice takes 1 inputs at most, not 3");
   expect(10, node("Slice", {"x"}, {"y"}), Code::graph, "Slice takes 3 inputs at least, not 1");
   expect(10, node("Upsample", {"x", "w"}, {"y"}), Code::unsupported, "Upsample exists until opset 9");
+  expect(8, node("ConstantFill", {"w"}, {"y"}), Code::unsupported, "only with input_as_shape = 1");
   expect(8, node("Where", {"x", "x", "x"}, {"y"}), Code::unsupported, "Where exists from opset 9");
   expect(8, node("BatchNormalization", {"x", "w", "w", "w", "w"}, {"y"}, {int_attribute("spatial", 0)}),
          Code::unsupported, "spatial is 0");
