@@ -220,6 +220,19 @@ TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
                   .weights);
 }
 
+// As ONNX Runtime writes the functions that it takes apart.
+TEST(Parameters, AnEpsilonIsASetting) {
+  HandBuilt b;
+  const ValueId variance =
+      b.add("ReduceMean", {b.input("x", {3, 4})}, {{"axes", Integers{1}}, {"keepdims", std::int64_t{1}}});
+  const ValueId sum = b.add("Add", {variance, b.initializer("_inlfunc_Norm_Epsilon", {1})});
+  b.graph.outputs = {b.add("Sqrt", {sum})};
+  const passes::Places places(b.graph);
+  const passes::Use use = places.use(places.of(b.graph.find("_inlfunc_Norm_Epsilon"), passes::Naming::made).at(0));
+  EXPECT_FALSE(use.weights);
+  EXPECT_EQ(use.doubt, "");
+}
+
 // A Where may choose between a parameter and other values by data. T5's relative position biases reach the scores
 // through a Where, and BEiT's mask token replaces hidden patches.
 TEST(Parameters, ChosenByData) {

@@ -248,6 +248,12 @@ bool Places::adds_to_scores(const Node &node) const {
   return found;
 }
 
+// True for a variance that gets an epsilon.
+bool Places::feeds_root(const Node &node) const {
+  const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
+  return std::ranges::any_of(readers, [this](NodeId reader) { return graph_.node(reader).op == "Sqrt"; });
+}
+
 Use Places::as_sum(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   const bool subtracted = node.op == "Sub";
@@ -262,10 +268,12 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   }
   if (place.single) {
     const Shape &made = graph_.value(node.outputs.at(0)).type.shape;
-    const bool column =
-        !subtracted && graph_.value(place.value).type.shape == Shape{1} && !made.empty() && made.back() == 1;
-    use.weights = column || place.naming == Naming::own;
-    use.doubt = column ? "" : "single numbers are settings of a model, and learned biases as well";
+    const bool epsilon = !subtracted && feeds_root(node);
+    const bool column = !subtracted && !epsilon && graph_.value(place.value).type.shape == Shape{1} && !made.empty() &&
+                        made.back() == 1;
+    use.weights = column || (place.naming == Naming::own && !epsilon);
+    const bool clear = column || (epsilon && place.naming != Naming::own);
+    use.doubt = clear ? "" : "single numbers are settings of a model, and learned biases as well";
     use.inert = place.naming == Naming::made && element_count(made) == 1 && only_weighs_the_loss(node);
     if (use.inert) use.doubt = kNoParameterInPenalty;
   }

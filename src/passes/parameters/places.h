@@ -63,6 +63,7 @@ class Places {
   bool feeds_recurrent(const graph::Node &product) const;
   bool is_bias(const graph::Node &node, const Place &place) const;
   bool adds_to_scores(const graph::Node &node) const;
+  bool feeds_root(const graph::Node &node) const;
   bool is_attention(const graph::Node &softmax) const;
   bool only_weighs_the_loss(const graph::Node &node) const;
   std::string doubt_of_result(const graph::Node &product) const;
