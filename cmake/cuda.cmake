@@ -27,21 +27,22 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# Replaces the sources in `variable` by files that include up to four of them each. nvcc reads the headers of a source
+# Replaces the sources in `variable` by files that include half of PROTRAIN_UNITY_BATCH of them each. nvcc reads the headers of a source
 # three times, which takes longer than all else. CMake itself unites sources of CUDA only from 3.31 on. Names in unnamed
 # namespaces must differ within the plugin, as within a room.
 function(unite_cuda variable)
   set(united)
   set(begin 0)
   list(LENGTH ${variable} count)
+  math(EXPR size "(${PROTRAIN_UNITY_BATCH} + 1) / 2")
   while(begin LESS count)
-    list(SUBLIST ${variable} ${begin} 4 batch)
+    list(SUBLIST ${variable} ${begin} ${size} batch)
     list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
     string(CONCAT text ${batch})
     set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${variable}_${begin}.cu)
     file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
     list(APPEND united ${file})
-    math(EXPR begin "${begin} + 4")
+    math(EXPR begin "${begin} + ${size}")
   endwhile()
   set(${variable} ${united} PARENT_SCOPE)
 endfunction()

@@ -20,7 +20,8 @@ function(room name)
     return()
   endif()
   add_library(room_${name} STATIC ${sources})
-  set_target_properties(room_${name} PROPERTIES UNITY_BUILD ${PROTRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(room_${name} PROPERTIES UNITY_BUILD ${PROTRAIN_UNITY}
+                                              UNITY_BUILD_BATCH_SIZE ${PROTRAIN_UNITY_BATCH})
   if(name STREQUAL base OR name STREQUAL backend)  # g++ 12 may break if headers were precompiled at another -O level
     target_precompile_headers(room_${name} PRIVATE ${precompiled})
   else()

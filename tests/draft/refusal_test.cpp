@@ -86,8 +86,8 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWithADisk) {
 }
 
 TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
-  for (const Pairs &more : {Pairs{{"clip_norm", "1"}}, Pairs{{"accumulation", "2"}}, Pairs{{"optimizer", "sgd"}},
-                            Pairs{{"keep_gradients", "*"}}, Pairs{{"frozen", "*.h.*"}},
+  for (const Pairs &more : {Pairs{{"clip_norm", "1"}, {"accumulation", "2"}, {"keep_gradients", "*"}},
+                            Pairs{{"optimizer", "sgd"}, {"frozen", "*.h.*"}},
                             Pairs{{"shapes", "batch=1,sequence=16"}, {"shapes", "batch=4,sequence=8"}}}) {
     SCOPED_TRACE(more[0].first);
     const Scratch scratch;
