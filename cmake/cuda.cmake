@@ -27,9 +27,9 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# Replaces the sources in `variable` by files that include half of PROTRAIN_UNITY_BATCH of them each. nvcc reads the headers of a source
-# three times, which takes longer than all else. CMake itself unites sources of CUDA only from 3.31 on. Names in unnamed
-# namespaces must differ within the plugin, as within a room.
+# Replaces the sources in `variable` by files that include half of PROTRAIN_UNITY_BATCH of them each. nvcc reads the
+# headers of a source three times, which takes longer than all else. CMake itself unites sources of CUDA only from 3.31
+# on. Names in unnamed namespaces must differ within the plugin, as within a room.
 function(unite_cuda variable)
   set(united)
   set(begin 0)
