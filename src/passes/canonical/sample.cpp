@@ -14,7 +14,7 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostPlaces = 64;        // along one axis of an element of a region
-constexpr std::int64_t kLargestGrid = 1 << 24;  // places, whose coordinates are constants
+constexpr std::int64_t kLargestGrid = 1 << 21;  // places, whose coordinates are constants
 
 // A value with the operators of arithmetic, so that formulas read like formulas.
 struct Number {
