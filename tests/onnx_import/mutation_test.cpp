@@ -81,11 +81,11 @@ TEST_P(Mutated, ModelsAreSurvived) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Mutated,
                          testing::Values("gpt2-static-opset18", "llama-dynamic-opset23", "mistral-dynamic-opset18",
                                          "torchscript-gpt2-opset13", "dropout-gpt", "root", "functions",
-                                         "quantised/nbits-qdq", "quantised/nbits-uint4", "quantised/qat",
-                                         "forms/blocked", "forms/sparse", "forms/offsets", "forms/offsets-script",
-                                         "control/loop", "control/scan", "control/cond", "batch_norm/resnet.training",
-                                         "batch_norm/convolutions.training13", "recurrent-dynamic-opset18",
-                                         "types/vit.half"),
+                                         "quantised/nbits-qdq", "quantised/nbits-uint4", "quantised/nbits-gather",
+                                         "quantised/qat", "forms/blocked", "forms/sparse", "forms/offsets",
+                                         "forms/offsets-script", "control/loop", "control/scan", "control/cond",
+                                         "batch_norm/resnet.training", "batch_norm/convolutions.training13",
+                                         "recurrent-dynamic-opset18", "types/vit.half"),
                          [](const auto &info) {
                            std::string name = info.param;
                            std::ranges::replace_if(
