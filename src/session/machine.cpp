@@ -59,7 +59,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
 // model's, the draft may count on these bytes. It is made anew if its frozen weights turn out to lie otherwise.
 draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
                               const draft::Log &progress) {
-  const bool several = channels_.hosts->ranks() > 1, apart = device_->info().shares_memory;
+  const bool several = channels_.hosts->ranks() > 1, shared = device_->info().shares_memory;
   const auto compiled = [&](std::uint64_t at_hand) {
     draft::Settings own = settings;
     own.base_at_hand = at_hand;
@@ -71,7 +71,7 @@ draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import
     return draft::compile(own, source, ranked);
   };
   const bool adapts = !settings.adapters.empty() || !settings.adapter.empty();
-  if (adapts && apart && !several)
+  if (adapts && shared && !several)
     if (std::shared_ptr<FrozenBase> others = FrozenBase::of_model(source)) {
       std::optional<draft::Draft> draft;
       try {
@@ -86,8 +86,8 @@ draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import
     }
   draft::Draft draft = compiled(0);
   base_hash_ = hash_of_base(draft, device().threads);
-  if (several && apart) frozen_base_ = FrozenBase::of_ranks(draft, *channels_.hosts);
-  if (!several && apart) frozen_base_ = FrozenBase::of_process(draft, source, base_hash_);
+  if (several && shared) frozen_base_ = FrozenBase::of_ranks(draft, *channels_.hosts);
+  if (!several && shared) frozen_base_ = FrozenBase::of_process(draft, source, base_hash_);
   return draft;
 }
 
