@@ -299,6 +299,7 @@ Family binary_family() {
     family.push_back({.name = name, .infer = infer_logic, .evaluate = evaluate_comparison});
   family.push_back(
       {.name = "Where", .infer = infer_where, .evaluate = evaluate_where, .gradient = differentiate_where});
+  for (Op &op : family) op.elementwise = true;
   return family;
 }
 

@@ -35,7 +35,11 @@ void differentiate_cast(GradientBuilder &builder, const Node &node) {
 }  // namespace
 
 Family cast_family() {
-  return {{.name = "Cast", .infer = infer_cast, .evaluate = evaluate_cast, .gradient = differentiate_cast},
+  return {{.name = "Cast",
+           .infer = infer_cast,
+           .evaluate = evaluate_cast,
+           .gradient = differentiate_cast,
+           .elementwise = true},
           {.name = "CastLike", .infer = infer_cast_like, .evaluate = evaluate_cast, .file_only = true}};
 }
 

@@ -36,7 +36,8 @@ Family dropout_family() {
   return {{.name = "Dropout",
            .infer = infer_dropout,
            .gradient = differentiate_dropout,
-           .absorbed = {{1, "ratio"}, {2, "training_mode"}}}};
+           .absorbed = {{1, "ratio"}, {2, "training_mode"}},
+           .elementwise = true}};
 }
 
 }  // namespace protrain::ops

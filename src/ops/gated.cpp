@@ -73,7 +73,11 @@ bool gates(std::string_view activation) {
 }
 
 Family gated_family() {
-  return {{.name = "Gated", .infer = infer_gated, .evaluate = evaluate_gated, .gradient = differentiate_gated},
+  return {{.name = "Gated",
+           .infer = infer_gated,
+           .evaluate = evaluate_gated,
+           .gradient = differentiate_gated,
+           .elementwise = true},
           {.name = "GatedGrad", .infer = infer_gated_gradient, .evaluate = evaluate_gated_gradient}};
 }
 

@@ -77,6 +77,8 @@ struct Op {
   std::vector<std::size_t> wide = {};
   // Inputs that are state, which forward changes. Only an evaluation reads them.
   std::vector<StateInput> states = {};
+  // True: an element of the result depends on the operands' elements at its place alone. Operands broadcast.
+  bool elementwise = false;
   Storage storage = Storage::own;
   // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what
   // libraries need for products. nullptr: none.

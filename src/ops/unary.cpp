@@ -251,6 +251,7 @@ Family unary_family() {
   family.push_back({.name = "Not", .infer = infer_not, .evaluate = evaluate_not});
   family.push_back({.name = "IsNaN", .infer = infer_test, .evaluate = evaluate_is_nan});
   family.push_back({.name = "IsInf", .infer = infer_test, .evaluate = evaluate_is_inf});
+  for (Op &op : family) op.elementwise = true;
   return family;
 }
 

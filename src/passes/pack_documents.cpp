@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "ops/op.h"
 #include "passes/pattern.h"
 
 namespace protrain::passes {
@@ -43,13 +44,6 @@ Shape windows_of(const Graph &graph) {
   require(!windows.empty(), Code::unsupported, "packed", "the model has no attention in a form that is recognised");
   return windows;
 }
-
-// Operators that treat every element alike.
-constexpr std::string_view kElementwise =
-    "Abs|Acos|Acosh|Add|And|Asin|Asinh|Atan|Atanh|Cast|Ceil|Celu|Clip|Cos|Cosh|Div|Dropout|Elu|Equal|Erf|Exp|Expand|"
-    "Floor|Gated|Gelu|Greater|GreaterOrEqual|HardSigmoid|HardSwish|IsInf|IsNaN|LeakyRelu|Less|LessOrEqual|Log|Max|Min|"
-    "Mish|Mod|Mul|Neg|Not|Or|Pow|Reciprocal|Relu|Round|Selu|Sigmoid|Sign|Silu|Sin|Sinh|Softplus|Softsign|Sqrt|Sub|Sum|"
-    "Tan|Tanh|ThresholdedRelu|Where|Xor";
 
 class Packing {
  public:
@@ -103,7 +97,7 @@ class Packing {
   // Returns where the tokens lie in the outputs of a node that reads tokens; nothing behind the loss.
   Tokens tokens_after(Node &node) {
     const ValueId first = node.inputs.at(0);
-    if (any_glob(kElementwise, node.op)) return elementwise(node);
+    if (ops::find(node.op)->elementwise) return elementwise(node);
     if (node.op == "FusedAttention") return attention(node);
     if (node.op == "Rotary") return rotary(node);
     if (one_of(node.op, {"CrossEntropy", "LinearCrossEntropy"})) return std::nullopt;
