@@ -56,7 +56,7 @@ class SmallMachine final : public draft::TargetMachine {
   const profile::Profile profile_;
 };
 
-// A fixture on a machine, with its whole space of plans, which is laid out only once. A case with a `stride` takes every
+// A fixture on a machine, with its whole space of plans, which is laid out only once. With a `stride` it is every
 // stride-th plan of the space.
 class Case {
  public:
