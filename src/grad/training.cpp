@@ -143,10 +143,11 @@ class TrainingBuilder final : public ops::GradientBuilder {
   // True if the node that computes `gradient` can add the earlier contributions to `input` itself. Only the gradient
   // node of a normalization can: it adds its last operand to dx.
   bool is_added(ValueId input, ValueId gradient) const {
-    const bool normalizes =
-        emitter_.current().op == "LayerNormalization" || emitter_.current().op == "RMSNormalization";
-    return normalizes && input == emitter_.current().inputs[0] &&
-           graph_.node(graph_.value(gradient).producer).op == emitter_.current().op + "Grad";
+    const Node &visited = emitter_.current();
+    const bool normalizes = visited.op == "LayerNormalization" || visited.op == "RMSNormalization";
+    if (!normalizes || input != visited.inputs[0]) return false;
+    const Node &maker = graph_.node(graph_.value(gradient).producer);
+    return maker.op == visited.op + "Grad" && maker.outputs[0] == gradient;  // the input may be the bias too
   }
 
   Training &training_;

@@ -294,6 +294,14 @@ TEST(Training, ListsEveryOperatorWithoutAGradient) {
   EXPECT_EQ(error.text.find("2 operators"), 0u) << error.text;
 }
 
+TEST(Training, ANormalizationMayReadOneValueTwice) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4}), v = s.parameter("v", {4});
+  const ValueId of_three = s.run("LayerNormalization", {w, w, w}), of_two = s.run("RMSNormalization", {v, v});
+  const ValueId y = s.run("Tanh", {s.run("Add", {of_three, of_two})});
+  expect_true_gradients(s, s.sum(s.run("Mul", {y, w})));
+}
+
 TEST(Training, RefusesALossThatIsNotAScalarOrDependsOnNothing) {
   Sketch s;
   const ValueId w = s.parameter("w", {4}), f = s.parameter("f", {4}, true);
