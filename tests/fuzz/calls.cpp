@@ -108,7 +108,11 @@ constexpr auto kKeys = std::to_array<const char *>({"dim",
                                                     "epsilon",
                                                     "weight_decay",
                                                     "learning_rat",
-                                                    ""});
+                                                    "",
+                                                    "keep_outputs",
+                                                    "lora",
+                                                    "lora_rank",
+                                                    "adapter"});
 constexpr auto kValues = std::to_array<const char *>({"batch=1",
                                                       "batch=2",
                                                       "batch=3",
@@ -159,7 +163,9 @@ class Calls {
  public:
   explicit Calls(Bytes bytes) : bytes_(bytes) {
     fs::remove_all(saved());
+    fs::remove_all(adapters());
     fs::remove(exported());
+    fs::remove(merged());
   }
   Calls(const Calls &) = delete;
   Calls &operator=(const Calls &) = delete;
@@ -177,6 +183,8 @@ class Calls {
  private:
   static std::string saved() { return scratch() / "saved"; }
   static std::string exported() { return scratch() / "exported.onnx"; }
+  static std::string adapters() { return scratch() / "adapters"; }
+  static std::string merged() { return scratch() / "merged.onnx"; }
 
   // Returns `pointer` or, seldom, NULL.
   template <typename T>
@@ -200,9 +208,13 @@ class Calls {
   void create_nothing() { succeeds(protrain_options_create(nullptr)); }
   void set_option() {
     const char *key = bytes_.text(kKeys), *value = bytes_.text(kValues);
-    const bool in_folder = key != nullptr && (std::strcmp(key, "resume") == 0 || std::strcmp(key, "offload_dir") == 0);
-    const std::string folder = std::strcmp(key == nullptr ? "" : key, "resume") == 0 ? saved() : scratch().path();
-    succeeds(protrain_options_set(or_null(options_), key, in_folder && value != nullptr ? folder.c_str() : value));
+    const std::string given = key == nullptr ? "" : key;
+    const std::string folder = given == "resume"        ? saved()
+                               : given == "offload_dir" ? scratch().path()
+                               : given == "adapter"     ? adapters()
+                                                        : "";
+    succeeds(
+        protrain_options_set(or_null(options_), key, !folder.empty() && value != nullptr ? folder.c_str() : value));
   }
   // The options that most sessions need.
   void set_usual() {
@@ -351,7 +363,7 @@ class Calls {
   }
   // An array of numbers. It may have the size of a parameter or a wrong one.
   std::vector<float> room() {
-    constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
+    constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100, 4};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);
   }
   void read_flat_parameters() {
@@ -387,6 +399,50 @@ class Calls {
     if (succeeds(protrain_session_export(session(), bytes_.seldom() ? "/nothing/of/it" : path.c_str())))
       expect(fs::exists(path), "nothing was exported");
   }
+  // The options of a session with adapters and an output that can be read.
+  void set_adapters() {
+    succeeds(protrain_options_set(options_, "lora", tokens_ ? "head" : "a*"));
+    succeeds(protrain_options_set(options_, "lora_rank", "2"));
+    succeeds(protrain_options_set(options_, "keep_outputs", "*"));
+  }
+  void export_adapters() {
+    if (succeeds(protrain_session_export_adapters(session(), bytes_.seldom() ? nullptr : adapters().c_str())))
+      expect(fs::exists(adapters()), "no adapters were exported");
+  }
+  void load_adapters() {
+    succeeds(protrain_session_load_adapters(session(), bytes_.seldom() ? nullptr : adapters().c_str()));
+  }
+  void use_adapters() { succeeds(protrain_session_use_adapters(session(), bytes_.below(2) == 0 ? 0 : -7)); }
+  void merge() {
+    const std::string from = adapters(), to = merged();
+    if (succeeds(protrain_model_merge(or_null(options_), or_null(model_file().c_str()), or_null(from.c_str()),
+                                      or_null(to.c_str()))))
+      expect(fs::exists(to), "nothing was merged");
+  }
+  void predict() { succeeds(protrain_predict(session())); }
+  void ask_about_outputs() {
+    std::size_t count = 0, rank = 0;
+    const char *lent = nullptr;
+    std::int32_t dtype = 0;
+    std::array<std::int64_t, 3> dims{};
+    const std::size_t i = bytes_.below(3), room = bytes_.below(4);
+    succeeds(protrain_session_output_count(session(), or_null(&count)));
+    if (succeeds(protrain_session_output_name(session(), i, or_null(&lent)))) expect(lent != nullptr, "no name");
+    succeeds(protrain_session_output_dtype(session(), i, or_null(&dtype)));
+    succeeds(protrain_session_output_shape(session(), i, room == 0 ? nullptr : dims.data(), room, or_null(&rank)));
+  }
+  void read_output() {
+    std::vector<float> values = room();
+    const std::int32_t dtype = bytes_.seldom() ? bytes_.byte() : std::int32_t{PROTRAIN_FLOAT32};
+    succeeds(protrain_session_output_read(session(), name(), dtype, or_null(values.data()),
+                                          values.size() * sizeof values[0]));
+  }
+  void check_gradients() {
+    const char *text = nullptr;
+    if (succeeds(protrain_session_check_gradients(session(), bytes_.below(3), or_null(&text)))) read_all_of(text);
+  }
+  void log_options() { succeeds(protrain_options_set_log(or_null(options_), or_null(&log_line), nullptr)); }
+
   void ask_for_texts() {
     const char *text = nullptr;
     if (succeeds(protrain_session_plan(session(), or_null(&text)))) read_all_of(text);
@@ -422,7 +478,17 @@ class Calls {
                                                 &Calls::help,
                                                 &Calls::check,
                                                 &Calls::create_from_file,
-                                                &Calls::follow_plan};
+                                                &Calls::follow_plan,
+                                                &Calls::set_adapters,
+                                                &Calls::export_adapters,
+                                                &Calls::load_adapters,
+                                                &Calls::use_adapters,
+                                                &Calls::merge,
+                                                &Calls::predict,
+                                                &Calls::ask_about_outputs,
+                                                &Calls::read_output,
+                                                &Calls::check_gradients,
+                                                &Calls::log_options};
 
   Bytes bytes_;
   protrain_options *options_ = nullptr;

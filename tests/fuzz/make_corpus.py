@@ -244,7 +244,7 @@ def write_tokens():
 # ---- Calls, by their numbers in calls.cpp ----
 
 USUAL, CREATE, INPUTS, STEP, EVAL = range(5)
-FOLLOW = 26
+FOLLOW, ADAPTERS, EXPORT, LOAD, USE, MERGE, PREDICT, OUTPUTS, READ, CHECK = range(26, 36)
 
 
 def write_calls():
@@ -257,6 +257,11 @@ def write_calls():
         orders[f"plan-{i}"] = begin + step + [FOLLOW, *follow, CREATE, 0, 0, 0, 0] + 2 * step
     for number in range(5, 27):
         orders[f"call-{number}"] = begin + step + [number, *([0, 1, 2, 3, 0, 1] * 2)]
+    adapted = [USUAL, 1, 0, ADAPTERS, CREATE, 0, 0, 0, 0] + step
+    orders["adapters"] = [*adapted, EXPORT, 0, 0, USE, 0, 0, PREDICT, 0, OUTPUTS, 0, 3, *[0] * 8,
+                          READ, 7, 0, 0, 0, 7, 0, USE, 1, 1, LOAD, 0, 0, MERGE, 0, 0, 0, 0, CHECK, 0, 1, 0]
+    for number in range(28, 37):
+        orders[f"call-{number}"] = adapted + [PREDICT, 0, number, *([0, 1, 2, 3, 0, 1] * 2)]
     chance = random.Random(1)
     for i in range(8):
         orders[f"any-{i}"] = begin + [chance.randrange(240) for _ in range(60)]
