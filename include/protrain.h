@@ -320,7 +320,7 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   the option each one does what it was exported for (docs/files.md)
  *   keep_gradients  patterns likewise: parameters whose gradients protrain_session_grad_read can read
  *   keep_outputs    patterns likewise over the names of the graph's outputs: protrain_predict computes them, within the
- *                   memory budget
+ *                   memory budget. With loss = dpo there is one more, log_probabilities, of each sample
  *   accumulation    number of batches that make one step; or set tokens_per_step, from which the number follows
  *   clip_norm       largest global L2 norm of the gradients; above it all are scaled down
  *   clip_value      largest magnitude of one element of a gradient, applied after clip_norm

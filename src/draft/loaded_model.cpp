@@ -47,8 +47,13 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
                               const std::vector<passes::Finding> *settled = nullptr) {
   const onnx_import::Model &file = *model.file;
   graph::Graph graph = file.graph(dims, settings.constants);
+  std::optional<passes::Loss> loss = settings.loss;
   std::vector<graph::ValueId> shown;
-  if (settled != nullptr) shown = shown_outputs(graph, settings.keep_outputs);
+  if (settled != nullptr) {
+    const ShownOutputs all = shown_outputs(graph, settings);
+    if (loss) loss->shows_log_probabilities = all.log_probabilities;
+    shown = all.of_file;
+  }
   graph.outputs.insert(graph.outputs.end(), shown.begin(), shown.end());
   const auto &training = file.declared().training;
   if (!settings.loss)
@@ -62,7 +67,7 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
                        .ties = settings.tie,
                        .adapters = model.adapter ? model.adapter->requests() : settings.adapters,
                        .modules = named ? read_module_names(settings.adapter_names) : passes::ModuleNames(),
-                       .loss = settings.loss,
+                       .loss = loss,
                        .packed = settings.packed,
                        .batch_norm = settings.batch_norm,
                        .declared = declarations_of(settings.parameters_from, file),
@@ -91,8 +96,7 @@ void settle_types(passes::PreparedModel &prepared, const Settings &settings, Loa
 // Adds the graph that computes the outputs which keep_outputs names.
 void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_import::DimBindings &dims) {
   const graph::Graph whole = loaded.file->graph(dims, settings.constants);
-  for (graph::ValueId id : shown_outputs(whole, settings.keep_outputs))
-    loaded.output_names.push_back(whole.value(id).name);
+  loaded.output_names = shown_outputs(whole, settings).names;
   passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared.findings);
   settle_types(prepared, settings, loaded);
   show_outputs(prepared, loaded.output_names.size(), loaded.prepared);

@@ -17,6 +17,7 @@ using graph::Value;
 using graph::ValueId;
 
 constexpr const char *kOption = "keep_outputs";
+constexpr const char *kLogProbabilities = "log_probabilities";
 
 // Returns the value of `graph` that takes the place of a parameter or an input of the graph that is trained. If nothing
 // reads it here, adds it.
@@ -46,17 +47,26 @@ void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &grap
 
 }  // namespace
 
-std::vector<ValueId> shown_outputs(const Graph &graph, const std::vector<std::string> &patterns) {
+ShownOutputs shown_outputs(const Graph &graph, const Settings &settings) {
   std::vector<std::string> names;
-  for (ValueId id : graph.outputs) names.push_back(printable(graph.value(id).name));
-  for (const std::string &pattern : patterns)
-    require(std::ranges::any_of(graph.outputs, [&](ValueId id) { return glob_match(pattern, graph.value(id).name); }),
-            Code::arg, kOption, "no output of the model matches '{}'; its outputs are {}", printable(pattern),
-            fmt::join(names, ", "));
-  std::vector<ValueId> shown;
-  for (ValueId id : graph.outputs)
-    if (std::ranges::any_of(patterns, [&](const auto &pattern) { return glob_match(pattern, graph.value(id).name); }))
-      shown.push_back(id);
+  for (ValueId id : graph.outputs) names.push_back(graph.value(id).name);
+  const bool adds = settings.loss && settings.loss->kind == passes::Loss::Kind::dpo &&
+                    std::ranges::find(names, kLogProbabilities) == names.end();
+  if (adds) names.push_back(kLogProbabilities);
+  for (const std::string &pattern : settings.keep_outputs)
+    require(std::ranges::any_of(names, [&](const std::string &name) { return glob_match(pattern, name); }), Code::arg,
+            kOption, "no output of the model matches '{}'; its outputs are {}", printable(pattern),
+            printable(fmt::format("{}", fmt::join(names, ", "))));
+  ShownOutputs shown;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!std::ranges::any_of(settings.keep_outputs, [&](const auto &one) { return glob_match(one, names[i]); }))
+      continue;
+    shown.names.push_back(names[i]);
+    if (i < graph.outputs.size())
+      shown.of_file.push_back(graph.outputs[i]);
+    else
+      shown.log_probabilities = true;
+  }
   return shown;
 }
 

@@ -4,14 +4,21 @@
 #include <string>
 #include <vector>
 
+#include "draft/settings.h"
 #include "onnx_import/model.h"
 #include "passes/passes.h"
 
 namespace protrain::draft {
 
-// Returns the outputs of a file's graph that the patterns match, in the file's order. Code::arg if a pattern matches
-// none.
-std::vector<graph::ValueId> shown_outputs(const graph::Graph &graph, const std::vector<std::string> &patterns);
+struct ShownOutputs {
+  std::vector<graph::ValueId> of_file;
+  bool log_probabilities = false;  // a further one that the loss dpo adds, unless the file has one of that name
+  std::vector<std::string> names;  // of all, in this order
+};
+
+// Returns the outputs that the patterns match, those of the file's graph in the file's order. Code::arg if a pattern
+// matches none.
+ShownOutputs shown_outputs(const graph::Graph &graph, const Settings &settings);
 
 // Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these. It has the
 // parameters and inputs of `trained`, in the same order, and those of its blocks if there are as many.

@@ -214,6 +214,7 @@ class Attachment : EmbeddingLosses {
     const ValueId before = add_input(loss_.reference, {DType::f32, {shape[0]}});
     const ValueId lost = emit("Reshape", {cross_entropy("none"), numbers({shape[0], -1})});
     const ValueId sums = emit("ReduceSum", {lost, numbers({1})}, {{"keepdims", std::int64_t{0}}});
+    if (loss_.shows_log_probabilities) graph_.outputs.push_back(emit("Neg", {sums}));
     const std::vector<ValueId> fallen = parts_of(emit("Add", {sums, before}), 2, shape);
     return mean(emit("Softplus", {emit("Mul", {emit("Sub", {fallen[0], fallen[1]}), real(loss_.beta)})}));
   }

@@ -57,8 +57,9 @@ struct Loss {
   // For the other kinds.
   std::string reference = "";  // dpo: an input for the log probabilities of samples by the model that it starts from
   double beta = 0;             // dpo
-  double temperature = 1;      // kl, infonce
-  double margin = 0;           // triplet
+  bool shows_log_probabilities = false;  // dpo: those of samples become the graph's last output
+  double temperature = 1;                // kl, infonce
+  double margin = 0;                     // triplet
 };
 
 // The mode in which BatchNormalization trains.
@@ -82,8 +83,8 @@ struct Choices {
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // from the file; the list may come from the user
   const graph::Bodies *bodies = nullptr;  // from the file: those of its control flow nodes
-  // For a graph that also computes outputs beside the loss: the number of such outputs, the last ones of the graph, and
-  // the findings about the graph that is trained. Its parameters are parameters here; all other initializers are
+  // For a graph that also computes outputs beside the loss: the number of such outputs, the last ones of the graph; the
+  // findings about the graph that is trained. Its parameters are parameters here; all other initializers are
   // constants.
   std::size_t shown = 0;
   const std::vector<Finding> *settled = nullptr;

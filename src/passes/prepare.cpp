@@ -94,6 +94,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
   leave_out_sequences(graph, choices.shown);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss, choices.shown) : "";
+  const std::size_t shown = choices.shown + (choices.loss && choices.loss->shows_log_probabilities ? 1 : 0);
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
   for (const std::vector<Finding> &settled : {sizes, quantised})
@@ -102,7 +103,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   say_what_was_split(prepared);
   std::map<ValueId, std::string> refusals = fold(graph, budget);
   refusals.insert(refused.begin(), refused.end());
-  keep_loss_alone(graph, choices.shown);
+  keep_loss_alone(graph, shown);
   problems.collect_without_core_form(graph, refusals);
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();

@@ -50,7 +50,9 @@ TEST_P(Objectives, FollowPyTorch) {
     feed(*session, step);
     const session::StepResult result = session->step();
     EXPECT_NEAR(result.loss, losses[step], (step == 0 ? 1e-5 : 5e-4) * std::max(1.0, std::abs(losses[step]))) << step;
-    if (step == 0) EXPECT_NEAR(result.grad_norm, norm, 1e-4 * norm);
+    if (step == 0) {
+      EXPECT_NEAR(result.grad_norm, norm, 1e-4 * norm);
+    }
   }
 }
 
