@@ -14,6 +14,7 @@
 #include "backend/cpu/widened_product.h"
 #include "base/memory.h"
 #include "base/shape.h"
+#include "errors.h"
 
 namespace protrain::backend::cpu::gemm_test {
 namespace {
@@ -165,6 +166,11 @@ TEST(Gemm, OverNothingIsTheBiasOrWhatWasThere) {
       shape.in = in, shape.out = out;
       expect_product(shape);
     }
+}
+
+TEST(Gemm, OfMorePanelsThanMemoryListsIsRefused) {
+  const GemmShape shape{.m = std::int64_t{1} << 40, .n = 8, .k = 8300, .trans_a = true};
+  EXPECT_EQ(test::error_of([&] { Gemm(shape, 2); }).code, Code::limit);
 }
 
 TEST(Gemm, BitsDependNeitherOnTheRunNorOnTheAddress) {

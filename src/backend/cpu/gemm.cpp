@@ -20,6 +20,7 @@ constexpr std::int64_t kRowGrain = 16;         // a multiple of the rows in a re
 constexpr std::int64_t kPanelBytes = 1 << 20;  // bytes of a copied panel, which then stays in a core's cache
 constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sums, if c is narrower
 constexpr std::int64_t kLeastPanelRows = 64;   // with fewer, reading b again for each panel costs more time
+constexpr std::int64_t kMostPanels = 1 << 22;  // of a member, which lists them
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},
@@ -191,7 +192,10 @@ Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
   if (sums_apart())
     most_rows = std::min<std::int64_t>(most_rows, kSumBytes / (shape_.n * static_cast<std::int64_t>(sizeof(float))));
   most_rows = std::max(most_rows, kLeastPanelRows);
-  const int count = static_cast<int>((rows.size() - 1) / most_rows + 1);
+  const std::int64_t in_rows = (rows.size() - 1) / most_rows + 1, in_depth = shape_.k / depth_ + 1;
+  require(in_rows <= kMostPanels / in_depth, Code::limit, "MatMul", "{} rows of depth {} are too many for a product",
+          shape_.m, shape_.k);
+  const int count = static_cast<int>(in_rows);
   for (int p = 0; p < count; ++p) {
     const Range own = share(rows.size(), grain, p, count);
     if (own.size() == 0) break;
