@@ -192,10 +192,10 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
-// Attention within packed documents: the form of attention that has first keys and no bias. GPUs have no kernel for it.
+// Attention within packed documents: the form of attention that has first keys. GPUs have no kernel for it.
 inline std::vector<OneNode> document_nodes() {
   OneNode attention = forward({2, 3, 3, 2, 1, 8, 8}, form(1), 7);
-  attention.inputs.resize(4);
+  attention.inputs.push_back(random_floats({1, 2, 3, 3}, 8));
   attention.inputs.push_back(Array::from_integers({DType::i64, {2, 3}}, {0, 0, 2, 0, 1, 1}));
   return {attention, backward(attention, 9)};
 }

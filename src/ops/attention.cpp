@@ -46,13 +46,13 @@ void require_bias(const NodeTypes &types, const Type &bias) {
 }
 
 // The first key (B, S) that each query of packed documents sees: the one with which its document begins. A document
-// begins where the first key of a query is its own.
+// begins where the first key of a query is its own. A bias is then by places in documents, not in the window.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;
   const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
-                    types.node.attributes.integer("causal", 0) != 0 && !types.has(3);
-  require(fits, Code::shape, types.subject(), "first keys {} do not fit causal attention without a bias, q {}",
-          to_text(first), to_text(types.input(0)));
+                    types.node.attributes.integer("causal", 0) != 0;
+  require(fits, Code::shape, types.subject(), "first keys {} do not fit causal attention, q {}", to_text(first),
+          to_text(types.input(0)));
 }
 
 std::vector<Type> infer_attention(const NodeTypes &types) {
@@ -90,8 +90,8 @@ class Scores {
 
   // `row` is the query's index in (B, H, Sq) as one axis.
   bool visible(std::int64_t row, std::int64_t query, std::int64_t key) const {
-    const std::int64_t at = query + sizes_.keys - sizes_.queries, batch = row / (sizes_.heads * sizes_.queries);
-    if (!first_.empty() && key < first_[static_cast<std::size_t>(batch * sizes_.queries + query)]) return false;
+    const std::int64_t at = query + sizes_.keys - sizes_.queries;
+    if (key < first_key(row, query)) return false;
     return (!causal_ || key <= at) && (window_ <= 0 || key > at - window_);
   }
 
@@ -100,12 +100,18 @@ class Scores {
     if (!visible(row, query, key)) return -INFINITY;
     double score = product * scale;
     if (softcap > 0) score = softcap * std::tanh(score / softcap);
-    return bias_.empty() ? score : score + bias_[static_cast<std::size_t>(row * sizes_.keys + key)];
+    const std::int64_t first = first_key(row, query);
+    return bias_.empty() ? score : score + bias_[static_cast<std::size_t>((row - first) * sizes_.keys + key - first)];
   }
 
   const double scale, softcap;
 
  private:
+  std::int64_t first_key(std::int64_t row, std::int64_t query) const {
+    const std::int64_t batch = row / (sizes_.heads * sizes_.queries);
+    return first_.empty() ? 0 : first_[static_cast<std::size_t>(batch * sizes_.queries + query)];
+  }
+
   const Sizes &sizes_;
   bool causal_;
   std::int64_t window_;

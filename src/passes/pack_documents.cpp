@@ -45,6 +45,27 @@ Shape windows_of(const Graph &graph) {
   return windows;
 }
 
+// True if all parts along the first axis are equal.
+bool repeats(const graph::Array &array) {
+  const std::vector<double> all = array.doubles();
+  const std::size_t each = all.size() / static_cast<std::size_t>(array.shape()[0]);
+  for (std::size_t i = each; i < all.size(); ++i)
+    if (all[i] != all[i - each]) return false;
+  return true;
+}
+
+// True for a bias of attention that hides from each query the keys after it.
+bool hides_later_keys(const graph::Array *bias, std::int64_t length) {
+  constexpr double kHidden = -1e4;  // the softmax of a float32 is 0 there
+  if (bias == nullptr || bias->shape()[2] != length || bias->shape()[3] != length) return false;
+  const std::vector<double> all = bias->doubles();
+  const auto keys = static_cast<std::size_t>(length);
+  for (std::size_t row = 0; row < all.size() / keys; ++row)
+    for (std::size_t key = row % keys + 1; key < keys; ++key)
+      if (all[row * keys + key] > kHidden) return false;
+  return true;
+}
+
 class Packing {
  public:
   Packing(Graph &graph, const std::string &positions)
@@ -193,22 +214,25 @@ class Packing {
                    {{"starts", Integers{0}}, {"ends", Integers{1}}, {"axes", Integers{0}}, {"steps", Integers{1}}});
   }
 
-  // True if all parts along the first axis are equal.
-  static bool repeats(const graph::Array &array) {
-    const std::vector<double> all = array.doubles();
-    const std::size_t each = all.size() / static_cast<std::size_t>(array.shape()[0]);
-    for (std::size_t i = each; i < all.size(); ++i)
-      if (all[i] != all[i - each]) return false;
-    return true;
-  }
-
   Tokens attention(Node &node) {
     for (std::size_t i = 0; i < 3; ++i) require_in_order(node, i);
-    if (node.attributes.integer("causal", 0) == 0) refuse(node, "lets tokens see what comes after them");
-    if (node.inputs.size() > 3)
-      refuse(node, "adds a mask or bias of its own (bind a mask of padding with constant=NAME=1)");
-    node.inputs = {node.inputs[0], node.inputs[1], node.inputs[2], ValueId::none, first_keys()};
+    node.inputs.resize(5, ValueId::none);
+    if (node.inputs[3] != ValueId::none) require_alike(node, node.inputs[3]);
+    if (node.attributes.integer("causal", 0) == 0 && !hides_later_keys(r_.constant_of(node.inputs[3]), windows_[1]))
+      refuse(node, "lets tokens see what comes after them");
+    node.attributes.set("causal", std::int64_t{1});
+    node.inputs[4] = first_keys();
     return tokens_of(node.inputs[0]);  // those of the output (B, S, H, D); only gradients read the other output
+  }
+
+  // A bias by the place in the window, such as ALiBi, is one by the place in a document where there are first keys.
+  // It must be the same one for all windows.
+  void require_alike(const Node &node, ValueId bias) {
+    if (of_data(bias))
+      refuse(node, "adds a mask or bias that depends on data (bind a mask of padding with constant=NAME=1)");
+    if (r_.shape(bias)[0] == 1) return;
+    const graph::Array *array = r_.constant_of(bias);
+    if (array == nullptr || !repeats(*array)) refuse(node, "adds a bias that differs between windows");
   }
 
   void require_in_order(const Node &node, std::size_t input) const {

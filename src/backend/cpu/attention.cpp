@@ -176,7 +176,7 @@ class Attention : public CpuKernel {
       T *p = elements(std::is_same_v<T, float> ? at_.scores : at_.narrow_scores);
       scores_.of(tile, keys)
           .run(member.index, {elements(at_.keys) + keys.begin * a.depth, elements(at_.query), scores}, gemm_scratch);
-      finish_scores(a, {scores, tile, keys, a.bias_of(launch, b, h), nullptr});
+      finish_scores(a, {scores, tile, keys, present, a.bias_of(launch, b, h), nullptr});
       Loops<T>::accumulate(running, scores, keys.size(), p);
       values_.of(tile, keys)
           .run(member.index, {elements(at_.values) + keys.begin * a.value_depth, p, running.out}, gemm_scratch);

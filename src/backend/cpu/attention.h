@@ -81,6 +81,7 @@ class TileProducts {
 struct ScoreTile {
   float *scores;
   Range queries, keys;
+  std::int64_t present;   // the first ones of the queries; the others fill up the tile
   const std::byte *bias;  // the bias of this batch and head; nullptr: there is none
   float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };

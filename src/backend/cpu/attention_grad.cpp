@@ -194,7 +194,7 @@ class AttentionGrad : public CpuKernel {
 
   void run_tile(const MemberScratch &m, const QueryHead &head, Range tile) {
     const TiledAttention &a = shape_;
-    const std::int64_t lanes = tile.size();
+    const std::int64_t lanes = tile.size(), present = std::min(lanes, head.rows.size() - tile.begin);
     load_tile(m, head, tile);
     const Range visible = a.visible_key_tiles(tile);
     for (std::int64_t j = visible.begin; j < visible.end; ++j) {
@@ -212,14 +212,14 @@ class AttentionGrad : public CpuKernel {
         products.of(tile, keys).run(m.seat, {left, right, to}, m.floats(at_.gemm));
       };
       multiply_tiles(scores_, m.elements(at_.k) + k, m.elements(at_.qt), arrays.s);
-      finish_scores(a, {arrays.s, tile, keys, a.bias_of(m.launch, head.b, head.h), slope});
+      finish_scores(a, {arrays.s, tile, keys, present, a.bias_of(m.launch, head.b, head.h), slope});
       multiply_tiles(probabilities_, m.elements(at_.v) + v, m.elements(at_.doutt), arrays.dp);
       Loops<T>::score_gradient(arrays, a.scale, keys.size(), lanes);
       multiply_tiles(dv_, arrays.p, m.elements(at_.dout), m.floats(at_.dv) + v);
       multiply_tiles(dk_, arrays.ds, m.elements(at_.q), m.floats(at_.dk) + k);
       multiply_tiles(dq_, m.elements(at_.kt) + k, arrays.ds, m.floats(at_.dqt));
     }
-    const std::int64_t row = head.rows.begin + tile.begin, present = std::min(lanes, head.rows.size() - tile.begin);
+    const std::int64_t row = head.rows.begin + tile.begin;
     if (T *dq = optional_output<T>(m.launch, 0))
       transpose<T>({stored(m.floats(at_.dqt), a.depth * lanes, m.elements(at_.q)), lanes}, a.depth, present,
                    {dq + ((head.b * a.query_rows + row) * a.heads + head.h) * a.depth, a.heads * a.depth});

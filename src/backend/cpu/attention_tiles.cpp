@@ -70,10 +70,10 @@ template <typename B>
 void add_bias(const TiledAttention &a, const ScoreTile &tile) {
   const auto *head = reinterpret_cast<const B *>(tile.bias);
   const std::int64_t columns = tile.queries.size();
-  for (std::int64_t j = tile.keys.begin; j < tile.keys.end; ++j) {
+  for (std::int64_t j = tile.keys.begin; j < std::min(tile.keys.end, a.key_rows); ++j) {
     float *row = tile.scores + (j - tile.keys.begin) * columns;
     const B *bias = head + j * a.bias_k + tile.queries.begin * a.bias_q;
-    for (std::int64_t i = 0; i < columns; ++i) row[i] += widened(bias[i * a.bias_q]);
+    for (std::int64_t i = 0; i < tile.present; ++i) row[i] += widened(bias[i * a.bias_q]);
   }
 }
 
