@@ -99,10 +99,10 @@ Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> ax
 // Attaches one loss to one output: finds out whether the prediction is logits or probabilities, makes or finds the
 // input for labels, and emits nodes. The nodes are file operators, because folding then treats them like an exporter's,
 // and the model trains with the same bits as one that was exported with its loss.
-class Attachment : EmbeddingLosses {
+class Attachment : UnlabelledLosses {
  public:
   Attachment(Graph &graph, const Loss &loss, ValueId output)
-      : EmbeddingLosses(graph), loss_(loss), prediction_(output) {
+      : UnlabelledLosses(graph), loss_(loss), prediction_(output) {
     const Type &type = graph.value(output).type;
     require(is_float(type.dtype), Code::type, "loss_output", "output {} is {}; a loss is computed from floats",
             graph.value(output).name, name_of(type.dtype));

@@ -44,16 +44,16 @@ ValueId LossNodes::sum_of_rows(ValueId x) {
 
 ValueId LossNodes::mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
 
-ValueId EmbeddingLosses::length(ValueId x, double least) {
+ValueId UnlabelledLosses::length(ValueId x, double least) {
   return emit("Sqrt", {emit("Max", {sum_of_rows(emit("Mul", {x, x})), real(least * least)})});
 }
 
-ValueId EmbeddingLosses::cosine(ValueId x, ValueId y) {
+ValueId UnlabelledLosses::cosine(ValueId x, ValueId y) {
   const ValueId lengths = emit("Mul", {length(x, kLeastLength), length(y, kLeastLength)});
   return mean(emit("Sub", {real(1), emit("Div", {sum_of_rows(emit("Mul", {x, y})), lengths})}));
 }
 
-ValueId EmbeddingLosses::triplet(ValueId x, const Shape &shape, double margin) {
+ValueId UnlabelledLosses::triplet(ValueId x, const Shape &shape, double margin) {
   const std::vector<ValueId> parts = parts_of(x, 3, shape);
   const auto distance = [&](ValueId other) {
     return length(emit("Add", {emit("Sub", {parts[0], other}), real(kDistance)}), 0);
@@ -62,7 +62,7 @@ ValueId EmbeddingLosses::triplet(ValueId x, const Shape &shape, double margin) {
   return mean(emit("Relu", {emit("Add", {closer, real(margin)})}));
 }
 
-ValueId EmbeddingLosses::contrast(ValueId x, const Shape &shape, double temperature) {
+ValueId UnlabelledLosses::contrast(ValueId x, const Shape &shape, double temperature) {
   const std::vector<ValueId> parts = parts_of(emit("Div", {x, length(x, kLeastNorm)}), 2, shape);
   std::vector<std::int64_t> own(static_cast<std::size_t>(shape.at(0) / 2));
   std::iota(own.begin(), own.end(), 0);
@@ -72,7 +72,7 @@ ValueId EmbeddingLosses::contrast(ValueId x, const Shape &shape, double temperat
               {{"reduction", std::string("mean")}});
 }
 
-ValueId EmbeddingLosses::distillation(ValueId student, ValueId teacher, double temperature) {
+ValueId UnlabelledLosses::distillation(ValueId student, ValueId teacher, double temperature) {
   const auto log_softmax = [&](ValueId x) {
     return emit("LogSoftmax", {emit("Mul", {x, real(1 / temperature)})}, kLastAxis);
   };

@@ -26,8 +26,8 @@ class LossNodes {
   graph::Graph &graph_;
 };
 
-// Losses of embeddings and of numbers, which know no classes. Shapes are those of the prediction.
-class EmbeddingLosses : public LossNodes {
+// Losses that have no class labels: of embeddings, and of a teacher's logits. Shapes are those of the prediction.
+class UnlabelledLosses : public LossNodes {
  public:
   using LossNodes::LossNodes;
 

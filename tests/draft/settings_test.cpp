@@ -137,8 +137,9 @@ TEST(Settings, OfALossContradictNothing) {
   EXPECT_EQ(error_of([] { settings({{"loss", "cross_entropy"}, {"focal", "2"}, {"z_loss", "1"}}); }).subject, "focal");
   for (const char *key : {"loss_axis", "loss_weights", "label_smoothing", "z_loss", "class_weights"}) {
     const std::string value = std::string(key) == "loss_weights" ? "w" : "1e-1";
-    if (std::string(key) != "loss_axis")
+    if (std::string(key) != "loss_axis") {
       EXPECT_EQ(error_of([&] { settings({{"loss", "bce"}, {key, value}}); }).subject, key);
+    }
     EXPECT_EQ(error_of([&] { settings({{key, std::string(key) == "loss_axis" ? "1" : value}}); }).subject, key);
   }
   EXPECT_EQ(settings({{"loss", "cross_entropy"}, {"class_weights", "0.5,2"}}).loss->class_weights,
