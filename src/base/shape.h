@@ -27,7 +27,7 @@ Shape broadcast(const Shape &a, const Shape &b, const std::string &subject);
 // Maps `axis` from [-rank, rank) to [0, rank). Code::shape with `subject` if it is outside.
 std::size_t resolve_axis(std::int64_t axis, std::size_t rank, const std::string &subject);
 
-constexpr std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
+constexpr std::int64_t divided_up(std::int64_t count, std::int64_t by) { return count / by + (count % by > 0); }
 inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
   return checked_add(bytes, multiple - 1) / multiple * multiple;
 }

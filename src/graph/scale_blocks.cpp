@@ -1,5 +1,7 @@
 #include "graph/scale_blocks.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace protrain::graph {
@@ -18,7 +20,7 @@ ScaleBlocks scale_blocks(const Attributes &attributes, const Shape &tensor, cons
   blocks.outer = element_count({tensor.begin(), at});
   blocks.length = *at;
   blocks.inner = element_count({at + 1, tensor.end()});
-  blocks.block = block == 0 ? 1 : block;
+  blocks.block = std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(blocks.length, 1));
   Shape expected = {blocks.length};
   if (block > 0) {
     expected = tensor;

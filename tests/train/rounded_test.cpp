@@ -34,6 +34,12 @@ double worst_difference(const Json &golden, const std::string &form, const std::
   return worst;
 }
 
+std::string name_of_case(const testing::TestParamInfo<const char *> &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 class RoundedBase : public testing::TestWithParam<const char *> {};
 
 TEST_P(RoundedBase, FollowsPeftOnTheSameFloats) {
@@ -45,18 +51,21 @@ TEST_P(RoundedBase, FollowsPeftOnTheSameFloats) {
   }
 }
 
-TEST_P(RoundedBase, OfBfloat16StaysNearFloat32) {
+INSTANTIATE_TEST_SUITE_P(Cases, RoundedBase, testing::Values("gpt-neox", "bert"), name_of_case);
+
+// The vision transformer is not among them: rounding its matrices moves single losses by 1.2 % in PyTorch too.
+class Bfloat16Base : public testing::TestWithParam<const char *> {};
+
+TEST_P(Bfloat16Base, StaysNearFloat32) {
   const Json golden = read_json(std::string("adapters/") + GetParam() + ".json");
   const double worst = worst_difference(golden, "bf16", golden["losses"]);
   EXPECT_LT(worst, 1e-2);
   EXPECT_GT(worst, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RoundedBase, testing::Values("gpt-neox", "bert"), [](const auto &info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Cases, Bfloat16Base,
+                         testing::Values("albert", "bert", "bloom", "gpt-neox", "opt-masked", "qwen3", "t5"),
+                         name_of_case);
 
 }  // namespace
 }  // namespace protrain::rounded_test

@@ -123,6 +123,9 @@ void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> rec
     });
 }
 
+// A rank that aborted may already have used its memory for something else, so what came counts only if no abort came
+// before its last byte. MPI_Iprobe may look first and take in what has arrived afterwards. Therefore a second probe
+// follows the last message.
 void MpiChannel::wait() {
   const Clock::time_point deadline = Clock::now() + timeout_;
   for (int polls = 0;; ++polls) {
@@ -130,8 +133,8 @@ void MpiChannel::wait() {
       const std::lock_guard lock(mpi_mutex);
       if (broken_) throw *broken_;
       remove_messages_that_are_over();
-      require_no_abort();  // a rank that aborted may already have used its memory for something else
-      if (messages_.empty()) return;
+      require_no_abort();
+      if (messages_.empty()) return require_no_abort();
       require(Clock::now() < deadline, Code::timeout, fmt::format("rank {}", messages_.front().rank),
               "rank {} did not answer within {} ms", messages_.front().rank, timeout_.count());
     }

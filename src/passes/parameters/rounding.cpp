@@ -133,7 +133,8 @@ class Rounder {
   explicit Rounder(const RoundedMatrix &matrix) : matrix_(matrix), blocks_(blocks_of(matrix)) {
     const auto count = static_cast<std::size_t>(element_count(matrix.shape)),
                scales = static_cast<std::size_t>(blocks_.outer * blocks_.outer_step);
-    values_.elements.resize(is_packed() ? (count + 1) / 2 : count);
+    values_.room = MemoryBlock(is_packed() ? (count + 1) / 2 : count, "rounded matrix");
+    values_.elements = {reinterpret_cast<std::uint8_t *>(values_.room.data()), values_.room.size()};
     values_.scales.resize(scales);
     if (!matrix.rounding->codes) values_.bytes.resize(scales);
     block_.resize(static_cast<std::size_t>(blocks_.block));

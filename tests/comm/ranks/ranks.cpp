@@ -139,21 +139,24 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
   expect(error_of([&] { meet(channel); }).text == error.text, "the second error differs from the first");
 }
 
+constexpr auto kUntilRank1Fails = 500ms;
+
 // Rank 1 fails while rank 0 waits for it. Rank 0 then uses the memory that rank 2 has not yet read for something else.
-// Rank 2 must get an error or, if it read before the failure reached it, what rank 0 had sent.
-void reuse_what_was_sent(Channel &channel) {
+// Rank 2, which comes after `delay`, must get an error or, if it read before the failure reached it, what rank 0 had
+// sent.
+void reuse_what_was_sent(Channel &channel, std::chrono::milliseconds delay) {
   constexpr std::size_t kBytes = 3'000'000;
-  constexpr auto kMoment = 500ms, kUntilAllHaveRead = 10 * kMoment;  // on a busy machine too
+  constexpr auto kUntilAllHaveRead = 5s;  // on a busy machine too
   std::vector<std::byte> bytes(kBytes, std::byte{channel.rank() == 0});
   barrier(channel);
   if (channel.rank() == 1) {
-    std::this_thread::sleep_for(kMoment);
+    std::this_thread::sleep_for(kUntilRank1Fails);
     channel.abort("the disk is full");
     return std::this_thread::sleep_for(kUntilAllHaveRead);
   }
   const Send send{2, bytes.data(), kBytes};
   const Receive of_rank_1{1, bytes.data(), 1}, of_rank_0{0, bytes.data(), kBytes};
-  if (channel.rank() == 2) std::this_thread::sleep_for(3 * kMoment);
+  if (channel.rank() == 2) std::this_thread::sleep_for(delay);
   try {
     if (channel.rank() == 0)
       channel.exchange({&send, 1}, {&of_rank_1, 1});
@@ -171,7 +174,8 @@ void reuse_what_was_sent(Channel &channel) {
 void run(const std::string &scenario, Channel &channel) {
   if (scenario == "exchange" || scenario == "strangers") return exchange_at_random(channel);
   if (scenario == "agree") return agree(channel);
-  if (scenario == "reuse") return reuse_what_was_sent(channel);
+  if (scenario == "reuse") return reuse_what_was_sent(channel, 3 * kUntilRank1Fails);
+  if (scenario == "reuse-meanwhile") return reuse_what_was_sent(channel, kUntilRank1Fails);
   if (scenario == "abort")  // the others hear the reason
     return with_failure(
         channel, [&] { channel.abort("the disk is full"); }, {Code::peer}, "the disk is full");

@@ -74,6 +74,7 @@ for ranks in 2 3; do
   expect cancelled $ranks 0
 done
 expect reuse 3 0
+expect reuse-meanwhile 3 0
 expect absent 3 0
 expect absent-by-0 3 0
 # A launcher of MPI ends the job of a rank that is killed.
