@@ -79,8 +79,7 @@ const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1
 TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeads) {
   unsigned seed = 0;
   for (const AttentionSizes &sizes : kDeepSizes)
-    for (std::int64_t causal : {0, 1})
-      for (std::int64_t window : {0, 30}) expect_both(*this, forward(sizes, form(causal, window, 0, 0.1), seed += 3));
+    for (std::int64_t causal : {0, 1}) expect_both(*this, forward(sizes, form(causal, 30 * causal, 0, 0.1), seed += 3));
 }
 
 TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeadsWhereABlockHasLittleMemory) {

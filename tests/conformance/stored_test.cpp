@@ -79,13 +79,12 @@ TEST_P(StoredKernel, MultipliesByEveryFormOfWeights) {
 
 // The sizes make the CPU cut both the weights and the rows into several parts.
 TEST_P(StoredKernel, CutsLargeProducts) {
-  for (const std::int64_t trans_b : {0, 1})
-    for (const DType dtype : {DType::bf16, DType::f16})
-      expect_reference(
-          {"MatMul",
-           {{"trans_b", trans_b}, {"stored", "Cast"}},
-           {random_floats({2, 280, 700}, 1), narrow(trans_b != 0 ? Shape{801, 700} : Shape{700, 801}, 2, dtype)}},
-          1e-4);
+  const auto expect_product = [&](std::int64_t trans_b, const Array &b) {
+    expect_reference({"MatMul", {{"trans_b", trans_b}, {"stored", "Cast"}}, {random_floats({2, 280, 700}, 1), b}},
+                     1e-4);
+  };
+  expect_product(0, narrow({700, 801}, 2, DType::bf16));
+  expect_product(1, narrow({801, 700}, 2, DType::f16));
 }
 
 TEST_P(StoredKernel, ComputesTheLossOfLogitsAndItsGradient) {

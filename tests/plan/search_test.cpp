@@ -129,17 +129,17 @@ void expect_near_best(Case &it) {
 }
 
 TEST(Search, ComesNearTheBestOfItsWholeSpaceWithADeviceOfItsOwn) {
-  Case gpt2("gpt2-dynamic-opset18", false);
+  Case gpt2("gpt2-dynamic-opset18", small_machine(false), {}, 3);
   expect_near_best(gpt2);
 }
 
 TEST(Search, ComesNearTheBestOfItsWholeSpaceWithOneMemoryAndADisk) {
-  Case llama("llama-dynamic-opset23", true);
+  Case llama("llama-dynamic-opset23", small_machine(true), {}, 3);
   expect_near_best(llama);
 }
 
 TEST(Search, ComesNearTheBestOfItsWholeSpaceWithTheBarrier) {
-  Case retention("retention-dynamic-opset18", false, {{"clip_norm", "1"}});
+  Case retention("retention-dynamic-opset18", small_machine(false), {{"clip_norm", "1"}}, 3);
   expect_near_best(retention);
 }
 

@@ -14,7 +14,7 @@ namespace {
 using program::Buffer;
 using program::Program;
 
-constexpr int kAuditedPlans = 3;
+constexpr int kAuditedPlans = 2;
 // Memory is filled with one of these patterns before a step, to see which bytes the step writes. Each test runs with
 // both, because a step may happen to write a byte of one pattern.
 constexpr int kPatterns[] = {0xA5, 0x5A};

@@ -45,9 +45,16 @@ void expect(bool holds, const std::string &text) {
   if (!holds) throw Unexpected{text};
 }
 
-// Byte number `at` of message number `part` that rank `from` sends to rank `to` in this round.
-std::byte byte_of(int from, int to, std::size_t round, std::size_t part, std::size_t at) {
-  return static_cast<std::byte>(from * 31 + to * 17 + static_cast<int>(round * 7 + part * 5 + at % 251));
+// Message number `part` that rank `from` sends to rank `to` in this round.
+std::vector<std::byte> message(int from, int to, std::size_t round, std::size_t part, std::size_t bytes) {
+  constexpr std::size_t kPeriod = 251;
+  const int first = from * 31 + to * 17 + static_cast<int>(round * 7 + part * 5);
+  std::vector<std::byte> all(bytes);
+  for (std::size_t i = 0; i < std::min(bytes, kPeriod); ++i)
+    all[i] = static_cast<std::byte>(first + static_cast<int>(i));
+  for (std::size_t at = kPeriod; at < bytes; at += kPeriod)
+    std::copy_n(all.begin(), std::min(kPeriod, bytes - at), all.begin() + static_cast<std::ptrdiff_t>(at));
+  return all;
 }
 
 // Exchanges messages of random sizes. Every rank draws the same random numbers, so it knows what the others send.
@@ -67,9 +74,8 @@ void exchange_at_random(Channel &channel) {
         for (std::size_t part = 0; part < parts; ++part) {
           const std::size_t bytes = kSizes[below(std::size(kSizes))];
           if (from == channel.rank()) {
-            std::vector<std::byte> &own = sent.emplace_back(bytes);
-            for (std::size_t i = 0; i < bytes; ++i) own[i] = byte_of(from, to, round, part, i);
-            sends.push_back({to, own.data(), bytes});
+            sent.push_back(message(from, to, round, part, bytes));
+            sends.push_back({to, sent.back().data(), bytes});
           }
           if (to == channel.rank()) {
             std::vector<std::byte> &theirs = received.emplace_back(bytes);
@@ -80,9 +86,8 @@ void exchange_at_random(Channel &channel) {
       }
     channel.exchange(sends, receives);
     for (std::size_t r = 0; r < receives.size(); ++r)
-      for (std::size_t i = 0; i < received[r].size(); ++i)
-        expect(received[r][i] == byte_of(receives[r].rank, channel.rank(), round, part_of[r], i),
-               "a byte of round " + std::to_string(round) + " is not the one that was sent");
+      expect(received[r] == message(receives[r].rank, channel.rank(), round, part_of[r], received[r].size()),
+             "a byte of round " + std::to_string(round) + " is not the one that was sent");
   }
 }
 
