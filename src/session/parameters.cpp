@@ -40,6 +40,13 @@ void split(std::span<const std::byte> masters, std::byte *high, std::byte *low) 
     set_element(low, i, planes.low);
   }
 }
+// Rounds masters to the type T: to nearest, ties to even, as frameworks do.
+template <typename T>
+void round(std::span<const std::byte> masters, std::byte *rounded) {
+  for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i)
+    set_element(rounded, i, arith::narrowed<T>(element<float>(masters.data(), i)));
+}
+
 // Joins two planes into float32 masters. If `low` is null there is no low plane, and `high` is only widened.
 template <typename T>
 void join(const std::byte *high, const std::byte *low, std::span<std::byte> masters) {
@@ -64,8 +71,11 @@ struct Parameters::PlaneBuffer {
   std::span<std::byte> high_of(std::size_t count) { return std::span(high).first(count * kNarrowBytes); }
   std::span<std::byte> low_of(std::size_t count) { return std::span(low).first(count * low_size); }
 
-  void split(std::span<const std::byte> masters) {
-    with_narrow(dtype, [&]<typename T>(T) { session::split<T>(masters, high.data(), low.data()); });
+  // A parameter that is not trained has only the upper plane.
+  void split(std::span<const std::byte> masters, bool trained) {
+    with_narrow(dtype, [&]<typename T>(T) {
+      trained ? session::split<T>(masters, high.data(), low.data()) : session::round<T>(masters, high.data());
+    });
   }
   void join(std::span<std::byte> masters, bool trained) const {
     with_narrow(dtype, [&]<typename T>(T) { session::join<T>(high.data(), trained ? low.data() : nullptr, masters); });
@@ -230,7 +240,7 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
     const std::size_t count = std::min<std::uint64_t>(masters.size(), kept.first + kept.elements - at);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
     read_start(p, at * sizeof(float), bytes);
-    planes.split(bytes);
+    planes.split(bytes, parameter.trained);
     std::ranges::copy(planes.high_of(count), high + (at - kept.first) * kNarrowBytes);
     const std::uint64_t begin = std::max(at, own.begin), end = std::min(at + count, own.end);
     if (low && begin < end)
@@ -347,7 +357,7 @@ void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first
   const Kept kept = kept_weights(p);
   if (!is_split(p)) return write_at(kept.at, (first - kept.first) * element_bytes(p), in);
   each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {
-    planes.split(in.subspan(at * sizeof(float), count * sizeof(float)));
+    planes.split(in.subspan(at * sizeof(float), count * sizeof(float)), state().parameters[p].trained);
     const std::uint64_t from = first + at;
     write_at(kept.at, (from - kept.first) * kNarrowBytes, planes.high_of(count));
     const std::uint64_t begin = std::max(from, own.begin), end = std::min(from + count, own.end);

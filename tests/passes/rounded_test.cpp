@@ -188,6 +188,12 @@ struct Model : HandBuilt {
   }
 };
 
+TEST(RoundedFloats, OfBfloat16TakeTheEvenOneOfTwoThatAreAsNear) {
+  std::vector<float> floats = {1 + 0x1p-8f, 1 + 3 * 0x1p-8f, -1 - 0x1p-8f, 0.1f};
+  passes::round_floats(matrix("bf16", {1, 4}, 0), floats);
+  EXPECT_EQ(floats, (std::vector<float>{1, 1 + 0x1p-6f, -1, 0.10009765625f}));
+}
+
 using Names = std::vector<std::string>;
 
 TEST(RoundedWeights, AreFrozenRightOperandsOfProductsAlone) {

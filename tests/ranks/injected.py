@@ -41,7 +41,7 @@ KINDS = {
     "stop": ({NOTHING}, ANY_OF_OTHERS, False),  # SIGSTOP
     "error": ({IO}, {PEER}, False),  # the disk that holds a part of the training state fails
     "exception": ({NOMEM, NOTHING}, ANY_OF_OTHERS, False),  # `new` throws
-    "full": ({NOSPC}, {PEER}, False),  # no space for a checkpoint
+    "full": ({NOSPC, PEER}, {NOSPC, PEER}, False),  # no space on the disk to which all ranks write a checkpoint
     "nan": ({NONFINITE}, {NONFINITE}, True),  # a value of the data is not finite
     "label": ({ARG}, {PEER}, True),  # a label beyond the classes
     "link": (ANY_OF_OTHERS, ANY_OF_OTHERS, False),  # the network between rank 0 and the others

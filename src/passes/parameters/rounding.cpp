@@ -6,7 +6,6 @@
 
 #include "arith/bf16.h"
 #include "arith/codes.h"
-#include "arith/planes.h"
 #include "arith/quantize.h"
 #include "base/error.h"
 #include "graph/scale_blocks.h"
@@ -215,7 +214,7 @@ RoundedValues round(const RoundedMatrix &matrix, const ReadFloats &read) { retur
 
 void round_floats(const RoundedMatrix &matrix, std::span<float> floats) {
   if (matrix.rounding->block == 0) {
-    for (float &value : floats) value = arith::widened(arith::split<arith::bf16>(value).high);
+    for (float &value : floats) value = arith::widened(arith::narrowed<arith::bf16>(value));
     return;
   }
   const RoundedValues values = round(matrix, [&](std::int64_t first, std::span<float> out) {
