@@ -15,7 +15,9 @@ REFUSAL = re.compile(r"no plan fits: the smallest needs (\d+) bytes \([^)]*\) of
 def machine():
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"processor": cpu, "processors": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
+    flags = next((line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")), [])
+    widest = next((name for name in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if name in flags), "?")
+    return {"processor": cpu, "instructions": widest, "processors": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
 
 
 def results_folder():
@@ -39,8 +41,8 @@ def write_tokens(path, count, below):
         file.write(struct.pack(f"<{count}H", *(source.randrange(below) for _ in range(count))))
 
 
-def run(words):
-    return subprocess.run(words, capture_output=True, text=True)
+def run(words, environment=None):
+    return subprocess.run(words, capture_output=True, text=True, env=environment)
 
 
 def preload_for_mkl(folder):

@@ -337,8 +337,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
  * A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
  * keep_outputs) gains one item with each call; any other option is replaced.
- * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
- *   UNSUPPORTED for options and values that are known but not available yet. Nothing is ever ignored.
+ * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range.
+ *   Nothing is ever ignored.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_options_set(protrain_options *options, const char *key, const char *value);
 
@@ -349,8 +349,7 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set(protrain_options *options,
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_options_get(protrain_options *options, const char *key, const char **value);
 
-/* Lists all options as a JSON array of {"key", "type", "default", "range", "sentence", "available"}. For now
- * protrain_options_set refuses those with "available": false.
+/* Lists all options as a JSON array of {"key", "type", "default", "range", "sentence"}.
  *   json: lent until the next call on the options.
  * Errors: ARG.
  * Since: 0.1 */
@@ -441,7 +440,8 @@ PROTRAIN_CHECKED protrain_error *protrain_model_merge(const protrain_options *op
  *     "next", "resident"   the next best plan, and the plan that keeps everything in memory, with what they take
  *     "would_fit"          if nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that would fit
  *     "explanation"        array of sentences
- *     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
+ *     "timeline", "queues", "traceEvents"    memory by owner, and what each queue does, over a step, as in
+ *                          protrain_session_report
  *     "plan"               the plan in full. Written to a file, it is what the option `plan` takes
  * Errors: as protrain_session_create, except that a budget that is too small is no error: the answer reports it. ARG,
  *   FORMAT for a file that does not describe hardware.
@@ -861,6 +861,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *sessio
  *                          rows of [seconds, bytes of each owner...], each valid until the next. There are at most 400
  *                          rows, the peak among them
  *   "queues"               by queue: [start, end] of each time in which it was busy; short gaps are left out
+ *   "traceEvents"          only with trace=step: each instruction with its queue and time, and "timeline", in the form
+ *                          of Chrome's traces. A file with the report then opens in Perfetto (ui.perfetto.dev)
  *   json: lent until the next call on the session.
  * Errors: none of its own. Before the first step all times are 0.
  * Since: 0.1 */

@@ -41,13 +41,13 @@ def entry(flag, rest, sentence):
 
 def options(text):
     found = re.findall(r"^  (?:-\w,)?(--[a-z0-9-]+) ?(.*?) {2,}(\S.*)$", text, re.MULTILINE)
-    return "".join(entry(*option) for option in found if option[0] != "--help" and "not available" not in option[2])
+    return "".join(entry(*option) for option in found if option[0] != "--help")
 
 
 def blocks(command):
     yield "session", options(help_of(command, "train").partition(SESSION)[2])
     subcommands = help_of(command).partition("Subcommands:")[2]
-    for name in re.findall(r"^  ([a-z]+) +(?!not available)\S", subcommands, re.MULTILINE):
+    for name in re.findall(r"^  ([a-z]+) +\S", subcommands, re.MULTILINE):
         yield name, options(help_of(command, name).partition(SESSION)[0])
 
 

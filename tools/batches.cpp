@@ -107,8 +107,9 @@ void DataFlags::add_to(CLI::App &command) {
       "batches, or 1 for every batch; sets symbolic dimensions that no --dim gives");
   command.add_option(
       "--tokens", tokens,
-      "token ids for input_ids and labels, raw or in llm.c's format, read in consecutive windows of --sequence "
-      "tokens, cycled");
+      "FILE or FILE=WEIGHT, several times: token ids for input_ids and labels, raw or in llm.c's format, read in "
+      "consecutive windows of --sequence tokens, cycled; with weights the files take turns, else one follows the "
+      "other");
   command
       .add_option("--token-type", token_type,
                   "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
@@ -201,12 +202,12 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   if (!ids.dims || ids.dims->size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
   batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], model.bound, batch_may_stay_open);
   sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false);
-  windows_.emplace(TokenFile(flags.tokens, flags.token_type), sequence_, flags.labels == "next", flags.separator);
+  windows_.emplace(flags.tokens, flags.token_type, sequence_, flags.labels == "next", flags.separator);
   token_inputs_ = {{ids, &WindowRows::ids}};
   if (labels != ids.name) token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
   if (flags.separator)
     token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
-  for (const TokenInput &fed : token_inputs_) bind(fed.input, {batch_, sequence_}, windows_->file().path());
+  for (const TokenInput &fed : token_inputs_) bind(fed.input, {batch_, sequence_}, windows_->file(0).path());
   count_tokens();
 }
 
@@ -256,21 +257,32 @@ std::uint64_t Batches::slices() const {
   return most;
 }
 
+void Batches::require_epochs() const {
+  if (windows_ && windows_->weighted())
+    throw UsageError(
+        "files of --tokens with weights have no common epoch; say how many steps or batches, or no weights");
+}
+
+std::uint64_t Batches::windows() const {
+  require_epochs();
+  return windows_ ? windows_->count() : 0;
+}
+
 std::uint64_t Batches::count() const {
-  const std::uint64_t of_tokens = windows_ ? windows_->count() / static_cast<std::uint64_t>(batch_) : 0;
+  const std::uint64_t of_tokens = windows_ ? windows() / static_cast<std::uint64_t>(batch_) : 0;
   return std::max({std::uint64_t{1}, of_tokens, slices()});
 }
 
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
   const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
-  const std::uint64_t of_tokens = windows_ ? steps(windows_->count(), batches * static_cast<std::uint64_t>(batch_)) : 0;
+  const std::uint64_t of_tokens = windows_ ? steps(windows(), batches * static_cast<std::uint64_t>(batch_)) : 0;
   return std::max(of_tokens, steps(slices(), batches));
 }
 
 void Batches::feed(protrain_session *session, std::uint64_t batch) {
   for (Array &array : arrays_) {
     std::vector<std::int64_t> shape = array.file.shape();
-    array.file.read_slice(taken(batch, static_cast<std::uint64_t>(shape.front())), array.slice.data());
+    array.file.read_slice(taken(batch, static_cast<std::uint64_t>(shape.front()), shuffle_), array.slice.data());
     shape.erase(shape.begin());
     set_input(session, array.input, array.file.dtype(), shape, array.slice);
   }
@@ -280,9 +292,16 @@ void Batches::feed(protrain_session *session, std::uint64_t batch) {
 void Batches::feed_tokens(protrain_session *session, std::uint64_t batch) {
   const auto count = static_cast<std::uint64_t>(batch_);
   WindowRows rows;
-  for (std::uint64_t row = 0; row < count; ++row) windows_->read(taken(batch * count + row, windows_->count()), rows);
-  largest_token_ = std::max(*std::max_element(rows.ids.begin(), rows.ids.end()),
-                            *std::max_element(rows.labels.begin(), rows.labels.end()));
+  largest_token_ = 0;
+  for (std::uint64_t row = 0; row < count; ++row) {
+    const auto before = static_cast<std::ptrdiff_t>(rows.ids.size());
+    const std::size_t file = windows_->read(batch * count + row, shuffle_, rows);
+    const std::int64_t largest = std::max(*std::max_element(rows.ids.begin() + before, rows.ids.end()),
+                                          *std::max_element(rows.labels.begin() + before, rows.labels.end()));
+    if (largest <= largest_token_) continue;
+    largest_token_ = largest;
+    largest_from_ = file;
+  }
   for (const auto &[input, member] : token_inputs_) {
     const std::vector<std::int64_t> &tokens = rows.*member;
     if (input.dtype == "int32")
@@ -297,7 +316,7 @@ std::string Batches::suspicion() const {
   return fmt::format(
       "; {} was read as {}, and the largest token id of this batch is {}: the model's vocabulary may be "
       "smaller than the file's, which then is of another tokenizer, or --token-type is wrong",
-      windows_->file().path(), windows_->file().type(), largest_token_);
+      windows_->file(largest_from_).path(), windows_->file(largest_from_).type(), largest_token_);
 }
 
 std::string Batches::packing() const {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "handles.h"
+#include "mixture.h"
 #include "npy.h"
 #include "shuffle.h"
-#include "windows.h"
 
 namespace tool {
 
@@ -36,7 +36,7 @@ struct ModelData {
 // Flags of the command line about data.
 struct DataFlags {
   std::vector<std::string> arrays;  // NAME=FILE.npy
-  std::string tokens;               // a file
+  std::vector<std::string> tokens;  // FILE or FILE=WEIGHT
   std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
   std::string labels = "same";             // or "next"
@@ -65,10 +65,9 @@ class Batches {
   void settle(protrain_session *session);
 
   // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, and starts again after its last slice. All arrays
-  // have the same number of slices, or one that every batch uses. A token file is cut into windows of `sequence`
-  // tokens, or its documents are packed into such windows. If a batch has n of them, batch b takes windows b * n to
-  // b * n + n - 1, and the file starts again after its last window. If the data are shuffled, each pass over slices or
-  // windows has an order of its own.
+  // have the same number of slices, or one that every batch uses. Token files are cut into windows of `sequence`
+  // tokens, or their documents are packed into such windows. If a batch has n of them, batch b takes windows b * n to
+  // b * n + n - 1 of the Mixture. If the data are shuffled, each pass over slices or windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch);
 
   // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns
@@ -79,10 +78,12 @@ class Batches {
   // Returns a sentence about documents that were packed; "" without any.
   std::string packing() const;
   bool complete() const { return complete_; }  // every input of the model has data
-  // The number of batches in one pass over the data. Call it after settle().
+  // Throws UsageError for token files with weights, which have no common epoch.
+  void require_epochs() const;
+  // The number of batches in one pass over the data. Call it after settle(). Throws as require_epochs().
   std::uint64_t count() const;
   // The number of steps, of `batches` batches each, in which every slice or window is taken `epochs` times. Call it
-  // after settle().
+  // after settle(). Throws as require_epochs().
   std::uint64_t steps_of(std::uint64_t epochs, std::uint64_t batches) const;
 
  private:
@@ -97,16 +98,13 @@ class Batches {
   void require_same_steps() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
-  // The slice or window, of `count`, that is the n-th one taken.
-  std::uint64_t taken(std::uint64_t n, std::uint64_t count) const {
-    return shuffle_ ? shuffle_->at(n / count, n % count, count) : n % count;
-  }
-  std::uint64_t slices() const;  // of the arrays; 0: there are none
+  std::uint64_t slices() const;   // of the arrays; 0: there are none
+  std::uint64_t windows() const;  // of the token files; 0: there are none
   void feed_tokens(protrain_session *session, std::uint64_t batch);
   void count_tokens();  // of a batch
 
   std::vector<Array> arrays_;
-  std::optional<TokenWindows> windows_;
+  std::optional<Mixture> windows_;
   // What a window gives to an input of the model.
   struct TokenInput {
     ModelInput input;
@@ -115,6 +113,7 @@ class Batches {
   std::vector<TokenInput> token_inputs_;
   std::int64_t batch_ = 0, sequence_ = 0;
   std::int64_t largest_token_ = 0;  // of the present batch
+  std::size_t largest_from_ = 0;    // the file that it is in
   Dims dims_;                       // sizes that the data decides
   double tokens_per_batch_ = 0;
   bool complete_ = true;

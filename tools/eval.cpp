@@ -89,6 +89,7 @@ int eval(const EvalFlags &flags) {
   const Options options = flags.session.make_options();
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
   Batches batches(flags.data, data_of(options, flags.model, flags.data), options, !files.empty());
+  if (flags.batches == 0) batches.require_epochs();
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);

@@ -7,7 +7,8 @@ namespace {
 DataFlags data_of_evaluation(const EvaluationFlags &flags, const DataFlags &training) {
   DataFlags data = training;
   data.arrays = flags.arrays;
-  data.tokens = flags.tokens;
+  data.tokens.clear();
+  if (!flags.tokens.empty()) data.tokens.push_back(flags.tokens);
   data.shuffle.reset();
   if (flags.tokens.empty()) data.token_type = "";
   return data;

@@ -24,7 +24,7 @@ std::string description_of(const nlohmann::json &row) {
   std::string text = row["sentence"];
   if (!row["range"].get<std::string>().empty()) text += fmt::format(" ({})", row["range"].get<std::string>());
   if (!row["default"].get<std::string>().empty()) text += fmt::format(" [{}]", row["default"].get<std::string>());
-  return row["available"].get<bool>() ? text : "not available yet: " + text;
+  return text;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 namespace tool {
 
@@ -41,5 +42,10 @@ class Shuffle {
 
   std::uint64_t seed_;
 };
+
+// Returns the element, of `count`, that is the n-th one taken, if all are taken again and again.
+inline std::uint64_t taken(std::uint64_t n, std::uint64_t count, const std::optional<Shuffle> &shuffle) {
+  return shuffle ? shuffle->at(n / count, n % count, count) : n % count;
+}
 
 }  // namespace tool

@@ -314,6 +314,7 @@ int train(TrainFlags flags) {
   const Options options = flags.session.make_options();
   const ModelData model = data_of(options, flags.model, flags.data);
   Batches batches(flags.data, model, options);
+  if (flags.epochs > 0) batches.require_epochs();
   std::optional<Evaluation> evaluation;
   if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);
   require_writable(flags);

@@ -11,7 +11,8 @@ For a llama GROUPS is the number of key and value heads, and INNER the width ins
 tokens, without dropout.
 MODE: fp32; autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy; compiled,
 compiled-autocast, compiled-bf16: the same by torch.compile. loraRANK-autocast, as in lora16-autocast: PEFT's adapters of
-all projections, in fp32, on a frozen base in bf16; loraRANK-fp32: on one in fp32, without autocast.
+all projections, in fp32, on a frozen base in bf16; loraRANK-fp32: on one in fp32, without autocast. ipex-fp32,
+ipex-autocast: optimized by Intel's extension for PyTorch, whose bf16 weights are split from the rest of their masters.
 Needs torch and transformers (onnxscript to export, peft for adapters), all from PyPI."""
 import json
 import re
@@ -68,6 +69,11 @@ def step(name, batch, sequence, mode, steps, device):
     if lora := re.match(r"lora(\d+)-", mode):
         model = with_adapters(model.bfloat16() if mode.endswith("autocast") else model, int(lora[1]))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
+    if mode.startswith("ipex"):
+        import intel_extension_for_pytorch as ipex
+
+        narrow = torch.bfloat16 if mode.endswith("autocast") else torch.float32
+        model, optimizer = ipex.optimize(model, optimizer=optimizer, dtype=narrow)
     with_loss = WithLoss(model)
     forward = torch.compile(with_loss) if mode.startswith("compiled") else with_loss
     ids = torch.randint(3, vocabulary, (batch, sequence), device=device)
@@ -90,7 +96,7 @@ def export(name, path):
     model, vocabulary = make(name)
     ids = torch.randint(3, vocabulary, (2, 16))
     sizes = {0: torch.export.Dim("batch", max=1024), 1: torch.export.Dim("sequence", max=1024)}
-    torch.onnx.export(WithLoss(model), (ids, ids), path, input_names=["input_ids", "labels"], output_names=["loss"],
+    torch.onnx.export(WithLoss(model), (ids, ids.clone()), path, input_names=["input_ids", "labels"], output_names=["loss"],
                       dynamic_shapes={"input_ids": sizes, "labels": sizes}, dynamo=True, external_data=True)
 
 

@@ -48,7 +48,7 @@ func (o *Options) Set(key, value string) error {
 // Get returns the value of an option: the one that was set, or the default. Items of a list are separated by newlines.
 func (o *Options) Get(key string) (string, error) { return o.ask(key, lib.Options_get) }
 
-// Help lists all options, as a JSON array of {"key", "type", "default", "range", "sentence", "available"}.
+// Help lists all options, as a JSON array of {"key", "type", "default", "range", "sentence"}.
 func (o *Options) Help() (json.RawMessage, error) {
 	text, err := o.c.text(nil, lib.Options_help)
 	return json.RawMessage(text), err

@@ -11,6 +11,40 @@ namespace {
 constexpr std::size_t kPoints = 400;    // of a timeline, at most
 constexpr std::int64_t kPixels = 1000;  // width of a chart; gaps narrower than a pixel are left out
 
+constexpr int kProcess = 0;  // that all tracks of a trace belong to
+
+double to_microseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+// What all events of a trace have. `phase` is Chrome's: M is a name, X a span, C a counter.
+Json event(const char *phase, const std::string &name, std::int64_t at_ns, int track) {
+  return {{"ph", phase}, {"name", name}, {"pid", kProcess}, {"tid", track}, {"ts", to_microseconds(at_ns)}};
+}
+
+Json track_name(Queue queue) {
+  Json json = event("M", "thread_name", 0, static_cast<int>(queue));
+  json["args"] = {{"name", kQueueNames[queue]}};
+  return json;
+}
+
+Json instruction_event(const program::Program &program, const graph::Graph &graph, std::size_t instruction,
+                       const program::Span &span) {
+  const program::Instruction &it = program.instructions[instruction];
+  const std::string name =
+      it.kind == program::Kind::run ? graph.node(it.node).op : std::string(program::kKindNames[it.kind]);
+  Json json = event("X", name, span.start_ns, static_cast<int>(it.queue));
+  json["dur"] = to_microseconds(span.end_ns - span.start_ns);
+  json["args"] = {{"instruction", describe(program, graph, instruction)}};
+  return json;
+}
+
+Json memory_event(Tier tier, const program::TimelinePoint &point) {
+  Json json = event("C", std::string(kTierNames[tier]) + " memory", point.at_ns, 0);
+  Json &bytes = json["args"] = Json::object();
+  for (std::size_t owner = 0; owner < point.bytes.values.size(); ++owner)
+    bytes[program::kOwnerNames.values[owner]] = point.bytes.values[owner];
+  return json;
+}
+
 }  // namespace
 
 Json costs_json(const program::Summary &summary, const PerTier<std::uint64_t> &peak_bytes) {
@@ -54,6 +88,17 @@ Json queues_json(const program::Program &program, const std::vector<program::Spa
       bars.push_back(Json::array({to_seconds(span.start_ns), to_seconds(span.end_ns)}));
   }
   return json;
+}
+
+Json trace_events_json(const program::Program &program, const graph::Graph &graph,
+                       const std::vector<program::Span> &spans) {
+  Json events = Json::array();
+  for (const Queue queue : kQueues) events.push_back(track_name(queue));
+  for (std::size_t i = 0; i < spans.size(); ++i) events.push_back(instruction_event(program, graph, i, spans[i]));
+  const program::Timeline timeline = program::timeline(program, spans, kPoints);
+  for (const Tier tier : kTiers)
+    for (const program::TimelinePoint &point : timeline[tier]) events.push_back(memory_event(tier, point));
+  return events;
 }
 
 }  // namespace protrain::draft

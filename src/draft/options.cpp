@@ -177,6 +177,9 @@ const OptionRow kOptions[] = {
      "ordered: accumulated gradients are exchanged after each batch and added in the order of all batches; local: each "
      "rank adds its own and exchanges once a step, and bits depend on the number of ranks"},
     {"comm_timeout", real, "300", "> 0, <= 86400", "seconds after which a rank no longer waits for another"},
+    // Reports.
+    {"trace", choice, "none", "none|step",
+     "step: reports and plans as JSON are traces of a step too, with each instruction, as Perfetto opens them"},
     // Resuming.
     {"resume", text, "", "DIR",
      "continues from a checkpoint, or from the newest one in a directory: weights, optimizer state, step, "
@@ -184,7 +187,6 @@ const OptionRow kOptions[] = {
     // For tests.
     {"trial", words, "", "workers|delays|poison",
      "one worker per queue; sleeps before instructions; released memory filled with NaN"},
-    {"trace", choice, "none", "none|step", "step: logs each instruction and its time", "step"},
 };
 
 // The customary defaults of optimizers, where they differ from those of the table.
@@ -287,9 +289,6 @@ void Options::set(const std::string &key, const std::string &value) {
   const OptionRow &row = row_of(key);
   require(!value.empty() && value.find('\0') == std::string::npos, Code::arg, key, "{} needs a value", key);
   check_value(row, value);
-  require(row.refused != "*", Code::unsupported, key, "option {} is not available yet; leave it out", key);
-  require(!any_glob(row.refused, value), Code::unsupported, key, "{} {} is not available yet; the default is {}", key,
-          printable(value), row.fallback);
   std::vector<std::string> &values = set_[key];
   if (row.type != OptionType::list && row.type != OptionType::words) values.clear();
   values.push_back(value);
@@ -329,9 +328,8 @@ std::vector<std::string> Options::list(const std::string &key) const {
 std::string Options::help() {
   std::vector<std::string> rows;
   for (const OptionRow &row : kOptions)
-    rows.push_back(
-        fmt::format(R"({{"key":"{}","type":"{}","default":"{}","range":"{}","sentence":"{}","available":{}}})", row.key,
-                    kTypeNames[static_cast<int>(row.type)], row.fallback, row.range, row.sentence, row.refused != "*"));
+    rows.push_back(fmt::format(R"({{"key":"{}","type":"{}","default":"{}","range":"{}","sentence":"{}"}})", row.key,
+                               kTypeNames[static_cast<int>(row.type)], row.fallback, row.range, row.sentence));
   return fmt::format("[{}]", fmt::join(rows, ",\n "));
 }
 

@@ -28,7 +28,6 @@ struct OptionRow {
   // value ("NAME=N").
   std::string_view range;
   std::string_view sentence;
-  std::string_view refused = "";  // known values that are refused by name until the library supports them; "*": all
 };
 
 std::span<const OptionRow> option_table();
@@ -36,7 +35,7 @@ std::span<const OptionRow> option_table();
 class Options {
  public:
   // Checks key, type and range immediately. Code::arg if a check fails (the error for an unknown key names the nearest
-  // key), Code::unsupported for values that the table refuses. A value is added to a list key, and replaces that of any
+  // key). A value is added to a list key, and replaces that of any
   // other key.
   void set(const std::string &key, const std::string &value);
   void clear(const std::string &key);  // as if it had never been set

@@ -151,6 +151,7 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   json["explanation"] = explain(draft, alternatives(settings, path, *machine, draft));
   json["timeline"] = timeline_json(step, program::spans_of(predicted));
   json["queues"] = queues_json(step, program::spans_of(predicted));
+  if (settings.traces) json["traceEvents"] = trace_events_json(step, graph, program::spans_of(predicted));
   json["plan"] = plan::as_json(draft.decision.plan);
   return json.dump(1);
 }

@@ -329,6 +329,7 @@ Settings settings_of(const Options &options) {
           .tokens_per_step = integer_of(options, "tokens_per_step"),
           .accumulation = integer_of(options, "accumulation"),
           .ranks = ranks_of(options),
+          .traces = options.text("trace") == "step",
           .resume = options.text("resume"),
           .test_modes = test_modes_of(options)};
 }

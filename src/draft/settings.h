@@ -89,6 +89,7 @@ struct Settings {
 
   RankSettings ranks;
 
+  bool traces = false;  // reports and plans have each instruction of a step
   std::string resume;
   TestModes test_modes;
 

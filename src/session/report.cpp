@@ -157,6 +157,7 @@ std::string report_json(const run::Report &report, const ReportFacts &facts, con
   json["operators"] = operators_json(report, program, graph);
   json["timeline"] = timeline_json(program, timed.spans);
   json["queues"] = queues_json(program, timed.spans);
+  if (facts.traces) json["traceEvents"] = draft::trace_events_json(program, graph, timed.spans);
   return json.dump(1);
 }
 

@@ -32,6 +32,7 @@ struct ReportFacts {
   const StepAccount &account;
   const MemoryOutsideArena &memory;
   const std::vector<StepAlarms::Raised> &alarms;
+  bool traces;
 };
 
 // The text of protrain_session_report. Besides `facts`, everything is about the Program that ran last. `prediction` is

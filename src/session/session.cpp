@@ -576,7 +576,8 @@ std::string Session::check_gradients(std::size_t samples) {
 std::string Session::report_json() {
   reporting_.times_wanted = true;
   const Run run = last_.executor != nullptr ? last_ : run_of(0, true);
-  return session::report_json(run.executor->report(), {account_, machine_.memory(), alarms_.all()}, *run.program,
+  return session::report_json(run.executor->report(),
+                              {account_, machine_.memory(), alarms_.all(), draft().settings.traces}, *run.program,
                               *run.graph, run.prediction);
 }
 

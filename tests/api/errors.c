@@ -14,7 +14,6 @@ static void options_are_refused_with_reasons(protrain_options *options) {
   FAILS(protrain_options_set(options, "learning_rate", "fast"), PROTRAIN_ERROR_ARG, "learning_rate");
   FAILS(protrain_options_set(options, "learning_rate", "-1"), PROTRAIN_ERROR_ARG, "learning_rate");
   FAILS(protrain_options_set(options, "precision", "fp64"), PROTRAIN_ERROR_ARG, "precision");
-  FAILS(protrain_options_set(options, "trace", "step"), PROTRAIN_ERROR_UNSUPPORTED, "trace");
   FAILS(protrain_options_get(options, "nothing", &value), PROTRAIN_ERROR_ARG, "nothing");
   OK(protrain_options_get(options, "learning_rate", &value));
   CHECK(strcmp(value, "0.001") == 0);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds the four samples against an installed libprotrain and runs each with a budget below the resident plan's memory.
-# All must write the same run.jsonl and the same trained model, byte for byte. Then trains the classifiers.
+# All must write the same run.jsonl and the same trained model, byte for byte. Then trains the classifiers and
+# the adapters.
 # usage: samples.sh SOURCE BUILD [LANGUAGES]
 set -eu
 source=$(cd "$1" && pwd)
@@ -25,18 +26,25 @@ fail() {
   exit 1
 }
 
-build_c() { make -s -C samples/c clean finetune classify; }
+build_c() { make -s -C samples/c clean finetune classify adapt; }
 run_c() { samples/c/finetune "$@"; }
 classify_c() { samples/c/classify "$@"; }
-build_go() { (cd samples/go && go build -o "$work/finetune-go" && go build -o "$work/classify-go" ./classify); }
+adapt_c() { samples/c/adapt "$@"; }
+build_go() {
+  (cd samples/go && go build -o "$work/finetune-go" && go build -o "$work/classify-go" ./classify &&
+    go build -o "$work/adapt-go" ./adapt)
+}
 run_go() { "$work/finetune-go" "$@"; }
 classify_go() { "$work/classify-go" "$@"; }
+adapt_go() { "$work/adapt-go" "$@"; }
 build_rust() { (cd samples/rust && cargo build -q --release --offline --locked --target-dir ../target); }
 run_rust() { samples/target/release/finetune "$@"; }
 classify_rust() { samples/target/release/classify "$@"; }
+adapt_rust() { samples/target/release/adapt "$@"; }
 build_java() { make -s -C bindings/java OUT="$work/jar"; }
 run_java() { java -cp "$work/jar/protrain.jar" samples/java/Finetune.java "$@"; }
 classify_java() { java -cp "$work/jar/protrain.jar" samples/java/Classify.java "$@"; }
+adapt_java() { java -cp "$work/jar/protrain.jar" samples/java/Adapt.java "$@"; }
 
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
 text=/usr/share/common-licenses/GPL-3
@@ -94,6 +102,16 @@ for language in $languages; do
   test "$((best + 3))" -eq "$(wc -l <"$out-passes")" || fail "$language does not stop three passes after the best"
   cmp "$work/$first-passes" "$out-passes"
   cmp "$work/$first-classes/classifier.onnx" "$out-classes/classifier.onnx"
+done
+
+# Adapters must make the loss smaller than the base's, and be the same in each language, as must the merged model.
+for language in $languages; do
+  out=$work/$language
+  mkdir "$out-adapted"
+  "adapt_$language" "$model" "$text" 10 '*.c_attn.weight' "$out-adapted" >"$out-losses"
+  awk '$1 == "adapted" {better = $2 < $4} END {exit !better}' "$out-losses" || fail "$language does not adapt"
+  cmp "$work/$first-losses" "$out-losses"
+  diff -r "$work/$first-adapted" "$out-adapted"
 done
 
 # Go's service must give the same model with several ranks as with one, even after one of the ranks was killed.

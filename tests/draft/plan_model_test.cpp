@@ -69,6 +69,15 @@ TEST(PlanModel, HasEveryKeyThatIsDocumentedOnThisMachine) {
   EXPECT_EQ(plan["n_chunk"], plan["n_persist"]);
 }
 
+TEST(PlanModel, IsATraceOfTheStepWhereThatIsWanted) {
+  EXPECT_FALSE(planned({}).contains("traceEvents"));
+  const Json plan = planned({{"hardware", "rtx3090"}, {"trace", "step"}});
+  double end = 0;
+  for (const Json &event : plan["traceEvents"])
+    if (event["ph"] == "X") end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+  EXPECT_NEAR(end * 1e-6, plan["predicted"]["seconds"].get<double>(), 0.05 * end * 1e-6);
+}
+
 TEST(PlanModel, HasEveryKeyThatIsDocumentedOnPaperInBfloat16) {
   const Pairs options = tightened({{"hardware", "rtx3090"}, {"precision", "bf16"}}, "device_memory");
   const Json plan = planned(options);

@@ -33,11 +33,11 @@ class ReportedStep {
 
   const run::Report &report() const { return bench.report(); }
   const program::Program &program() { return bench.program(); }
-  Json json(const program::Simulation *prediction = nullptr) {
+  Json json(const program::Simulation *prediction = nullptr, bool traces = false) {
     StepAccount account({}, {});
     account.add({}, report().seconds);
     const graph::Graph &graph = bench.draft().first().training.graph;
-    return Json::parse(report_json(report(), {account, {}, {}}, program(), graph, prediction));
+    return Json::parse(report_json(report(), {account, {}, {}, traces}, program(), graph, prediction));
   }
 
  private:
@@ -133,6 +133,27 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
   for (const program::Instruction &instruction : reported.program().instructions)
     EXPECT_FALSE(json["queues"][kQueueNames[instruction.queue]].empty());
   EXPECT_TRUE(json["queues"]["comm"].empty());
+}
+
+TEST(Report, IsATraceOfTheStepWhereThatIsWanted) {
+  ReportedStep reported(true);
+  EXPECT_FALSE(reported.json().contains("traceEvents"));
+  const Json events = reported.json(nullptr, true)["traceEvents"];
+  std::map<std::string, std::vector<Json>> of_phase;
+  for (const Json &event : events) of_phase[event["ph"]].push_back(event);
+  EXPECT_EQ(of_phase["M"].size(), kQueues.size()) << "a name for each track";
+  const std::vector<program::Span> &spans = reported.report().timed.spans;
+  ASSERT_EQ(of_phase["X"].size(), spans.size());
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const Json &event = of_phase["X"][i];
+    EXPECT_EQ(event["tid"], static_cast<int>(reported.program().instructions[i].queue));
+    EXPECT_DOUBLE_EQ(event["ts"].get<double>(), static_cast<double>(spans[i].start_ns) * 1e-3);
+    EXPECT_DOUBLE_EQ(event["dur"].get<double>(), static_cast<double>(spans[i].end_ns - spans[i].start_ns) * 1e-3);
+    EXPECT_FALSE(event["args"]["instruction"].get<std::string>().empty());
+  }
+  std::size_t points = 0;
+  for (const char *tier : kTierNames) points += reported.json()["timeline"][tier].size();
+  EXPECT_EQ(of_phase["C"].size(), points) << "a counter of each tier's memory";
 }
 
 // The warning must be one sentence that says what was refused, what that costs, and what to do.

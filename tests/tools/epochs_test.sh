@@ -46,5 +46,31 @@ done
 [ "$(sorted arrays.jsonl)" = "$(sorted 'arrays--shuffle 1.jsonl')" ] || wrong "an epoch has every slice once"
 [ "$(bits arrays.jsonl)" != "$(bits 'arrays--shuffle 1.jsonl')" ] || wrong "the slices are not shuffled"
 
+# Several files are one. With weights they take turns: of four windows three are the first file's.
+head -c 320 tokens.bin >a.bin
+tail -c +321 tokens.bin >b.bin
+mix() { # ARGS...
+  run train "$model" --batch 1 --sequence 16 --labels same --learning-rate 1e-30 "$@"
+  leaves_with 0
+}
+mix --tokens a.bin --tokens b.bin --epochs 1 --metrics joined.jsonl
+[ "$(bits joined.jsonl)" = "$(bits plain.jsonl)" ] || wrong "two halves are not the whole file"
+head -10 plain.jsonl >of_a.jsonl
+mix --tokens a.bin=3 --tokens b.bin=1 --steps 40 --shuffle 5 --metrics mixed.jsonl
+bits of_a.jsonl >a.txt
+for four in 1 2 3 4 5 6 7 8 9 10; do
+  [ "$(bits mixed.jsonl | head -$((4 * four)) | tail -4 | grep -c -F -f a.txt)" -eq 3 ] || wrong "other shares in four"
+done
+[ "$(sorted mixed.jsonl | uniq | wc -l)" -eq 20 ] || wrong "some windows never come"
+[ "$(sorted mixed.jsonl | grep -F -f a.txt | uniq -c | awk '$1 == 3' | wc -l)" -eq 10 ] || wrong "windows come unequally often"
+mix --tokens a.bin=3 --tokens b.bin=1 --steps 13 --shuffle 5 --metrics twice.jsonl --save mixed
+mix --tokens a.bin=3 --tokens b.bin=1 --steps 27 --shuffle 5 --metrics twice.jsonl --save mixed --resume mixed
+[ "$(bits twice.jsonl)" = "$(bits mixed.jsonl)" ] || wrong "the resumed mixture has another order"
+few="$model --batch 1 --sequence 16 --labels same --tokens a.bin=3"
+refused 2 'no common epoch' train $few --tokens b.bin=1 --epochs 1
+refused 2 'or none' train $few --tokens b.bin --steps 1
+refused 2 'above 0' train $few --tokens b.bin=0 --steps 1
+refused 2 'less than a thousandth' train $few --tokens b.bin=1e-5 --steps 1
+
 refused 2 'is required, or --epochs' train "$model" $arrays
 refused 2 'excludes' train "$model" $arrays --steps 1 --epochs 1

@@ -10,9 +10,6 @@ train() { # STATUS SENTENCE ARGS...
   refused "$expected" "$sentence" train "$model" --steps 2 $data "$@"
 }
 
-# An option that is known but not available yet is refused by name, not ignored.
-train 2 'trace step is not available yet' --trace step
-
 # Wrong command lines.
 refused 2 'subcommand'
 refused 2 'steps' train "$model"

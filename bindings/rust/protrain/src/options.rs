@@ -57,7 +57,7 @@ impl Options {
     ///
     /// # Errors
     /// `Arg` for a key that does not exist (the text names the nearest key) or a value of the wrong type or out of
-    /// range; `Unsupported` for an option or value that is not available yet.
+    /// range.
     #[doc(alias = "protrain_options_set")]
     pub fn set(&mut self, key: &str, value: impl ToString) -> Result<&mut Self> {
         self.set_text(key, &c_text(key, value.to_string())?)
@@ -99,7 +99,7 @@ impl Options {
         self.lend(|options, out| unsafe { sys::protrain_options_get(options, key.as_ptr(), out) })
     }
 
-    /// All options, as a JSON array of objects with `key`, `type`, `default`, `range`, `sentence` and `available`.
+    /// All options, as a JSON array of objects with `key`, `type`, `default`, `range` and `sentence`.
     #[doc(alias = "protrain_options_help")]
     pub fn help(&mut self) -> Result<&str> {
         // SAFETY: see lend.

@@ -98,7 +98,7 @@ public final class Options implements AutoCloseable {
   /**
    * Lists all options.
    *
-   * @return a JSON array of key, type, default, range, sentence, available
+   * @return a JSON array of key, type, default, range, sentence
    */
   public String help() {
     return ask(Native::options_help);
