@@ -28,7 +28,6 @@ fn options_that_are_wrong() -> Result<(), Error> {
     fails(options.set("learning_rate", "fast"), Code::Arg, "learning_rate");
     fails(options.set("learning_rate", f64::NAN), Code::Arg, "learning_rate");
     fails(options.set("precision", "fp64"), Code::Arg, "precision");
-    fails(options.set("trace", "step"), Code::Unsupported, "trace");
     fails(options.get("nothing"), Code::Arg, "nothing");
     fails(options.set("memory", "4\0MiB"), Code::Arg, "memory");
     fails(options.set("mem\0ory", 4), Code::Arg, "key");

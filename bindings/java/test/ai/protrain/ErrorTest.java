@@ -54,7 +54,6 @@ class ErrorTest {
       ProtrainException thrown = expect(ErrorCode.ARG, "learning_rte", () -> options.set("learning_rte", 1));
       assertTrue(thrown.getMessage().contains("learning_rate") && thrown.usable());
       expect(ErrorCode.ARG, "ü😀", () -> options.get("ü😀"));
-      expect(ErrorCode.UNSUPPORTED, "trace", () -> options.set("trace", "step"));
       assertThrows(NullPointerException.class, () -> options.set(null, 1));
       assertThrows(NullPointerException.class, () -> options.set("seed", null));
       assertThrows(IllegalArgumentException.class, () -> options.set("se\0ed", 1));
