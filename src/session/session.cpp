@@ -537,15 +537,16 @@ void Session::write_export(const std::string &path, Export *write) {
 }
 
 std::string Session::save(const std::string &directory) {
-  require_usable();
-  const auto prepare = [&] {
-    account_.require_complete("session", "; save before it or after its last batch");
-    return std::size_t{0};
-  };
-  meet(Call::save, prepare);
-  guarded([this] { settle(); });
-  const run::Store::Sweep sweep(machine_.store());
-  const std::string path = session::save(machine_, account_.counters(), ranks_, directory);
+  const std::string path = guarded([&] {
+    const auto prepare = [&] {
+      account_.require_complete("session", "; save before it or after its last batch");
+      return std::size_t{0};
+    };
+    meet(Call::save, prepare);
+    settle();
+    const run::Store::Sweep sweep(machine_.store());
+    return session::save(machine_, account_.counters(), ranks_, directory);
+  });
   if (reporting_.log) reporting_.log(saved_json(step_count(), path));
   return path;
 }
