@@ -89,13 +89,16 @@ for language in $languages; do
   done
 done
 
+# Texts that do not change with this project: prose, C and Python.
+head -c 40000 /usr/include/elf.h >"$work/header"
+head -c 40000 "$(python3 -c 'import argparse; print(argparse.__file__)')" >"$work/script"
 # Each classifier must tell texts apart, stop early, keep its best state, and do so in the same steps as the others.
 for language in $languages; do
   out=$work/$language
   mkdir "$out-classes"
-  "classify_$language" "$source/tests/fixtures/classifier.onnx" "$out-classes" $text "$source/docs/protrain.1" \
-    "$source/include/protrain.h" >"$out-passes"
-  awk '$2 < 40 && $6 > 0.85 {right = 1} END {exit !(right && NR < 40)}' "$out-passes" ||
+  "classify_$language" "$source/tests/fixtures/classifier.onnx" "$out-classes" $text "$work/header" \
+    "$work/script" >"$out-passes"
+  awk '$2 < 40 && $6 > 0.9 {right = 1} END {exit !(right && NR < 40)}' "$out-passes" ||
     fail "$language does not classify: $(cat "$out-passes")"
   best=$(sort -k 4,4 "$out-passes" | head -1 | cut -d ' ' -f 2)
   test "$(ls "$out-classes" | grep -c step-)" -ge 1 || fail "$language saved nothing"
