@@ -21,6 +21,7 @@ Evaluation::Evaluation(const EvaluationFlags &flags, const DataFlags &training, 
     : flags_(flags),
       batches_(data_of_evaluation(flags, training), model, options, batches),
       has_perplexity_(model.cross_entropies == 1) {
+  batches_.require_epochs();
   if (flags.patience > 0 && flags.every == 0) throw UsageError("--patience needs --eval-every N");
 }
 

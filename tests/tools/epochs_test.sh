@@ -68,6 +68,7 @@ mix --tokens a.bin=3 --tokens b.bin=1 --steps 27 --shuffle 5 --metrics twice.jso
 [ "$(bits twice.jsonl)" = "$(bits mixed.jsonl)" ] || wrong "the resumed mixture has another order"
 few="$model --batch 1 --sequence 16 --labels same --tokens a.bin=3"
 refused 2 'no common epoch' train $few --tokens b.bin=1 --epochs 1
+refused 2 'no common epoch' train "$model" --tokens a.bin --eval-tokens b.bin=1 --batch 1 --sequence 16 --labels same --steps 1
 refused 2 'or none' train $few --tokens b.bin --steps 1
 refused 2 'above 0' train $few --tokens b.bin=0 --steps 1
 refused 2 'less than a thousandth' train $few --tokens b.bin=1e-5 --steps 1
