@@ -8,10 +8,11 @@
 PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model. --modes
 names modes of bench/peers/pytorch.py and jax_training.py, "" for none. Those that begin with ipex and jax run in the
 Pythons of --ipex, with Intel's extension for PyTorch, and --jax, with JAX and optax. --ort is a Python with
-onnxruntime-training, which trains the same file in fp32. On a processor MKL runs as on Intel's. OPTIONs go to `protrain train`. We run in fp32 against peers in fp32, and in bf16 against peers in 16
-bits. A round runs every contender once, in a process of its own, one after the other. The first step of each does not
-count, and the fastest of the others is its time. A ratio is the peer's time over ours within one round, because the
-machine may be faster or slower a minute later. Results: bench/results/NAME.json"""
+onnxruntime-training, which trains the same file in fp32. On a processor MKL runs as on Intel's. OPTIONs go to
+`protrain train`. We run in fp32 against peers in fp32, and in bf16 against peers in 16 bits. A round runs every
+contender once, in a process of its own, one after the other. The first step of each does not count, and the fastest of
+the others is its time. A ratio is the peer's time over ours within one round, because the machine may be faster or
+slower a minute later. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os

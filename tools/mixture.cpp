@@ -15,7 +15,10 @@ namespace {
 
 constexpr std::uint64_t kTurns = 1000;
 
-}  // namespace
+struct WeightedFile {
+  std::string path;
+  std::optional<double> weight;
+};
 
 // A path may contain '=' itself, so only a number after the last one is a weight.
 WeightedFile weighted_file(const std::string &word) {
@@ -28,6 +31,8 @@ WeightedFile weighted_file(const std::string &word) {
     throw UsageError(fmt::format("--tokens {}: a weight is a number above 0", word));
   return {word.substr(0, equals), weight};
 }
+
+}  // namespace
 
 Mixture::Mixture(const std::vector<std::string> &words, const std::string &type, std::int64_t length, bool next,
                  std::optional<std::int64_t> separator) {

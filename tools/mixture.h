@@ -10,20 +10,14 @@
 
 namespace tool {
 
-// A word of --tokens: FILE, or FILE=WEIGHT.
-struct WeightedFile {
-  std::string path;
-  std::optional<double> weight;
-};
-WeightedFile weighted_file(const std::string &word);  // throws UsageError for a weight that is not above 0
-
 // Files without weights are one file: the windows of the first come first, and each comes once an epoch. With weights
 // the files take turns, so that any thousand windows hold each file's share, and each file starts again after its own
 // last window. What the n-th window is follows from n alone, so a run that resumes needs to know nothing but its step.
 class Mixture {
  public:
-  // `words` are those of --tokens; the other arguments are as for TokenFile and TokenWindows. Throws UsageError if some
-  // files have a weight and others have none, or if a share is below a thousandth.
+  // `words` are those of --tokens, FILE or FILE=WEIGHT; the other arguments are as for TokenFile and TokenWindows.
+  // Throws UsageError for a weight that is not above 0, if some files have a weight and others have none, and for a
+  // share below a thousandth.
   Mixture(const std::vector<std::string> &words, const std::string &type, std::int64_t length, bool next,
           std::optional<std::int64_t> separator);
 
@@ -37,7 +31,7 @@ class Mixture {
   std::size_t read(std::uint64_t n, const std::optional<Shuffle> &shuffle, WindowRows &rows);
 
  private:
-  // Whose turn it is, and how many turns of this file came before, within a thousand.
+  // A turn of a file, and how many turns of the same file came before it within a thousand.
   struct Turn {
     std::size_t file;
     std::uint64_t before;

@@ -4,7 +4,7 @@
     jax_training.py step MODEL BATCH SEQUENCE MODE STEPS DEVICE
         prints the seconds of each step and the peak of resident memory, as JSON
 
-MODEL: gpt2-124m, gpt2-350m, or gpt2:LAYERS:WIDTH:HEADS:VOCABULARY. MODE: jax-fp32; jax-bf16: bfloat16 arithmetic over
+MODEL: gpt2-124m, gpt2-350m, gpt2-1.5b, or gpt2:LAYERS:WIDTH:HEADS:VOCABULARY. MODE: jax-fp32; jax-bf16: bfloat16 arithmetic over
 float32 weights. DEVICE: cpu. A step is one compiled function, which gets the memory of the old weights and moments for
 the new ones. Trains with optax's AdamW on random tokens, without dropout. Needs jax and optax from PyPI."""
 import json
@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-MODELS = {"gpt2-124m": "gpt2:12:768:12:50257", "gpt2-350m": "gpt2:24:1024:16:50257"}
+from models import MODELS
+
 LONGEST = 1024
 
 

@@ -15,7 +15,7 @@ constexpr int kProcess = 0;  // that all tracks of a trace belong to
 
 double to_microseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
-// What all events of a trace have. `phase` is Chrome's: M is a name, X a span, C a counter.
+// An event with the members that all have. `phase` is Chrome's: M is a name, X a span, C a counter.
 Json event(const char *phase, const std::string &name, std::int64_t at_ns, int track) {
   return {{"ph", phase}, {"name", name}, {"pid", kProcess}, {"tid", track}, {"ts", to_microseconds(at_ns)}};
 }
@@ -29,9 +29,7 @@ Json track_name(Queue queue) {
 Json instruction_event(const program::Program &program, const graph::Graph &graph, std::size_t instruction,
                        const program::Span &span) {
   const program::Instruction &it = program.instructions[instruction];
-  const std::string name =
-      it.kind == program::Kind::run ? graph.node(it.node).op : std::string(program::kKindNames[it.kind]);
-  Json json = event("X", name, span.start_ns, static_cast<int>(it.queue));
+  Json json = event("X", operation_of(it, graph), span.start_ns, static_cast<int>(it.queue));
   json["dur"] = to_microseconds(span.end_ns - span.start_ns);
   json["args"] = {{"instruction", describe(program, graph, instruction)}};
   return json;

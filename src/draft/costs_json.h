@@ -25,8 +25,8 @@ Json timeline_json(const program::Program &program, const std::vector<program::S
 // {"compute": [[start, end], ...], ...}: the spans in which each queue was busy, in seconds. Gaps too small for a chart
 // are left out.
 Json queues_json(const program::Program &program, const std::vector<program::Span> &spans);
-// What "traceEvents" holds in the JSON form of Chrome's traces, which Perfetto reads: a track for each queue with its
-// instructions, and a counter for each tier with the bytes of each owner. Times are in microseconds.
+// The array "traceEvents" of Chrome's traces, which Perfetto reads: a track for each queue with its instructions, and a
+// counter for each tier with the bytes of each owner. Times are in microseconds.
 Json trace_events_json(const program::Program &program, const graph::Graph &graph,
                        const std::vector<program::Span> &spans);
 

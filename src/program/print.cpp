@@ -43,6 +43,10 @@ std::string describe(const Program &program, const graph::Graph &graph, std::siz
   return fmt::format("{} {} {}", position, kKindNames[instruction.kind], subject(program, graph, instruction));
 }
 
+std::string operation_of(const Instruction &instruction, const graph::Graph &graph) {
+  return instruction.kind == Kind::run ? graph.node(instruction.node).op : kKindNames[instruction.kind];
+}
+
 std::string print(const Program &program, const graph::Graph &graph) {
   std::string out = fmt::format("program: {} instructions", program.instructions.size());
   for (const Tier t : kTiers)

@@ -283,5 +283,7 @@ void verify(const Program &program);
 std::string print(const Program &program, const graph::Graph &graph);
 // Returns the instruction's description for errors, such as "12 run MatMul (h.0/mlp)".
 std::string describe(const Program &program, const graph::Graph &graph, std::size_t instruction);
+// The operator that an instruction runs. If it runs none, its kind.
+std::string operation_of(const Instruction &instruction, const graph::Graph &graph);
 
 }  // namespace protrain::program

@@ -21,9 +21,7 @@ using draft::to_seconds;
 Json operators_json(const run::Report &report, const program::Program &program, const graph::Graph &graph) {
   std::map<std::string, std::pair<std::int64_t, int>> by_operator;  // nanoseconds, launches
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-    const program::Instruction &instruction = program.instructions[i];
-    const std::string name = instruction.kind == program::Kind::run ? graph.node(instruction.node).op
-                                                                    : program::kKindNames[instruction.kind];
+    const std::string name = operation_of(program.instructions[i], graph);
     by_operator[name].first += report.timed.spans[i].end_ns - report.timed.spans[i].start_ns;
     by_operator[name].second += 1;
   }

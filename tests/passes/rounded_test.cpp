@@ -55,10 +55,10 @@ RoundedValues rounded(const RoundedMatrix &matrix, const std::vector<float> &flo
 }
 
 std::vector<std::uint8_t> unpacked(const RoundedMatrix &matrix, const RoundedValues &values) {
-  if (matrix.rounding->bits == 8) return {values.elements.begin(), values.elements.end()};
+  if (matrix.rounding->bits == 8) return {values.elements().begin(), values.elements().end()};
   std::vector<std::uint8_t> all;
   for (std::int64_t i = 0; i < element_count(matrix.shape); ++i)
-    all.push_back(values.elements[static_cast<std::size_t>(i / 2)] >> (i % 2 * 4) & 15);
+    all.push_back(values.elements()[static_cast<std::size_t>(i / 2)] >> (i % 2 * 4) & 15);
   return all;
 }
 

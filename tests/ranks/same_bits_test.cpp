@@ -119,7 +119,7 @@ TEST_P(SameBitsOnRanks, InBfloat16Too) { compare({{"precision", "bf16"}}); }
 
 INSTANTIATE_TEST_SUITE_P(Models, SameBitsOnRanks, testing::ValuesIn(kModels), model_name);
 
-// What these settings change does not depend on the model, so fewer models are enough.
+// These settings change nothing that depends on the model, so fewer models are enough.
 class SameBitsOnRanksToo : public SameBitsOnRanks {};
 
 TEST_P(SameBitsOnRanksToo, InBfloat16WithClipping) {

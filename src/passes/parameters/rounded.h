@@ -50,11 +50,13 @@ void round_frozen(graph::Graph &graph, std::vector<RoundedMatrix> &matrices);
 
 // The values of a rounded matrix.
 struct RoundedValues {
-  MemoryBlock room;                  // of `elements`, which the heap would keep when they are gone
-  std::span<std::uint8_t> elements;  // integers or codes; two of four bits in a byte, the lower half first
-  std::vector<float> scales;         // for codes: the scales of the codes of scales
-  std::vector<std::uint8_t> bytes;   // zero points; for codes: the codes of scales
-  std::vector<float> offset;         // for codes: what is added to each scale
+  MemoryBlock room;                 // of the elements. The heap would keep memory of this size when it is freed
+  std::vector<float> scales;        // for codes: the scales of the codes of scales
+  std::vector<std::uint8_t> bytes;  // zero points; for codes: the codes of scales
+  std::vector<float> offset;        // for codes: what is added to each scale
+
+  // Integers or codes. Two of four bits are in a byte, the lower half first.
+  std::span<std::uint8_t> elements() const { return {reinterpret_cast<std::uint8_t *>(room.data()), room.size()}; }
 
   // The values of the parameter itself (0), or of one of RoundedMatrix::others (1 and up).
   std::span<const std::byte> part(std::size_t i) const;

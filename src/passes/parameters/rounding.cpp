@@ -133,7 +133,6 @@ class Rounder {
     const auto count = static_cast<std::size_t>(element_count(matrix.shape)),
                scales = static_cast<std::size_t>(blocks_.outer * blocks_.outer_step);
     values_.room = MemoryBlock(is_packed() ? (count + 1) / 2 : count, "rounded matrix");
-    values_.elements = {reinterpret_cast<std::uint8_t *>(values_.room.data()), values_.room.size()};
     values_.scales.resize(scales);
     if (!matrix.rounding->codes) values_.bytes.resize(scales);
     block_.resize(static_cast<std::size_t>(blocks_.block));
@@ -187,9 +186,9 @@ class Rounder {
       const auto element = static_cast<std::size_t>(first + i * step);
       const std::uint8_t integer = integers_[static_cast<std::size_t>(i)];
       if (is_packed())
-        values_.elements[element / 2] |= static_cast<std::uint8_t>(integer << (element % 2 * 4));
+        values_.elements()[element / 2] |= static_cast<std::uint8_t>(integer << (element % 2 * 4));
       else
-        values_.elements[element] = integer;
+        values_.elements()[element] = integer;
     }
   }
 
@@ -205,7 +204,7 @@ class Rounder {
 std::span<const std::byte> RoundedValues::part(std::size_t i) const {
   const auto bytes_of = [](const auto &values) { return std::as_bytes(std::span(values)); };
   const bool codes = !offset.empty();
-  if (i == 0) return bytes_of(elements);
+  if (i == 0) return bytes_of(elements());
   if (i == 3) return bytes_of(offset);
   return (i == 1) == codes ? bytes_of(bytes) : bytes_of(scales);
 }
@@ -225,7 +224,7 @@ void round_floats(const RoundedMatrix &matrix, std::span<float> floats) {
   const graph::ScaleBlocks blocks = blocks_of(matrix);
   for (std::size_t i = 0; i < floats.size(); ++i) {
     const auto scale = static_cast<std::size_t>(blocks.scale_of(static_cast<std::int64_t>(i)));
-    const int integer = packed ? values.elements[i / 2] >> (i % 2 * 4) & 15 : values.elements[i];
+    const int integer = packed ? values.elements()[i / 2] >> (i % 2 * 4) & 15 : values.elements()[i];
     if (codes)
       floats[i] = arith::nf4(integer) * scales[scale];
     else
