@@ -10,13 +10,18 @@ using graph::Node;
 using graph::NodeId;
 using graph::ValueId;
 
-// The node that makes the loss a mean over targets, or nullptr if none does.
+// The input of a loss that holds its targets.
+std::size_t labels_of(const Node &loss) { return loss.op == "LinearCrossEntropy" ? 2 : 1; }
+
+// The node that makes the loss a mean over targets, or nullptr if none does. Against a teacher every row counts.
 const Node *mean_over_targets(const graph::Graph &graph, ValueId loss) {
   const Node *node = nullptr;
   for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {
     node = &graph.node(at);
-    if (node->op == "CrossEntropy" || node->op == "LinearCrossEntropy")
-      return node->attributes.text("reduction", "mean") == "mean" ? node : nullptr;
+    if (node->op == "CrossEntropy" || node->op == "LinearCrossEntropy") {
+      const bool labelled = is_integer(graph.value(node->inputs[labels_of(*node)]).type.dtype);
+      return labelled && node->attributes.text("reduction", "mean") == "mean" ? node : nullptr;
+    }
     if (!ops::is_alias(*node)) return nullptr;
   }
   return nullptr;
@@ -36,9 +41,8 @@ ValueId add_node(graph::Graph &graph, Node node) {
 std::optional<TargetCount> target_count(const graph::Graph &graph, ValueId loss) {
   const Node *mean = mean_over_targets(graph, loss);
   if (mean == nullptr) return std::nullopt;
-  const bool linear = mean->op == "LinearCrossEntropy";
-  const std::size_t labels = linear ? 2 : 1, weights = linear ? 4 : 2;
-  TargetCount count{.inputs = {mean->inputs[labels]}, .attributes = {}};
+  const std::size_t weights = mean->op == "LinearCrossEntropy" ? 4 : 2;
+  TargetCount count{.inputs = {mean->inputs[labels_of(*mean)]}, .attributes = {}};
   if (mean->inputs.size() > weights && mean->inputs[weights] != ValueId::none)
     count.inputs.push_back(mean->inputs[weights]);
   if (mean->attributes.has("ignore_index"))

@@ -1,5 +1,5 @@
-// Targets: the weight of a batch in a mean over several batches. If the batch's loss is a mean over targets
-// (CrossEntropy), the weight is the number of its targets that are not ignored, or the sum of their weights; otherwise
+// Targets: the weight of a batch in a mean over several batches. If the batch's loss is a mean over labels
+// (CrossEntropy), the weight is the number of its labels that are not ignored, or the sum of their weights; otherwise
 // it is 1. The mean over batches is then that of one large batch.
 #pragma once
 

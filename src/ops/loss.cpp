@@ -4,6 +4,10 @@
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w} -> loss
 //
+// In the place of labels (M), both take a teacher's logits (M, C), floats, with the attributes `reduction` and
+// `temperature` alone. arith/distillation.h defines that loss of a row, and every row counts. lse is then that of
+// logits / temperature.
+//
 // arith/cross_entropy.h defines the loss of a row. `weights` are float32, a factor of each row's loss, and the mean is
 // a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and rows of weight
 // 0, do not count.
@@ -12,6 +16,7 @@
 #include <numeric>
 
 #include "arith/cross_entropy.h"
+#include "arith/distillation.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -23,6 +28,21 @@ using graph::ValueId;
 
 bool is_mean(const Node &node) { return node.attributes.text("reduction", "mean") == "mean"; }
 bool is_per_row(const Node &node) { return node.attributes.text("reduction", "mean") == "none"; }
+
+// True if a loss's targets are a teacher's logits; else they are labels.
+bool is_teacher(const Type &targets) { return is_float(targets.dtype); }
+
+void require_teacher(const NodeTypes &types, const Type &teacher, const Shape &logits, std::size_t weights) {
+  require(teacher.shape == logits, Code::shape, types.subject(), "a teacher's logits {} for logits of shape {}",
+          to_text(teacher), to_text(logits));
+  for (const char *name : {"ignore_index", "label_smoothing", "z_loss", "focal"})
+    require(!types.node.attributes.has(name), Code::unsupported, types.subject(),
+            "{} is for labels, and the targets are a teacher's logits; leave it out", name);
+  require(!types.has(weights), Code::unsupported, types.subject(),
+          "weights are for labels, and the targets are a teacher's logits; leave them out");
+  const double temperature = types.node.attributes.real("temperature", 1);
+  require(temperature > 0, Code::arg, types.subject(), "the temperature is {}; it must be more than 0", temperature);
+}
 
 void require_labels(const NodeTypes &types, const Type &labels, std::int64_t rows) {
   require(labels.dtype == DType::i64 || labels.dtype == DType::i32, Code::type, types.subject(),
@@ -36,6 +56,14 @@ void require_weights(const NodeTypes &types, std::size_t input, std::int64_t row
   const Type &weights = types.input(input);
   require(is_float(weights.dtype) && weights.shape == Shape{rows}, Code::shape, types.subject(),
           "weights {} are not one number for each of {} rows", to_text(weights), rows);
+}
+
+// Checks the targets of logits (M, C), and their weights.
+void require_targets(const NodeTypes &types, std::size_t input, const Shape &logits, std::size_t weights) {
+  const Type &targets = types.input(input);
+  if (is_teacher(targets)) return require_teacher(types, targets, logits, weights);
+  require_labels(types, targets, logits[0]);
+  require_weights(types, weights, logits[0]);
 }
 
 // The targets of the rows: labels, their weights, and what the attributes say.
@@ -82,37 +110,95 @@ std::vector<Type> infer_cross_entropy(const NodeTypes &types) {
   const Type &logits = types.input(0);
   require(logits.shape.size() == 2 && is_float(logits.dtype) && logits.shape[1] > 0, Code::shape, types.subject(),
           "logits of {} are not (M, C)", to_text(logits));
-  require_labels(types, types.input(1), logits.shape[0]);
-  require_weights(types, 2, logits.shape[0]);
+  require_targets(types, 1, logits.shape, 2);
   const Type rows{sum_dtype(logits.dtype), {logits.shape[0]}};
   return {is_per_row(types.node) ? rows : Type{rows.dtype, {}}, rows};
 }
 
+// Returns the outputs of a loss of rows. `weights`: their sum.
+std::vector<Array> loss_of_rows(const Node &node, const std::vector<double> &losses, double weights,
+                                const std::vector<double> &sums, std::span<const Type> out) {
+  if (is_per_row(node)) return {array_of(out[0], losses), array_of(out[1], sums)};
+  const double total = std::accumulate(losses.begin(), losses.end(), 0.0);
+  return {array_of(out[0], std::vector<double>{is_mean(node) ? total / weights : total}), array_of(out[1], sums)};
+}
+
+// The logits of a student and of its teacher, divided by the temperature.
+struct Lesson {
+  Lesson(const Node &node, const Array &student, const Array &teacher)
+      : terms(node.attributes.real("temperature", 1)),
+        rows(static_cast<std::size_t>(student.shape()[0])),
+        classes(static_cast<std::size_t>(student.shape()[1])),
+        x(student.doubles()),
+        t(teacher.doubles()) {
+    for (std::vector<double> *logits : {&x, &t})
+      for (double &logit : *logits) logit /= terms.temperature;
+  }
+
+  // Returns log(sum(exp(z))) of a row of x or t.
+  double sum(const std::vector<double> &z, std::size_t row) const {
+    return log_sum_exp(z.data() + row * classes, static_cast<std::int64_t>(classes));
+  }
+
+  const arith::Distillation terms;
+  std::size_t rows, classes;
+  std::vector<double> x, t;
+};
+
+std::vector<Array> evaluate_distillation(const Node &node, std::span<const Array *const> in,
+                                         std::span<const Type> out) {
+  const Lesson lesson(node, *in[0], *in[1]);
+  std::vector<double> losses(lesson.rows, 0.0), sums(lesson.rows);
+  for (std::size_t row = 0; row < lesson.rows; ++row) {
+    sums[row] = lesson.sum(lesson.x, row);
+    const double wanted = lesson.sum(lesson.t, row);
+    double apart = 0;
+    for (std::size_t i = row * lesson.classes; i < (row + 1) * lesson.classes; ++i) {
+      const double p = std::exp(lesson.t[i] - wanted);
+      if (p != 0) apart += p * (lesson.t[i] - lesson.x[i]);
+    }
+    losses[row] = lesson.terms.loss(apart, sums[row], wanted);
+  }
+  return loss_of_rows(node, losses, static_cast<double>(lesson.rows), sums, out);
+}
+
 std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Array *const> in,
                                           std::span<const Type> out) {
+  if (is_teacher(in[1]->type())) return evaluate_distillation(node, in, out);
   const std::int64_t classes = in[0]->shape()[1];
   const std::vector<double> logits = in[0]->doubles();
   const Rows rows(node, *in[1], optional_input(in, 2), classes);
   std::vector<double> losses(rows.count(), 0.0), sums(rows.count());
-  double total = 0;
   for (std::size_t row = 0; row < rows.count(); ++row) {
     const double *at = logits.data() + row * static_cast<std::size_t>(classes);
     sums[row] = log_sum_exp(at, classes);
     if (rows.weight(row) == 0) continue;
     const double mean = std::accumulate(at, at + classes, 0.0) / static_cast<double>(classes);
     losses[row] = rows.weight(row) * rows.terms.loss(sums[row], at[rows.label(row)], mean);
-    total += losses[row];
   }
-  if (is_mean(node)) total /= rows.total;
-  return {is_per_row(node) ? array_of(out[0], losses) : array_of(out[0], std::vector<double>{total}),
-          array_of(out[1], sums)};
+  return loss_of_rows(node, losses, rows.total, sums, out);
 }
 
-// CrossEntropyGrad(dloss, logits, labels, lse[, weights]) -> dlogits. lse is log(sum(exp(logits))) of each row.
+// CrossEntropyGrad(dloss, logits, labels, lse[, weights]) -> dlogits. lse is that of CrossEntropy.
 std::vector<Type> infer_cross_entropy_gradient(const NodeTypes &types) { return {types.input(1)}; }
+
+std::vector<Array> evaluate_distillation_gradient(const Node &node, std::span<const Array *const> in,
+                                                  std::span<const Type> out) {
+  const Lesson lesson(node, *in[1], *in[2]);
+  const std::vector<double> dloss = in[0]->doubles(), sums = in[3]->doubles();
+  const double share = lesson.terms.temperature / (is_mean(node) ? static_cast<double>(lesson.rows) : 1);
+  std::vector<double> dx(lesson.x.size());
+  for (std::size_t row = 0; row < lesson.rows; ++row) {
+    const double factor = dloss[dloss.size() > 1 ? row : 0] * share, wanted = lesson.sum(lesson.t, row);
+    for (std::size_t i = row * lesson.classes; i < (row + 1) * lesson.classes; ++i)
+      dx[i] = factor * (std::exp(lesson.x[i] - sums[row]) - std::exp(lesson.t[i] - wanted));
+  }
+  return {array_of(out[0], dx)};
+}
 
 std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<const Array *const> in,
                                                    std::span<const Type> out) {
+  if (is_teacher(in[2]->type())) return evaluate_distillation_gradient(node, in, out);
   const auto classes = static_cast<std::size_t>(in[1]->shape()[1]);
   const std::vector<double> dloss = in[0]->doubles(), logits = in[1]->doubles(), sums = in[3]->doubles();
   const Rows rows(node, *in[2], optional_input(in, 4), in[1]->shape()[1]);
@@ -133,26 +219,25 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
   return {array_of(out[0], dx)};
 }
 
-// Returns the weights of a loss's rows, or none. They are data: nothing that is trained may determine them.
-ValueId weights_of(GradientBuilder &builder, const Node &node, std::size_t input) {
+// Returns an input of a loss that is data, or none: nothing that is trained may determine it. Integers never want a
+// gradient.
+ValueId data_of(GradientBuilder &builder, const Node &node, std::size_t input, const char *what) {
   if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
   require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,
-          "the weights of a loss depend on a trained parameter; they must be data or constants");
+          "the {} of a loss depend on a trained parameter; they must be data or constants", what);
   return node.inputs[input];
 }
 
 void differentiate_cross_entropy(GradientBuilder &builder, const Node &node) {
-  const ValueId weights = weights_of(builder, node, 2);
+  const ValueId targets = data_of(builder, node, 1, "teacher's logits"), weights = data_of(builder, node, 2, "weights");
   if (!builder.wants(node.inputs[0])) return;
-  std::vector<ValueId> inputs = {builder.gradient_of(node.outputs[0]), node.inputs[0], node.inputs[1],
-                                 node.outputs.at(1)};
+  std::vector<ValueId> inputs = {builder.gradient_of(node.outputs[0]), node.inputs[0], targets, node.outputs.at(1)};
   if (weights != ValueId::none) inputs.push_back(weights);
   builder.contribute(node.inputs[0], builder.emit("CrossEntropyGrad", inputs, node.attributes));
 }
 
-// Checks the operands x (M, D), w (V, D) or (D, V), labels (M)[, bias (V)][, weights (M)]. Returns V, the number of
-// classes.
-std::int64_t vocabulary(const NodeTypes &types) {
+// Checks the operands x (M, D), w (V, D) or (D, V), labels (M) or a teacher's logits (M, V)[, bias (V)][, weights (M)].
+void require_linear(const NodeTypes &types) {
   const Type &x = types.input(0), &w = types.input(1);
   const bool rows = types.node.attributes.integer("trans_w", 1) != 0;
   const bool fits = x.shape.size() == 2 && w.shape.size() == 2 && w.shape[rows ? 1 : 0] == x.shape[1] &&
@@ -161,9 +246,7 @@ std::int64_t vocabulary(const NodeTypes &types) {
   const std::int64_t classes = w.shape[rows ? 0 : 1];
   require(!types.has(3) || types.input(3) == Type({x.dtype, {classes}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} classes", classes);
-  require_labels(types, types.input(2), x.shape[0]);
-  require_weights(types, 4, x.shape[0]);
-  return classes;
+  require_targets(types, 2, {x.shape[0], classes}, 4);
 }
 
 Type linear_loss(const NodeTypes &types) {
@@ -172,14 +255,14 @@ Type linear_loss(const NodeTypes &types) {
 }
 
 std::vector<Type> infer_linear(const NodeTypes &types) {
-  vocabulary(types);
+  require_linear(types);
   return {linear_loss(types)};
 }
 
 // LinearCrossEntropyGrad(x, w, labels[, bias][, weights][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1.
 // dloss has the type of the loss and is applied before anything is rounded.
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
-  vocabulary(types);
+  require_linear(types);
   require(types.has(5) ? types.input(5) == linear_loss(types) : !is_per_row(types.node), Code::type, types.subject(),
           "dloss is {}", types.has(5) ? to_text(types.input(5)) : "absent");
   std::vector<Type> out = {linear_loss(types), types.input(0), types.input(1)};
@@ -225,7 +308,7 @@ Array logits_of(const Linear &linear) {
 std::vector<Array> evaluate_linear(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array logits = logits_of(Linear(node, in));
   const std::array<const Array *, 3> operands = {&logits, in[2], optional_input(in, 4)};
-  const std::vector<Type> types = {out[0], {DType::f64, in[2]->shape()}};
+  const std::vector<Type> types = {out[0], {DType::f64, {logits.shape()[0]}}};
   return {evaluate_cross_entropy(node, operands, types)[0]};
 }
 
@@ -235,7 +318,7 @@ std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Ar
   const Array *weights = optional_input(in, 4), *given = optional_input(in, 5);
   const Array logits = logits_of(linear), dloss = given != nullptr ? *given : Array::scalar(DType::f64, 1);
   const std::array<const Array *, 3> operands = {&logits, in[2], weights};
-  const std::vector<Type> types = {out[0], {DType::f64, in[2]->shape()}};
+  const std::vector<Type> types = {out[0], {DType::f64, {logits.shape()[0]}}};
   const std::vector<Array> forward = evaluate_cross_entropy(node, operands, types);
   const std::array<const Array *, 5> backward = {&dloss, &logits, in[2], &forward[1], weights};
   const std::vector<double> dy = evaluate_cross_entropy_gradient(node, backward, {&logits.type(), 1})[0].doubles();
@@ -260,7 +343,8 @@ void differentiate_linear(GradientBuilder &builder, const Node &node) {
   const bool is_loss = builder.is_loss(node.outputs[0]);
   const ValueId dloss = builder.gradient_of(node.outputs[0]);
   const bool is_one = is_loss && builder.value(dloss).origin == graph::Origin::constant;
-  weights_of(builder, node, 4);
+  data_of(builder, node, 2, "teacher's logits");
+  data_of(builder, node, 4, "weights");
   std::vector<ValueId> inputs = node.inputs;
   if (!is_one) {
     inputs.resize(5, ValueId::none);
@@ -326,7 +410,7 @@ Family loss_family() {
            .evaluate = evaluate_cross_entropy,
            .gradient = differentiate_cross_entropy,
            .optional = {2},
-           .wide = {2}},
+           .wide = {1, 2}},
           {.name = "CrossEntropyGrad",
            .infer = infer_cross_entropy_gradient,
            .evaluate = evaluate_cross_entropy_gradient,
@@ -337,7 +421,7 @@ Family loss_family() {
            .gradient = differentiate_linear,
            .flops = linear_flops,
            .optional = {3, 4},
-           .wide = {4},
+           .wide = {2, 4},
            .scratch = linear_scratch},
           {.name = "LinearCrossEntropyGrad",
            .infer = infer_linear_gradient,

@@ -183,6 +183,66 @@ TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
     }
 }
 
+Attributes taught(const std::string &reduction, double temperature) {
+  return {{"reduction", reduction}, {"temperature", temperature}};
+}
+
+TEST_P(CrossEntropyKernel, AgainstATeacherIsTheReferenceAndSoIsItsGradient) {
+  for (const Shape &shape : {Shape{1, 1}, Shape{7, 5}, Shape{12, 1000}, Shape{3, 5003}})
+    for (const char *reduction : {"mean", "sum", "none"})
+      for (const double temperature : {1.0, 2.5}) {
+        const Array logits = random_floats(shape, 1, -8, 8), teacher = random_floats(shape, 2, -8, 8);
+        const OneNode node{"CrossEntropy", taught(reduction, temperature), {logits, teacher}, {true, true}};
+        expect_reference(node);
+        const std::vector<Array> results = reference(node);
+        expect_reference(
+            {"CrossEntropyGrad", node.attributes, {random_floats(results[0].shape(), 3), logits, teacher, results[1]}});
+      }
+}
+
+// The teacher excludes the first classes of each row, and the student the first of these.
+TEST_P(CrossEntropyKernel, ClassesThatATeacherExcludesCountForNothing) {
+  const Shape shape = {5, 700};
+  std::vector<double> logits = random_floats(shape, 1, -8, 8).doubles(),
+                      wanted = random_floats(shape, 2, -8, 8).doubles();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (i % 700 < 40) logits[i] = -HUGE_VAL;
+    if (i % 700 < 400) wanted[i] = -HUGE_VAL;
+  }
+  const Array student = floats(shape, logits), teacher = floats(shape, wanted);
+  const OneNode node{"CrossEntropy", taught("mean", 1.5), {student, teacher}, {true, true}};
+  expect_reference(node);
+  const std::vector<Array> results = reference(node);
+  expect_reference({"CrossEntropyGrad", node.attributes, {Array::scalar(DType::f32, 1), student, teacher, results[1]}});
+}
+
+OneNode taught_linear(const Linear &s, bool trans_w, const char *reduction, bool bias) {
+  OneNode node = linear(s, trans_w, reduction, false, bias);
+  node.attributes.set("temperature", 2.5);
+  node.inputs[2] = random_floats({s.rows, s.classes}, 8, -4, 4);
+  return node;
+}
+
+TEST_P(LinearCrossEntropyKernel, AgainstATeacherIsTheReferenceAndSoIsItsGradient) {
+  for (const Linear &sizes : {Linear{1, 3, 4}, Linear{37, 16, 50}, Linear{100, 8, 33}})
+    for (bool trans_w : {true, false})
+      for (const char *reduction : {"mean", "sum", "none"})
+        for (bool bias : {false, true}) {
+          OneNode node = taught_linear(sizes, trans_w, reduction, bias);
+          const bool per_row = std::string_view(reduction) == "none";
+          expect_reference(loss_of(node));
+          node.inputs.resize(5);
+          node.inputs.push_back(random_floats(per_row ? Shape{sizes.rows} : Shape{}, 6));
+          expect_reference(node);
+        }
+}
+
+TEST_P(LinearCrossEntropyKernel, AgainstATeacherSlicesAddUpToTheWhole) {
+  // Two slices on the CPU.
+  const std::int64_t classes = GetParam()->name == "emulated" ? 1'001 : 130'001;
+  expect_reference(taught_linear({130, 2, classes}, false, "mean", true));
+}
+
 TEST_P(CrossEntropyKernel, LabelOutsideTheClassesIsAnErrorThatNamesIt) {
   for (std::int64_t label : {std::int64_t{700}, std::int64_t{-1}})
     expect_error({"CrossEntropy",

@@ -92,16 +92,18 @@ TEST_P(StoredKernel, ComputesTheLossOfLogitsAndItsGradient) {
   for (const std::int64_t trans_w : {0, 1})
     for (const Stored &matrix : stored(trans_w ? classes : depth, trans_w ? depth : classes)) {
       const Array x = random_floats({rows, depth}, 1), bias = random_floats({classes}, 2),
-                  labels = random_integers({rows}, 3, 0, classes);
+                  labels = random_integers({rows}, 3, 0, classes), teacher = random_floats({rows, classes}, 4);
       const Attributes attributes = {{"reduction", "mean"}, {"trans_w", trans_w}};
-      expect_reference(
-          with({"LinearCrossEntropy", attributes, {x, Array(), labels, bias, Array(), Array()}}, matrix, 6), 2e-5);
-      expect_reference(with({"LinearCrossEntropyGrad",
-                             attributes,
-                             {x, Array(), labels, bias, Array(), floats({}, {0.5})},
-                             {true, true, false, true}},
-                            matrix, 6),
-                       2e-5);
+      for (const Array &targets : {labels, teacher}) {
+        expect_reference(
+            with({"LinearCrossEntropy", attributes, {x, Array(), targets, bias, Array(), Array()}}, matrix, 6), 2e-5);
+        expect_reference(with({"LinearCrossEntropyGrad",
+                               attributes,
+                               {x, Array(), targets, bias, Array(), floats({}, {0.5})},
+                               {true, true, false, true}},
+                              matrix, 6),
+                         2e-5);
+      }
     }
 }
 

@@ -127,5 +127,82 @@ TEST(LinearCrossEntropyOp, EqualsCrossEntropyOfTheProduct) {
               evaluate("CrossEntropy", reduced("mean"), {logits, inputs[2]}, 2)[0].doubles()[0], 1e-14);
 }
 
+Attributes taught(const std::string &reduction, double temperature) {
+  return {{"reduction", reduction}, {"temperature", temperature}};
+}
+
+TEST(CrossEntropyOp, AgainstATeacherHasThatGradientToo) {
+  for (const char *reduction : {"mean", "sum", "none"})
+    for (const double temperature : {1.0, 2.5})
+      expect_gradient({.op = "CrossEntropy",
+                       .attributes = taught(reduction, temperature),
+                       .inputs = {random_doubles({4, 5}, 1, -2, 2), random_doubles({4, 5}, 2, -3, 3)},
+                       .outputs = 2,
+                       .fixed = {1}});
+}
+
+TEST(LinearCrossEntropyOp, AgainstATeacherHasThatGradientAsTheLossAndWithinOne) {
+  for (const bool by_rows : {true, false})
+    for (const bool is_loss : {true, false})
+      for (const char *reduction : {"mean", "sum", "none"}) {
+        if (is_loss && std::string_view(reduction) == "none") continue;
+        std::vector<Array> inputs = linear_operands(by_rows, true);
+        inputs[2] = random_doubles({3, 5}, 7, -3, 3);
+        Attributes attributes = taught(reduction, 2.5);
+        attributes.set("trans_w", std::int64_t{by_rows});
+        expect_gradient(
+            {.op = "LinearCrossEntropy", .attributes = attributes, .inputs = inputs, .fixed = {2}, .is_loss = is_loss});
+      }
+}
+
+// T^2 sum(p (log p - log q)), with p and q the distributions of the teacher and of the student.
+TEST(CrossEntropyOp, AgainstATeacherIsTheDivergence) {
+  const double temperature = 2;
+  const std::vector<double> x = {0.5, -1, 2}, t = {1, 0, -2};
+  const auto shares = [&](const std::vector<double> &logits) {
+    std::vector<double> all;
+    double sum = 0;
+    for (double z : logits) all.push_back(std::exp(z / temperature)), sum += all.back();
+    for (double &share : all) share /= sum;
+    return all;
+  };
+  const std::vector<double> p = shares(t), q = shares(x);
+  double divergence = 0;
+  for (std::size_t i = 0; i < 3; ++i) divergence += p[i] * std::log(p[i] / q[i]);
+  const auto loss = [&](const std::vector<double> &student, const std::vector<double> &teacher) {
+    const Array a = Array::from_doubles({DType::f64, {1, 3}}, student), b = Array::from_doubles(a.type(), teacher);
+    return evaluate("CrossEntropy", taught("mean", temperature), {a, b}, 2)[0].doubles()[0];
+  };
+  EXPECT_NEAR(loss(x, t), temperature * temperature * divergence, 1e-14);
+  EXPECT_NEAR(loss(t, t), 0, 1e-15);
+  EXPECT_NEAR(loss({1, 0, -3}, {1, 0, -HUGE_VAL}), loss({1, 0, -3}, {1, 0, -1e6}), 1e-14) << "a class that is excluded";
+}
+
+TEST(CrossEntropyOp, AgainstATeacherTakesNothingThatIsForLabels) {
+  const Array logits = random_doubles({4, 5}, 1), teacher = random_doubles({4, 5}, 2), rows = random_doubles({4}, 3);
+  const auto refused = [](const Attributes &attributes, const std::vector<Array> &inputs) {
+    return code_of([&] { evaluate("CrossEntropy", attributes, inputs, 2); });
+  };
+  for (const char *name : {"label_smoothing", "z_loss", "focal"}) {
+    Attributes attributes = taught("mean", 1);
+    attributes.set(name, 0.1);
+    EXPECT_EQ(refused(attributes, {logits, teacher}), Code::unsupported) << name;
+  }
+  EXPECT_EQ(refused(reduced("mean"), {logits, teacher}), Code::unsupported) << "an ignored label";
+  EXPECT_EQ(refused(taught("mean", 1), {logits, teacher, rows}), Code::unsupported) << "weights";
+  EXPECT_EQ(refused(taught("mean", 1), {logits, rows}), Code::shape);
+  EXPECT_EQ(refused(taught("mean", 0), {logits, teacher}), Code::arg);
+}
+
+TEST(CrossEntropyOp, RefusesATeacherThatIsTrained) {
+  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"}) {
+    std::vector<Array> inputs = {random_doubles({4, 5}, 1), random_doubles({4, 5}, 2)};
+    if (std::string_view(op) == "LinearCrossEntropy") inputs.insert(inputs.begin() + 1, random_doubles({5, 5}, 3));
+    OneNodeGraph one(
+        {.op = op, .attributes = taught("mean", 1), .inputs = inputs, .outputs = inputs.size() == 2 ? 2u : 1u});
+    EXPECT_EQ(code_of([&] { one.differentiate(); }), Code::unsupported) << op;
+  }
+}
+
 }  // namespace
 }  // namespace protrain::test::loss_test

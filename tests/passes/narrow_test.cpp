@@ -47,6 +47,15 @@ TEST_P(Narrow, RoundsParametersAndWhatIsComputedOfThem) {
   EXPECT_EQ(histogram(g.graph).at("Cast"), 2);
 }
 
+TEST_P(Narrow, LeavesATeachersLogits) {
+  Float32 g(GetParam());
+  const ValueId x = g.data("x", {2, 3}), w = g.weight("w", {4, 3}), teacher = g.data("teacher", {2, 4});
+  g.narrow(g.add("LinearCrossEntropy", {x, w, teacher}));
+  EXPECT_EQ(g.dtype(w), GetParam());
+  EXPECT_EQ(g.maker(g.graph.outputs[0]).inputs[2], teacher);
+  EXPECT_EQ(g.dtype(g.graph.outputs[0]), kWide);
+}
+
 TEST_P(Narrow, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
   Float32 g(GetParam());
   const ValueId positions = g.data("positions", {2, 4}), angle = g.add("Mul", {positions, g.scalar(0.1)});

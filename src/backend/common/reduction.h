@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "arith/cross_entropy.h"
+#include "arith/distillation.h"
 #include "backend/request.h"
 #include "base/error.h"
 
@@ -22,6 +23,15 @@ inline Reduction reduction_of(const KernelRequest &request) {
 inline arith::RowLoss row_loss_of(const KernelRequest &request) {
   const graph::Attributes &attributes = request.node.attributes;
   return {attributes.real("label_smoothing", 0), attributes.real("z_loss", 0), attributes.real("focal", 0)};
+}
+
+// Returns true if the targets, an input, are a teacher's logits; else they are labels.
+inline bool has_teacher(const KernelRequest &request, std::size_t targets) {
+  return is_float(request.inputs.at(targets).dtype);
+}
+
+inline arith::Distillation distillation_of(const KernelRequest &request) {
+  return arith::Distillation(request.node.attributes.real("temperature", 1));
 }
 
 }  // namespace protrain::backend

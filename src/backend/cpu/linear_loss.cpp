@@ -192,25 +192,38 @@ class LinearCrossEntropy : public CpuKernel {
     const Range own = share(slice.count, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       float *row = at<float>(launch, at_.logits) + i * shape_.classes;
-      const Target target = targets_.at(launch, slice.first + i);
-      double &loss = losses[slice.first + i];
-      loss = 0;
-      if (target.label == Target::kIgnored) {
-        std::fill_n(row, shape_.classes, 0.0F);
-      } else {
-        const double lse = log_sum_exp(row, shape_.classes);
-        loss = static_cast<double>(target.weight) * row_loss(targets_.terms, row, shape_.classes, lse, target.label);
-        const auto rounded = static_cast<float>(lse);
-        if (shape_.gradient)
-          row_gradient(targets_.terms.slopes(of_mean * dloss_of(launch, slice.first + i) * target.weight, rounded,
-                                             row[target.label], shape_.classes),
-                       row, shape_.classes, rounded, target.label, row);
-      }
+      const float factor = of_mean * dloss_of(launch, slice.first + i);
+      losses[slice.first + i] = targets_.teacher ? follow_teacher(launch, slice.first + i, row, factor)
+                                                 : follow_label(targets_.at(launch, slice.first + i), row, factor);
       if constexpr (kNarrow)
         if (shape_.gradient)
           narrow(row, at<T>(launch, at_.gradients) + ((slice.first + i) % block_rows_) * shape_.classes,
                  shape_.classes);
     }
+  }
+
+  // Returns the loss of a row of logits against its label. If gradients are wanted, those of `factor` times the loss
+  // replace the logits.
+  double follow_label(const Target &target, float *row, float factor) const {
+    if (target.label == Target::kIgnored) {
+      std::fill_n(row, shape_.classes, 0.0F);
+      return 0;
+    }
+    const double lse = log_sum_exp(row, shape_.classes);
+    const double loss = row_loss(targets_.terms, row, shape_.classes, lse, target.label);
+    const auto rounded = static_cast<float>(lse);
+    if (shape_.gradient)
+      row_gradient(targets_.terms.slopes(factor * target.weight, rounded, row[target.label], shape_.classes), row,
+                   shape_.classes, rounded, target.label, row);
+    return static_cast<double>(target.weight) * loss;
+  }
+
+  // The same against a teacher.
+  double follow_teacher(const Launch &launch, std::int64_t i, float *row, float factor) const {
+    const Teacher::Row wanted = targets_.teacher->row(launch, i);
+    const double lse = targets_.teacher->log_sum_exp(row), loss = targets_.teacher->loss(wanted, row, lse);
+    if (shape_.gradient) targets_.teacher->gradient(wanted, row, static_cast<float>(lse), factor, row);
+    return loss;
   }
 
   // Rounds float32 sums to narrow outputs. If there are no rows, sets the outputs to 0.

@@ -27,13 +27,10 @@ class CrossEntropy : public CpuKernel {
     float *lse = optional_output<float>(launch, 1);
     const Range own = share(rows_, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      const Target target = targets_.at(launch, i);
       const T *row = logits + i * classes_;
-      const double sum = log_sum_exp(row, classes_);
+      const double sum = targets_.teacher ? targets_.teacher->log_sum_exp(row) : log_sum_exp(row, classes_);
       if (lse) lse[i] = static_cast<float>(sum);
-      losses[i] = 0;
-      if (target.label != Target::kIgnored)
-        losses[i] = static_cast<double>(target.weight) * row_loss(targets_.terms, row, classes_, sum, target.label);
+      losses[i] = loss_of(launch, i, row, sum);
       if (reduction_ == Reduction::none && loss) loss[i] = static_cast<float>(losses[i]);
     }
     if (reduction_ == Reduction::none || !loss) return;
@@ -46,6 +43,13 @@ class CrossEntropy : public CpuKernel {
   }
 
  private:
+  double loss_of(const Launch &launch, std::int64_t i, const T *row, double lse) const {
+    if (targets_.teacher) return targets_.teacher->loss(targets_.teacher->row(launch, i), row, lse);
+    const Target target = targets_.at(launch, i);
+    if (target.label == Target::kIgnored) return 0;
+    return static_cast<double>(target.weight) * row_loss(targets_.terms, row, classes_, lse, target.label);
+  }
+
   const std::int64_t rows_, classes_;
   const Targets targets_;
   const Reduction reduction_;
@@ -68,18 +72,25 @@ class CrossEntropyGrad : public CpuKernel {
     const auto total = reduction_ == Reduction::mean ? static_cast<float>(targets_.total(launch)) : 1.0F;
     const Range own = share(rows_, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      const Target target = targets_.at(launch, i);
-      T *row = output<T>(launch, 0) + i * classes_;
-      const float factor = (reduction_ == Reduction::none ? upstream[i] : *upstream / total) * target.weight;
-      if (target.label == Target::kIgnored)
-        std::fill_n(row, classes_, T{});
+      const float factor = reduction_ == Reduction::none ? upstream[i] : *upstream / total;
+      const T *row = logits + i * classes_;
+      T *to = output<T>(launch, 0) + i * classes_;
+      if (targets_.teacher)
+        targets_.teacher->gradient(targets_.teacher->row(launch, i), row, lse[i], factor, to);
       else
-        row_gradient(targets_.terms.slopes(factor, lse[i], widened(logits[i * classes_ + target.label]), classes_),
-                     logits + i * classes_, classes_, lse[i], target.label, row);
+        differentiate(targets_.at(launch, i), row, lse[i], factor, to);
     }
   }
 
  private:
+  void differentiate(const Target &target, const T *row, float lse, float factor, T *to) const {
+    if (target.label == Target::kIgnored)
+      std::fill_n(to, classes_, T{});
+    else
+      row_gradient(targets_.terms.slopes(factor * target.weight, lse, widened(row[target.label]), classes_), row,
+                   classes_, lse, target.label, to);
+  }
+
   const std::int64_t rows_, classes_;
   const Targets targets_;
   const Reduction reduction_;

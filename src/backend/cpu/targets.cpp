@@ -1,7 +1,6 @@
 #include "backend/cpu/targets.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "backend/cpu/floats.h"
@@ -10,12 +9,15 @@ namespace protrain::backend::cpu {
 
 Targets::Targets(const KernelRequest &request, std::size_t labels, std::size_t weights, std::int64_t classes)
     : terms(row_loss_of(request)),
+      teacher(has_teacher(request, labels) ? std::optional<Teacher>(std::in_place, request, labels, classes)
+                                           : std::nullopt),
       labels_(labels),
       weights_(weights),
       dtype_(request.inputs.at(labels).dtype),
-      rows_(element_count(request.inputs[labels].shape)),
+      rows_(request.inputs[labels].shape.at(0)),
       classes_(classes),
       subject_(subject(request)) {
+  if (teacher) return;
   require(dtype_ == DType::i64 || dtype_ == DType::i32, Code::unsupported, subject_,
           "labels on the cpu are int64 or int32, these are {}", name_of(dtype_));
   if (has_input(request, weights)) require_dtype(request, request.inputs[weights], DType::f32);
@@ -34,36 +36,15 @@ Target Targets::at(const Launch &launch, std::int64_t row) const {
 }
 
 double Targets::total(const Launch &launch) const {
+  if (teacher) return static_cast<double>(rows_);
   double total = 0;
   for (std::int64_t i = 0; i < rows_; ++i) total += static_cast<double>(at(launch, i).weight);
   return total;
 }
 
 namespace {
-constexpr int kLanes = 32;
-constexpr std::int64_t kRun = 2048;  // elements that are summed in float32; the sums are added in double
-
 template <typename T>
 struct Loops {
-  PROTRAIN_CLONES static float largest(const T *x, std::int64_t count) {
-    float lanes[kLanes];
-    std::fill_n(lanes, kLanes, -HUGE_VALF);
-    std::int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes)
-      for (int l = 0; l < kLanes; ++l) lanes[l] = widened(x[i + l]) > lanes[l] ? widened(x[i + l]) : lanes[l];
-    for (; i < count; ++i) lanes[0] = widened(x[i]) > lanes[0] ? widened(x[i]) : lanes[0];
-    return *std::max_element(lanes, lanes + kLanes);
-  }
-  PROTRAIN_CLONES static float sum_of_exp(const T *x, std::int64_t count, float shift) {
-    float lanes[kLanes] = {};
-    std::int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes)
-      for (int l = 0; l < kLanes; ++l) lanes[l] += arith::exp(widened(x[i + l]) - shift);
-    for (int l = 0; i < count; ++i, ++l) lanes[l] += arith::exp(widened(x[i]) - shift);
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-    return lanes[0];
-  }
   PROTRAIN_CLONES static float sum(const T *x, std::int64_t count) {
     float lanes[kLanes] = {};
     std::int64_t i = 0;
@@ -81,14 +62,6 @@ struct Loops {
 }  // namespace
 
 template <typename T>
-double log_sum_exp(const T *x, std::int64_t count) {
-  const float shift = Loops<T>::largest(x, count);
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; i += kRun) sum += Loops<T>::sum_of_exp(x + i, std::min(kRun, count - i), shift);
-  return shift + std::log(sum);
-}
-
-template <typename T>
 double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t count, double lse, std::int64_t label) {
   double sum = 0;
   for (std::int64_t i = 0; terms.smoothing != 0 && i < count; i += kRun)
@@ -104,9 +77,6 @@ void row_gradient(const arith::RowSlopes &slopes, const T *x, std::int64_t count
   to[label] = narrowed<T>(at_label);
 }
 
-template double log_sum_exp(const float *x, std::int64_t count);
-template double log_sum_exp(const bf16 *x, std::int64_t count);
-template double log_sum_exp(const f16 *x, std::int64_t count);
 template double row_loss(const arith::RowLoss &, const float *, std::int64_t, double, std::int64_t);
 template double row_loss(const arith::RowLoss &, const bf16 *, std::int64_t, double, std::int64_t);
 template double row_loss(const arith::RowLoss &, const f16 *, std::int64_t, double, std::int64_t);

@@ -1,5 +1,5 @@
-// The targets of a loss, checked as they are read, and the loss of one row of logits. CrossEntropy and
-// LinearCrossEntropy use both.
+// The targets of a loss, checked as they are read, and the loss of one row of logits against a label (teacher.h has
+// that against a teacher). CrossEntropy and LinearCrossEntropy use both.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include "arith/cross_entropy.h"
 #include "backend/common/reduction.h"
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/log_sum_exp.h"
+#include "backend/cpu/teacher.h"
 
 namespace protrain::backend::cpu {
 
@@ -19,18 +21,20 @@ struct Target {
   float weight;
 };
 
-// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss.
+// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss;
+// or a teacher.
 class Targets {
  public:
   // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.
   Targets(const KernelRequest &request, std::size_t labels, std::size_t weights, std::int64_t classes);
 
-  // Code::arg if the label is neither a class nor the ignored one. A row of weight 0 is ignored.
+  // Not with a teacher. Code::arg if the label is neither a class nor the ignored one. A row of weight 0 is ignored.
   Target at(const Launch &launch, std::int64_t row) const;
-  // Returns the sum of the weights of the rows that are not ignored.
+  // Returns the sum of the weights of the rows that are not ignored. With a teacher every row weighs 1.
   double total(const Launch &launch) const;
 
   const arith::RowLoss terms;
+  const std::optional<Teacher> teacher;  // in the place of labels
 
  private:
   std::size_t labels_, weights_;
@@ -40,10 +44,6 @@ class Targets {
   std::string subject_;
 };
 
-// Returns log(sum(exp(x))) of a row of any float type (floats.h). Runs of fixed length are summed in float32, and the
-// runs' sums in double.
-template <typename T>
-double log_sum_exp(const T *x, std::int64_t count);
 // Returns the loss of a row of `count` logits, whose log(sum(exp(x))) is `lse`.
 template <typename T>
 double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t count, double lse, std::int64_t label);

@@ -8,6 +8,7 @@
 #include "backend/cuda/columns.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/targets.h"
+#include "backend/cuda/teacher.h"
 
 namespace protrain::backend::cuda {
 
@@ -70,6 +71,18 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
+// The same against a teacher.
+template <typename T>
+__global__ void finish_taught_kernel(Teacher teacher, std::int64_t first, Rows<float> logits, double *losses, Factor of,
+                                     T *gradients) {
+  const std::int64_t row = first + blockIdx.x;
+  const float *x = logits.at + blockIdx.x * logits.ld, *t = teacher.row(row);
+  const double sum = teacher.log_sum_exp(x), wanted = teacher.log_sum_exp(t), loss = teacher.loss(x, sum, t, wanted);
+  if (threadIdx.x == 0) losses[row] = loss;
+  if (gradients != nullptr)
+    teacher.gradient(x, static_cast<float>(sum), t, wanted, of.of(row), gradients + blockIdx.x * logits.ld);
+}
+
 // Adds a slice's column sums to the bias's gradient. The first slice sets the gradient.
 struct AddTo {
   float *sums;
@@ -103,6 +116,7 @@ class LinearCrossEntropy : public CudaKernel {
       : shape_(with_floats(request, kStored), kSlices),
         ld_(row_elements(shape_.classes)),
         targets_(request, 2, 4, shape_.classes, device),
+        teacher_(request),
         stored_(stored_matrix(request, kStored)) {
     require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
@@ -223,11 +237,16 @@ class LinearCrossEntropy : public CudaKernel {
     const StoredOperand stored = stored_operand(launch, kStored);
     products.logits.run(stream, {x, w, logits.at, nullptr, stored}, scratch);
     if (shape_.bias) add_bias(stream, optional_input<T>(launch, 3), shape_.classes, logits);
-    cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(shape_.classes)}, targets, slice.first, logits,
-                 at<double>(launch, losses_at_),
-                 Factor{shape_.reduction == Reduction::mean ? at<double>(launch, weights_at_) : nullptr,
-                        optional_input<float>(launch, 5), shape_.reduction == Reduction::none},
-                 gradients);
+    const Factor factor{shape_.reduction == Reduction::mean ? at<double>(launch, weights_at_) : nullptr,
+                        optional_input<float>(launch, 5), shape_.reduction == Reduction::none};
+    const auto finish = [&](auto *kernel, const auto &compared_with) {
+      cuda::launch(stream, kernel, {slice.rows, logit_threads(shape_.classes)}, compared_with, slice.first, logits,
+                   at<double>(launch, losses_at_), factor, gradients);
+    };
+    if (targets.taught)
+      finish(finish_taught_kernel<T>, teacher_.from(targets));
+    else
+      finish(finish_kernel<T>, targets);
     if (!shape_.gradient) return;
     if (T *dx = optional_output<T>(launch, 1))
       products.dx.run(stream, {gradients, w, dx + slice.first * shape_.depth, nullptr, stored}, scratch);
@@ -255,6 +274,7 @@ class LinearCrossEntropy : public CudaKernel {
   const LinearLossShape shape_;
   const std::int64_t ld_;  // elements from one row of logits, or of gradients, to the next
   const Targets targets_;
+  const Teacher teacher_;
   const std::optional<StoredMatrix> stored_;  // w, if it is stored
   std::vector<Products> products_;
   std::vector<Slice> slices_;

@@ -1,5 +1,6 @@
 // CrossEntropy of logits that an operand holds, and its gradient, with a block for each row.
 #include "backend/cuda/targets.h"
+#include "backend/cuda/teacher.h"
 
 namespace protrain::backend::cuda {
 
@@ -13,6 +14,19 @@ __global__ void rows_kernel(Targets targets, const T *logits, double *losses, fl
   const double sum = log_sum_exp<1>(x, classes);
   double own = label == Targets::kWrong ? NAN : 0;
   if (label >= 0) own = static_cast<double>(targets.weight(row)) * row_loss(targets.terms, x, classes, sum, label);
+  if (threadIdx.x != 0) return;
+  if (lse != nullptr) lse[row] = static_cast<float>(sum);
+  if (losses != nullptr) losses[row] = own;
+  if (loss != nullptr) loss[row] = static_cast<float>(own);
+}
+
+// The same against a teacher.
+template <typename T>
+__global__ void taught_rows_kernel(Teacher teacher, const T *logits, double *losses, float *loss, float *lse) {
+  const std::int64_t row = blockIdx.x;
+  const T *x = logits + row * teacher.classes;
+  const float *t = teacher.row(row);
+  const double sum = teacher.log_sum_exp(x), own = teacher.loss(x, sum, t, teacher.log_sum_exp(t));
   if (threadIdx.x != 0) return;
   if (lse != nullptr) lse[row] = static_cast<float>(sum);
   if (losses != nullptr) losses[row] = own;
@@ -46,10 +60,19 @@ __global__ void gradient_kernel(Targets targets, const T *logits, const float *l
 }
 
 template <typename T>
+__global__ void taught_gradient_kernel(Teacher teacher, const T *logits, const float *lse, LossFactor upstream, T *dx) {
+  const std::int64_t row = blockIdx.x, first = row * teacher.classes;
+  const float *t = teacher.row(row);
+  teacher.gradient(logits + first, lse[row], t, teacher.log_sum_exp(t), upstream.of(row), dx + first);
+}
+
+template <typename T>
 class CrossEntropy : public CudaKernel {
  public:
   CrossEntropy(const KernelRequest &request, DeviceState &device)
-      : targets_(request, 1, 2, request.inputs.at(0).shape.at(1), device), reduction_(reduction_of(request)) {
+      : targets_(request, 1, 2, request.inputs.at(0).shape.at(1), device),
+        teacher_(request),
+        reduction_(reduction_of(request)) {
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(targets_.rows + 1), sizeof(double));
   }
 
@@ -58,8 +81,14 @@ class CrossEntropy : public CudaKernel {
     auto *weights = static_cast<double *>(launch.scratch), *losses = weights + 1;
     const bool per_row = reduction_ == Reduction::none;
     auto *loss = optional_output<float>(launch, 0);
-    cuda::launch(stream, rows_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 0),
-                 per_row ? nullptr : losses, per_row ? loss : nullptr, optional_output<float>(launch, 1));
+    const auto rows = [&](auto *kernel, const auto &compared_with) {
+      cuda::launch(stream, kernel, {targets.rows, row_threads(targets.classes)}, compared_with, input<T>(launch, 0),
+                   per_row ? nullptr : losses, per_row ? loss : nullptr, optional_output<float>(launch, 1));
+    };
+    if (targets.taught)
+      rows(taught_rows_kernel<T>, teacher_.from(targets));
+    else
+      rows(rows_kernel<T>, targets);
     if (per_row || loss == nullptr) return;
     cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
     cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), targets.rows,
@@ -68,6 +97,7 @@ class CrossEntropy : public CudaKernel {
 
  private:
   const Targets targets_;
+  const Teacher teacher_;
   const Reduction reduction_;
 };
 
@@ -75,7 +105,9 @@ template <typename T>
 class CrossEntropyGrad : public CudaKernel {
  public:
   CrossEntropyGrad(const KernelRequest &request, DeviceState &device)
-      : targets_(request, 2, 4, request.inputs.at(1).shape.at(1), device), reduction_(reduction_of(request)) {
+      : targets_(request, 2, 4, request.inputs.at(1).shape.at(1), device),
+        teacher_(request),
+        reduction_(reduction_of(request)) {
     for (std::size_t i : {0, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
     scratch_bytes = sizeof(double);
   }
@@ -84,13 +116,20 @@ class CrossEntropyGrad : public CudaKernel {
     const Targets targets = targets_.from(launch);
     double *weights = reduction_ == Reduction::mean ? static_cast<double *>(launch.scratch) : nullptr;
     if (weights != nullptr) cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
-    cuda::launch(stream, gradient_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 1),
-                 input<float>(launch, 3), LossFactor{input<float>(launch, 0), reduction_ == Reduction::none, weights},
-                 output<T>(launch, 0));
+    const auto rows = [&](auto *kernel, const auto &compared_with) {
+      cuda::launch(stream, kernel, {targets.rows, row_threads(targets.classes)}, compared_with, input<T>(launch, 1),
+                   input<float>(launch, 3), LossFactor{input<float>(launch, 0), reduction_ == Reduction::none, weights},
+                   output<T>(launch, 0));
+    };
+    if (targets.taught)
+      rows(taught_gradient_kernel<T>, teacher_.from(targets));
+    else
+      rows(gradient_kernel<T>, targets);
   }
 
  private:
   const Targets targets_;
+  const Teacher teacher_;
   const Reduction reduction_;
 };
 }  // namespace

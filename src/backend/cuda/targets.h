@@ -9,7 +9,8 @@
 
 namespace protrain::backend::cuda {
 
-// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss.
+// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss;
+// or a teacher (teacher.h), with which every row weighs 1.
 struct Targets {
   static constexpr std::int64_t kIgnored = -1, kWrong = -2;
 
@@ -19,13 +20,15 @@ struct Targets {
       : labels(labels),
         weights(weights),
         wide(request.inputs.at(labels).dtype == DType::i64),
-        rows(element_count(request.inputs[labels].shape)),
+        taught(has_teacher(request, labels)),
+        rows(request.inputs[labels].shape.at(0)),
         classes(classes),
         ignores(request.node.attributes.has("ignore_index")),
         ignored(request.node.attributes.integer("ignore_index", 0)),
         terms(row_loss_of(request)),
         note(device.faults.source(FaultKind::label, subject(request), classes)) {
-    require(wide || request.inputs[labels].dtype == DType::i32, Code::unsupported, subject(request),
+    if (taught) require_dtype(request, request.inputs[labels], DType::f32);
+    require(taught || wide || request.inputs[labels].dtype == DType::i32, Code::unsupported, subject(request),
             "labels on cuda are int64 or int32, these are {}", name_of(request.inputs[labels].dtype));
     if (has_input(request, weights)) require_dtype(request, request.inputs[weights], DType::f32);
   }
@@ -54,7 +57,7 @@ struct Targets {
   const void *at = nullptr;
   const float *weight_at = nullptr;
   std::size_t labels, weights;
-  bool wide;
+  bool wide, taught;
   std::int64_t rows, classes;
   bool ignores;
   std::int64_t ignored;
@@ -71,10 +74,14 @@ __device__ void for_packs_of_row(std::int64_t count, Body body) {
   if (kWidth > 1 && rest < count) body(rest, Width<1>{});
 }
 
+struct Unscaled {
+  PROTRAIN_HD float operator()(float x) const { return x; }
+};
+
 // Returns log(sum(exp(x))) of `count` logits, which are read once. Each thread sums exp(x - largest) over its share,
 // where `largest` is the thread's largest logit so far. A pack is summed in float32, and the packs' sums in double.
-template <int kWidth, typename T>
-__device__ double log_sum_exp(const T *x, std::int64_t count) {
+template <int kWidth, typename T, typename Scale = Unscaled>
+__device__ double log_sum_exp(const T *x, std::int64_t count, Scale scaled = {}) {
   float largest = std::numeric_limits<float>::lowest();  // a share may hold nothing but -inf
   double sum = 0;
   for_packs_of_row<kWidth>(count, [&](std::int64_t first, auto width) {
@@ -82,12 +89,12 @@ __device__ double log_sum_exp(const T *x, std::int64_t count) {
     const Pack<T, kCount> pack = load<kCount>(x + first);
     float above = largest;
     PROTRAIN_UNROLL
-    for (int i = 0; i < kCount; ++i) above = Larger::of(above, widened(pack.at[i]));
+    for (int i = 0; i < kCount; ++i) above = Larger::of(above, scaled(widened(pack.at[i])));
     if (above != largest) sum *= static_cast<double>(arith::exp(largest - above));
     largest = above;
     float terms = 0;
     PROTRAIN_UNROLL
-    for (int i = 0; i < kCount; ++i) terms += arith::exp(widened(pack.at[i]) - largest);
+    for (int i = 0; i < kCount; ++i) terms += arith::exp(scaled(widened(pack.at[i])) - largest);
     sum += static_cast<double>(terms);
   });
   const auto all = block_fold<Larger>(largest);
@@ -112,7 +119,8 @@ __device__ double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t
 // Sets *total to the sum of the weights of the rows that are not ignored. Launch it with one block.
 static __global__ void sum_weights_kernel(Targets targets, double *total) {
   const auto sum = fold_terms<Plus, double>(targets.rows, [&](std::int64_t i) {
-    return targets[i] != Targets::kIgnored ? static_cast<double>(targets.weight(i)) : 0;
+    if (targets.taught) return 1.0;
+    return targets[i] != Targets::kIgnored ? static_cast<double>(targets.weight(i)) : 0.0;
   });
   if (threadIdx.x == 0) *total = sum;
 }

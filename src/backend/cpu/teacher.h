@@ -1,0 +1,39 @@
+// A teacher's logits in the place of a loss's labels, and the loss of one row of logits against them.
+#pragma once
+
+#include <cstdint>
+
+#include "arith/distillation.h"
+#include "backend/cpu/kernel.h"
+
+namespace protrain::backend::cpu {
+
+class Teacher {
+ public:
+  // A row of the teacher's logits, and its log(sum(exp(t / T))).
+  struct Row {
+    const float *logits;
+    double lse;
+  };
+
+  // `logits` (M, C) is an index among the inputs.
+  Teacher(const KernelRequest &request, std::size_t logits, std::int64_t classes);
+
+  Row row(const Launch &launch, std::int64_t i) const;
+  // Returns log(sum(exp(x / T))) of a row of any float type (floats.h).
+  template <typename T>
+  double log_sum_exp(const T *x) const;
+  // Returns the loss of the student's row x, which has this `lse`.
+  template <typename T>
+  double loss(const Row &row, const T *x, double lse) const;
+  // Computes the gradient of that loss times `factor`. `to` may be x.
+  template <typename T>
+  void gradient(const Row &row, const T *x, float lse, float factor, T *to) const;
+
+ private:
+  arith::Distillation terms_;
+  std::size_t logits_;
+  std::int64_t classes_;
+};
+
+}  // namespace protrain::backend::cpu
