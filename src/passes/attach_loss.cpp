@@ -106,7 +106,8 @@ class Attachment : UnlabelledLosses {
     const Type &type = graph.value(output).type;
     require(is_float(type.dtype), Code::type, "loss_output", "output {} is {}; a loss is computed from floats",
             graph.value(output).name, name_of(type.dtype));
-    const bool rows = classifies() || loss.shift || loss.kind == Kind::triplet || loss.kind == Kind::infonce;
+    const bool rows =
+        classifies() || loss.shift || loss.kind == Kind::triplet || loss.kind == Kind::infonce || loss.kind == Kind::kl;
     const std::size_t least = rows ? 2 : 0;
     require(type.shape.size() >= least, Code::shape, "loss_output",
             "output {} is {}; this loss{} needs at least {} axes", graph.value(output).name, to_text(type),
@@ -132,7 +133,9 @@ class Attachment : UnlabelledLosses {
       prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
     if (!loss_.positions.empty()) ignore_first_tokens(shape);
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
-    graph_.outputs[0] = loss_.kind == Kind::dpo ? preference(shape) : classifies() ? cross_entropy("mean") : compared();
+    graph_.outputs[0] = loss_.kind == Kind::dpo ? preference(shape)
+                        : classifies()          ? cross_entropy("mean")
+                                                : compared(shape);
     return said;
   }
 
@@ -199,8 +202,8 @@ class Attachment : UnlabelledLosses {
     return parts == 3 ? triplet(prediction_, shape, loss_.margin) : contrast(prediction_, shape, loss_.temperature);
   }
 
-  ValueId compared() {
-    if (loss_.kind == Kind::kl) return distillation(prediction_, labels_, loss_.temperature);
+  ValueId compared(const Shape &shape) {
+    if (loss_.kind == Kind::kl) return distillation(prediction_, labels_, shape, loss_.temperature);
     return loss_.kind == Kind::cosine ? cosine(prediction_, labels_) : mean(difference());
   }
 
@@ -279,13 +282,7 @@ class Attachment : UnlabelledLosses {
     attributes.set("label_smoothing", loss_.label_smoothing);
     attributes.set("z_loss", loss_.z_loss);
     attributes.set("focal", loss_.focal);
-    const graph::NodeId node = graph_.add_node({.op = "CrossEntropy",
-                                                .name = "loss/CrossEntropy",
-                                                .attributes = std::move(attributes),
-                                                .inputs = {logits, labels, weights},
-                                                .outputs = {}},
-                                               {"loss/CrossEntropy", "loss/lse"});
-    return graph_.node(node).outputs[0];
+    return emit_cross_entropy({logits, labels, weights}, std::move(attributes));
   }
 
   // Returns the factors of the losses of labels (M): those of the labels' classes, times those that an input gives.

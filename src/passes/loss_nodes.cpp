@@ -9,13 +9,22 @@ using graph::ValueId;
 
 namespace {
 constexpr double kLeastLength = 1e-8, kLeastNorm = 1e-12, kDistance = 1e-6;  // PyTorch's epsilons
-const graph::Attributes kLastAxis = {{"axis", std::int64_t{-1}}};
 }  // namespace
 
 ValueId LossNodes::emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes) {
   const graph::NodeId node = graph_.add_node(
       {.op = op, .name = "loss/" + op, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {}},
       {"loss/" + op});
+  return graph_.node(node).outputs[0];
+}
+
+ValueId LossNodes::emit_cross_entropy(std::vector<ValueId> inputs, graph::Attributes attributes) {
+  const graph::NodeId node = graph_.add_node({.op = "CrossEntropy",
+                                              .name = "loss/CrossEntropy",
+                                              .attributes = std::move(attributes),
+                                              .inputs = std::move(inputs),
+                                              .outputs = {}},
+                                             {"loss/CrossEntropy", "loss/lse"});
   return graph_.node(node).outputs[0];
 }
 
@@ -72,13 +81,10 @@ ValueId UnlabelledLosses::contrast(ValueId x, const Shape &shape, double tempera
               {{"reduction", std::string("mean")}});
 }
 
-ValueId UnlabelledLosses::distillation(ValueId student, ValueId teacher, double temperature) {
-  const auto log_softmax = [&](ValueId x) {
-    return emit("LogSoftmax", {emit("Mul", {x, real(1 / temperature)})}, kLastAxis);
-  };
-  const ValueId wanted = log_softmax(teacher);
-  const ValueId terms = emit("Mul", {emit("Exp", {wanted}), emit("Sub", {wanted, log_softmax(student)})});
-  return emit("Mul", {mean(sum_of_rows(terms)), real(temperature * temperature)});
+ValueId UnlabelledLosses::distillation(ValueId student, ValueId teacher, const Shape &shape, double temperature) {
+  const auto rows = [&](ValueId x) { return emit("Reshape", {x, numbers({-1, shape.back()})}); };
+  return emit_cross_entropy({rows(student), rows(teacher)},
+                            {{"reduction", std::string("mean")}, {"temperature", temperature}});
 }
 
 }  // namespace protrain::passes

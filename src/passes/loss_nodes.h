@@ -14,6 +14,8 @@ class LossNodes {
 
  protected:
   graph::ValueId emit(const std::string &op, std::vector<graph::ValueId> inputs, graph::Attributes attributes = {});
+  // Emits our core form (ops/loss.cpp), which has options that ONNX's form has not. Returns the loss.
+  graph::ValueId emit_cross_entropy(std::vector<graph::ValueId> inputs, graph::Attributes attributes);
   graph::ValueId numbers(const std::vector<std::int64_t> &values);
   graph::ValueId real(double value);
   graph::ValueId add_input(const std::string &name, const graph::Type &type);
@@ -38,8 +40,8 @@ class UnlabelledLosses : public LossNodes {
   // x (2 N, D): N queries, and the key of each. The cross entropy of each query's cosines with all keys, divided by the
   // temperature, where its own key is the right class (InfoNCE).
   graph::ValueId contrast(graph::ValueId x, const Shape &shape, double temperature);
-  // KL(softmax(teacher / T) || softmax(student / T)) T^2, the mean over rows (Hinton et al., arXiv 1503.02531).
-  graph::ValueId distillation(graph::ValueId student, graph::ValueId teacher, double temperature);
+  // Logits (N, ..., C). T^2 KL(softmax(teacher / T) || softmax(student / T)), the mean over rows.
+  graph::ValueId distillation(graph::ValueId student, graph::ValueId teacher, const Shape &shape, double temperature);
 
  private:
   graph::ValueId length(graph::ValueId x, double least);  // (N, D) -> (N, 1), at least that

@@ -267,6 +267,18 @@ TEST(FuseLoss, ShiftedLogitsAreNeverMade) {
   EXPECT_FALSE(histogram(fused(b.graph)).contains("LinearCrossEntropy"));
 }
 
+TEST(FuseLoss, LogitsThatAreComparedWithATeachersAreNeverMade) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 5, 6}), w = b.parameter("w", {6, 4}), teacher = b.input("teacher", {2, 5, 4});
+  const ValueId logits = b.add("MatMul", {x, w});
+  const Attributes of_two = {{"reduction", std::string("mean")}, {"temperature", 2.0}};
+  b.graph.outputs = {
+      b.add_all("CrossEntropy", {b.reshape(logits, {10, 4}), b.reshape(teacher, {10, 4})}, of_two, 2)[0]};
+  const Graph graph = fused(b.graph);
+  EXPECT_EQ(histogram(graph), (Histogram{{"LinearCrossEntropy", 1}, {"Reshape", 2}}));
+  EXPECT_EQ(only(graph, "LinearCrossEntropy").attributes.real("temperature", 1), 2);
+}
+
 TEST(FuseLoss, ACutThroughTheClassesStays) {
   HandBuilt b;
   const ValueId x = b.input("x", {8, 6}), w = b.parameter("w", {6, 5}), labels = b.input("labels", {8}, DType::i64);

@@ -227,6 +227,28 @@ class Product : public testing::Test {
   std::string model = scratch.put("product.onnx", test::Wire().bytes());
 };
 
+// Returns the device memory that a step is planned to take on paper, for y = x w with a large vocabulary.
+std::uint64_t planned_peak(const std::string &loss, std::int64_t rows, std::int64_t classes) {
+  const test::Scratch scratch;
+  const std::string m = std::to_string(rows), c = std::to_string(classes);
+  test::Wire wire;
+  wire.initializers = {test::floats("w", {3, classes}, std::vector<float>(static_cast<std::size_t>(3 * classes)))};
+  wire.inputs = {test::value("x", test::kFloat, {m, "3"})};
+  wire.outputs = {test::value("y", test::kFloat, {m, c})};
+  const draft::Options options = options_with({{"loss", loss}, {"hardware", "rtx3090"}});
+  const auto plan =
+      nlohmann::json::parse(draft::plan_model(options, scratch.put("vocabulary.onnx", wire.bytes()), nullptr));
+  return plan["device_peak_bytes"];
+}
+
+TEST(Teacher, IsInMemoryButNoneOfTheLogitsThatAreComparedWithIt) {
+  constexpr std::int64_t kRows = 8192, kClasses = 65536;
+  constexpr std::uint64_t kLogits = std::uint64_t{kRows} * kClasses * sizeof(float);
+  const std::uint64_t labelled = planned_peak("cross_entropy", kRows, kClasses);
+  EXPECT_LT(labelled, kLogits / 4) << "a slice";
+  EXPECT_LE(planned_peak("kl", kRows, kClasses), labelled + kLogits) << "a slice, and the teacher's logits";
+}
+
 double squared(double y, double t) { return (y - t) * (y - t); }
 double squared_slope(double y, double t) { return 2 * (y - t); }
 double distance(double y, double t) { return std::abs(y - t); }

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "scratch.h"
 #include "train/command.h"
 #include "train/family.h"
 
@@ -63,6 +64,22 @@ TEST_P(Objectives, OfTwoBatchesAreThoseOfOneLargeBatch) {
   session->step();
   feed(*session, 1);
   EXPECT_NEAR(session->step().loss, loss_of_two, 1e-5 * std::max(1.0, loss_of_two));
+}
+
+TEST_P(Objectives, HaveTheirBitsUnderAPlanThatMovesAndRecomputes) {
+  const test::Scratch scratch;
+  const std::string plan =
+      scratch.file("plan.json", R"({"n_persist": 0, "n_buffer": 2, "n_checkpoint": 99, "chunk_bytes": 4096})");
+  const auto resident = open(),
+             planned =
+                 open({{"plan", plan}, {"trial", "poison"}, {"device_memory", "64MiB"}, {"host_memory", "64MiB"}});
+  for (std::size_t step = 0; step < 3; ++step) {
+    feed(*resident, step);
+    feed(*planned, step);
+    const session::StepResult expected = resident->step(), result = planned->step();
+    EXPECT_EQ(result.loss, expected.loss) << step;
+    EXPECT_EQ(result.grad_norm, expected.grad_norm) << step;
+  }
 }
 
 TEST_P(Objectives, KeepTheirLossInBfloat16) {
