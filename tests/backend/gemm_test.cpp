@@ -218,9 +218,11 @@ TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
   for (const GemmShape &shape : kShapes)
     for (const GemmShape &form : forms(shape)) {
       if (form.trans_a) continue;  // Gemm packs a transposed a into panels
-      const char *narrow = has_bf16() && form.in == DType::bf16 ? "brg:avx512_core_bf16" : "widened";
-      EXPECT_EQ(Product(form, 1).implementation(), form.in != DType::f32 ? narrow : "brg:avx512_core")
-          << shape.m << " " << shape.n << " " << shape.k;
+      const bool multiplies = form.in == DType::f32 || (has_bf16() && form.in == DType::bf16);
+      // Its name goes on with what the processor has, such as avx512_core_amx_bf16.
+      const std::string implementation = Product(form, 1).implementation();
+      EXPECT_TRUE(implementation.starts_with(multiplies ? "brg:avx512_core" : "widened"))
+          << implementation << " for " << shape.m << " " << shape.n << " " << shape.k;
     }
 }
 

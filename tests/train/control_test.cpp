@@ -1,7 +1,9 @@
 // Decoders with a past, models with control flow, and models in forms that tools store, as fixtures/make_control.py and
 // make_forms.py made them. They must follow PyTorch's losses for ten steps. An export has the file's own nodes, and
 // gives the same loss in ONNX Runtime, which is left out without PyPI's onnxruntime.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <map>
@@ -28,7 +30,7 @@ std::vector<std::string> models() {
 // Computes the mean cross entropy of the first batch. Inputs that the golden file does not have are those that the
 // session's options bind, or a past without tokens.
 constexpr const char *kScript = R"(import json, numpy, onnxruntime, sys
-model, golden, out = sys.argv[1:]
+model, original, golden, out = sys.argv[1:]
 session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])
 golden = json.load(open(golden))
 values = {}
@@ -47,20 +49,29 @@ for wanted in session.get_inputs():
     number = [{'true': 1, 'false': 0}.get(v, v) for v in bound.get(wanted.name, '0').split(',')]
     shape = [size(dim) for dim in wanted.shape]
     feed[wanted.name] = numpy.broadcast_to(numpy.array(number).astype(float), shape).astype(types[wanted.type])
+try:
+    onnxruntime.InferenceSession(original, providers=['CPUExecutionProvider']).run(['logits'], feed)
+except Exception as error:
+    sys.exit(77 if 'supported blocked layout' in str(error) else str(error))
 logits = session.run(['logits'], feed)[0].astype('float64')
 shifted = logits - logits.max(-1, keepdims=True)
 scores = shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))
 open(out, 'w').write(repr(float(-numpy.take_along_axis(scores, values['labels'][..., None], -1).mean())))
 )";
 
-std::optional<double> runtime_loss(const fs::path &model, const std::string &golden) {
+// Nothing without onnxruntime, and where it cannot run the original file either: a graph in blocks of channels is for
+// processors that have the same blocks, of 8 channels with AVX2 and of 16 with AVX-512.
+std::optional<double> runtime_loss(const fs::path &model, const std::string &name) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";
   if (std::system((python + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) != 0) return std::nullopt;
   const fs::path script = model.string() + ".py", out = model.string() + ".loss";
   std::ofstream(script) << kScript;
-  const std::string command = python + " " + script.string() + " " + model.string() + " " + golden + " " + out.string();
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  const std::string command = fmt::format("{} {} {} {} {} {}", python, script.string(), model.string(),
+                                          test::fixture(name + ".onnx"), test::fixture(name + ".json"), out.string());
+  const int status = std::system(command.c_str());
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return std::nullopt;
+  EXPECT_EQ(status, 0) << command;
   double loss = 0;
   std::ifstream(out) >> loss;
   return loss;
@@ -68,8 +79,8 @@ std::optional<double> runtime_loss(const fs::path &model, const std::string &gol
 
 class Control : public testing::TestWithParam<std::string> {
  protected:
-  Control() : golden_path_(test::fixture(GetParam() + ".json")) {
-    std::ifstream file(golden_path_);
+  Control() {
+    std::ifstream file(test::fixture(GetParam() + ".json"));
     golden_ = Json::parse(file);
     session_ = test::open_family(GetParam(), golden_);
     for (const auto &[name, values] : golden_["inputs"].items()) inputs_.emplace(name, test::Values(values));
@@ -78,7 +89,6 @@ class Control : public testing::TestWithParam<std::string> {
     for (const auto &[name, values] : inputs_) session_->set_input(name, values.dtype, values.batch(), values.at(step));
   }
 
-  std::string golden_path_;
   Json golden_;
   std::unique_ptr<session::Session> session_;
   std::map<std::string, test::Values> inputs_;
@@ -110,8 +120,8 @@ TEST_P(Control, ExportsItsOwnGraph) {
   const auto trained = onnx_import::Model::open(scratch_ / "trained.onnx");
   EXPECT_EQ(trained->inputs().size(), original->inputs().size());
   EXPECT_EQ(trained->bodies().size(), original->bodies().size());
-  const std::optional<double> loss = runtime_loss(scratch_ / "trained.onnx", golden_path_);
-  if (!loss) GTEST_SKIP() << "no onnxruntime";
+  const std::optional<double> loss = runtime_loss(scratch_ / "trained.onnx", GetParam());
+  if (!loss) GTEST_SKIP() << "no onnxruntime, or none that runs the original file on this processor";
   EXPECT_NEAR(*loss, after, 1e-4 * after);
 }
 
