@@ -41,8 +41,9 @@
  * The model
  *   An ONNX file whose graph ends in a scalar float32 loss. If the graph ends in something else, the options loss,
  *   loss_from, loss_output, loss_labels and loss_shift add a loss. The labels are then the session's last input, unless
- *   the model already has an input of that name. You prepare nothing else: when the session is created, it builds the
- *   gradient graph and gives everything in a step its place in memory. A step plans, parses and allocates nothing.
+ *   the model already has an input of that name. The option also_loss adds further losses. You prepare nothing else:
+ *   when the session is created, it builds the gradient graph and gives everything in a step its place in memory. A
+ *   step plans, parses and allocates nothing.
  *
  * Errors
  *   Every call that can fail returns a protrain_error. NULL is success; anything else is yours to destroy. An error has
@@ -279,8 +280,11 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   packed          NAME: a window of tokens holds several documents. NAME is an int64 input (batch, sequence) of the
  *                   session, the model's or a new one, with the position of each token in its document, from 0.
  *                   Attention does not leave a document (docs/training.md)
- *   loss            cross_entropy, mse, l1, bce, kl, cosine, triplet, infonce or dpo: the loss to add to a graph that
- *                   has none (docs/training.md)
+ *   loss            cross_entropy, mse, l1, bce, kl, cosine, triplet, infonce, dpo or mean: the loss to add to a graph
+ *                   that has none (docs/training.md). mean is for an output that holds losses
+ *   also_loss       OUTPUT,loss=KIND,KEY=VALUE,...: a further loss, which is added times its factor. The keys are
+ *                   factor, labels, from, axis, shift, weights, label_smoothing, z_loss, focal, temperature and margin.
+ *                   loss_factor is the factor of the first loss
  *   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
  *                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
  *                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
@@ -335,7 +339,7 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
- * A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
+ * A list (dim, shapes, constant, also_loss, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
  * keep_outputs) gains one item with each call; any other option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range.
  *   Nothing is ever ignored.
@@ -400,7 +404,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *                   framework's module that has the parameter; "places" is the number of nodes that read it
  *     "blocks"      number of repeated layers found
  *     "loss"        name of the loss, or null
- *     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax"
+ *     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax". For several
+ *                   losses, "start: logits; end: logits"
  *     "alarms"      array of {"code", "subject", "text"}: what would make a run fail without an error, as far as it
  *                   shows before the first step; docs/training.md lists the codes
  *     "device"      "name" and "description"

@@ -88,6 +88,8 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   }
   for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
     data.cross_entropies += about.at("operators").value(op, 0);
+  const double factor = std::stod(value_of(options, "loss_factor"));
+  if (factor != 1 || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
   return data;
 }
 

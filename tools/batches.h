@@ -31,7 +31,7 @@ struct ModelData {
   Dims bound;               // sizes given by the option `dim`
   std::string batch_input;  // the input whose axis 0 counts samples
   bool has_tokens = false;  // the elements along the other axes are tokens
-  int cross_entropies = 0;  // nodes that compute the cross entropy of classes
+  int cross_entropies = 0;  // nodes that compute the cross entropy of classes; 0 if options scale or add to the loss
 };
 // Flags of the command line about data.
 struct DataFlags {

@@ -14,6 +14,20 @@ namespace {
 
 constexpr double kLargestRank = 65536;  // as the option lora_rank has it
 
+// The keys of a further loss, and the options of the first loss that they are like.
+constexpr std::pair<std::string_view, std::string_view> kLossKeys[] = {{"loss", "loss"},
+                                                                       {"factor", "loss_factor"},
+                                                                       {"labels", "loss_labels"},
+                                                                       {"from", "loss_from"},
+                                                                       {"axis", "loss_axis"},
+                                                                       {"shift", "loss_shift"},
+                                                                       {"weights", "loss_weights"},
+                                                                       {"label_smoothing", "label_smoothing"},
+                                                                       {"z_loss", "z_loss"},
+                                                                       {"focal", "focal"},
+                                                                       {"temperature", "loss_temperature"},
+                                                                       {"margin", "loss_margin"}};
+
 struct PatternSettings {
   std::string pattern;
   std::map<std::string, double> settings;
@@ -82,6 +96,22 @@ std::optional<GroupBinding> parse_group_binding(const std::string &text) {
   return GroupBinding{.pattern = parsed->pattern,
                       .learning_rate_scale = parsed->find("learning_rate_scale"),
                       .weight_decay = parsed->find("weight_decay")};
+}
+
+std::optional<AlsoLoss> parse_also_loss(const std::string &text) {
+  const std::vector<std::string> items = split(text, ',');
+  AlsoLoss also{.output = items.front(), .settings = {}};
+  if (also.output.empty()) return std::nullopt;
+  for (auto item = items.begin() + 1; item != items.end(); ++item) {
+    const std::size_t equals = std::min(item->find('='), item->size());
+    const std::string key = item->substr(0, equals);
+    const auto *const known = std::ranges::find(kLossKeys, key, [](const auto &row) { return row.first; });
+    const bool twice = std::ranges::find(also.settings, key, &AlsoLoss::Setting::key) != also.settings.end();
+    if (known == std::end(kLossKeys) || twice || equals + 1 >= item->size()) return std::nullopt;
+    also.settings.push_back({key, std::string(known->second), item->substr(equals + 1)});
+  }
+  const bool has_loss = std::ranges::find(also.settings, "loss", &AlsoLoss::Setting::key) != also.settings.end();
+  return has_loss ? std::optional(also) : std::nullopt;
 }
 
 }  // namespace protrain::draft

@@ -1,6 +1,7 @@
 // The forms of options that consist of several parts. Binding: "NAME=N", a symbolic dimension of a model and its size.
 // InputBinding: "NAME=VALUE,...", an input and its values. LoraPattern: "GLOB,rank=R,alpha=A". GroupBinding:
-// "GLOB,KEY=VALUE,...", parameters and how they are trained.
+// "GLOB,KEY=VALUE,...", parameters and how they are trained. AlsoLoss: "OUTPUT,loss=KIND,KEY=VALUE,...", a further
+// loss.
 #pragma once
 
 #include <cstdint>
@@ -45,5 +46,16 @@ struct GroupBinding {
 
 // Returns nothing if `text` is not a pattern and one setting or more.
 std::optional<GroupBinding> parse_group_binding(const std::string &text);
+
+struct AlsoLoss {
+  struct Setting {
+    std::string key, option, value;  // the key "factor" stands for the option "loss_factor"
+  };
+  std::string output;
+  std::vector<Setting> settings;  // one of them is the option loss
+};
+
+// Returns nothing if `text` is not an output, its loss, and keys of the loss that each stand once. Checks no values.
+std::optional<AlsoLoss> parse_also_loss(const std::string &text);
 
 }  // namespace protrain::draft

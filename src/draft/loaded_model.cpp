@@ -18,7 +18,7 @@ namespace {
 void keep_loss_output(graph::Graph &graph, const std::string &name, std::size_t shown) {
   const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == name; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);
-  if (graph.outputs.size() > 1 && found != graph.outputs.end()) passes::keep_outputs(graph, *found, shown);
+  if (graph.outputs.size() > 1 && found != graph.outputs.end()) passes::keep_outputs(graph, {*found}, shown);
 }
 
 graph::ValueId find_loss(const graph::Graph &graph) {
@@ -47,16 +47,16 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
                               const std::vector<passes::Finding> *settled = nullptr) {
   const onnx_import::Model &file = *model.file;
   graph::Graph graph = file.graph(dims, settings.constants);
-  std::optional<passes::Loss> loss = settings.loss;
+  std::vector<passes::Loss> losses = settings.losses;
   std::vector<graph::ValueId> shown;
   if (settled != nullptr) {
     const ShownOutputs all = shown_outputs(graph, settings);
-    if (loss) loss->shows_log_probabilities = all.log_probabilities;
+    if (!losses.empty()) losses.front().shows_log_probabilities = all.log_probabilities;
     shown = all.of_file;
   }
   graph.outputs.insert(graph.outputs.end(), shown.begin(), shown.end());
   const auto &training = file.declared().training;
-  if (!settings.loss)
+  if (losses.empty())
     keep_loss_output(graph, training && !training->loss.empty() ? training->loss : "loss", shown.size());
   const auto load = [&](const std::string &name) { return file.load(name); };
   const bool named = !settings.adapter_names.empty();
@@ -67,7 +67,7 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
                        .ties = settings.tie,
                        .adapters = model.adapter ? model.adapter->requests() : settings.adapters,
                        .modules = named ? read_module_names(settings.adapter_names) : passes::ModuleNames(),
-                       .loss = loss,
+                       .losses = losses,
                        .packed = settings.packed,
                        .batch_norm = settings.batch_norm,
                        .declared = declarations_of(settings.parameters_from, file),

@@ -37,10 +37,11 @@ ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) 
 
 void add_inputs_of(const onnx_import::Model &model, const passes::Loss &loss, std::vector<ModelInput> &inputs) {
   using enum passes::Loss::Kind;
-  if (loss.kind == triplet || loss.kind == infonce) return;
+  if (loss.kind == triplet || loss.kind == infonce || loss.kind == mean) return;
   const ModelInput labels = labels_of(model, loss);
   if (!has(inputs, loss.labels)) inputs.push_back(labels);
   const auto add = [&](const std::string &name, std::size_t axes) {
+    if (has(inputs, name)) return;
     ModelInput input = labels;
     input.name = name;
     input.dtype = DType::f32;
@@ -57,7 +58,7 @@ std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const Setting
   std::vector<ModelInput> inputs;
   for (const onnx_import::Input &input : model.inputs())
     if (!settings.constants.contains(input.name)) inputs.push_back({input});
-  if (settings.loss) add_inputs_of(model, *settings.loss, inputs);
+  for (const passes::Loss &loss : settings.losses) add_inputs_of(model, loss, inputs);
   if (!settings.packed.empty() && !has(inputs, settings.packed))
     inputs.push_back({{.name = settings.packed, .dtype = DType::i64, .dims = {}}, false});
   return inputs;

@@ -88,14 +88,19 @@ const OptionRow kOptions[] = {
      "the form that frozen weights are rounded to when they are loaded; bf16: all matrices; int8, nf4 and int4: those "
      "of products, in blocks with scales"},
     // The loss, for graphs that end in logits.
-    {"loss", choice, "", "cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo",
+    {"loss", choice, "", "cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo|mean",
      "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "
-     "yes and no; kl for a teacher's logits; cosine, triplet and infonce for embeddings; dpo for pairs of texts"},
+     "yes and no; kl for a teacher's logits; cosine, triplet and infonce for embeddings; dpo for pairs of texts; mean "
+     "for an output that holds losses"},
+    {"also_loss", list, "", "OUTPUT,loss=KIND,KEY=VALUE,...",
+     "a further loss, of the same or another output, that is added to the loss: KEY is factor, labels, from, axis, "
+     "shift, weights, label_smoothing, z_loss, focal, temperature or margin, as in the options of the first loss"},
+    {"loss_factor", real, "1", ">= 0", "factor of the first loss in the sum with those of also_loss"},
     {"loss_from", choice, "auto", "auto|logits|probabilities",
      "what the output holds, for cross_entropy and bce; auto: logits, unless a Softmax or Sigmoid makes it"},
     {"loss_output", text, "", "NAME",
      "the graph output, or the value between nodes, that the loss is computed from; else the first output with floats "
-     "that is not a scalar"},
+     "that is not a scalar; mean takes scalars too"},
     {"loss_labels", text, "labels", "NAME",
      "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
     {"loss_shift", integer, "0", ">= 0, <= 1", "1: each label is compared with the output one position earlier"},
@@ -268,7 +273,31 @@ void check_words(const OptionRow &row, const std::string &value) {
             row.range);
 }
 
+void check_value(const OptionRow &row, const std::string &value);
+
+// Each value in an also_loss must be one of the option that its key stands for.
+void check_also_loss(const std::string &value) {
+  const char *const option = "also_loss";
+  require(value.find(",class_weights=") == std::string::npos, Code::unsupported, option,
+          "class_weights is a list, and the settings of also_loss are single values; make this loss the first one");
+  const std::optional<AlsoLoss> also = parse_also_loss(value);
+  require(also.has_value(), Code::arg, option,
+          "'{}' is not OUTPUT,loss=KIND,KEY=VALUE,... with the keys factor, labels, from, axis, shift, weights, "
+          "label_smoothing, z_loss, focal, temperature and margin",
+          printable(value));
+  for (const AlsoLoss::Setting &setting : also->settings) {
+    require(setting.key != "loss" || setting.value != "dpo", Code::unsupported, option,
+            "dpo can only be the first loss; set loss=dpo, and the other losses with also_loss");
+    try {
+      check_value(row_of(setting.option), setting.value);
+    } catch (const Error &error) {
+      fail(error.code, option, "{}: {}", setting.key, error.text);
+    }
+  }
+}
+
 void check_value(const OptionRow &row, const std::string &value) {
+  if (row.key == "also_loss") check_also_loss(value);
   if (row.type == integer) check_number(row, value, parse_integer(value));
   if (row.type == real) check_number(row, value, parse_real(value));
   if (row.type == bytes) check_number(row, value, parse_bytes(value));

@@ -36,6 +36,7 @@ void require_fitting_keys(const Options &options) {
                                                            {"z_loss", "cross_entropy"},
                                                            {"class_weights", "cross_entropy"},
                                                            {"focal", "cross_entropy"},
+                                                           {"loss_labels", "cross_entropy|mse|l1|bce|dpo|kl|cosine"},
                                                            {"loss_shift", "cross_entropy|mse|l1|bce|dpo"},
                                                            {"loss_temperature", "kl|infonce"},
                                                            {"loss_margin", "triplet"},
@@ -53,15 +54,8 @@ std::vector<std::string> words_of(const Options &options, const char *key) {
   return words;
 }
 
-// The loss that the options attach.
-std::optional<passes::Loss> loss_of(const Options &options) {
-  if (!options.is_set("loss")) {
-    for (const char *key :
-         {"loss_output", "loss_labels", "loss_shift", "loss_from", "loss_axis", "loss_weights", "label_smoothing",
-          "z_loss", "class_weights", "focal", "loss_temperature", "loss_margin", "loss_reference", "dpo_beta"})
-      require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
-    return std::nullopt;
-  }
+// The loss that the options about one loss attach.
+passes::Loss loss_of(const Options &options) {
   using Kind = passes::Loss::Kind;
   const std::map<std::string, Kind> kinds = {{"cross_entropy", Kind::cross_entropy},
                                              {"mse", Kind::mse},
@@ -71,7 +65,8 @@ std::optional<passes::Loss> loss_of(const Options &options) {
                                              {"kl", Kind::kl},
                                              {"cosine", Kind::cosine},
                                              {"triplet", Kind::triplet},
-                                             {"infonce", Kind::infonce}};
+                                             {"infonce", Kind::infonce},
+                                             {"mean", Kind::mean}};
   const Kind kind = kinds.at(options.text("loss"));
   require(kind == Kind::cross_entropy || kind == Kind::bce || !options.is_set("loss_from"), Code::arg, "loss_from",
           "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
@@ -101,7 +96,36 @@ std::optional<passes::Loss> loss_of(const Options &options) {
                       .reference = options.text("loss_reference"),
                       .beta = options.real("dpo_beta"),
                       .temperature = options.real("loss_temperature"),
-                      .margin = options.real("loss_margin")};
+                      .margin = options.real("loss_margin"),
+                      .factor = options.real("loss_factor")};
+}
+
+// The loss of an item of also_loss, which was checked when it was set.
+passes::Loss also_loss_of(const std::string &item, const Options &all) {
+  const AlsoLoss also = parse_also_loss(item).value();
+  Options options;
+  options.set("loss_output", also.output);
+  if (all.is_set("packed")) options.set("packed", all.text("packed"));
+  for (const AlsoLoss::Setting &setting : also.settings) options.set(setting.option, setting.value);
+  try {
+    return loss_of(options);
+  } catch (const Error &error) {
+    fail(error.code, "also_loss", "{}: {}", printable(also.output), error.text);
+  }
+}
+
+// The losses that the options attach.
+std::vector<passes::Loss> losses_of(const Options &options) {
+  if (!options.is_set("loss")) {
+    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from", "loss_axis", "loss_weights",
+                            "label_smoothing", "z_loss", "class_weights", "focal", "loss_temperature", "loss_margin",
+                            "loss_reference", "dpo_beta", "loss_factor", "also_loss"})
+      require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
+    return {};
+  }
+  std::vector<passes::Loss> losses = {loss_of(options)};
+  for (const std::string &item : options.list("also_loss")) losses.push_back(also_loss_of(item, options));
+  return losses;
 }
 
 passes::BatchNorm batch_norm_of(const std::string &mode) {
@@ -319,7 +343,7 @@ Settings settings_of(const Options &options) {
           .base_precision = base_precision_of(options),
           .parameters_from = options.text("parameters_from"),
           .batch_norm = batch_norm_of(options.text("batch_norm")),
-          .loss = loss_of(options),
+          .losses = losses_of(options),
           .optimizer = optimizer_of(options),
           .learning_rate = options.real("learning_rate"),
           .schedule = schedule_of(options),

@@ -77,7 +77,7 @@ struct Settings {
   std::string parameters_from;
   passes::BatchNorm batch_norm = passes::BatchNorm::as_exported;
 
-  std::optional<passes::Loss> loss;
+  std::vector<passes::Loss> losses;  // their sum is the loss; empty: the model has one
 
   backend::Optimizer optimizer;
   double learning_rate = 0;

@@ -50,7 +50,7 @@ void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &grap
 ShownOutputs shown_outputs(const Graph &graph, const Settings &settings) {
   std::vector<std::string> names;
   for (ValueId id : graph.outputs) names.push_back(graph.value(id).name);
-  const bool adds = settings.loss && settings.loss->kind == passes::Loss::Kind::dpo &&
+  const bool adds = !settings.losses.empty() && settings.losses.front().kind == passes::Loss::Kind::dpo &&
                     std::ranges::find(names, kLogProbabilities) == names.end();
   if (adds) names.push_back(kLogProbabilities);
   for (const std::string &pattern : settings.keep_outputs)

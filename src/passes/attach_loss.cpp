@@ -40,15 +40,16 @@ std::string outputs_of(const Graph &graph) {
 }
 
 // Returns the output, or the value between nodes, that is called `name`. Without a name, returns the first output that
-// may be a prediction: floats with at least one axis, or a value whose type is not known.
-ValueId find_output(const Graph &graph, const std::string &name) {
+// may be a prediction: floats with at least one axis, or a value whose type is not known. With `scalars`, the first of
+// floats may have none.
+ValueId find_output(const Graph &graph, const std::string &name, bool scalars) {
   if (const ValueId inner = name.empty() ? ValueId::none : graph.find(name);
       inner != ValueId::none && graph.value(inner).producer != graph::NodeId::none)
     return inner;
   const auto fits = [&](ValueId id) {
     const Type &type = graph.value(id).type;
     if (!name.empty()) return graph.value(id).name == name;
-    return type.dtype == DType::none || (is_float(type.dtype) && !type.shape.empty());
+    return type.dtype == DType::none || (is_float(type.dtype) && (scalars || !type.shape.empty()));
   };
   const auto found = std::ranges::find_if(graph.outputs, fits);
   require(found != graph.outputs.end(), Code::arg, "loss_output", "{}; the model's outputs are {}",
@@ -96,13 +97,20 @@ Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> ax
   return trail;
 }
 
+// A loss in the graph, and what its prediction was taken for, or "".
+struct Attached {
+  ValueId loss;
+  std::string from;
+};
+
 // Attaches one loss to one output: finds out whether the prediction is logits or probabilities, makes or finds the
-// input for labels, and emits nodes. The nodes are file operators, because folding then treats them like an exporter's,
-// and the model trains with the same bits as one that was exported with its loss.
+// input for labels, and emits nodes. `file_inputs`: how many inputs the graph had before any loss was attached. The
+// nodes are file operators, because folding then treats them like an exporter's, and the model trains with the same
+// bits as one that was exported with its loss.
 class Attachment : UnlabelledLosses {
  public:
-  Attachment(Graph &graph, const Loss &loss, ValueId output)
-      : UnlabelledLosses(graph), loss_(loss), prediction_(output) {
+  Attachment(Graph &graph, const Loss &loss, ValueId output, std::size_t file_inputs)
+      : UnlabelledLosses(graph), loss_(loss), file_inputs_(file_inputs), prediction_(output) {
     const Type &type = graph.value(output).type;
     require(is_float(type.dtype), Code::type, "loss_output", "output {} is {}; a loss is computed from floats",
             graph.value(output).name, name_of(type.dtype));
@@ -115,28 +123,25 @@ class Attachment : UnlabelledLosses {
     if (classifies()) class_axis_ = resolve_axis(loss.class_axis, type.shape.size(), "loss_axis");
   }
 
-  std::string run() {
+  Attached run() {
     const std::string said = settle_source();
     if (classifies()) move_classes_last(*class_axis_);
     Shape shape = graph_.value(prediction_).type.shape;
-    if (loss_.kind == Kind::triplet || loss_.kind == Kind::infonce) {
-      graph_.outputs[0] = of_parts(shape);
-      return said;
-    }
+    if (loss_.kind == Kind::triplet || loss_.kind == Kind::infonce) return {of_parts(shape), said};
+    if (loss_.kind == Kind::mean) return {mean_of(as_float32(prediction_), shape), said};
     if (classifies()) {
       classes_ = shape.back();
       shape.pop_back();
     }
     labels_ = labels_input(shape);
     if (!loss_.weights.empty()) weights_ = weights_input(shape);
-    if (graph_.value(prediction_).type.dtype != DType::f32)
-      prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
+    prediction_ = as_float32(prediction_);
     if (!loss_.positions.empty()) ignore_first_tokens(shape);
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
-    graph_.outputs[0] = loss_.kind == Kind::dpo ? preference(shape)
-                        : classifies()          ? cross_entropy("mean")
-                                                : compared(shape);
-    return said;
+    const ValueId loss = loss_.kind == Kind::dpo ? preference(shape)
+                         : classifies()          ? cross_entropy("mean")
+                                                 : compared(shape);
+    return {loss, said};
   }
 
  private:
@@ -238,11 +243,19 @@ class Attachment : UnlabelledLosses {
     return present;
   }
 
-  // Returns a new input for the factors of the losses of labels of this shape.
+  // Returns the input for the factors of the losses of labels of this shape: a new one, or another loss's.
   ValueId weights_input(const Shape &shape) {
-    require(graph_.find(loss_.weights) == ValueId::none, Code::arg, "loss_weights",
+    const Type wanted{DType::f32, shape};
+    const ValueId present = graph_.find(loss_.weights);
+    if (present == ValueId::none) return add_input(loss_.weights, wanted);
+    const auto added = graph_.inputs.begin() + static_cast<std::ptrdiff_t>(file_inputs_);
+    require(std::find(added, graph_.inputs.end(), present) != graph_.inputs.end(), Code::arg, "loss_weights",
             "the model has a value {} already; name the weights otherwise", printable(loss_.weights));
-    return add_input(loss_.weights, {DType::f32, shape});
+    const Type &type = graph_.value(present).type;
+    require(type == wanted, Code::shape, "loss_weights",
+            "{} is a loss's input already, {}; as weights it would have to be {}", printable(loss_.weights),
+            to_text(type), to_text(wanted));
+    return present;
   }
 
   // Ignores the first label of each packed document, which follows another document.
@@ -321,6 +334,7 @@ class Attachment : UnlabelledLosses {
   }
 
   const Loss &loss_;
+  const std::size_t file_inputs_;
   ValueId prediction_;
   ValueId labels_ = ValueId::none, weights_ = ValueId::none;
   std::optional<std::size_t> class_axis_;  // of the output, if the loss is of classes
@@ -328,18 +342,45 @@ class Attachment : UnlabelledLosses {
   bool from_probabilities_ = false;  // false: the prediction is logits
 };
 
-}  // namespace
-
-std::optional<std::string> attach_loss(Graph &graph, const Loss &loss, std::size_t shown) {
-  const ValueId output = find_output(graph, loss.output);
-  keep_outputs(graph, output, shown);
-  if (graph.value(output).type.dtype == DType::none) return std::nullopt;
-  return Attachment(graph, loss, output).run();
+// Returns what `make` returns. An error about a loss other than the first is one of also_loss.
+template <typename Make>
+auto about(const Loss &loss, const std::vector<Loss> &losses, const Make &make) {
+  try {
+    return make();
+  } catch (const Error &error) {
+    if (&loss == &losses.front()) throw;
+    fail(error.code, "also_loss", "{}: {}", printable(loss.output), error.text);
+  }
 }
 
-void keep_outputs(Graph &graph, ValueId first, std::size_t shown) {
+}  // namespace
+
+std::optional<std::string> attach_losses(Graph &graph, const std::vector<Loss> &losses, std::size_t shown) {
+  std::vector<ValueId> outputs, unknown;
+  for (const Loss &loss : losses)
+    outputs.push_back(about(loss, losses, [&] { return find_output(graph, loss.output, loss.kind == Kind::mean); }));
+  std::ranges::copy_if(outputs, std::back_inserter(unknown),
+                       [&](ValueId id) { return graph.value(id).type.dtype == DType::none; });
+  keep_outputs(graph, unknown.empty() ? outputs : unknown, shown);
+  if (!unknown.empty()) return std::nullopt;
+  const std::size_t file_inputs = graph.inputs.size();
+  std::vector<WeighedLosses::Term> terms;
+  std::vector<std::string> said;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const std::string name = graph.value(outputs[i]).name;
+    const Attached attached =
+        about(losses[i], losses, [&] { return Attachment(graph, losses[i], outputs[i], file_inputs).run(); });
+    terms.push_back({attached.loss, losses[i].factor});
+    if (!attached.from.empty()) said.push_back(losses.size() == 1 ? attached.from : name + ": " + attached.from);
+  }
+  graph.outputs.erase(graph.outputs.begin(), graph.outputs.begin() + static_cast<std::ptrdiff_t>(losses.size()));
+  graph.outputs.insert(graph.outputs.begin(), WeighedLosses(graph).sum(terms));
+  return fmt::format("{}", fmt::join(said, "; "));
+}
+
+void keep_outputs(Graph &graph, const std::vector<ValueId> &first, std::size_t shown) {
   graph.outputs.erase(graph.outputs.begin(), graph.outputs.end() - static_cast<std::ptrdiff_t>(shown));
-  graph.outputs.insert(graph.outputs.begin(), first);
+  graph.outputs.insert(graph.outputs.begin(), first.begin(), first.end());
   graph.drop_dead_nodes();
 }
 

@@ -53,6 +53,25 @@ ValueId LossNodes::sum_of_rows(ValueId x) {
 
 ValueId LossNodes::mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
 
+ValueId LossNodes::as_float32(ValueId x) {
+  if (graph_.value(x).type.dtype == DType::f32) return x;
+  return emit("Cast", {x}, {{"to", std::string(name_of(DType::f32))}});
+}
+
+ValueId WeighedLosses::sum(const std::vector<Term> &terms) {
+  ValueId total = ValueId::none;
+  for (const Term &term : terms) {
+    const ValueId weighed = term.factor == 1 ? term.loss : emit("Mul", {term.loss, real(term.factor)});
+    total = total == ValueId::none ? weighed : emit("Add", {total, weighed});
+  }
+  return total;
+}
+
+ValueId UnlabelledLosses::mean_of(ValueId x, const Shape &shape) {
+  if (shape.empty()) return x;
+  return element_count(shape) == 1 ? emit("Reshape", {x, numbers({})}) : mean(x);
+}
+
 ValueId UnlabelledLosses::length(ValueId x, double least) {
   return emit("Sqrt", {emit("Max", {sum_of_rows(emit("Mul", {x, x})), real(least * least)})});
 }

@@ -24,8 +24,20 @@ class LossNodes {
   std::vector<graph::ValueId> parts_of(graph::ValueId x, std::int64_t count, const Shape &shape);
   graph::ValueId sum_of_rows(graph::ValueId x);  // (N, D) -> (N, 1)
   graph::ValueId mean(graph::ValueId x);         // a scalar
+  graph::ValueId as_float32(graph::ValueId x);
 
   graph::Graph &graph_;
+};
+
+// The sum of losses, each a scalar times its factor. A factor of 1 adds no node.
+class WeighedLosses : public LossNodes {
+ public:
+  struct Term {
+    graph::ValueId loss;
+    double factor;
+  };
+  using LossNodes::LossNodes;
+  graph::ValueId sum(const std::vector<Term> &terms);
 };
 
 // Losses that have no class labels: of embeddings, and of a teacher's logits. Shapes are those of the prediction.
@@ -33,6 +45,8 @@ class UnlabelledLosses : public LossNodes {
  public:
   using LossNodes::LossNodes;
 
+  // The mean of a value's elements, as a scalar. A single element is taken as it is.
+  graph::ValueId mean_of(graph::ValueId x, const Shape &shape);
   // The mean over rows of 1 - cos(x, y).
   graph::ValueId cosine(graph::ValueId x, graph::ValueId y);
   // x (3 N, D): N anchors, N positives, N negatives. The mean of max(0, |a - p| - |a - n| + margin), as PyTorch's.

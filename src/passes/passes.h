@@ -34,6 +34,7 @@ struct Loss {
     cosine,         // mean of 1 - cosine with the labels
     triplet,        // anchors nearer to positives than to negatives, which are thirds of the output
     infonce,        // queries nearer to their own keys than to others; both are halves of the output
+    mean,           // mean of the output's elements, which are losses already
   };
   // The form of the predictions that cross_entropy and bce read.
   enum class From : std::uint8_t {
@@ -42,7 +43,7 @@ struct Loss {
     probabilities,  // clipped to [1e-7, 1 - 1e-7] before the logarithm
   };
   Kind kind = Kind::cross_entropy;
-  std::string output;  // an output of the graph; empty: the first one of floats with an axis
+  std::string output;  // an output of the graph; empty: the first one of floats, with an axis unless the kind is mean
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
@@ -60,6 +61,7 @@ struct Loss {
   bool shows_log_probabilities = false;  // dpo: those of samples become the graph's last output
   double temperature = 1;                // kl, infonce
   double margin = 0;                     // triplet
+  double factor = 1;                     // in the sum of several losses
 };
 
 // The mode in which BatchNormalization trains.
@@ -78,7 +80,7 @@ struct Choices {
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::vector<AdapterRequest> adapters = {};  // if there are any, parameters are frozen unless `trainable` names them
   ModuleNames modules = {};                   // the modules that parameters belong to, where the user says so
-  std::optional<Loss> loss = std::nullopt;    // nothing: the graph has one
+  std::vector<Loss> losses = {};              // their sum is the loss; empty: the graph has one
   std::string packed = "";                    // the input of positions of packed documents; empty: none are packed
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // from the file; the list may come from the user
@@ -121,7 +123,7 @@ struct PreparedModel {
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
   std::vector<Adapter> adapters;       // in the order of the parameters that they are for
   std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
-  std::string loss_from;               // for an attached loss: what it is computed from; "" if there is no choice
+  std::string loss_from;               // for attached losses: what they are computed from; "" if there is no choice
   int block_count = 0;
 };
 
@@ -142,7 +144,7 @@ struct Untrainable : Error {
   std::size_t behind;             // number of nodes that depend on these, and so could not be checked
 };
 
-// Runs fold(), find_parameters(), clean_up(), fuse() and find_blocks(), and attaches a loss if `choices` has one.
+// Runs fold(), find_parameters(), clean_up(), fuse() and find_blocks(), and attaches the losses that `choices` has.
 // Throws one Untrainable for all unknown operators, subgraphs, operators without a core form, and operators on the way
 // to the loss without a gradient.
 PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);

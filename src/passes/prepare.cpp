@@ -68,7 +68,7 @@ void keep_loss_alone(Graph &graph, std::size_t shown) {
     const Type type = graph.value(id).type;
     if (type.dtype == DType::none) return;  // it may be the loss, behind an operator that is refused
     if (type.dtype != DType::f32 || element_count(type.shape) != 1) continue;
-    return keep_outputs(graph, id, shown);
+    return keep_outputs(graph, {id}, shown);
   }
 }
 
@@ -93,8 +93,10 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   // Weights inside a body are found below only if this fold puts the body's nodes in place.
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
   leave_out_sequences(graph, choices.shown);
-  std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss, choices.shown) : "";
-  const std::size_t shown = choices.shown + (choices.loss && choices.loss->shows_log_probabilities ? 1 : 0);
+  std::optional<std::string> loss_from =
+      choices.losses.empty() ? "" : attach_losses(graph, choices.losses, choices.shown);
+  const bool adds = std::ranges::any_of(choices.losses, &Loss::shows_log_probabilities);
+  const std::size_t shown = choices.shown + (adds ? 1 : 0);
   Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
   for (const std::vector<Finding> &settled : {sizes, quantised})

@@ -27,6 +27,7 @@ std::string sample(const OptionRow &row) {
   if (row.key == "group") return "*.bias,weight_decay=0";
   if (row.key == "no_decay") return "norms,biases";
   if (row.key == "class_weights") return "0.5,2";
+  if (row.key == "also_loss") return "logits,loss=mse,factor=0.5";
   switch (row.type) {
     case OptionType::integer:
       return "1";
@@ -99,6 +100,26 @@ TEST(Options, CheckTypesAndRangesAtOnce) {
     EXPECT_EQ(error.code, Code::arg) << key << "=" << value << ": " << error.text;
     EXPECT_EQ(error.subject, key);
   }
+}
+
+TEST(Options, CheckFurtherLossesKeyByKey) {
+  for (const char *good : {"y,loss=mean", "y,loss=kl,temperature=2,labels=a=b", "a=b,loss=bce,from=logits,factor=0"})
+    EXPECT_EQ(refusal("also_loss", good).code, Code::ok) << good;
+  for (const char *bad : {"y", ",loss=mse", "loss=mse", "y,factor=2", "y,loss=mse,loss=l1", "y,loss=mse,factor",
+                          "y,loss=mse,labels=", "y,loss=mse,loss_factor=2", "y,loss=mse,"}) {
+    const Error error = refusal("also_loss", bad);
+    EXPECT_EQ(error.code, Code::arg) << bad;
+    EXPECT_EQ(error.subject, "also_loss");
+    EXPECT_NE(error.text.find("is not OUTPUT,loss=KIND,KEY=VALUE,... with the keys factor,"), std::string::npos) << bad;
+  }
+  EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=-1").text, "factor: -1 is out of range: >= 0");
+  EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=many").text, "factor: 'many' is not a real");
+  EXPECT_EQ(refusal("also_loss", "y,loss=huber").text,
+            "loss: 'huber' is none of cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo|mean");
+  EXPECT_EQ(refusal("also_loss", "y,loss=dpo").text,
+            "dpo can only be the first loss; set loss=dpo, and the other losses with also_loss");
+  EXPECT_EQ(refusal("also_loss", "y,loss=cross_entropy,class_weights=1,2").text,
+            "class_weights is a list, and the settings of also_loss are single values; make this loss the first one");
 }
 
 TEST(Options, AccumulateListsAndReplaceTheRest) {

@@ -26,7 +26,7 @@ TEST(Settings, OfNoOptionsAreTheDefaultsOfTheTable) {
   EXPECT_FALSE(none.export_as_computed);
   EXPECT_FALSE(none.seed || none.memory || none.tokens_per_step || none.accumulation);
   EXPECT_TRUE(none.dims.empty() && none.offload_dir.empty() && none.resume.empty());
-  EXPECT_FALSE(none.loss.has_value());
+  EXPECT_TRUE(none.losses.empty());
   EXPECT_EQ(none.optimizer.kind, backend::Optimizer::Kind::adamw);
   EXPECT_EQ(none.optimizer.weight_decay, 0.01);
   EXPECT_EQ(none.learning_rate, 0.001);
@@ -128,8 +128,8 @@ TEST(Settings, BindEachDimOnceAndEachShapeAsAWhole) {
 
 TEST(Settings, OfALossContradictNothing) {
   const Settings loss = settings({{"loss", "cross_entropy"}, {"loss_shift", "1"}, {"loss_from", "logits"}});
-  EXPECT_EQ(loss.loss->labels, "labels");
-  EXPECT_TRUE(loss.loss->shift);
+  EXPECT_EQ(loss.losses.at(0).labels, "labels");
+  EXPECT_TRUE(loss.losses.at(0).shift);
   EXPECT_EQ(error_of([] { settings({{"loss_labels", "y"}}); }).subject, "loss_labels");
   EXPECT_EQ(error_of([] { settings({{"loss", "mse"}, {"loss_from", "logits"}}); }).subject, "loss_from");
   EXPECT_EQ(error_of([] { settings({{"loss", "dpo"}, {"loss_temperature", "2"}}); }).subject, "loss_temperature");
@@ -142,7 +142,7 @@ TEST(Settings, OfALossContradictNothing) {
     }
     EXPECT_EQ(error_of([&] { settings({{key, std::string(key) == "loss_axis" ? "1" : value}}); }).subject, key);
   }
-  EXPECT_EQ(settings({{"loss", "cross_entropy"}, {"class_weights", "0.5,2"}}).loss->class_weights,
+  EXPECT_EQ(settings({{"loss", "cross_entropy"}, {"class_weights", "0.5,2"}}).losses.at(0).class_weights,
             (std::vector<double>{0.5, 2}));
   EXPECT_EQ(error_of([] {
               settings({{"loss", "cross_entropy"}, {"class_weights", "1,2"}, {"label_smoothing", "0.1"}});
@@ -150,6 +150,32 @@ TEST(Settings, OfALossContradictNothing) {
             "class_weights");
   for (const char *bad : {"1,,2", "-1", "nan", "x"})
     EXPECT_EQ(error_of([&] { settings({{"loss", "cross_entropy"}, {"class_weights", bad}}); }).code, Code::arg) << bad;
+}
+
+TEST(Settings, OfSeveralLossesAreLikeThoseOfTheFirst) {
+  const std::vector<passes::Loss> losses =
+      settings({{"loss", "l1"},
+                {"loss_factor", "0.25"},
+                {"also_loss", "y,loss=cross_entropy,shift=1,axis=1,label_smoothing=0.1,weights=w,labels=t,factor=3"},
+                {"also_loss", "z,loss=infonce,temperature=0.5"},
+                {"packed", "positions"}})
+          .losses;
+  ASSERT_EQ(losses.size(), 3u);
+  EXPECT_EQ(losses[0].factor, 0.25);
+  EXPECT_EQ(losses[0].positions, "");
+  const passes::Loss &second = losses[1];
+  EXPECT_EQ(second.kind, passes::Loss::Kind::cross_entropy);
+  EXPECT_EQ(std::tuple(second.output, second.labels, second.weights, second.positions),
+            std::tuple("y", "t", "w", "positions"));
+  EXPECT_EQ(std::tuple(second.shift, second.class_axis, second.label_smoothing, second.factor),
+            std::tuple(true, 1, 0.1, 3.0));
+  EXPECT_EQ(std::tuple(losses[2].temperature, losses[2].factor, losses[2].labels), std::tuple(0.5, 1.0, "labels"));
+  EXPECT_EQ(error_of([] { settings({{"loss_factor", "2"}}); }).subject, "loss_factor");
+  EXPECT_EQ(error_of([] { settings({{"loss", "mean"}, {"loss_labels", "t"}}); }).subject, "loss_labels");
+  EXPECT_EQ(error_of([] {
+              settings({{"loss", "mse"}, {"also_loss", "y,loss=mse,from=logits"}});
+            }).text,
+            "y: loss_from says what cross_entropy and bce are given; mse compares numbers as they are");
 }
 
 TEST(Binding, IsANameAndASize) {

@@ -45,19 +45,19 @@ inline graph::ValueId loss_of(const graph::Graph &graph) {
 
 inline GradientResult differentiate(const std::string &bytes) {
   GradientResult found;
-  std::optional<passes::Loss> loss;
+  std::vector<passes::Loss> losses;
   const auto attempt = [&] {
     const auto file = onnx_import::Model::open(in_memory(bytes, external_folder()));
     const auto load = [&](const std::string &name) { return file->load(name); };
     passes::PreparedModel prepared =
-        passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss, .bodies = &file->bodies()});
+        passes::prepare(file->graph(all_bound(*file)), load, {.losses = losses, .bodies = &file->bodies()});
     const graph::ValueId id = loss_of(prepared.graph);
     found.attached = id == graph::ValueId::none;
-    if (!found.attached || loss) found.training = grad::build(std::move(prepared.graph), id);
+    if (!found.attached || !losses.empty()) found.training = grad::build(std::move(prepared.graph), id);
   };
   answer(attempt);
   if (!found.attached) return found;
-  loss = passes::Loss{.kind = passes::Loss::Kind::mse, .labels = "labels"};
+  losses = {{.kind = passes::Loss::Kind::mse, .labels = "labels"}};
   answer(attempt);
   found.attached = true;
   return found;

@@ -27,7 +27,7 @@ bool trains(const Scratch &scratch, const std::string &bytes, const std::string 
     passes::Choices choices{.bodies = &file->bodies()};
     const bool has_loss = std::ranges::any_of(file->outputs(), [](const auto &o) { return o.name == "loss"; });
     if (!has_loss && !file->outputs()[0].dims.value_or(std::vector<onnx_import::Dim>()).empty())
-      choices.loss = passes::Loss{.kind = passes::Loss::Kind::mse, .labels = "wanted"};
+      choices.losses = {{.kind = passes::Loss::Kind::mse, .labels = "wanted"}};
     passes::PreparedModel prepared = passes::prepare(file->graph(dims), load, choices);
     for (graph::ValueId out : prepared.graph.outputs)
       if (prepared.graph.value(out).type == graph::Type{DType::f32, {}}) {

@@ -102,7 +102,7 @@ TEST(Fold, ASequenceIsNoTensor) {
   const ValueId list = sequence("Identity", {made});
   b.graph.outputs = {list, b.add("Mul", {x, w})};
   const auto load = [](const std::string &) { return Array::filled({DType::f32, {2, 9}}, 1); };
-  const passes::Choices choices = {.loss = passes::Loss{.kind = passes::Loss::Kind::mse, .labels = "y"}};
+  const passes::Choices choices = {.losses = {{.kind = passes::Loss::Kind::mse, .labels = "y"}}};
   EXPECT_NO_THROW(passes::prepare(b.graph, load, choices));
   const auto expect_refused = [&](const passes::Choices &with, Code code, const std::string &text) {
     const Error error = error_of([&] { passes::prepare(b.graph, load, with); });

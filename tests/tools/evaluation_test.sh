@@ -22,6 +22,11 @@ train --steps 5 $rows --eval-every 2 --metrics with.jsonl --export trained.onnx
 [ "$(steps_with eval_perplexity with.jsonl)" = '2 4 5 ' ] || wrong "a cross entropy has a perplexity"
 near "$(value eval_perplexity 4 with.jsonl)" "$(awk -v a="$(value eval_loss 4 with.jsonl)" 'BEGIN {print exp(a)}')"
 prints 'step 2: evaluation loss .*, perplexity .*, the best so far'
+train --steps 1 --learning-rate 1e-30 $rows --eval-every 1 --metrics one.jsonl
+train --steps 1 --learning-rate 1e-30 $rows --eval-every 1 --metrics two.jsonl --loss mean --loss-output loss --loss-factor 2
+near "$(value eval_loss 1 two.jsonl)" "$(awk -v a="$(value eval_loss 1 one.jsonl)" 'BEGIN {print 2 * a}')"
+grep -q eval_perplexity one.jsonl || wrong "a cross entropy has a perplexity"
+grep -q eval_perplexity two.jsonl && wrong "twice a cross entropy has none"
 last=$(value eval_loss 5 with.jsonl)
 run eval trained.onnx $data
 near "$(sed 's/^loss \([0-9.]*\),.*/\1/' out)" "$last"

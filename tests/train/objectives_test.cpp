@@ -57,7 +57,8 @@ TEST_P(Objectives, FollowPyTorch) {
   }
 }
 
-// The mean over two batches is weighted by what counts in each.
+// The mean over two batches is weighted by what counts in each if the loss is one cross entropy. Otherwise they count
+// alike.
 TEST_P(Objectives, OfTwoBatchesAreThoseOfOneLargeBatch) {
   const auto session = open({{"accumulation", "2"}});
   feed(*session, 0);
@@ -100,7 +101,10 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Objectives,
                                          Objective{"tokens", "preferred"}, Objective{"embeddings", "cosine"},
                                          Objective{"embeddings", "triplet"}, Objective{"embeddings", "infonce"},
                                          Objective{"pixels", "segmentation"}, Objective{"pixels", "smoothed"},
-                                         Objective{"pixels", "of_classes"}, Objective{"pixels", "weighted"}),
+                                         Objective{"pixels", "of_classes"}, Objective{"pixels", "weighted"},
+                                         Objective{"spans", "both_ends"}, Objective{"spans", "with_numbers"},
+                                         Objective{"spans", "balanced"}, Objective{"spans", "same_labels"},
+                                         Objective{"spans", "itself"}, Objective{"spans", "mean_of_many"}),
                          kName);
 
 }  // namespace

@@ -259,8 +259,11 @@ extern "C" {
     ///   packed          NAME: a window of tokens holds several documents. NAME is an int64 input (batch, sequence) of the
     ///                   session, the model's or a new one, with the position of each token in its document, from 0.
     ///                   Attention does not leave a document (docs/training.md)
-    ///   loss            cross_entropy, mse, l1, bce, kl, cosine, triplet, infonce or dpo: the loss to add to a graph that
-    ///                   has none (docs/training.md)
+    ///   loss            cross_entropy, mse, l1, bce, kl, cosine, triplet, infonce, dpo or mean: the loss to add to a graph
+    ///                   that has none (docs/training.md). mean is for an output that holds losses
+    ///   also_loss       OUTPUT,loss=KIND,KEY=VALUE,...: a further loss, which is added times its factor. The keys are
+    ///                   factor, labels, from, axis, shift, weights, label_smoothing, z_loss, focal, temperature and margin.
+    ///                   loss_factor is the factor of the first loss
     ///   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
     ///                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
     ///                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
@@ -315,7 +318,7 @@ extern "C" {
     ///   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
     ///   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
     ///                   the newest is taken. A checkpoint holds the seed, but not the learning rate
-    /// A list (dim, shapes, constant, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
+    /// A list (dim, shapes, constant, also_loss, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
     /// keep_outputs) gains one item with each call; any other option is replaced.
     /// Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range.
     ///   Nothing is ever ignored.
@@ -408,7 +411,8 @@ extern "C" {
     ///                   framework's module that has the parameter; "places" is the number of nodes that read it
     ///     "blocks"      number of repeated layers found
     ///     "loss"        name of the loss, or null
-    ///     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax"
+    ///     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax". For several
+    ///                   losses, "start: logits; end: logits"
     ///     "alarms"      array of {"code", "subject", "text"}: what would make a run fail without an error, as far as it
     ///                   shows before the first step; docs/training.md lists the codes
     ///     "device"      "name" and "description"
