@@ -46,6 +46,12 @@ TEST(LinearCrossEntropyKernel, NeverHoldsAllLogits) {
           << op << " in " << name_of(type);
 }
 
+TEST(LinearCrossEntropyKernel, FloatGradientsTakeThePlaceOfOneSliceOfLogits) {
+  const std::uint64_t one_slice = std::uint64_t{64} << 20, products = 2 << 20;
+  for (std::int64_t rows : {300, 350, 700, 4096})  // slices of all rows, and of more than half a rule's bytes
+    EXPECT_LT(scratch_of_linear_loss("LinearCrossEntropyGrad", DType::f32, rows, 50'000), one_slice + products) << rows;
+}
+
 TEST(LinearCrossEntropyKernel, NarrowGradientsThatFitNeedNoWideSums) {
   const std::int64_t rows = 1024, classes = 50'000;
   const auto gradients = static_cast<std::uint64_t>(rows * classes) * 2, one_slice = std::uint64_t{64} << 20;

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "draft/check.h"
 #include "scratch.h"
 #include "train/command.h"
 #include "train/family.h"
@@ -89,6 +90,14 @@ TEST_P(Objectives, KeepTheirLossInBfloat16) {
     feed(*session, step);
     EXPECT_NEAR(session->step().loss, losses[step], 2e-2 * std::max(1.0, losses[step])) << step;
   }
+}
+
+// Slices of logits are computed by LinearCrossEntropy. tests/backend/slices_test.cpp compares their bits.
+TEST(Contrast, IsComputedInSlices) {
+  draft::Options options;
+  for (const auto &[key, value] : {std::pair("loss", "infonce"), {"dim", "batch=6"}}) options.set(key, value);
+  const Json about = Json::parse(draft::check_model(options, test::fixture("objectives/embeddings.onnx")));
+  EXPECT_EQ(about["operators"]["LinearCrossEntropy"], 1) << about["operators"];
 }
 
 const auto kName = [](const testing::TestParamInfo<Objective> &info) {

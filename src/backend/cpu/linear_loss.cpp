@@ -1,9 +1,11 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
-// gradients. It multiplies blocks of gradients by w for dx and by x for dw, and sums dw over the blocks in order. With
-// float32 operands a block is one slice, and gradients overwrite the logits. With narrow operands gradients have memory
-// of their own, and a block is as many slices as fit into kBlockBytes, often all. Logits and sums are float32 whatever
-// the operands are.
+// gradients. It multiplies blocks of gradients by w for dx and by x for dw, and sums dw over the blocks in order. A
+// block is as many slices as fit into kBlockBytes. With float32 operands gradients overwrite the logits, and a block is
+// one slice of the CPU's own rule, or several smaller ones. With narrow operands gradients have memory of their own,
+// and a block is often all slices. Logits and sums are float32 whatever the operands are.
+#include "backend/cpu/linear_loss.h"
+
 #include <algorithm>
 
 #include "backend/common/linear_loss_shape.h"
@@ -15,10 +17,11 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kBlockBytes = 128 << 20;  // most bytes of a block's narrow gradients
 constexpr std::int64_t kRowGrain = 16;
 constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
+template <typename T>  // most bytes of a block's gradients
+constexpr std::int64_t kBlockBytes = std::is_same_v<T, float> ? kSlices.bytes : 128 << 20;
 
 template <typename T>
 struct Loops {
@@ -42,8 +45,8 @@ struct Loops {
 template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
-  LinearCrossEntropy(const KernelRequest &request, int team_size)
-      : shape_(with_floats(request, kStored), kSlices),
+  LinearCrossEntropy(const KernelRequest &request, int team_size, const SliceRule &rule)
+      : shape_(with_floats(request, kStored), rule),
         targets_(request, 2, 4, shape_.classes),
         stored_(stored_matrix(request, kStored)),
         block_rows_(shape_.slice_rows * slices_of_a_block()) {
@@ -98,9 +101,9 @@ class LinearCrossEntropy : public CpuKernel {
   };
 
   std::int64_t slices_of_a_block() const {
-    if (!kNarrow || !shape_.gradient) return 1;
+    if (!shape_.gradient) return 1;
     const std::int64_t slice_bytes = shape_.slice_rows * shape_.classes * static_cast<std::int64_t>(sizeof(T));
-    return std::max<std::int64_t>(kBlockBytes / std::max<std::int64_t>(slice_bytes, 1), 1);
+    return std::max<std::int64_t>(kBlockBytes<T> / std::max<std::int64_t>(slice_bytes, 1), 1);
   }
 
   GemmShape logits_shape(std::int64_t rows) const {
@@ -122,17 +125,17 @@ class LinearCrossEntropy : public CpuKernel {
   // Returns true if dw is summed in scratch, in float32: dw is narrow, and there are several blocks.
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
 
-  // Lays out scratch. It holds the logits of a slice, the narrow gradients of a block of slices, the float32 sums of
-  // narrow outputs, the losses of rows, and the products' scratch.
+  // Lays out scratch. It holds the logits of a slice, the gradients of a block of slices, the float32 sums of narrow
+  // outputs, the losses of rows, and the products' scratch. Logits become float32 gradients where they are.
   void lay_out(const KernelRequest &request, int team_size) {
     std::uint64_t total = 0;
     const auto place = [&](std::int64_t rows, std::int64_t columns, std::size_t size) {
       const auto count = checked_multiply(static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns));
       return std::exchange(total, round_up(checked_add(total, checked_multiply(count, size)), kAlignment));
     };
-    at_.logits = place(shape_.slice_rows, shape_.classes, sizeof(float));
-    at_.gradients =
-        kNarrow && shape_.gradient ? place(std::min(block_rows_, shape_.rows), shape_.classes, sizeof(T)) : at_.logits;
+    const std::int64_t most_rows = std::min(block_rows_, shape_.rows);  // of a block
+    at_.logits = place(kNarrow ? shape_.slice_rows : most_rows, shape_.classes, sizeof(float));
+    at_.gradients = kNarrow && shape_.gradient ? place(most_rows, shape_.classes, sizeof(T)) : at_.logits;
     if (has_output(request, 2) && sums_apart()) at_.dw = place(shape_.classes, shape_.depth, sizeof(float));
     if (has_output(request, 3) && kNarrow) at_.dbias = place(1, shape_.classes, sizeof(float));
     at_.losses = place(shape_.rows, 1, sizeof(double));
@@ -148,11 +151,16 @@ class LinearCrossEntropy : public CpuKernel {
     return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) + offset);
   }
 
+  // Returns the logits of a slice.
+  float *logits_at(const Launch &launch, const Rows &slice) const {
+    return at<float>(launch, at_.logits) + (kNarrow ? 0 : (slice.first % block_rows_) * shape_.classes);
+  }
+
   void run_slice(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *gemm_scratch = at<std::byte>(launch, at_.gemm + static_cast<std::uint64_t>(member.index) * at_.gemm_bytes);
     logits_[slice.products].run(member,
                                 {input<T>(launch, 0) + slice.first * shape_.depth, input<T>(launch, 1),
-                                 at<float>(launch, at_.logits), optional_input<T>(launch, 3)},
+                                 logits_at(launch, slice), optional_input<T>(launch, 3)},
                                 stored_operand(launch, kStored), gemm_scratch);
     member.barrier();
     finish_rows(member, launch, slice, of_mean);
@@ -191,7 +199,7 @@ class LinearCrossEntropy : public CpuKernel {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      float *row = at<float>(launch, at_.logits) + i * shape_.classes;
+      float *row = logits_at(launch, slice) + i * shape_.classes;
       const float factor = of_mean * dloss_of(launch, slice.first + i);
       losses[slice.first + i] = targets_.teacher ? follow_teacher(launch, slice.first + i, row, factor)
                                                  : follow_label(targets_.at(launch, slice.first + i), row, factor);
@@ -260,7 +268,11 @@ class LinearCrossEntropy : public CpuKernel {
 }  // namespace
 
 KernelPtr make_linear_cross_entropy(const KernelRequest &request, int team_size) {
-  return make_by_float<LinearCrossEntropy>(request, request.inputs.at(0), team_size);
+  return make_linear_cross_entropy_in(kSlices, request, team_size);
+}
+
+KernelPtr make_linear_cross_entropy_in(const SliceRule &slices, const KernelRequest &request, int team_size) {
+  return make_by_float<LinearCrossEntropy>(request, request.inputs.at(0), team_size, slices);
 }
 
 }  // namespace protrain::backend::cpu

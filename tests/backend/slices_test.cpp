@@ -1,0 +1,111 @@
+// The loss infonce of 1,024 pairs, as the kernel LinearCrossEntropyGrad computes it: the classes of each query are all
+// keys, and its own key is the label. Slices of any size give the same bits.
+#include <omp.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/linear_loss.h"
+#include "base/memory.h"
+#include "one_node.h"
+
+namespace protrain::backend::cpu::slices_test {
+namespace {
+
+using test::Array;
+using test::Type;
+using Bits = std::vector<std::byte>;
+
+constexpr std::int64_t kPairs = 1024;
+
+// Runs kernels on the same queries and keys (kPairs, width).
+class Pairs {
+ public:
+  explicit Pairs(std::int64_t width)
+      : one_{"LinearCrossEntropyGrad",
+             {{"reduction", std::string("mean")}},
+             {test::random_floats({kPairs, width}, 1), test::random_floats({kPairs, width}, 2), own_keys()},
+             {true, true, true}},
+        node_(test::node_of(one_)),
+        request_{node_, {}, test::infer(one_)},
+        memory_(std::uint64_t{64} << 20, "operands") {
+    std::byte *at = memory_.data();
+    const auto take = [&](const Type &type) {
+      return std::exchange(at, at + round_up(byte_count(type.dtype, type.shape), kAlignment));
+    };
+    for (const Array &input : one_.inputs) {
+      request_.inputs.push_back(input.type());
+      inputs_.push_back(take(input.type()));
+      input.write_dense(static_cast<std::byte *>(inputs_.back()));
+    }
+    for (const Type &type : request_.outputs) outputs_.push_back(take(type));
+  }
+
+  std::int64_t rows_of(const SliceRule &slices) const { return LinearLossShape(request_, slices).slice_rows; }
+
+  // Returns the bits of the loss, and of the gradients of the queries and the keys. make(request, threads) makes the
+  // kernel.
+  template <typename Make>
+  std::vector<Bits> run(int threads, const Make &make) {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) std::memset(outputs_[i], 0xFF, bytes_of(i));
+    Team team(threads, "slices");
+    team.enter([&] {
+      team.run([](Member &) { omp_set_num_threads(1); });
+      const KernelPtr kernel = make(request_, threads);
+      const MemoryBlock scratch(kernel->scratch_bytes, "scratch");
+      team.run([&](Member &member) { kernel->run(member, {inputs_, outputs_, scratch.data(), nullptr}); });
+    });
+    std::vector<Bits> results;
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const auto *at = static_cast<const std::byte *>(outputs_[i]);
+      results.emplace_back(at, at + bytes_of(i));
+    }
+    return results;
+  }
+
+ private:
+  static Array own_keys() {
+    std::vector<std::int64_t> labels(kPairs);
+    std::iota(labels.begin(), labels.end(), 0);
+    return Array::from_integers({DType::i64, {kPairs}}, labels);
+  }
+  std::uint64_t bytes_of(std::size_t output) const {
+    return byte_count(request_.outputs[output].dtype, request_.outputs[output].shape);
+  }
+
+  const test::OneNode one_;
+  const graph::Node node_;
+  KernelRequest request_;
+  MemoryBlock memory_;
+  std::vector<void *> inputs_, outputs_;
+};
+
+TEST(ContrastiveLoss, HasTheSameBitsForEverySizeOfSlices) {
+  const std::string products = Product({.m = 16, .n = kPairs, .k = 64, .trans_b = true}, 1).implementation();
+  if (!products.starts_with("brg:avx512_core"))
+    GTEST_SKIP() << "the bits of a row depend on the number of rows in oneDNN's products, which are " << products;
+  for (const std::int64_t width : {64, 384, 1024})
+    for (const int threads : {1, 2}) {
+      Pairs pairs(width);
+      const std::vector<Bits> whole = pairs.run(threads, make_linear_cross_entropy);
+      float loss = 0;
+      std::memcpy(&loss, whole[0].data(), sizeof loss);
+      EXPECT_GT(loss, 0) << loss;
+      for (const std::int64_t rows : {16, 64, 208, 512, 1024}) {
+        const SliceRule slices{.bytes = rows * kPairs * 4, .least_rows = 16, .row_grain = 16};
+        ASSERT_EQ(pairs.rows_of(slices), rows);
+        const auto make = [&](const KernelRequest &request, int team_size) {
+          return make_linear_cross_entropy_in(slices, request, team_size);
+        };
+        const std::vector<Bits> sliced = pairs.run(threads, make);
+        const char *const names[] = {"loss", "gradient of queries", "gradient of keys"};
+        for (std::size_t i = 0; i < whole.size(); ++i)
+          EXPECT_TRUE(sliced[i] == whole[i])
+              << names[i] << ": slices of " << rows << " rows, width " << width << ", " << threads << " threads";
+      }
+    }
+}
+
+}  // namespace
+}  // namespace protrain::backend::cpu::slices_test
