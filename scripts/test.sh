@@ -15,5 +15,5 @@ export PROTRAIN_PYTHON="${PROTRAIN_PYTHON:-python3}"
 # CI installs nothing, so one CUDA architecture is enough. It edits nothing, so large batches of sources are better.
 cmake --preset "$preset" -DPROTRAIN_BENCH=ON ${CI:+-DPROTRAIN_CUDA_ARCHITECTURES=90-real -DPROTRAIN_UNITY_BATCH=16}
 cmake --build --preset "$preset"
-ctest --preset "$preset" --parallel "$(($(nproc) + 1))"  # some tests mostly wait
+ctest --preset "$preset" --parallel "$(($(nproc) + 2))"  # some tests mostly wait
 echo "All tests of the $preset build have passed."

@@ -1,6 +1,7 @@
 // The models under tests/fixtures, their inputs, and PyTorch's results on them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -48,6 +49,13 @@ inline const std::vector<std::string> &model_files() {
   }();
   return files;
 }
+
+// Returns the name of a test's case, which GoogleTest allows letters, digits and '_' alone.
+inline std::string case_name(std::string name) {
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+inline constexpr auto kCaseName = [](const auto &info) { return case_name(info.param); };
 
 inline std::string family_of(const std::string &file) { return file.substr(0, file.find('-')); }
 

@@ -20,11 +20,7 @@ class Fixture : public testing::TestWithParam<std::string> {
  protected:
   const std::string path = test::fixture(GetParam() + ".onnx");
 };
-INSTANTIATE_TEST_SUITE_P(Families, Fixture, testing::ValuesIn(test::model_files()), [](const auto &info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Families, Fixture, testing::ValuesIn(test::model_files()), test::kCaseName);
 
 TEST_P(Fixture, OpensAndGivesAGraph) {
   const auto model = Model::open(path);

@@ -128,10 +128,6 @@ TEST(OwnFixtures, HaveABlockForEachLayer) {
   EXPECT_FALSE(retention.contains("Softmax") || retention.contains("FusedAttention"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), [](const auto &info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), kCaseName);
 
 }  // namespace protrain::test::fixtures_test

@@ -211,9 +211,7 @@ TEST_P(NarrowFixture, IsNarrowButForTheLossAndStatisticsAndNeedsNoCasts) {
 INSTANTIATE_TEST_SUITE_P(Files, NarrowFixture,
                          testing::Combine(testing::ValuesIn(model_files()), testing::Values(DType::bf16, DType::f16)),
                          [](const auto &info) {
-                           std::string name = std::get<0>(info.param) + "_" + name_of_type(std::get<1>(info.param));
-                           std::ranges::replace(name, '-', '_');
-                           return name;
+                           return case_name(std::get<0>(info.param) + "_" + name_of_type(std::get<1>(info.param)));
                          });
 
 }  // namespace

@@ -122,11 +122,8 @@ TEST_P(Resume, UnderAnotherPlanInAnotherProcess) {
 const Case kCases[] = {{"gpt2-dynamic-opset18", "fp32"}, {"dropout-gpt", "fp32"},
                        {"batch-norm", "fp32"},           {"llama-dynamic-opset23", "bf16"},
                        {"gpt2-dynamic-opset23", "fp16"}, {"dropout-gpt", "bf16", "adamw8bit"}};
-INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::ValuesIn(kCases), [](const auto &info) {
-  std::string name = info.param.model + "-" + info.param.precision;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::ValuesIn(kCases),
+                         [](const auto &info) { return case_name(info.param.model + "-" + info.param.precision); });
 
 }  // namespace
 }  // namespace protrain::test::resume_test

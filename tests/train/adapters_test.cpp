@@ -93,11 +93,7 @@ TEST_P(SavedByPeft, GivesPeftsLossInASessionAndMerged) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, SavedByPeft, testing::Values("bert", "qwen3"));
 
-INSTANTIATE_TEST_SUITE_P(Families, Adapters, testing::ValuesIn(cases()), [](const auto &info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Families, Adapters, testing::ValuesIn(cases()), test::kCaseName);
 
 }  // namespace
 }  // namespace protrain::adapters_test

@@ -125,11 +125,8 @@ TEST_P(Control, ExportsItsOwnGraph) {
   EXPECT_NEAR(*loss, after, 1e-4 * after);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Control, testing::ValuesIn(models()), [](const auto &info) {
-  std::string name = info.param.substr(info.param.find('/') + 1);
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, Control, testing::ValuesIn(models()),
+                         [](const auto &info) { return test::case_name(info.param.substr(info.param.find('/') + 1)); });
 
 }  // namespace
 }  // namespace protrain::control_test

@@ -236,11 +236,7 @@ TEST_P(OutputsOf, GiveTheEvaluatedLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OutputsOf, testing::Values("gpt2", "llama", "merged-t5", "loop", "cond"),
-                         [](const auto &info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         test::kCaseName);
 
 }  // namespace
 }  // namespace protrain::outputs_test

@@ -107,11 +107,7 @@ TEST_P(Quantised, ResumesFromACheckpoint) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Quantised, testing::ValuesIn(files()), [](const auto &info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Files, Quantised, testing::ValuesIn(files()), test::kCaseName);
 
 }  // namespace
 }  // namespace protrain::quantised_test

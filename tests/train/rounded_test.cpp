@@ -34,12 +34,6 @@ double worst_difference(const Json &golden, const std::string &form, const std::
   return worst;
 }
 
-std::string name_of_case(const testing::TestParamInfo<const char *> &info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
 class RoundedBase : public testing::TestWithParam<const char *> {};
 
 TEST_P(RoundedBase, FollowsPeftOnTheSameFloats) {
@@ -51,7 +45,7 @@ TEST_P(RoundedBase, FollowsPeftOnTheSameFloats) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RoundedBase, testing::Values("gpt-neox", "bert"), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Cases, RoundedBase, testing::Values("gpt-neox", "bert"), test::kCaseName);
 
 // The vision transformer is not among them: rounding its matrices moves single losses by 1.2 % in PyTorch too.
 class Bfloat16Base : public testing::TestWithParam<const char *> {};
@@ -65,7 +59,7 @@ TEST_P(Bfloat16Base, StaysNearFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Bfloat16Base,
                          testing::Values("albert", "bert", "bloom", "gpt-neox", "opt-masked", "qwen3", "t5"),
-                         name_of_case);
+                         test::kCaseName);
 
 }  // namespace
 }  // namespace protrain::rounded_test

@@ -66,12 +66,7 @@ TEST_P(TrainingInfo, GoesOnFromACheckpoint) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, TrainingInfo,
-                         testing::Values("adam", "adam-later", "momentum", "nesterov", "adagrad"),
-                         [](const auto &info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         testing::Values("adam", "adam-later", "momentum", "nesterov", "adagrad"), test::kCaseName);
 
 TEST(TrainingInfoOptions, WinOverTheFile) {
   const auto losses = [](const std::vector<std::pair<std::string, std::string>> &options) {
