@@ -1,13 +1,21 @@
 #include "bench/ceilings.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define PROTRAIN_AMX 1
 #endif
 
 namespace protrain::bench {
@@ -73,6 +81,55 @@ double dot_bf16(Member &) { return 0; }
 bool has_dot_bf16() { return false; }
 #endif
 
+#ifdef PROTRAIN_AMX
+// Returns true if the processor multiplies tiles of bfloat16 and the system lets this process use them.
+bool may_multiply_tiles() {
+  constexpr int kAskForState = 0x1023, kTileData = 18;  // of Linux's arch_prctl
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool has = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bit_AMX_BF16) != 0 && (d & bit_AMX_TILE) != 0;
+  return has && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+}
+
+// All eight tiles have 16 rows of 64 bytes.
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+// These are constants because GCC 12 does not know that instructions on tiles read memory, and might drop what is
+// stored for them.
+constexpr TileShapes kTileShapes;
+alignas(64) constexpr std::array<std::uint16_t, 16 * 32> kOnes = [] {
+  std::array<std::uint16_t, 16 * 32> ones{};
+  ones.fill(0x3F80);
+  return ones;
+}();
+
+// Four tiles of sums, with operands that stay in registers.
+[[gnu::target("amx-tile,amx-bf16")]] double multiply_tiles(Member &) {
+  _tile_loadconfig(&kTileShapes);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, kOnes.data(), 64);
+  _tile_loadd(5, kOnes.data(), 64);
+  _tile_loadd(6, kOnes.data(), 64);
+  _tile_loadd(7, kOnes.data(), 64);
+  for (std::int64_t i = 0; i < kTurns; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 2.0 * 16 * 16 * 32 * 4 * kTurns;
+}
+#else
+bool may_multiply_tiles() { return false; }
+double multiply_tiles(Member &) { return 0; }
+#endif
+
 // The work of the whole team per second, in the fastest of a few tries. `act` returns the work of one member.
 template <typename Act>
 double fastest(Team &team, int tries, Act act) {
@@ -94,7 +151,10 @@ double fastest(Team &team, int tries, Act act) {
 Ceilings measure_ceilings(Team &team) {
   Ceilings found;
   found.fma = fastest(team, 5, widest_multiply_add());
-  if (has_dot_bf16()) found.bf16_dot = fastest(team, 5, dot_bf16);
+  if (may_multiply_tiles())
+    found.bf16_dot = fastest(team, 5, multiply_tiles);
+  else if (has_dot_bf16())
+    found.bf16_dot = fastest(team, 5, dot_bf16);
   std::vector<float> a(kElements, 1), b(kElements, 2);
   found.bandwidth = fastest(team, 5, [&](Member &member) {
     const Range own = share(kElements, 16, member);

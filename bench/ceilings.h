@@ -7,7 +7,7 @@ namespace protrain::bench {
 
 struct Ceilings {
   double fma = 0;        // float32 operations per second; a fused multiply-add counts as 2
-  double bf16_dot = 0;   // the same for dot products of bfloat16 pairs; 0: the processor has no such instruction
+  double bf16_dot = 0;   // the same for bfloat16, by tiles or dot products; 0: the processor has no such instruction
   double bandwidth = 0;  // bytes read and written per second, when adding two arrays that fit no cache
 };
 
