@@ -28,9 +28,13 @@ inline std::vector<OneNode> loss_nodes() {
   const Array x = random_floats({6, 4}, 1), w = random_floats({5, 4}, 2), bias = random_floats({5}, 3),
               logits = random_floats({6, 5}, 4), labels = random_integers({6}, 5, 0, 5);
   const Array weights = random_floats({6}, 6, 0.5, 2);
+  const Array speech = random_floats({2, 5, 4}, 7), spoken = random_integers({2, 2}, 8, 1, 4),
+              lengths = Array::from_integers({DType::i64, {2}}, {5, 4});
   const OneNode plain{"CrossEntropy", mean, {logits, labels, weights}, {true, true}};
   return {plain,
           {"CrossEntropyGrad", mean, {floats({}, {0.5}), logits, labels, reference(plain)[1], weights}},
+          {"CtcLoss", {{"blank", std::int64_t{0}}}, {speech, spoken, lengths}},
+          {"CtcLossGrad", {{"blank", std::int64_t{0}}}, {floats({}, {0.5}), speech, spoken, lengths}},
           {"LinearCrossEntropy", mean, {x, w, labels, bias, weights}},
           {"LinearCrossEntropyGrad", mean, {x, w, labels, bias, weights, floats({}, {0.5})}, {true, true, true, true}}};
 }

@@ -15,6 +15,7 @@
   FAMILY(make_cross_entropy, "CrossEntropy")                                                                           \
   FAMILY(make_cross_entropy_grad, "CrossEntropyGrad")                                                                  \
   FAMILY(make_linear_cross_entropy, "LinearCrossEntropy", "LinearCrossEntropyGrad")                                    \
+  FAMILY(make_ctc_loss, "CtcLoss", "CtcLossGrad")                                                                      \
   FAMILY(make_dropout, "Dropout")                                                                                      \
   FAMILY(make_uniform, "Uniform")                                                                                      \
   FAMILY(make_loss_scale, "LossScale")                                                                                 \

@@ -46,6 +46,19 @@ class RandomBits {
   std::uint64_t state_ = 1;
 };
 
+// The integers of an operand that takes only some: labels other than a blank, and samples of full length. Returns none
+// for other operands.
+std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::Node &node, std::size_t input) {
+  const std::size_t logits = node.op == "CtcLossGrad" ? 1 : 0;
+  if ((node.op != "CtcLoss" && node.op != "CtcLossGrad") || input <= logits) return {};
+  const Shape &shape = graph.value(node.inputs[logits]).type.shape;  // (N, T, C)
+  if (input == logits + 2) return {static_cast<std::uint64_t>(shape[1])};
+  std::vector<std::uint64_t> labels;
+  for (std::int64_t label = 0; label < shape[2] && labels.size() < 2; ++label)
+    if (label != node.attributes.integer("blank", 0)) labels.push_back(static_cast<std::uint64_t>(label));
+  return labels;
+}
+
 }  // namespace
 
 DeviceMemory::DeviceMemory(backend::Device &device, std::uint64_t bytes)
@@ -68,6 +81,14 @@ std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t b
     const std::uint64_t element = is_float(dtype) ? format.exponent | (bits.next() & random) : bits.next() % bound;
     std::memcpy(tile.data() + at, &element, width);  // little endian: the low bytes come first
   }
+  return tile;
+}
+
+std::vector<std::byte> tile_of(DType dtype, const std::vector<std::uint64_t> &integers) {
+  const std::size_t width = size_of(dtype);
+  std::vector<std::byte> tile(kTileBytes);
+  for (std::size_t i = 0; i < tile.size() / width; ++i)
+    std::memcpy(tile.data() + i * width, &integers[i % integers.size()], width);
   return tile;
 }
 
@@ -101,7 +122,9 @@ void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const ops::Op *op = ops::find(node_.op);
   const bool is_product = op != nullptr && op->flops != nullptr;
   const std::uint64_t bound = type.dtype == DType::boolean ? 2 : smallest_dim_;
-  memory.fill(inputs_[input], byte_count(type.dtype, type.shape), random_tile(type.dtype, is_product, bound));
+  const std::vector<std::uint64_t> integers = integers_for(graph_, node_, input);
+  memory.fill(inputs_[input], byte_count(type.dtype, type.shape),
+              integers.empty() ? random_tile(type.dtype, is_product, bound) : tile_of(type.dtype, integers));
 }
 
 LaunchOperands Operands::place(DeviceMemory &memory) const {

@@ -31,6 +31,8 @@ class DeviceMemory {
 // negative too with `both_signs`. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;
 std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound = 2);
+// kTileBytes of these integers, in turn.
+std::vector<std::byte> tile_of(DType dtype, const std::vector<std::uint64_t> &integers);
 
 // All operands and the scratch of one node's kernel, laid out one after another.
 class Operands {

@@ -22,6 +22,7 @@ Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family recurrent_family();      // ONNX's LSTM, GRU, RNN; LstmSteps, GruSteps, RnnSteps and gradients
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
+Family ctc_family();            // CtcLoss and gradient
 Family dropout_family();        // Dropout
 Family uniform_family();        // Uniform, and ONNX's random operators
 Family accumulate_family();     // Accumulate, SumParts, CountTargets, CountedLoss: micro-batches joined into one step

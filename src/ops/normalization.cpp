@@ -17,8 +17,8 @@ bool centres(std::string_view op) { return op.starts_with("Layer"); }
 bool centres(const Node &node) { return centres(node.op); }
 
 // Describes x as (count, width): the axes before `axis` are joined to one axis of rows, the others to one of elements.
-struct Rows {
-  Rows(const Node &node, const Shape &shape)
+struct NormalRows {
+  NormalRows(const Node &node, const Shape &shape)
       : axis(resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name)),
         normalized(shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()),
         statistics(shape) {
@@ -36,7 +36,7 @@ struct Rows {
 std::vector<Type> infer_normalization(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(is_float(x.dtype), Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
-  const Rows rows(types.node, x.shape);
+  const NormalRows rows(types.node, x.shape);
   for (std::size_t i = 1; i < std::max<std::size_t>(types.inputs.size(), 2); ++i)
     if (i == 1 || types.has(i))
       require(types.input(i).dtype == x.dtype && types.input(i).shape == rows.normalized, Code::shape, types.subject(),
@@ -48,7 +48,7 @@ std::vector<Type> infer_normalization(const NodeTypes &types) {
 
 std::vector<Array> evaluate_normalization(const Node &node, std::span<const Array *const> in,
                                           std::span<const Type> out) {
-  const Rows rows(node, in[0]->shape());
+  const NormalRows rows(node, in[0]->shape());
   const double epsilon = node.attributes.real("epsilon", 1e-5);
   const std::vector<double> x = in[0]->doubles(), scale = in[1]->doubles();
   const std::vector<double> bias =
@@ -78,7 +78,7 @@ std::size_t rest_input(std::string_view op) { return centres(op) ? 5 : 4; }
 // (dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias; (dy, x, scale, inv_rms[, rest]) -> dx, dscale
 std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
   const Type &x = types.input(1);
-  const Rows rows(types.node, x.shape);
+  const NormalRows rows(types.node, x.shape);
   require(types.input(0) == x && types.input(2).shape == rows.normalized, Code::shape, types.subject(),
           "gradient {} and scale {} do not fit {}", to_text(types.input(0)), to_text(types.input(2)), to_text(x));
   const std::size_t rest = rest_input(types.node.op);
@@ -92,7 +92,7 @@ std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
 // rounded, then `rest` is added if it is given. Rows that are not centred have no mean and no mean(g).
 std::vector<Array> evaluate_normalization_gradient(const Node &node, std::span<const Array *const> in,
                                                    std::span<const Type> out) {
-  const Rows rows(node, in[1]->shape());
+  const NormalRows rows(node, in[1]->shape());
   const std::vector<double> dy = in[0]->doubles(), x = in[1]->doubles(), scale = in[2]->doubles();
   const std::vector<double> means = centres(node) ? in[3]->doubles() : std::vector<double>(rows.count, 0.0);
   const std::size_t at = rest_input(node.op);

@@ -17,7 +17,7 @@ constexpr Family (*kFamilies[])() = {
     attention_family,  rotary_family, recurrent_family, loss_family,    dropout_family,      uniform_family,
     accumulate_family, conv_family,   windows_family,   topk_family,    einsum_family,       resize_family,
     sample_family,     signal_family, norm_family,      contrib_family, control_flow_family, quantize_family,
-    batch_norm_family, ranks_family,  pool_family};
+    batch_norm_family, ranks_family,  pool_family,      ctc_family};
 
 // Returns all operators, sorted by name.
 const std::vector<Op> &all() {

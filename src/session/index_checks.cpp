@@ -40,26 +40,14 @@ T index_at(const void *data, std::size_t i) {
   return value;
 }
 
-// The operand that holds a node's indices or labels.
-struct Operand {
+}  // namespace
+
+// An operand that holds a node's indices, labels or lengths.
+struct IndexChecks::Operand {
   std::size_t at;
-  bool labels;
+  What what;
   std::int64_t extent;
 };
-
-std::optional<Operand> operand_of(const Graph &graph, const Node &node) {
-  const auto shape = [&](std::size_t i) -> const Shape & { return graph.value(node.inputs[i]).type.shape; };
-  if (one_of(node.op, {"Gather", "GatherElements"})) {
-    const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape(0).size(), node.name);
-    return Operand{1, false, shape(0)[axis]};
-  }
-  if (node.op == "CrossEntropy") return Operand{1, true, shape(0)[1]};
-  if (one_of(node.op, {"LinearCrossEntropy", "LinearCrossEntropyGrad"}))
-    return Operand{2, true, shape(1)[node.attributes.integer("trans_w", 1) != 0 ? 0 : 1]};
-  return std::nullopt;
-}
-
-}  // namespace
 
 // Knows which input elements the values of the graph hold.
 class IndexChecks::Trace {
@@ -119,31 +107,50 @@ class IndexChecks::Trace {
   std::map<ValueId, Array> elements_;
 };
 
+std::vector<IndexChecks::Operand> IndexChecks::operands_of(const Graph &graph, const Node &node) {
+  const auto shape = [&](std::size_t i) -> const Shape & { return graph.value(node.inputs[i]).type.shape; };
+  if (one_of(node.op, {"Gather", "GatherElements"})) {
+    const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape(0).size(), node.name);
+    return {{1, What::index, shape(0)[axis]}};
+  }
+  if (node.op == "CrossEntropy") return {{1, What::label, shape(0)[1]}};
+  if (one_of(node.op, {"LinearCrossEntropy", "LinearCrossEntropyGrad"}))
+    return {{2, What::label, shape(1)[node.attributes.integer("trans_w", 1) != 0 ? 0 : 1]}};
+  if (node.op != "CtcLoss") return {};
+  std::vector<Operand> operands = {{1, What::label, shape(0)[2]}};
+  if (node.inputs.size() > 2 && node.inputs[2] != ValueId::none) operands.push_back({2, What::length, shape(0)[1] + 1});
+  return operands;
+}
+
 IndexChecks::IndexChecks(const Graph &graph, std::vector<ValueId> inputs) : graph_(graph), inputs_(std::move(inputs)) {
   Trace trace(graph, inputs_);
   for (const Node &node : graph.nodes()) {
     trace.pass(node);
-    const std::optional<Operand> operand = operand_of(graph, node);
-    if (!operand) continue;
-    const bool ignores = operand->labels && node.attributes.has("ignore_index");
-    const std::vector<std::int64_t> elements = trace.elements_of(node.inputs.at(operand->at));
-    for (std::size_t input = 0; input < inputs_.size(); ++input) {
-      Check check{.input = input,
-                  .subject = node.name.empty() ? node.op : node.name,
-                  .labels = operand->labels,
-                  .lowest = operand->labels ? 0 : -operand->extent,
-                  .beyond = operand->extent,
-                  .ignored = {},
-                  .elements = {},
-                  .rows = {}};
-      if (ignores) check.ignored = node.attributes.integer("ignore_index", 0);
-      for (std::size_t row = 0; row < elements.size(); ++row) {
-        if (elements[row] / kInput != static_cast<std::int64_t>(input + 1)) continue;
-        check.elements.push_back(static_cast<std::uint32_t>(elements[row] % kInput));
-        check.rows.push_back(static_cast<std::uint32_t>(row));
-      }
-      if (!check.elements.empty()) checks_.push_back(std::move(check));
+    for (const Operand &operand : operands_of(graph, node)) add_check(trace, node, operand);
+  }
+}
+
+void IndexChecks::add_check(const Trace &trace, const Node &node, const Operand &operand) {
+  const bool labels = operand.what == What::label;
+  const std::vector<std::int64_t> elements = trace.elements_of(node.inputs.at(operand.at));
+  for (std::size_t input = 0; input < inputs_.size(); ++input) {
+    Check check{.input = input,
+                .subject = node.name.empty() ? node.op : node.name,
+                .what = operand.what,
+                .lowest = operand.what == What::index ? -operand.extent : 0,
+                .beyond = operand.extent,
+                .ignored = {},
+                .blank = {},
+                .elements = {},
+                .rows = {}};
+    if (labels && node.attributes.has("ignore_index")) check.ignored = node.attributes.integer("ignore_index", 0);
+    if (labels && node.op == "CtcLoss") check.blank = node.attributes.integer("blank", 0);
+    for (std::size_t row = 0; row < elements.size(); ++row) {
+      if (elements[row] / kInput != static_cast<std::int64_t>(input + 1)) continue;
+      check.elements.push_back(static_cast<std::uint32_t>(elements[row] % kInput));
+      check.rows.push_back(static_cast<std::uint32_t>(row));
     }
+    if (!check.elements.empty()) checks_.push_back(std::move(check));
   }
 }
 
@@ -155,8 +162,8 @@ std::optional<IndexChecks::Fault> IndexChecks::fault_in(std::size_t input, const
     for (std::size_t i = 0; i < check.elements.size(); ++i) {
       const std::int64_t value =
           wide ? index_at<std::int64_t>(data, check.elements[i]) : index_at<std::int32_t>(data, check.elements[i]);
-      if ((value < check.lowest || value >= check.beyond) && value != check.ignored)
-        return Fault{c, value, check.rows[i]};
+      const bool legal = value >= check.lowest && value < check.beyond && value != check.blank;
+      if (!legal && value != check.ignored) return Fault{c, value, check.rows[i]};
     }
   }
   return std::nullopt;
@@ -164,7 +171,11 @@ std::optional<IndexChecks::Fault> IndexChecks::fault_in(std::size_t input, const
 
 void IndexChecks::refuse(const Fault &fault) const {
   const Check &check = checks_[fault.check];
-  if (check.labels)
+  if (check.what == What::length)
+    fail(Code::arg, check.subject, "length {} of sample {} is outside 0..{}", fault.value, fault.row, check.beyond - 1);
+  if (fault.value == check.blank)
+    fail(Code::arg, check.subject, "label {} of row {} is the blank", fault.value, fault.row);
+  if (check.what == What::label)
     fail(Code::arg, check.subject, "label {} of row {} is outside 0..{}", fault.value, fault.row, check.beyond - 1);
   fail(Code::arg, check.subject, "index {} is outside 0..{}", fault.value, check.beyond - 1);
 }

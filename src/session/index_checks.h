@@ -29,16 +29,21 @@ class IndexChecks {
   [[noreturn]] void refuse(const Fault &fault) const;
 
  private:
-  // The elements of an input that one node reads. The node accepts values from `lowest` to `beyond` - 1, and `ignored`.
+  enum class What : std::uint8_t { index, label, length };
+  // The elements of an input that one node reads. The node accepts values from `lowest` to `beyond` - 1 but `blank`,
+  // and `ignored`.
   struct Check {
     std::size_t input;
     std::string subject;
-    bool labels;
+    What what;
     std::int64_t lowest, beyond;
-    std::optional<std::int64_t> ignored;
+    std::optional<std::int64_t> ignored, blank;
     std::vector<std::uint32_t> elements, rows;  // of the input, and of the node's operand
   };
   class Trace;
+  struct Operand;
+  static std::vector<Operand> operands_of(const graph::Graph &graph, const graph::Node &node);
+  void add_check(const Trace &trace, const graph::Node &node, const Operand &operand);
 
   const graph::Graph &graph_;
   const std::vector<graph::ValueId> inputs_;

@@ -19,6 +19,7 @@ bool stays_wide(std::string_view op, std::size_t input) {
                                          {"RMSNormalizationGrad", {3}},
                                          {"CrossEntropy", {1, 2}},
                                          {"CrossEntropyGrad", {0, 2, 3, 4}},
+                                         {"CtcLossGrad", {0}},
                                          {"MatMul", {3, 4}},
                                          {"LinearCrossEntropy", {2, 4, 6, 7}},
                                          {"LinearCrossEntropyGrad", {2, 4, 5, 6, 7}},

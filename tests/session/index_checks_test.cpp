@@ -42,6 +42,19 @@ class Model {
   Graph graph;
 };
 
+TEST(IndexChecks, KnowTheBlankAndTheLengthsOfTimesThatHaveNoLabels) {
+  const graph::Attributes attributes = {{"blank", std::int64_t{2}}, {"ignore_index", std::int64_t{-100}}};
+  Model labels, lengths;
+  labels.add("CtcLoss", {labels.floats({2, 4, 5}), labels.input("labels", {DType::i64, {2, 2}})}, attributes);
+  EXPECT_EQ(labels.refusal({0, 1, 4, -100}), "");
+  EXPECT_EQ(labels.refusal({0, 1, 5, -100}), "label 5 of row 2 is outside 0..4");
+  EXPECT_EQ(labels.refusal({0, 2, 4, -100}), "label 2 of row 1 is the blank");
+  const ValueId spoken = lengths.graph.add_constant("labels", Array::from_integers({DType::i64, {2, 2}}, {0, 1, 3, 4}));
+  lengths.add("CtcLoss", {lengths.floats({2, 4, 5}), spoken, lengths.input("lengths", {DType::i64, {2}})}, attributes);
+  EXPECT_EQ(lengths.refusal({0, 4}), "");
+  EXPECT_EQ(lengths.refusal({2, 5}), "length 5 of sample 1 is outside 0..4");
+}
+
 TEST(IndexChecks, FollowLabelsThroughPaddingAndShifts) {
   Model model;
   const ValueId labels = model.input("labels", {DType::i64, {2, 3}});

@@ -27,6 +27,11 @@ void Faults::raise() {
       fail(Code::arg, source.subject, "index {} is outside 0..{}", fault.value, source.extent - 1);
     case FaultKind::label:
       fail(Code::arg, source.subject, "label {} of row {} is outside 0..{}", fault.value, fault.row, source.extent - 1);
+    case FaultKind::blank:
+      fail(Code::arg, source.subject, "label {} of row {} is the blank", fault.value, fault.row);
+    case FaultKind::length:
+      fail(Code::arg, source.subject, "length {} of sample {} is outside 0..{}", fault.value, fault.row,
+           source.extent - 1);
     case FaultKind::division:
       fail(Code::arg, source.subject, "an integer is divided by 0");
   }

@@ -1,7 +1,7 @@
-// Faults: errors that depend on the values in device memory, so that only a kernel can find them. There are three
-// kinds: an index lies outside its table, a label is no class, or an integer is divided by 0. A kernel that finds a
-// fault notes it, writes NaN (or 0) for the value that it cannot compute, and goes on. The check of the loss then fails
-// the step, so that nothing is updated. The next thread that waits for the device gets the error.
+// Faults: errors that depend on the values in device memory, so that only a kernel can find them: an index lies outside
+// its table, a label is no class or a blank, a sample is longer than the data, or an integer is divided by 0. A kernel
+// that finds a fault notes it, writes NaN (or 0) for the value that it cannot compute, and goes on. The check of the
+// loss then fails the step, so that nothing is updated. The next thread that waits for the device gets the error.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Fault {
   std::int64_t value = 0, row = 0;
 };
 
-enum class FaultKind : std::uint8_t { index, label, division };
+enum class FaultKind : std::uint8_t { index, label, blank, length, division };
 
 // The arguments with which a kernel notes a fault: the fault's address, and the kernel's number.
 struct Note {
@@ -34,8 +34,8 @@ class Faults {
   Faults(const Faults &) = delete;
   Faults &operator=(const Faults &) = delete;
 
-  // Makes the Note of a kernel. `subject` names the kernel's node in errors. Indices and labels are legal
-  // in [0, extent).
+  // Makes the Note of a kernel. `subject` names the kernel's node in errors. Indices, labels
+  // and lengths are legal in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
   // Returns the fault's address, which kernels may read. `claimed` is 0 until a kernel of this step notes a fault.
   const Fault *noted() const { return fault_; }

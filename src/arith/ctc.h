@@ -1,0 +1,50 @@
+// Connectionist temporal classification (Graves et al., 2006), written once for all devices. A path gives a class to
+// each time. It spells the labels of a sample if these are left once equal neighbours are joined and blanks are
+// removed. So a path goes through the states blank, label 0, blank, label 1, ..., blank, from one of the first two to
+// one of the last two. All sums are of logarithms.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+// Returns log(exp(a) + exp(b)).
+PROTRAIN_HD double log_add(double a, double b) {
+  if (a == -INFINITY) return b;
+  if (b == -INFINITY) return a;
+  return (a > b ? a : b) + ::log1p(::exp(-::fabs(a - b)));
+}
+
+struct CtcStates {
+  const std::int64_t *labels;
+  std::int64_t labels_count, blank;
+
+  PROTRAIN_HD std::int64_t count() const { return 2 * labels_count + 1; }
+  PROTRAIN_HD std::int64_t class_of(std::int64_t s) const { return s % 2 == 1 ? labels[s / 2] : blank; }
+  // True if a path may go from state s - 2 to s: no blank has to stand between two labels that differ.
+  PROTRAIN_HD bool skips_to(std::int64_t s) const { return s % 2 == 1 && s >= 3 && labels[s / 2] != labels[s / 2 - 1]; }
+  // The logarithm of 1 for the states in which a path may begin, and in which it may end; else that of 0.
+  PROTRAIN_HD static double begin(std::int64_t s) { return s < 2 ? 0 : -INFINITY; }
+  PROTRAIN_HD double end(std::int64_t s) const { return s + 2 >= count() ? 0 : -INFINITY; }
+  // Sums `before` over the states from which a path comes to s.
+  PROTRAIN_HD double arriving(const double *before, std::int64_t s) const {
+    double sum = before[s];
+    if (s >= 1) sum = log_add(sum, before[s - 1]);
+    return skips_to(s) ? log_add(sum, before[s - 2]) : sum;
+  }
+  // Sums `after` over the states to which a path goes from s.
+  PROTRAIN_HD double leaving(const double *after, std::int64_t s) const {
+    double sum = after[s];
+    if (s + 1 < count()) sum = log_add(sum, after[s + 1]);
+    return s + 2 < count() && skips_to(s + 2) ? log_add(sum, after[s + 2]) : sum;
+  }
+  // Sums `last`, the paths by their state at the last time, over the states in which they may end.
+  PROTRAIN_HD double total(const double *last) const {
+    return labels_count == 0 ? last[0] : log_add(last[count() - 1], last[count() - 2]);
+  }
+};
+
+}  // namespace protrain::arith

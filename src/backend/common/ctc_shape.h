@@ -1,0 +1,110 @@
+// The sizes and attributes of CtcLoss and of its gradient, and what both keep in scratch.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "arith/ctc.h"
+#include "backend/request.h"
+#include "base/error.h"
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+// What is known of a sample before its gradient is computed.
+struct CtcSample {
+  std::int64_t length, labels_count;
+  double loss;   // 0 if no path spells the labels
+  double share;  // of the loss in the mean, 1 / (N max(1, labels_count)); 0 if no path spells the labels
+};
+
+// The arrays of the scratch. `states` has `kept` rows for each sample, with a number for each state. The first two rows
+// hold the state of the latest times. In the gradient a row for each time follows.
+struct CtcScratch {
+  CtcSample *samples;    // (N)
+  double *lse;           // (N, T), log(sum(exp(logits)))
+  double *states;        // (N, kept, 2 S + 1)
+  std::int64_t *labels;  // (N, S): the labels that count
+};
+
+struct CtcShape {
+  explicit CtcShape(const KernelRequest &request)
+      : gradient(request.node.op == "CtcLossGrad"),
+        logits(gradient ? 1 : 0),
+        samples(request.inputs.at(logits).shape.at(0)),
+        times(request.inputs[logits].shape.at(1)),
+        classes(request.inputs[logits].shape.at(2)),
+        width(request.inputs.at(logits + 1).shape.at(1)),
+        blank(request.node.attributes.integer("blank", 0)),
+        ignored(request.node.attributes.integer("ignore_index", 0)),
+        ignores(request.node.attributes.has("ignore_index")),
+        wide_labels(is_wide(request, logits + 1)),
+        wide_lengths(has_input(request, logits + 2) && is_wide(request, logits + 2)) {}
+
+  std::int64_t rows() const { return samples * times; }
+  std::uint64_t scratch_bytes() const {
+    const auto elements = [](std::int64_t a, std::int64_t b) {
+      return checked_multiply(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b));
+    };
+    const std::uint64_t of_sample = static_cast<std::uint64_t>(times + width) + sizeof(CtcSample) / sizeof(double);
+    const std::uint64_t all = checked_add(elements(kept(), 2 * width + 1), of_sample);
+    return checked_multiply(checked_multiply(all, static_cast<std::uint64_t>(samples)), sizeof(double));
+  }
+  CtcScratch from(void *scratch) const {
+    auto *list = static_cast<CtcSample *>(scratch);
+    auto *lse = reinterpret_cast<double *>(list + samples);
+    double *states = lse + rows();
+    return {list, lse, states, reinterpret_cast<std::int64_t *>(states + samples * kept() * (2 * width + 1))};
+  }
+
+  PROTRAIN_HD std::int64_t kept() const { return gradient ? times + 2 : 2; }
+  // The rows of a sample's states: that of an even or an odd time, and that of a time in the gradient.
+  PROTRAIN_HD double *turn(const CtcScratch &scratch, std::int64_t n, std::int64_t t) const {
+    return scratch.states + (n * kept() + t % 2) * (2 * width + 1);
+  }
+  PROTRAIN_HD double *row(const CtcScratch &scratch, std::int64_t n, std::int64_t t) const {
+    return scratch.states + (n * kept() + 2 + t) * (2 * width + 1);
+  }
+  PROTRAIN_HD arith::CtcStates states(const CtcScratch &scratch, std::int64_t n) const {
+    return {scratch.labels + n * width, scratch.samples[n].labels_count, blank};
+  }
+
+  PROTRAIN_HD static std::int64_t integer(const void *data, bool wide, std::int64_t i) {
+    return wide ? static_cast<const std::int64_t *>(data)[i] : static_cast<const std::int32_t *>(data)[i];
+  }
+  // Copies the labels of a sample that count. Returns their number, or, if one is no class or the blank, -1 less its
+  // place among all labels.
+  PROTRAIN_HD std::int64_t take_labels(const void *labels, std::int64_t n, const CtcScratch &scratch) const {
+    std::int64_t count = 0;
+    for (std::int64_t i = n * width; i < (n + 1) * width; ++i) {
+      const std::int64_t label = integer(labels, wide_labels, i);
+      if (ignores && label == ignored) continue;
+      if (label < 0 || label >= classes || label == blank) return -1 - i;
+      scratch.labels[n * width + count++] = label;
+    }
+    return count;
+  }
+  // Completes the record of a sample once log(p), the logarithm of the probability of its paths, is known.
+  PROTRAIN_HD void settle(CtcSample &sample, double log_p) const {
+    const bool spelt = log_p != -INFINITY;
+    const auto labels = static_cast<double>(sample.labels_count < 1 ? 1 : sample.labels_count);
+    sample.loss = spelt ? -log_p : 0;
+    sample.share = spelt ? 1 / (static_cast<double>(samples) * labels) : 0;
+  }
+
+  bool gradient;
+  std::size_t logits;  // the input; labels and lengths follow
+  std::int64_t samples, times, classes, width;
+  std::int64_t blank, ignored;
+  bool ignores, wide_labels, wide_lengths;
+
+ private:
+  static bool is_wide(const KernelRequest &request, std::size_t i) {
+    const DType dtype = request.inputs[i].dtype;
+    require(dtype == DType::i64 || dtype == DType::i32, Code::unsupported, subject(request),
+            "labels and lengths are int64 or int32, these are {}", name_of(dtype));
+    return dtype == DType::i64;
+  }
+};
+
+}  // namespace protrain::backend
