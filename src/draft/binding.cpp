@@ -26,7 +26,11 @@ constexpr std::pair<std::string_view, std::string_view> kLossKeys[] = {{"loss", 
                                                                        {"z_loss", "z_loss"},
                                                                        {"focal", "focal"},
                                                                        {"temperature", "loss_temperature"},
-                                                                       {"margin", "loss_margin"}};
+                                                                       {"margin", "loss_margin"},
+                                                                       {"blank", "loss_blank"},
+                                                                       {"lengths", "loss_lengths"},
+                                                                       {"label_length", "loss_label_length"},
+                                                                       {"time_first", "loss_time_first"}};
 
 struct PatternSettings {
   std::string pattern;

@@ -22,13 +22,22 @@ const onnx_import::Output *output_of(const onnx_import::Model &model, const pass
 
 ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) {
   using enum passes::Loss::Kind;
-  const bool classes = loss.kind == cross_entropy || loss.kind == dpo;
+  const bool classes = loss.kind == cross_entropy || loss.kind == dpo || loss.kind == ctc;
   ModelInput labels{{.name = loss.labels, .dtype = classes ? DType::i64 : DType::f32, .dims = {}}};
   const onnx_import::Output *output = output_of(model, loss);
   labels.has_dims = output != nullptr && output->dims && !output->dims->empty();
   if (!labels.has_dims) return labels;
   const std::vector<std::string> bound = model.symbolic_dims();
-  labels.dims.assign(output->dims->begin(), output->dims->end() - (classes ? 1 : 0));
+  labels.dims = *output->dims;
+  if (classes) {
+    const auto rank = static_cast<std::int64_t>(labels.dims.size());
+    const std::int64_t axis = loss.class_axis < 0 ? loss.class_axis + rank : loss.class_axis;
+    labels.dims.erase(labels.dims.begin() + std::clamp<std::int64_t>(axis, 0, rank - 1));
+  }
+  if (loss.kind == ctc && labels.dims.size() == 2) {
+    if (loss.time_first) std::swap(labels.dims[0], labels.dims[1]);
+    if (loss.label_length > 0) labels.dims[1] = loss.label_length;
+  }
   for (onnx_import::Dim &dim : labels.dims)
     if (const auto *name = std::get_if<std::string>(&dim))
       if (std::ranges::find(bound, *name) == bound.end()) dim = kUnknownDim;
@@ -40,16 +49,17 @@ void add_inputs_of(const onnx_import::Model &model, const passes::Loss &loss, st
   if (loss.kind == triplet || loss.kind == infonce || loss.kind == mean) return;
   const ModelInput labels = labels_of(model, loss);
   if (!has(inputs, loss.labels)) inputs.push_back(labels);
-  const auto add = [&](const std::string &name, std::size_t axes) {
+  const auto add = [&](const std::string &name, std::size_t axes, DType dtype = DType::f32) {
     if (has(inputs, name)) return;
     ModelInput input = labels;
     input.name = name;
-    input.dtype = DType::f32;
+    input.dtype = dtype;
     input.dims.resize(std::min(axes, labels.dims.size()), kUnknownDim);
     inputs.push_back(std::move(input));
   };
   if (!loss.weights.empty()) add(loss.weights, labels.dims.size());
   if (loss.kind == dpo) add(loss.reference, 1);
+  if (!loss.lengths.empty()) add(loss.lengths, 1, DType::i64);
 }
 
 }  // namespace

@@ -88,23 +88,26 @@ const OptionRow kOptions[] = {
      "the form that frozen weights are rounded to when they are loaded; bf16: all matrices; int8, nf4 and int4: those "
      "of products, in blocks with scales"},
     // The loss, for graphs that end in logits.
-    {"loss", choice, "", "cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo|mean",
+    {"loss", choice, "", "cross_entropy|mse|l1|bce|ctc|kl|cosine|triplet|infonce|dpo|mean",
      "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "
-     "yes and no; kl for a teacher's logits; cosine, triplet and infonce for embeddings; dpo for pairs of texts; mean "
-     "for an output that holds losses"},
+     "yes and no; ctc for texts that are spoken or written; kl for a teacher's logits; cosine, triplet and infonce for "
+     "embeddings; dpo for pairs of texts; mean for an output that holds losses"},
     {"also_loss", list, "", "OUTPUT,loss=KIND,KEY=VALUE,...",
      "a further loss, of the same or another output, that is added to the loss: KEY is factor, labels, from, axis, "
-     "shift, weights, label_smoothing, z_loss, focal, temperature or margin, as in the options of the first loss"},
+     "shift, weights, label_smoothing, z_loss, focal, temperature, margin, blank, lengths, label_length or time_first, "
+     "as in the options of the first loss"},
     {"loss_factor", real, "1", ">= 0", "factor of the first loss in the sum with those of also_loss"},
     {"loss_from", choice, "auto", "auto|logits|probabilities",
-     "what the output holds, for cross_entropy and bce; auto: logits, unless a Softmax or Sigmoid makes it"},
+     "what the output holds, for cross_entropy, ctc and bce; auto: logits, unless a Softmax or Sigmoid makes it"},
     {"loss_output", text, "", "NAME",
      "the graph output, or the value between nodes, that the loss is computed from; else the first output with floats "
      "that is not a scalar; mean takes scalars too"},
     {"loss_labels", text, "labels", "NAME",
-     "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
+     "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy and ctc, else "
+     "float32"},
     {"loss_shift", integer, "0", ">= 0, <= 1", "1: each label is compared with the output one position earlier"},
-    {"loss_axis", integer, "-1", ">= -16, <= 15", "cross_entropy: the axis of the output along which its classes lie"},
+    {"loss_axis", integer, "-1", ">= -16, <= 15",
+     "cross_entropy, ctc: the axis of the output along which its classes lie"},
     {"loss_weights", text, "", "NAME",
      "cross_entropy: a new input of float32 factors, one for each label; the loss is a mean weighted by them, and 0 "
      "leaves a label out"},
@@ -120,6 +123,14 @@ const OptionRow kOptions[] = {
     {"loss_reference", text, "reference", "NAME",
      "dpo: a new input of float32, the log probability of each sample by the model that training starts from"},
     {"dpo_beta", real, "0.1", "> 0", "dpo: how little the model may move away from the one that training starts from"},
+    {"loss_blank", integer, "0", ">= 0", "ctc: the class that stands for no label"},
+    {"loss_lengths", text, "", "NAME",
+     "ctc: an int64 input, one of the graph or a new one, of the number of times that each sample has in the output; "
+     "else all have as many"},
+    {"loss_label_length", integer, "", ">= 1, <= 1048576",
+     "ctc: the length of a row of labels, in which -100 fills up what a sample does not need; else as many as times"},
+    {"loss_time_first", integer, "0", ">= 0, <= 1",
+     "ctc: 1: the output's axes are time, sample and class; 0: sample, time and class"},
     // The optimizer.
     {"optimizer", choice, "adamw", "adamw|adamw8bit|adam|sgd|adagrad|lion",
      "how gradients become updates; adamw8bit is adamw with moments of 8 bits"},
@@ -283,7 +294,7 @@ void check_also_loss(const std::string &value) {
   const std::optional<AlsoLoss> also = parse_also_loss(value);
   require(also.has_value(), Code::arg, option,
           "'{}' is not OUTPUT,loss=KIND,KEY=VALUE,... with the keys factor, labels, from, axis, shift, weights, "
-          "label_smoothing, z_loss, focal, temperature and margin",
+          "label_smoothing, z_loss, focal, temperature, margin, blank, lengths, label_length and time_first",
           printable(value));
   for (const AlsoLoss::Setting &setting : also->settings) {
     require(setting.key != "loss" || setting.value != "dpo", Code::unsupported, option,

@@ -30,18 +30,23 @@ std::vector<double> reals_of(const std::string &text) {
 
 // Options of a loss may be set only for the losses that read them.
 void require_fitting_keys(const Options &options) {
-  const std::pair<const char *, const char *> readers[] = {{"loss_axis", "cross_entropy"},
-                                                           {"loss_weights", "cross_entropy"},
-                                                           {"label_smoothing", "cross_entropy"},
-                                                           {"z_loss", "cross_entropy"},
-                                                           {"class_weights", "cross_entropy"},
-                                                           {"focal", "cross_entropy"},
-                                                           {"loss_labels", "cross_entropy|mse|l1|bce|dpo|kl|cosine"},
-                                                           {"loss_shift", "cross_entropy|mse|l1|bce|dpo"},
-                                                           {"loss_temperature", "kl|infonce"},
-                                                           {"loss_margin", "triplet"},
-                                                           {"loss_reference", "dpo"},
-                                                           {"dpo_beta", "dpo"}};
+  const std::pair<const char *, const char *> readers[] = {
+      {"loss_axis", "cross_entropy|ctc"},
+      {"loss_weights", "cross_entropy"},
+      {"label_smoothing", "cross_entropy"},
+      {"z_loss", "cross_entropy"},
+      {"class_weights", "cross_entropy"},
+      {"focal", "cross_entropy"},
+      {"loss_labels", "cross_entropy|mse|l1|bce|dpo|kl|cosine|ctc"},
+      {"loss_shift", "cross_entropy|mse|l1|bce|dpo"},
+      {"loss_temperature", "kl|infonce"},
+      {"loss_margin", "triplet"},
+      {"loss_reference", "dpo"},
+      {"dpo_beta", "dpo"},
+      {"loss_blank", "ctc"},
+      {"loss_lengths", "ctc"},
+      {"loss_label_length", "ctc"},
+      {"loss_time_first", "ctc"}};
   for (const auto &[key, losses] : readers)
     require(!options.is_set(key) || any_glob(losses, options.text("loss")), Code::arg, key,
             "{} is for {}, the loss is {}", key, losses, options.text("loss"));
@@ -66,10 +71,13 @@ passes::Loss loss_of(const Options &options) {
                                              {"cosine", Kind::cosine},
                                              {"triplet", Kind::triplet},
                                              {"infonce", Kind::infonce},
-                                             {"mean", Kind::mean}};
+                                             {"mean", Kind::mean},
+                                             {"ctc", Kind::ctc}};
   const Kind kind = kinds.at(options.text("loss"));
-  require(kind == Kind::cross_entropy || kind == Kind::bce || !options.is_set("loss_from"), Code::arg, "loss_from",
-          "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
+  require(kind == Kind::cross_entropy || kind == Kind::bce || kind == Kind::ctc || !options.is_set("loss_from"),
+          Code::arg, "loss_from",
+          "loss_from says what cross_entropy, ctc and bce are given; {} compares numbers as they are",
+          options.text("loss"));
   require_fitting_keys(options);
   require(options.real("focal") == 0 || (options.real("label_smoothing") == 0 && options.real("z_loss") == 0),
           Code::unsupported, "focal", "focal goes neither with label_smoothing nor with z_loss; leave one of them out");
@@ -78,6 +86,8 @@ passes::Loss loss_of(const Options &options) {
   const bool shift = options.integer("loss_shift") != 0;
   require(kind == Kind::cross_entropy || !shift || !options.is_set("packed"), Code::unsupported, "packed",
           "packed documents and loss_shift go together with loss=cross_entropy alone; shift the labels in the data");
+  require(kind != Kind::ctc || !options.is_set("packed"), Code::unsupported, "packed",
+          "ctc is a loss of whole samples, which are not packed into one window; leave out the option packed");
   using From = passes::Loss::From;
   const std::map<std::string, From> sources = {
       {"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}};
@@ -97,7 +107,11 @@ passes::Loss loss_of(const Options &options) {
                       .beta = options.real("dpo_beta"),
                       .temperature = options.real("loss_temperature"),
                       .margin = options.real("loss_margin"),
-                      .factor = options.real("loss_factor")};
+                      .factor = options.real("loss_factor"),
+                      .blank = options.integer("loss_blank"),
+                      .label_length = options.integer("loss_label_length"),
+                      .lengths = options.text("loss_lengths"),
+                      .time_first = options.integer("loss_time_first") != 0};
 }
 
 // The loss of an item of also_loss, which was checked when it was set.
@@ -117,9 +131,11 @@ passes::Loss also_loss_of(const std::string &item, const Options &all) {
 // The losses that the options attach.
 std::vector<passes::Loss> losses_of(const Options &options) {
   if (!options.is_set("loss")) {
-    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from", "loss_axis", "loss_weights",
-                            "label_smoothing", "z_loss", "class_weights", "focal", "loss_temperature", "loss_margin",
-                            "loss_reference", "dpo_beta", "loss_factor", "also_loss"})
+    for (const char *key :
+         {"loss_output",      "loss_labels",     "loss_shift",     "loss_from",         "loss_axis",
+          "loss_weights",     "label_smoothing", "z_loss",         "class_weights",     "focal",
+          "loss_temperature", "loss_margin",     "loss_reference", "dpo_beta",          "loss_factor",
+          "also_loss",        "loss_blank",      "loss_lengths",   "loss_label_length", "loss_time_first"})
       require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
     return {};
   }

@@ -129,11 +129,12 @@ class Attachment : UnlabelledLosses {
     Shape shape = graph_.value(prediction_).type.shape;
     if (loss_.kind == Kind::triplet || loss_.kind == Kind::infonce) return {of_parts(shape), said};
     if (loss_.kind == Kind::mean) return {mean_of(as_float32(prediction_), shape), said};
+    if (loss_.kind == Kind::ctc) return {spelling(shape), said};
     if (classifies()) {
       classes_ = shape.back();
       shape.pop_back();
     }
-    labels_ = labels_input(shape);
+    labels_ = data_input(loss_.labels, {classifies() ? DType::i64 : DType::f32, shape}, "loss_labels", "labels");
     if (!loss_.weights.empty()) weights_ = weights_input(shape);
     prediction_ = as_float32(prediction_);
     if (!loss_.positions.empty()) ignore_first_tokens(shape);
@@ -197,7 +198,9 @@ class Attachment : UnlabelledLosses {
     graph_.value(prediction_).type = type;
   }
 
-  bool classifies() const { return loss_.kind == Kind::cross_entropy || loss_.kind == Kind::dpo; }
+  bool classifies() const {
+    return loss_.kind == Kind::cross_entropy || loss_.kind == Kind::dpo || loss_.kind == Kind::ctc;
+  }
 
   // Returns the loss of embeddings (N, D) that are compared with each other.
   ValueId of_parts(const Shape &shape) {
@@ -227,20 +230,26 @@ class Attachment : UnlabelledLosses {
     return mean(emit("Softplus", {emit("Mul", {emit("Sub", {fallen[0], fallen[1]}), real(loss_.beta)})}));
   }
 
-  // Returns the input for labels. `shape` is (N, ...) for cross entropy of predictions (N, ..., C), and otherwise the
-  // predictions' shape.
-  ValueId labels_input(const Shape &shape) {
-    const Type wanted{classifies() ? DType::i64 : DType::f32, shape};
+  // Returns the loss of logits (N, T, C) that spell labels (N, S).
+  ValueId spelling(Shape shape) {
+    require(shape.size() == 3, Code::shape, "loss_output",
+            "the output is {}; ctc takes one with three axes, for samples, times and classes", to_text(shape));
+    require(loss_.blank < shape[2], Code::arg, "loss_blank", "the blank is class {}, and the output has {} classes",
+            loss_.blank, shape[2]);
+    prediction_ = as_float32(prediction_);
+    if (from_probabilities_) prediction_ = logarithm(clipped());
+    if (loss_.time_first) {
+      prediction_ = emit("Transpose", {prediction_}, {{"perm", std::vector<std::int64_t>{1, 0, 2}}});
+      std::swap(shape[0], shape[1]);
+    }
     const ValueId present = graph_.find(loss_.labels);
-    if (present == ValueId::none) return add_input(loss_.labels, wanted);
-    const Value &value = graph_.value(present);
-    require(value.origin == Origin::input, Code::arg, "loss_labels",
-            "the model has a value {} already that is no input; name the labels otherwise", loss_.labels);
-    const bool narrow = classifies() && value.type.dtype == DType::i32;
-    require((value.type.dtype == wanted.dtype || narrow) && value.type.shape == shape, Code::shape, "loss_labels",
-            "the model's input {} is {}; as labels it would have to be {}", loss_.labels, to_text(value.type),
-            to_text(wanted));
-    return present;
+    const Shape given = present == ValueId::none ? Shape() : graph_.value(present).type.shape;
+    const std::int64_t width = given.size() == 2 ? given[1] : shape[1];
+    const Type labels{DType::i64, {shape[0], loss_.label_length > 0 ? loss_.label_length : width}};
+    std::vector<ValueId> inputs = {prediction_, data_input(loss_.labels, labels, "loss_labels", "labels")};
+    if (!loss_.lengths.empty())
+      inputs.push_back(data_input(loss_.lengths, {DType::i64, {shape[0]}}, "loss_lengths", "lengths"));
+    return emit("CtcLoss", inputs, {{"blank", loss_.blank}, {"ignore_index", kIgnored}});
   }
 
   // Returns the input for the factors of the losses of labels of this shape: a new one, or another loss's.

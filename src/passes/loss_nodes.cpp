@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/error.h"
+
 namespace protrain::passes {
 
 using graph::Array;
@@ -37,6 +39,19 @@ ValueId LossNodes::real(double value) { return graph_.add_constant("loss/number"
 ValueId LossNodes::add_input(const std::string &name, const graph::Type &type) {
   graph_.inputs.push_back(graph_.add_value({.name = name, .type = type, .origin = graph::Origin::input, .array = {}}));
   return graph_.inputs.back();
+}
+
+ValueId LossNodes::data_input(const std::string &name, const graph::Type &wanted, const char *option,
+                              const char *what) {
+  const ValueId present = graph_.find(name);
+  if (present == ValueId::none) return add_input(name, wanted);
+  const graph::Value &value = graph_.value(present);
+  require(value.origin == graph::Origin::input, Code::arg, option,
+          "the model has a value {} already that is no input; name the {} otherwise", name, what);
+  const bool narrow = wanted.dtype == DType::i64 && value.type.dtype == DType::i32;
+  require((value.type.dtype == wanted.dtype || narrow) && value.type.shape == wanted.shape, Code::shape, option,
+          "the model's input {} is {}; as {} it would have to be {}", name, to_text(value.type), what, to_text(wanted));
+  return present;
 }
 
 std::vector<ValueId> LossNodes::parts_of(ValueId x, std::int64_t count, const Shape &shape) {

@@ -19,6 +19,9 @@ class LossNodes {
   graph::ValueId numbers(const std::vector<std::int64_t> &values);
   graph::ValueId real(double value);
   graph::ValueId add_input(const std::string &name, const graph::Type &type);
+  // Returns the input `name`: the model's, whose integers may be int32, or a new one. Errors are about `option`, and
+  // call the input `what`.
+  graph::ValueId data_input(const std::string &name, const graph::Type &wanted, const char *option, const char *what);
 
   // Returns parts of a value (N, ...) that has as many rows each, as (N / count, ...).
   std::vector<graph::ValueId> parts_of(graph::ValueId x, std::int64_t count, const Shape &shape);

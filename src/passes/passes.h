@@ -35,8 +35,9 @@ struct Loss {
     triplet,        // anchors nearer to positives than to negatives, which are thirds of the output
     infonce,        // queries nearer to their own keys than to others; both are halves of the output
     mean,           // mean of the output's elements, which are losses already
+    ctc,            // connectionist temporal classification: the output spells the labels, at times that are not known
   };
-  // The form of the predictions that cross_entropy and bce read.
+  // The form of the predictions that cross_entropy, ctc and bce read.
   enum class From : std::uint8_t {
     automatic,  // logits, unless a Softmax or a Sigmoid makes the output
     logits,
@@ -47,10 +48,10 @@ struct Loss {
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
-  std::string positions = "";  // with `shift`: an input; a label where it is 0 begins a document, and is ignored
-  std::string weights = "";    // a new input: float32 factors of the losses of single labels; empty: there is none
+  std::string positions = "";    // with `shift`: an input; a label where it is 0 begins a document, and is ignored
+  std::string weights = "";      // a new input: float32 factors of the losses of single labels; empty: there is none
+  std::int64_t class_axis = -1;  // cross_entropy, ctc: of the output
   // For cross_entropy.
-  std::int64_t class_axis = -1;            // of the output
   double label_smoothing = 0;              // share of a target that goes to all classes evenly
   double z_loss = 0;                       // factor of log(sum(exp(logits))) squared, which is added
   std::vector<double> class_weights = {};  // a factor of the loss of each label's class; empty: all are 1
@@ -62,6 +63,11 @@ struct Loss {
   double temperature = 1;                // kl, infonce
   double margin = 0;                     // triplet
   double factor = 1;                     // in the sum of several losses
+  // For ctc.
+  std::int64_t blank = 0;         // the class that is no label
+  std::int64_t label_length = 0;  // of a row of labels; 0: the model's input says it, else the number of times
+  std::string lengths = "";       // the input of samples' lengths in the output; empty: all are of full length
+  bool time_first = false;        // the output's axes are time, sample, class; else sample, time, class
 };
 
 // The mode in which BatchNormalization trains.

@@ -115,7 +115,7 @@ TEST(Options, CheckFurtherLossesKeyByKey) {
   EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=-1").text, "factor: -1 is out of range: >= 0");
   EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=many").text, "factor: 'many' is not a real");
   EXPECT_EQ(refusal("also_loss", "y,loss=huber").text,
-            "loss: 'huber' is none of cross_entropy|mse|l1|bce|kl|cosine|triplet|infonce|dpo|mean");
+            "loss: 'huber' is none of cross_entropy|mse|l1|bce|ctc|kl|cosine|triplet|infonce|dpo|mean");
   EXPECT_EQ(refusal("also_loss", "y,loss=dpo").text,
             "dpo can only be the first loss; set loss=dpo, and the other losses with also_loss");
   EXPECT_EQ(refusal("also_loss", "y,loss=cross_entropy,class_weights=1,2").text,

@@ -152,6 +152,28 @@ TEST(Settings, OfALossContradictNothing) {
     EXPECT_EQ(error_of([&] { settings({{"loss", "cross_entropy"}, {"class_weights", bad}}); }).code, Code::arg) << bad;
 }
 
+TEST(Settings, OfCtcAreReadForCtcAlone) {
+  const passes::Loss loss = settings({{"loss", "ctc"},
+                                      {"loss_blank", "31"},
+                                      {"loss_lengths", "n"},
+                                      {"loss_label_length", "80"},
+                                      {"loss_time_first", "1"},
+                                      {"loss_axis", "1"},
+                                      {"loss_from", "probabilities"}})
+                                .losses.at(0);
+  EXPECT_EQ(loss.kind, passes::Loss::Kind::ctc);
+  EXPECT_EQ(std::tuple(loss.blank, loss.lengths, loss.label_length, loss.time_first, loss.class_axis),
+            std::tuple(31, "n", 80, true, 1));
+  for (const auto &[key, value] :
+       {std::pair("loss_blank", "1"), {"loss_lengths", "n"}, {"loss_label_length", "8"}, {"loss_time_first", "1"}}) {
+    EXPECT_EQ(error_of([&] { settings({{key, value}}); }).subject, key);
+    EXPECT_EQ(error_of([&] { settings({{"loss", "cross_entropy"}, {key, value}}); }).subject, key);
+  }
+  for (const auto &[key, value] :
+       {std::pair("loss_shift", "1"), {"loss_weights", "w"}, {"focal", "2"}, {"packed", "positions"}})
+    EXPECT_EQ(error_of([&] { settings({{"loss", "ctc"}, {key, value}}); }).subject, key);
+}
+
 TEST(Settings, OfSeveralLossesAreLikeThoseOfTheFirst) {
   const std::vector<passes::Loss> losses =
       settings({{"loss", "l1"},
@@ -175,7 +197,7 @@ TEST(Settings, OfSeveralLossesAreLikeThoseOfTheFirst) {
   EXPECT_EQ(error_of([] {
               settings({{"loss", "mse"}, {"also_loss", "y,loss=mse,from=logits"}});
             }).text,
-            "y: loss_from says what cross_entropy and bce are given; mse compares numbers as they are");
+            "y: loss_from says what cross_entropy, ctc and bce are given; mse compares numbers as they are");
 }
 
 TEST(Binding, IsANameAndASize) {

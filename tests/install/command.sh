@@ -32,7 +32,7 @@ completes "--steps --step-interval --step-factor" protrain train --st
 completes "--beta1 --beta2" protrain plan model.onnx --be
 completes "same next" protrain train model.onnx --labels ""
 completes "bf16" protrain plan --precision b
-completes "cross_entropy mse l1 bce kl cosine triplet infonce dpo mean" protrain train --loss ""
+completes "cross_entropy mse l1 bce ctc kl cosine triplet infonce dpo mean" protrain train --loss ""
 completes "--tie" protrain train --ti
 completes "" protrain train ""      # bash completes files itself
 [ "$(complete -p protrain)" = "complete -o default -F _protrain protrain" ] || fail "files are not completed"

@@ -113,7 +113,9 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Objectives,
                                          Objective{"pixels", "of_classes"}, Objective{"pixels", "weighted"},
                                          Objective{"spans", "both_ends"}, Objective{"spans", "with_numbers"},
                                          Objective{"spans", "balanced"}, Objective{"spans", "same_labels"},
-                                         Objective{"spans", "itself"}, Objective{"spans", "mean_of_many"}),
+                                         Objective{"spans", "itself"}, Objective{"spans", "mean_of_many"},
+                                         Objective{"speech", "in_full"}, Objective{"speech", "of_lengths"},
+                                         Objective{"speech", "time_first"}, Objective{"speech", "with_classes"}),
                          kName);
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST_F(Spans, AreRefusedByTheNameOfTheirOption) {
       {"balance,loss=cross_entropy", "balance: output balance is float32[]; this loss needs at least 2 axes"},
       {"end,loss=cross_entropy,weights=ids", "end: the model has a value ids already; name the weights otherwise"},
       {"end,loss=mean,labels=stops",
-       "end: loss_labels is for cross_entropy|mse|l1|bce|dpo|kl|cosine, the loss is mean"},
+       "end: loss_labels is for cross_entropy|mse|l1|bce|dpo|kl|cosine|ctc, the loss is mean"},
       {"end,loss=cross_entropy,focal=2,z_loss=1",
        "end: focal goes neither with label_smoothing nor with z_loss; leave one of them out"}};
   for (const auto &[value, text] : cases) {

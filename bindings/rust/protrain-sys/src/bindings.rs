@@ -259,17 +259,19 @@ extern "C" {
     ///   packed          NAME: a window of tokens holds several documents. NAME is an int64 input (batch, sequence) of the
     ///                   session, the model's or a new one, with the position of each token in its document, from 0.
     ///                   Attention does not leave a document (docs/training.md)
-    ///   loss            cross_entropy, mse, l1, bce, kl, cosine, triplet, infonce, dpo or mean: the loss to add to a graph
-    ///                   that has none (docs/training.md). mean is for an output that holds losses
+    ///   loss            cross_entropy, mse, l1, bce, ctc, kl, cosine, triplet, infonce, dpo or mean: the loss to add to a
+    ///                   graph that has none (docs/training.md). mean is for an output that holds losses
     ///   also_loss       OUTPUT,loss=KIND,KEY=VALUE,...: a further loss, which is added times its factor. The keys are
-    ///                   factor, labels, from, axis, shift, weights, label_smoothing, z_loss, focal, temperature and margin.
-    ///                   loss_factor is the factor of the first loss
-    ///   loss_from       what cross_entropy and bce receive: logits or probabilities. auto, the default, means logits; if
-    ///                   the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities are
-    ///                   limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
+    ///                   factor, labels, from, axis, shift, weights, label_smoothing, z_loss, focal, temperature, margin,
+    ///                   blank, lengths, label_length and time_first. loss_factor is the factor of the first loss
+    ///   loss_from       what cross_entropy, ctc and bce receive: logits or probabilities. auto, the default, means logits;
+    ///                   if the graph shows that a Softmax or Sigmoid makes the output, its input is taken. Probabilities
+    ///                   are limited to 1e-7 and 1 - 1e-7; those of classes are divided by their sum, as in Keras
     ///   loss_weights    NAME: a new float32 input with a factor for each label of cross_entropy, which is then a weighted
     ///                   mean; 0 leaves a label out. loss_axis, class_weights, label_smoothing, z_loss and focal say more
     ///                   about that loss (docs/training.md)
+    ///   loss_lengths    NAME: an int64 input of the number of times that each sample of ctc has in the output. loss_blank,
+    ///                   loss_label_length and loss_time_first say more about that loss (docs/training.md)
     ///   optimizer       adamw, adam, sgd, adagrad or lion, with learning_rate, beta1, beta2, epsilon, weight_decay,
     ///                   momentum, dampening, nesterov, rate_decay. Each but lion, which PyTorch lacks, computes what
     ///                   PyTorch's optimizer of that name does. adamw8bit is adamw with moments of 8 bits, in blocks of 256
