@@ -189,6 +189,13 @@ std::string alarms_table(const Json &alarms) {
   return table.str();
 }
 
+std::string norms_table(const Json &norms) {
+  Table table({"group", "norm"});
+  for (const auto &[group, norm] : norms.items())
+    table.row({group, norm.is_null() ? "not finite" : fmt::format("{:.4g}", norm.get<double>())});
+  return table.str();
+}
+
 }  // namespace
 
 std::string report_page(const RunRecord &run) {
@@ -209,6 +216,9 @@ std::string report_page(const RunRecord &run) {
   if (!run.evaluations.empty()) losses.push_back({"evaluation", run.evaluations});
   section("Loss", "", curves_picture("Loss by step", losses));
   section("Learning rate", "", curves_picture("Learning rate by step", {{"learning rate", run.rates}}));
+  if (const Json &norms = report.at("grad_norms"); !norms.empty())
+    section("Norms of gradients",
+            fmt::format("By group of parameters, in step {}.", report.value("grad_norms_step", 0)), norms_table(norms));
   section("One step",
           fmt::format("Measured in step {} (of several batches: in its last one).", report.value("timed_step", 0)),
           Costs(report).table());

@@ -83,7 +83,8 @@ class Metrics {
     if (!file_) fail();
   }
 
-  void write(protrain_session *session, const Step &step) {
+  // `logged` is the session's log line of the step; "" if there is none.
+  void write(protrain_session *session, const Step &step, const std::string &logged) {
     if (!file_) return;
     double norm = 0;
     check(protrain_session_grad_norm(session, &norm));
@@ -98,6 +99,8 @@ class Metrics {
                  {"host_peak_bytes", report_.at("host_peak_bytes")},
                  {"loss_bits", bits_of(step.loss)},
                  {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
+    if (const Json about = logged.empty() ? Json() : Json::parse(logged); about.contains("grad_norms"))
+      line["grad_norms"] = about.at("grad_norms");
     if (step.eval_loss) line["eval_loss"] = *step.eval_loss;
     if (step.eval_loss && step.has_perplexity) line["eval_perplexity"] = std::exp(*step.eval_loss);
     fmt::print(file_.get(), "{}\n", line.dump());
@@ -119,11 +122,12 @@ void warn(const std::string &text) { fmt::print(stderr, "protrain: warning: {}\n
 
 void alarm(const Json &about) { fmt::print(stderr, "protrain: alarm: {}\n", about.value("text", "")); }
 
-// A log callback that shows the session's warnings and alarms. Other log lines are for programs.
-void tell_warning(const char *line, void *) {
+// A log callback that shows the session's warnings and alarms. It keeps the newest step's line in the string `user`.
+void hear(const char *line, void *user) {
   const std::string_view text = line;
   if (text.find("\"event\":\"warning\"") != std::string_view::npos) warn(Json::parse(line).value("text", ""));
   if (text.find("\"event\":\"alarm\"") != std::string_view::npos) alarm(Json::parse(line));
+  if (text.find("\"event\":\"step\"") != std::string_view::npos) *static_cast<std::string *>(user) = text;
 }
 
 // Returns the session's "created" log line.
@@ -136,7 +140,7 @@ Json created(protrain_session *session) {
 }
 
 // Prints for people what was created: "0.2 M parameters in 28 tensors; 4.1 MiB on cpu, 2 threads".
-void announce(protrain_session *session, const RunRecord &record) {
+void announce(protrain_session *session, RunRecord &record) {
   const Json &about = record.about;
   size_t count = 0, all = 0;
   check(protrain_session_parameter_count(session, &count));
@@ -145,7 +149,7 @@ void announce(protrain_session *session, const RunRecord &record) {
     check(protrain_session_parameter_elements(session, i, &elements));
     all += elements;
   }
-  check(protrain_session_set_log(session, tell_warning, nullptr));
+  check(protrain_session_set_log(session, hear, &record.step_line));
   fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", record.model,
              static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
              about.value("device", "?"), about.value("threads", 0));
@@ -289,7 +293,7 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
         step->has_perplexity = evaluation->has_perplexity();
         record.evaluations.push_back({step->number, *step->eval_loss});
       }
-      metrics.write(session, *step);
+      metrics.write(session, *step, record.step_line);
       if (progress) progress->step(done, step->loss, step->seconds, step->tokens);
       if (step->eval_loss) exhausted = judge(session, *step, *evaluation, checkpoints, progress);
       checkpoints.after(session, step->number);

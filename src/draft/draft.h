@@ -33,6 +33,7 @@ struct Draft {
   std::uint64_t micro_batch = 0;  // samples per micro-batch, if settle_micro_batch chose the number; else 0
   std::vector<bool> kept;         // per parameter: its gradient can be read
   ParameterGroups groups;
+  NormGroups norm_groups;                               // of whose gradients a session tells the norms
   std::vector<std::string> output_names;                // of the outputs that keep_outputs names, in the file's order
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
   profile::Profile profile;

@@ -1,5 +1,7 @@
 #include "draft/parameter_groups.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -137,14 +139,19 @@ class Places {
   std::size_t first_block_ = kNowhere;  // the first node of the first layer
 };
 
+// Returns the first `group` whose pattern the parameter's name matches, or the end.
+std::vector<GroupBinding>::const_iterator binding_of(const GroupSettings &settings, const std::string &name) {
+  return std::ranges::find_if(settings.groups,
+                              [&](const GroupBinding &binding) { return glob_match(binding.pattern, name); });
+}
+
 // Returns the group of a trained parameter.
 backend::Group group_of(const GroupSettings &settings, double weight_decay, const Graph &graph, const Places &places,
                         ValueId parameter) {
   const graph::Value &value = graph.value(parameter);
   const bool vector = is_vector(value.type.shape);
   const std::vector<Place> met = places.of(parameter);
-  const auto group = std::ranges::find_if(
-      settings.groups, [&](const GroupBinding &binding) { return glob_match(binding.pattern, value.name); });
+  const auto group = binding_of(settings, value.name);
   const bool named = group != settings.groups.end();
   const bool stays = std::ranges::any_of(met, [&](const Place &place) {
     return (settings.norms_stay && places.is_norm(place, vector)) ||
@@ -181,6 +188,26 @@ ParameterGroups parameter_groups(const GroupSettings &settings, double weight_de
   require(found.groups.size() <= backend::kMostGroups, Code::limit, "group",
           "the options make {} groups of parameters with different settings, more than {}", found.groups.size(),
           backend::kMostGroups);
+  return found;
+}
+
+NormGroups norm_groups(const GroupSettings &settings, const Graph &graph) {
+  const Places places(graph);
+  const bool by_layer = settings.groups.empty() && places.blocks() > 0;
+  NormGroups found;
+  if (by_layer) found.names.emplace_back("before");
+  for (std::int32_t layer = 0; by_layer && layer < places.blocks(); ++layer)
+    found.names.push_back(fmt::format("layer {}", layer));
+  for (const GroupBinding &binding : settings.groups) found.names.push_back(binding.pattern);
+  found.names.emplace_back(by_layer ? "after" : "*");
+  for (ValueId id : graph.parameters) {
+    std::ptrdiff_t at = binding_of(settings, graph.value(id).name) - settings.groups.begin();
+    if (by_layer) {
+      const std::vector<Place> met = places.of(id);
+      at = places.blocks() + 1 - (met.empty() ? 0 : places.layers_after(met.front()));
+    }
+    found.of_parameter.push_back(static_cast<std::size_t>(at));
+  }
   return found;
 }
 

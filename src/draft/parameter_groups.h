@@ -1,6 +1,8 @@
-// Parameter groups: which trained parameters share a learning rate and a decay.
+// Groups of parameters: those that share a learning rate and a decay, and those whose gradients have one norm.
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -18,5 +20,16 @@ struct ParameterGroups {
 // else. Code::arg if a pattern matches no trained parameter or if the graph has no repeated layers for layer_decay,
 // Code::limit if there are more than backend::kMostGroups groups.
 ParameterGroups parameter_groups(const GroupSettings &settings, double weight_decay, const graph::Graph &graph);
+
+// The parameters whose gradients have one norm.
+struct NormGroups {
+  std::vector<std::string> names;         // in the order of forward, or of the options
+  std::vector<std::size_t> of_parameter;  // per parameter of the graph: its group
+};
+
+// With the option group, each of its patterns has a group, and the other parameters have the group "*". Without it,
+// each repeated layer has one, between the groups "before" and "after"; all parameters are in "*" if there are no
+// layers. Groups may be empty.
+NormGroups norm_groups(const GroupSettings &settings, const graph::Graph &graph);
 
 }  // namespace protrain::draft

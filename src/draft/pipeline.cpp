@@ -86,6 +86,7 @@ class Pipeline {
     draft_.output_names = std::move(loaded.output_names);
     draft_.accumulation = accumulation_of(settings_, loaded.batch);
     draft_.groups = parameter_groups(settings_.groups, settings_.optimizer.weight_decay, loaded.prepared.graph);
+    draft_.norm_groups = norm_groups(settings_.groups, loaded.prepared.graph);
     draft_.file = std::move(loaded.file);
     const std::vector<passes::Finding> findings = std::move(loaded.prepared.findings);
     differentiate(std::move(loaded));

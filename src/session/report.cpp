@@ -118,7 +118,8 @@ std::string alarm_json(const StepAlarms::Raised &raised) {
   return json.dump();
 }
 
-std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale,
+                      const GroupNorms &norms) {
   Json json = {{"event", "step"},
                {"step", step},
                {"loss", result.loss},
@@ -126,6 +127,7 @@ std::string step_json(std::uint64_t step, const StepResult &result, double secon
                {"learning_rate", result.learning_rate},
                {"seconds", seconds}};
   if (loss_scale > 0) json["loss_scale"] = loss_scale;
+  if (norms.step() == step) json["grad_norms"] = norms.json();
   return json.dump();
 }
 
@@ -150,6 +152,8 @@ std::string report_json(const run::Report &report, const ReportFacts &facts, con
                {"timed_step", timed.step},
                {"measured", costs_json(summarize(program, timed.spans, report.beside, step_ns), report.peak_bytes)}};
   if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
+  json["grad_norms"] = facts.norms.json();
+  json["grad_norms_step"] = facts.norms.step();
   json["alarms"] = Json::array();
   for (const StepAlarms::Raised &raised : facts.alarms) json["alarms"].push_back(to_json(raised));
   json["operators"] = operators_json(report, program, graph);

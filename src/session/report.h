@@ -7,6 +7,7 @@
 #include "draft/draft.h"
 #include "program/program.h"
 #include "run/executor.h"
+#include "session/group_norms.h"
 #include "session/step_account.h"
 #include "session/step_alarms.h"
 
@@ -23,8 +24,9 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
                          const std::string &why_not_nccl);
 std::string warning_json(const std::string &text);
 std::string alarm_json(const StepAlarms::Raised &raised);
-// `loss_scale` is the step's; 0 if it has none.
-std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);
+// `loss_scale` is the step's; 0 if it has none. `norms` may be of an earlier step, and are left out then.
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale,
+                      const GroupNorms &norms);
 std::string saved_json(std::uint64_t step, const std::string &path);
 
 // The parts of a report that are about the whole session.
@@ -32,6 +34,7 @@ struct ReportFacts {
   const StepAccount &account;
   const MemoryOutsideArena &memory;
   const std::vector<StepAlarms::Raised> &alarms;
+  const GroupNorms &norms;
   bool traces;
 };
 

@@ -92,6 +92,7 @@ Session::Session(const draft::Settings &settings, const onnx_import::ModelSource
       account_(terms_of(machine_.draft()), resume(machine_)),
       alarms_(alarms_of(machine_.draft())) {
   reporting_.log = std::move(log);
+  reporting_.norms = GroupNorms(draft().norm_groups, alarms_.trained());
   if (reporting_.log)
     reporting_.log(created_json(machine_.device(), draft(), machine_.memory(), machine_.channels().why_not_nccl));
 }
@@ -211,6 +212,7 @@ StepResult Session::take_batch() {
   // Deferred Updates run in the next step, or earlier if somebody asks for the parameters.
   const bool defers = machine_.settlement() != nullptr;
   if (defers && numbers_.status.finite()) held_ = now.update;
+  if (has_norms) reporting_.norms.take(step_count(), alarms_.trained(), account_.last_weight());
   if (last) log_step(*result, scale);
   if (last) judge_step(*result, has_norms);
   warn_of_recording(last_.executor->report());
@@ -386,7 +388,8 @@ void Session::finish_cancelled() {
 void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   if (!reporting_.log) return;
   try {
-    reporting_.log(step_json(step_count(), result, account_.seconds(), draft().scales_loss() ? scale : 0));
+    reporting_.log(
+        step_json(step_count(), result, account_.seconds(), draft().scales_loss() ? scale : 0, reporting_.norms));
   } catch (const std::exception &) {
   }
 }
@@ -578,8 +581,8 @@ std::string Session::report_json() {
   reporting_.times_wanted = true;
   const Run run = last_.executor != nullptr ? last_ : run_of(0, true);
   return session::report_json(run.executor->report(),
-                              {account_, machine_.memory(), alarms_.all(), draft().settings.traces}, *run.program,
-                              *run.graph, run.prediction);
+                              {account_, machine_.memory(), alarms_.all(), reporting_.norms, draft().settings.traces},
+                              *run.program, *run.graph, run.prediction);
 }
 
 }  // namespace protrain::session

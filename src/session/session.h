@@ -151,6 +151,7 @@ class Session {
   bool lost_ = false;
   struct {
     draft::Log log;
+    GroupNorms norms;
     bool traced = false;        // where a number that was not finite came from, in a step that was skipped
     bool warned = false;        // that steps are not recorded
     bool times_wanted = false;  // for the next step, because a report was asked for

@@ -90,6 +90,8 @@ class StepAccount {
   // Returns the factor to apply to the gradients of the last complete step. Code::state if there are no such gradients,
   // or not any more.
   double gradient_factor(const std::string &parameter) const;
+  // The factor by which the gradients of the last complete step are too large.
+  double last_weight() const { return last_weight_; }
   // Seconds of the last step, or of its micro-batches so far.
   double seconds() const { return seconds_; }
 

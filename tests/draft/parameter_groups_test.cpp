@@ -26,18 +26,24 @@ class Groups {
     const LoadedModel loaded = load_model(settings, test::fixture(model + ".onnx"));
     const graph::Graph &graph = loaded.prepared.graph;
     found_ = parameter_groups(settings.groups, settings.optimizer.weight_decay, graph);
+    norms_ = norm_groups(settings.groups, graph);
     for (graph::ValueId id : graph.parameters) names_.push_back(graph.value(id).name);
   }
 
   const std::vector<std::string> &names() const { return names_; }
   const std::vector<backend::Group> &all() const { return found_.groups; }
-  const backend::Group &of(const std::string &name) const {
-    const auto at = static_cast<std::size_t>(std::ranges::find(names_, name) - names_.begin());
-    return found_.groups.at(found_.of_parameter.at(at));
+  const backend::Group &of(const std::string &name) const { return found_.groups.at(found_.of_parameter.at(at(name))); }
+  const std::string &norm_of(const std::string &name) const {
+    return norms_.names.at(norms_.of_parameter.at(at(name)));
   }
 
  private:
+  std::size_t at(const std::string &name) const {
+    return static_cast<std::size_t>(std::ranges::find(names_, name) - names_.begin());
+  }
+
   ParameterGroups found_;
+  NormGroups norms_;
   std::vector<std::string> names_;
 };
 
@@ -89,6 +95,25 @@ TEST(ParameterGroups, ScaleTheRateOfEachLayer) {
   EXPECT_EQ(groups.of("stem.weight").learning_rate_scale, 0.0625);
   EXPECT_EQ(groups.of("stem.bias").learning_rate_scale, 0.625);
 }
+
+TEST(NormGroups, AreLayersAndWhatLiesAround) {
+  const Groups groups("rates/blocks", {{"layer_decay", "0.5"}});
+  EXPECT_EQ(groups.norm_of("stem.bias"), "before");
+  EXPECT_EQ(groups.norm_of("blocks.0.norm.weight"), "layer 0");
+  EXPECT_EQ(groups.norm_of("blocks.2.up.weight"), "layer 2");
+  EXPECT_EQ(groups.norm_of("channels.weight"), "after");
+  EXPECT_EQ(groups.norm_of("head.bias"), "after");
+}
+
+TEST(NormGroups, AreThePatternsOfTheOptionAndTheRest) {
+  const Groups groups("rates/blocks",
+                      {{"group", "head.*,learning_rate_scale=2"}, {"group", "*.bias,weight_decay=0.5"}});
+  EXPECT_EQ(groups.norm_of("head.bias"), "head.*");
+  EXPECT_EQ(groups.norm_of("stem.bias"), "*.bias");
+  EXPECT_EQ(groups.norm_of("blocks.0.norm.weight"), "*");
+}
+
+TEST(NormGroups, AreOneInAModelWithoutLayers) { EXPECT_EQ(norm_groups({}, {}).names, std::vector<std::string>{"*"}); }
 
 TEST(ParameterGroups, RefuseWhatMatchesNothing) {
   const auto refusal = [](const std::string &model, const Pairs &pairs) {

@@ -37,7 +37,7 @@ class ReportedStep {
     StepAccount account({}, {});
     account.add({}, report().seconds);
     const graph::Graph &graph = bench.draft().first().training.graph;
-    return Json::parse(report_json(report(), {account, {}, {}, traces}, program(), graph, prediction));
+    return Json::parse(report_json(report(), {account, {}, {}, {}, traces}, program(), graph, prediction));
   }
 
  private:

@@ -33,6 +33,13 @@ svg = "{http://www.w3.org/2000/svg}"
 assert len(page.findall(f".//{svg}svg")) == 4, "pictures of loss, learning rate, memory and queues"
 line = page.find(f".//{svg}polyline").get("points").split()
 assert len(line) == 5, "a point of the loss for each step"
+norms = [line["grad_norms"] for line in lines]
+assert list(norms[0])[0] == "before" and list(norms[0])[-1] == "after", norms[0]
+for step, groups in zip(lines, norms):
+    whole = sum(norm**2 for norm in groups.values()) ** 0.5
+    assert abs(whole - step["grad_norm"]) < 1e-6 * whole, "the groups' norms are not those of the whole gradient"
+for group, norm in norms[-1].items():
+    assert f"{group} {norm:.4g}" in words, f"the page has no norm of {group}"
 heights = [float(point.split(",")[1]) for point in line]
 losses = [line["loss"] for line in lines]
 assert sorted(range(5), key=heights.__getitem__) == sorted(range(5), key=losses.__getitem__, reverse=True), "the curve"

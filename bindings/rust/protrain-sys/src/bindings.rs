@@ -147,10 +147,11 @@ pub const PROTRAIN_UINT64: protrain_dtype = 12;
 pub const PROTRAIN_BOOL: protrain_dtype = 13;
 
 /// Receives one event as a JSON object such as {"event":"step",...}: one line without a newline, lent during the call.
-/// A step's event has step, loss, grad_norm, learning_rate and seconds, and in fp16 loss_scale; a number that is not
-/// finite is null. The function is called only on a thread that is inside a call on the session. It must not call back
-/// into that session (it would get PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp. A C++
-/// exception that leaves it is dropped.
+/// A step's event has step, loss, grad_norm, learning_rate and seconds, in fp16 loss_scale, and grad_norms of
+/// protrain_session_report if they were read in this step; a number that is not finite is null. The function is called
+/// only on a thread that is inside a call on the session. It must not call back into that session (it would get
+/// PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp. A C++ exception that leaves it is
+/// dropped.
 pub type protrain_log_fn = Option<unsafe extern "C" fn(*const c_char, *mut c_void)>;
 
 extern "C" {
@@ -1139,6 +1140,12 @@ extern "C" {
     ///                          (gradients and weights of other ranks); "inline": other queues' work ran in compute's
     ///                          place; "start", "end": before its first instruction and after its last; "issue": none of
     ///                          these
+    ///   "grad_norms"           by group of parameters: the norm of their gradients before clipping, of all ranks together.
+    ///                          The groups are the patterns of the option group and "*" for the rest. Without that option
+    ///                          they are "before", "layer 0" and so on, and "after"; in a model without repeated layers "*".
+    ///                          Groups in which nothing has a gradient are left out
+    ///   "grad_norms_step"      the step that "grad_norms" are of, 0 before the first. On a CPU it is the last one. On a
+    ///                          device with memory of its own they are read in the first four steps and in two of every 64
     ///   "alarms"               array of {"step", "code", "subject", "text"}: all alarms so far, as in the log; step 0 for
     ///                          those that were known before the first step
     ///   "operators"            by name: "seconds" and "launches"
