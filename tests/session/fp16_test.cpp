@@ -30,6 +30,7 @@ class Fp16 : public testing::Test {
     return Session::create(options, model, [this](const std::string &line) {
       const Json json = Json::parse(line);
       if (json["event"] == "step") lines.push_back(json);
+      if (json["event"] == "alarm") alarms.push_back(json);
     });
   }
 
@@ -63,7 +64,8 @@ class Fp16 : public testing::Test {
 
   const std::vector<float> x = {0.5f, -1, 2, 1.5f, 0.25f, -0.75f};
   const std::vector<float> near = {13, 15, 20, -4, 0.5f, 1, 0, -2}, far = {900, 15, 20, -4, 0.5f, 1, 0, -2};
-  std::vector<Json> lines;  // the log lines of steps
+  std::vector<Json> lines;   // the log lines of steps
+  std::vector<Json> alarms;  // and those of alarms
   test::Scratch scratch;
   std::string model = scratch.put("product.onnx", test::Wire().bytes());
 };
@@ -168,6 +170,25 @@ TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
     }
     EXPECT_EQ(weights(*session), before);
   }
+}
+
+// The scale falls from 65536 to 1 in 16 steps. Later steps are skipped too, and raise no second alarm of this kind.
+TEST_F(Fp16, NamesAScaleAtItsFloorOnce) {
+  const auto session = session_of({{"on_nonfinite", "skip"}});
+  const auto floors = [&] {
+    std::vector<std::uint64_t> steps;
+    for (const Json &alarm : alarms)
+      if (alarm["code"] == "scale_at_floor") steps.push_back(alarm["step"]);
+    return steps;
+  };
+  const std::vector<float> labels(8, 3e5f);
+  for (int i = 0; i < 15; ++i) step(*session, labels);
+  EXPECT_TRUE(alarms.empty()) << "a scale that shrinks is none: " << Json(alarms);
+  for (int i = 0; i < 4; ++i) step(*session, labels);
+  EXPECT_EQ(floors(), std::vector<std::uint64_t>{16});
+  const Json reported = Json::parse(session->report_json())["alarms"];
+  EXPECT_EQ(reported[0]["code"], "scale_at_floor") << reported;
+  EXPECT_EQ(reported[0]["step"], 16) << reported;
 }
 
 TEST_F(Fp16, LeavesALossThatIsNotFiniteToThePolicyAndKeepsTheScale) {

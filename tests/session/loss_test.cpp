@@ -227,26 +227,48 @@ class Product : public testing::Test {
   std::string model = scratch.put("product.onnx", test::Wire().bytes());
 };
 
-// Returns the device memory that a step is planned to take on paper, for y = x w with a large vocabulary.
-std::uint64_t planned_peak(const std::string &loss, std::int64_t rows, std::int64_t classes) {
+// Returns the device memory that a step is planned to take on paper.
+std::uint64_t planned_peak(const Pairs &pairs, const std::string &model) {
+  const draft::Options options = options_with(pairs + Pairs{{"hardware", "rtx3090"}});
+  return nlohmann::json::parse(draft::plan_model(options, model, nullptr))["device_peak_bytes"];
+}
+
+// The same for y = x w with a large vocabulary. `rows`: all dimensions of y but that of the classes.
+std::uint64_t planned_peak(const Pairs &pairs, test::Names rows, std::int64_t classes) {
   const test::Scratch scratch;
-  const std::string m = std::to_string(rows), c = std::to_string(classes);
   test::Wire wire;
   wire.initializers = {test::floats("w", {3, classes}, std::vector<float>(static_cast<std::size_t>(3 * classes)))};
-  wire.inputs = {test::value("x", test::kFloat, {m, "3"})};
-  wire.outputs = {test::value("y", test::kFloat, {m, c})};
-  const draft::Options options = options_with({{"loss", loss}, {"hardware", "rtx3090"}});
-  const auto plan =
-      nlohmann::json::parse(draft::plan_model(options, scratch.put("vocabulary.onnx", wire.bytes()), nullptr));
-  return plan["device_peak_bytes"];
+  rows.push_back("3");
+  wire.inputs = {test::value("x", test::kFloat, rows)};
+  rows.back() = std::to_string(classes);
+  wire.outputs = {test::value("y", test::kFloat, rows)};
+  return planned_peak(pairs, scratch.put("vocabulary.onnx", wire.bytes()));
 }
 
 TEST(Teacher, IsInMemoryButNoneOfTheLogitsThatAreComparedWithIt) {
   constexpr std::int64_t kRows = 8192, kClasses = 65536;
   constexpr std::uint64_t kLogits = std::uint64_t{kRows} * kClasses * sizeof(float);
-  const std::uint64_t labelled = planned_peak("cross_entropy", kRows, kClasses);
+  const test::Names rows = {std::to_string(kRows)};
+  const std::uint64_t labelled = planned_peak({{"loss", "cross_entropy"}}, rows, kClasses);
   EXPECT_LT(labelled, kLogits / 4) << "a slice";
-  EXPECT_LE(planned_peak("kl", kRows, kClasses), labelled + kLogits) << "a slice, and the teacher's logits";
+  EXPECT_LE(planned_peak({{"loss", "kl"}}, rows, kClasses), labelled + kLogits) << "a slice, and the teacher's logits";
+}
+
+// Both read the same samples and labels. What a preference has besides are numbers for each token and each sample.
+TEST(Preference, TakesLittleMoreMemoryThanTheSameBatchWithLabels) {
+  const test::Names samples = {"8", "1024"};
+  const auto preferred = planned_peak({{"loss", "dpo"}, {"loss_shift", "1"}}, samples, 65536);
+  const auto labelled = planned_peak({{"loss", "cross_entropy"}, {"loss_shift", "1"}}, samples, 65536);
+  EXPECT_LE(static_cast<double>(preferred), 1.15 * static_cast<double>(labelled));
+}
+
+TEST_F(Gpt2, PreferencesTakeLittleMoreMemoryThanLabels) {
+  for (const auto &[batch, sequence] : {std::pair("batch=2", "sequence=32"), {"batch=16", "sequence=64"}}) {
+    const Pairs dims = {{"dim", batch}, {"dim", sequence}, {"loss_shift", "1"}};
+    const auto preferred = planned_peak(dims + Pairs{{"loss", "dpo"}}, model);
+    const auto labelled = planned_peak(dims + Pairs{{"loss", "cross_entropy"}}, model);
+    EXPECT_LE(static_cast<double>(preferred), 1.15 * static_cast<double>(labelled)) << batch;
+  }
 }
 
 double squared(double y, double t) { return (y - t) * (y - t); }
