@@ -46,6 +46,38 @@ assert sorted(range(5), key=heights.__getitem__) == sorted(range(5), key=losses.
 END
 python3 check.py '<a> & "b".html' >err 2>&1 || wrong "the page is not as it should be"
 
+# Evaluations are a second curve in the picture of the loss, over the same steps and in the same units.
+# shellcheck disable=SC2086
+run train "$model" --steps 6 $data --eval-input input_ids="$fixtures/input_ids.npy" \
+  --eval-input labels="$fixtures/labels.npy" --eval-every 2 --metrics evaluated.jsonl --report evaluated.html
+leaves_with 0
+quiet
+cat >curves.py <<'END'
+import json
+import xml.etree.ElementTree as tree
+
+svg = "{http://www.w3.org/2000/svg}"
+lines = [json.loads(line) for line in open("evaluated.jsonl")]
+wanted = [[(line["step"], line[key]) for line in lines if key in line] for key in ("loss", "eval_loss")]
+assert [len(curve) for curve in wanted] == [6, 3], wanted
+picture = tree.parse("evaluated.html").find(f".//{svg}svg")
+words = [text.text for text in picture.iter(f"{svg}text")]
+assert "training" in words and "evaluation" in words, words
+drawn = [[tuple(map(float, point.split(","))) for point in line.get("points").split()]
+         for line in picture.iter(f"{svg}polyline")]
+assert [len(curve) for curve in drawn] == [6, 3], drawn
+pairs = [pair for of, at in zip(wanted, drawn) for pair in zip(of, at)]
+for axis in (0, 1):
+    # Both axes are linear, so two points tell where all others lie. Places are rounded to a tenth of a pixel.
+    numbers, places = ([each[part][axis] for each in pairs] for part in (0, 1))
+    low, high = (numbers.index(end(numbers)) for end in (min, max))
+    scale = (places[high] - places[low]) / (numbers[high] - numbers[low])
+    for number, place in zip(numbers, places):
+        assert abs(places[low] + scale * (number - numbers[low]) - place) < 0.15, (axis, number, place)
+    assert scale > 0 if axis == 0 else scale < 0, "an axis has the wrong direction"
+END
+python3 curves.py >err 2>&1 || wrong "the curve of evaluations is not that of the metrics"
+
 # A path that looks like markup.
 cp "$model" 'm<&>.onnx'
 # shellcheck disable=SC2086
