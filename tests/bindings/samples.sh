@@ -92,6 +92,25 @@ done
 # Texts that do not change with this project: prose, C and Python.
 head -c 40000 /usr/include/elf.h >"$work/header"
 head -c 40000 "$(python3 -c 'import argparse; print(argparse.__file__)')" >"$work/script"
+# The held-out windows as the samples take them: every fifth, in the order that a product with 7919 gives.
+cat >"$work/held_out.py" <<'END'
+import struct, sys
+
+windows = []
+for label, path in enumerate(sys.argv[2:]):
+    text = open(path, "rb").read()
+    cut = [text[at:at + 64] for at in range(0, len(text) - 63, 64)]
+    windows += [(window, label) for window in cut[4::5]]
+count = len(windows) // 32 * 32
+taken = [windows[i * 7919 % len(windows)] for i in range(count)]
+for name, dims, values in (("tokens", "32, 64", [byte for window, _ in taken for byte in window]),
+                           ("labels", "32", [label for _, label in taken])):
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count // 32}, {dims}), }}".ljust(117) + "\n"
+    with open(f"{sys.argv[1]}/{name}.npy", "wb") as file:
+        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode())
+        file.write(struct.pack(f"<{len(values)}q", *values))
+END
+python3 "$work/held_out.py" "$work" $text "$work/header" "$work/script"
 # Each classifier must tell texts apart, stop early, keep its best state, and do so in the same steps as the others.
 for language in $languages; do
   out=$work/$language
@@ -105,6 +124,12 @@ for language in $languages; do
   test "$((best + 3))" -eq "$(wc -l <"$out-passes")" || fail "$language does not stop three passes after the best"
   cmp "$work/$first-passes" "$out-passes"
   cmp "$work/$first-classes/classifier.onnx" "$out-classes/classifier.onnx"
+  # The exported model has the loss of the best pass.
+  exported=$("$work/prefix/bin/protrain" eval "$out-classes/classifier.onnx" --loss cross_entropy \
+    --input tokens="$work/tokens.npy" --input labels="$work/labels.npy" | sed -n 's/^loss \([0-9.]*\),.*/\1/p')
+  near=$(awk -v loss="$exported" 'function far(x) {return x < loss ? loss - x : x - loss}
+    NR == 1 || far($4) < least {least = far($4); pass = $2} END {print least < 1e-4 ? pass : "none"}' "$out-passes")
+  test "$near" = "$best" || fail "$language exports pass $near, with the loss $exported: $(cat "$out-passes")"
 done
 
 # Adapters must make the loss smaller than the base's, and be the same in each language, as must the merged model.
