@@ -41,8 +41,8 @@ std::size_t StepAlarms::judge(const StepFacts &facts) {
                                             facts.step)});
   if (facts.scale_is_least)
     count += raise(facts.step, {"scale_at_floor", "",
-                                fmt::format("the loss scale fell to its least value in step {}: gradients overflow "
-                                            "float16 at any scale; train in bf16, or find what grows",
+                                fmt::format("the loss scale is at its least value in step {}: gradients overflowed "
+                                            "float16 at every larger one; train in bf16, or find what grows",
                                             facts.step)});
   if (!facts.applied) return count;
   if (facts.has_norms) count += judge_gradients(facts.step);

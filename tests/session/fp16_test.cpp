@@ -191,6 +191,18 @@ TEST_F(Fp16, NamesAScaleAtItsFloorOnce) {
   EXPECT_EQ(reported[0]["step"], 16) << reported;
 }
 
+// The gradient of w, at most 0.9e5 / 2, fits at the least scale alone.
+TEST_F(Fp16, TrainsAtTheLeastScaleIfGradientsFitThere) {
+  const auto session = session_of({{"learning_rate", "1e-9"}});
+  StepResult result;
+  EXPECT_EQ(step_until_applied(*session, std::vector<float>(8, 0.9e5f), result), 16);
+  ASSERT_EQ(alarms.size(), 1u) << Json(alarms);
+  EXPECT_EQ(alarms[0]["code"], "scale_at_floor");
+  EXPECT_EQ(alarms[0]["text"],
+            "the loss scale is at its least value in step 16: gradients overflowed float16 at every larger one; train "
+            "in bf16, or find what grows");
+}
+
 TEST_F(Fp16, LeavesALossThatIsNotFiniteToThePolicyAndKeepsTheScale) {
   const std::vector<float> infinite(8, HUGE_VALF);
   const auto session = session_of({});
