@@ -16,7 +16,7 @@ namespace protrain::draft {
 
 namespace {
 
-constexpr std::string_view kEnd = ".onnx_adapter", kIdentifier = "TORT";
+constexpr std::string_view kExtension = ".onnx_adapter", kIdentifier = "TORT";
 constexpr std::int32_t kFormatVersion = 1;
 constexpr std::uint64_t kMaxBytes = 0x7fffffff;  // FlatBuffers' limit
 constexpr std::uint64_t kMaxParameters = 1 << 20, kMaxName = 1 << 16, kMaxRank = 8;
@@ -107,8 +107,8 @@ state::Tensor tensor_at(const FlatReader &reader, std::uint64_t table, const Fil
   return tensor;
 }
 
-// FlatText of a FlatBuffer, from front to back. A distance is written when its target is known.
-class FlatText {
+// Writes a FlatBuffer from front to back. A distance is written when its target is known.
+class FlatBufferWriter {
  public:
   const std::string &bytes() const { return bytes_; }
 
@@ -145,7 +145,7 @@ class FlatText {
 std::int32_t number_of(DType dtype) { return std::ranges::find(kTypes, dtype, &OnnxType::dtype)->number; }
 
 // Appends a Parameter. Returns the place of the distance to its data.
-std::uint64_t append_parameter(FlatText &text, const state::Tensor &tensor) {
+std::uint64_t append_parameter(FlatBufferWriter &text, const state::Tensor &tensor) {
   const std::uint64_t name = text.put<std::uint32_t>(0), dims = text.put<std::uint32_t>(0);
   text.put(number_of(tensor.dtype));
   const std::uint64_t data = text.put<std::uint32_t>(0);
@@ -159,7 +159,7 @@ std::uint64_t append_parameter(FlatText &text, const state::Tensor &tensor) {
 
 }  // namespace
 
-bool is_onnx_adapter(const std::string &path) { return path.ends_with(kEnd); }
+bool is_onnx_adapter(const std::string &path) { return path.ends_with(kExtension); }
 
 std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file) {
   const FlatReader reader(file);
@@ -176,7 +176,7 @@ std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file) {
 
 void write_onnx_adapter(const std::string &path, const std::vector<state::Tensor> &tensors,
                         const std::function<std::vector<std::byte>(std::size_t tensor)> &values) {
-  FlatText text;
+  FlatBufferWriter text;
   const std::uint64_t root = text.put<std::uint32_t>(0);
   text.put(std::string(kIdentifier));
   text.point(root, text.begin_table(4));

@@ -25,13 +25,14 @@ AllBases &all_bases() {
   return all;
 }
 
-// The first base that `is` returns true for. The caller holds the mutex.
+// The bases that `is` returns true for. The caller holds the mutex.
 template <typename Is>
-std::shared_ptr<FrozenBase> find_base(Is &&is) {
+std::vector<std::shared_ptr<FrozenBase>> find_bases(Is &&is) {
   std::erase_if(all_bases().bases, [](const auto &base) { return base.expired(); });
+  std::vector<std::shared_ptr<FrozenBase>> found;
   for (const auto &one : all_bases().bases)
-    if (std::shared_ptr<FrozenBase> base = one.lock(); base && is(*base)) return base;
-  return nullptr;
+    if (std::shared_ptr<FrozenBase> base = one.lock(); base && is(*base)) found.push_back(std::move(base));
+  return found;
 }
 
 std::string model_name(const onnx_import::ModelSource &source) {
@@ -116,10 +117,10 @@ std::string FrozenBase::key(const draft::Draft &draft, std::uint64_t hash) {
   return key;
 }
 
-std::shared_ptr<FrozenBase> FrozenBase::of_model(const onnx_import::ModelSource &source) {
+std::vector<std::shared_ptr<FrozenBase>> FrozenBase::of_model(const onnx_import::ModelSource &source) {
   const std::lock_guard lock(all_bases().mutex);
-  if (all_bases().bases.empty()) return nullptr;
-  return find_base([&, name = model_name(source)](const FrozenBase &base) { return base.model_ == name; });
+  if (all_bases().bases.empty()) return {};
+  return find_bases([&, name = model_name(source)](const FrozenBase &base) { return base.model_ == name; });
 }
 
 std::shared_ptr<FrozenBase> FrozenBase::of_process(const draft::Draft &draft, const onnx_import::ModelSource &source,
@@ -127,8 +128,8 @@ std::shared_ptr<FrozenBase> FrozenBase::of_process(const draft::Draft &draft, co
   const std::string key = FrozenBase::key(draft, hash);
   const std::lock_guard lock(all_bases().mutex);
   if (!key.empty())
-    if (std::shared_ptr<FrozenBase> base = find_base([&](const FrozenBase &one) { return one.key_ == key; }))
-      return base;
+    if (const auto same = find_bases([&](const FrozenBase &base) { return base.key_ == key; }); !same.empty())
+      return same.front();
   std::shared_ptr<FrozenBase> made(new FrozenBase(draft.programs.state.frozen_bytes, model_name(source), key));
   if (!key.empty()) all_bases().bases.push_back(made);
   return made;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/memory.h"
 #include "comm/channel.h"
@@ -21,8 +22,8 @@ std::uint64_t hash_of_base(const draft::Draft &draft, int threads);
 
 class FrozenBase {
  public:
-  // The bases that other sessions of this process may share: one that the same model's sessions have now, or nullptr.
-  static std::shared_ptr<FrozenBase> of_model(const onnx_import::ModelSource &source);
+  // Returns the bases that sessions of this process have now for this model, each in another precision or layout.
+  static std::vector<std::shared_ptr<FrozenBase>> of_model(const onnx_import::ModelSource &source);
   // Returns the memory for a draft of the only rank. `hash` is hash_of_base(): bases of the same hash and layout are
   // one, unless there are no adapters, because then frozen weights can be written between steps.
   static std::shared_ptr<FrozenBase> of_process(const draft::Draft &draft, const onnx_import::ModelSource &source,

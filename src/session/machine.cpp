@@ -72,15 +72,17 @@ draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import
   };
   const bool adapts = !settings.adapters.empty() || !settings.adapter.empty();
   if (adapts && shared && !several)
-    if (std::shared_ptr<FrozenBase> others = FrozenBase::of_model(source)) {
+    for (const std::shared_ptr<FrozenBase> &others : FrozenBase::of_model(source)) {
       std::optional<draft::Draft> draft;
       try {
         draft.emplace(compiled(others->bytes().size()));
       } catch (const Error &error) {
         if (error.code != Code::budget) throw;
       }
-      if (draft && others->holds(*draft, base_hash_ = hash_of_base(*draft, device().threads))) {
-        frozen_base_ = std::move(others);
+      if (!draft || draft->programs.state.frozen_bytes != others->bytes().size()) continue;
+      base_hash_ = hash_of_base(*draft, device().threads);
+      if (others->holds(*draft, base_hash_)) {
+        frozen_base_ = others;
         return std::move(*draft);
       }
     }

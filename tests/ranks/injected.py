@@ -228,9 +228,11 @@ def watch(group, victim, instant):
 def wrongs(group, victim, said, after):
     """What the ranks said that they may not say."""
     own, others, go_on = KINDS[group.kind]
+    found = []
     if after.get(victim, 0) > 0.8 * TIMEOUT:  # it met its fault late, on a busy machine; others may have given it up
         own, others, go_on = own | ANY_OF_OTHERS, others | ANY_OF_OTHERS, False
-    found = []
+    elif group.kind == "full" and not {NOSPC, ENDED} & set(said.values()):
+        found.append("no rank says that there is no space")
     for rank, words in sorted(said.items()):
         allowed = own if rank == victim else others
         if words not in allowed and words != ENDED:

@@ -106,6 +106,14 @@ TEST(SharedBases, AreOfOneFormAndOfOneFilesWeights) {
   EXPECT_EQ(made({{"base_precision", "nf4"}}, scratch / "merged.onnx").shared, 0u);
 }
 
+TEST(SharedBases, OfAllFormsAreTried) {
+  const Pairs nf4 = {{"base_precision", "nf4"}};
+  Pairs tight = nf4;
+  tight.emplace_back("memory", std::to_string(smallest(nf4) - 1));
+  const Made first = made({}), second = made(nf4), third = made({{"base_precision", "int8"}});
+  EXPECT_GT(made(tight).shared, 0u);
+}
+
 TEST(SharedBases, AreNotThoseOfSessionsThatMayWriteThem) {
   const auto frozen = [] { return made_without_adapters({{"frozen", "*_proj.weight"}}); };
   const Made adapted = made({}), a = frozen(), b = frozen();
