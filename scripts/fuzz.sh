@@ -9,7 +9,7 @@ case "${1:-}" in
   '' | *[!0-9]*) ;;
   *) seconds=$1 && shift ;;
 esac
-[ $# -gt 0 ] || set -- npy tokens checkpoint plan hardware ort_checkpoint onnx graph calls
+[ $# -gt 0 ] || set -- npy safetensors tokens checkpoint plan hardware ort_checkpoint onnx graph calls
 
 scripts/install-dependencies.sh fuzz
 cmake --preset fuzz >/dev/null

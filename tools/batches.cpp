@@ -5,7 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "safetensors.h"
 
 namespace tool {
 
@@ -24,17 +27,44 @@ const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::s
   return *found;
 }
 
+// Returns the files that a word of --input without a name stands for: those of a directory that are called NAME.npy
+// after an input, or the safetensors file itself for each input that it has a tensor of.
+std::map<std::string, std::string> files_of_inputs(const std::string &word, const std::vector<ModelInput> &inputs) {
+  std::map<std::string, std::string> files;
+  std::error_code none;
+  if (std::filesystem::is_directory(word, none)) {
+    for (const ModelInput &input : inputs) {
+      const std::string path = (std::filesystem::path(word) / (input.name + ".npy")).string();
+      if (std::filesystem::exists(path, none)) files[input.name] = path;
+    }
+    if (files.empty())
+      throw Failure(fmt::format("{}: has no file called after an input, as {}.npy is; the model's inputs are {}", word,
+                                inputs.front().name, names_of(inputs)));
+  } else if (word.ends_with(".safetensors")) {
+    const std::vector<std::string> names = safetensors_names(InputFile(word));
+    for (const ModelInput &input : inputs)
+      if (std::find(names.begin(), names.end(), input.name) != names.end()) files[input.name] = word;
+    if (files.empty())
+      throw Failure(
+          fmt::format("{}: has no tensor called after an input; its tensors are {}; the model's inputs are {}", word,
+                      fmt::join(names, ", "), names_of(inputs)));
+  } else {
+    throw UsageError(fmt::format("--input wants NAME=FILE.npy, a directory or a safetensors file, not '{}'", word));
+  }
+  return files;
+}
+
 constexpr std::int64_t kOpen = 0;  // the library chooses the batch
 
-// Returns the size of a dimension of input_ids, from `flag`, the model, or --dim. If none of them gives the size and
-// `may_stay_open` is true, returns kOpen.
+// Returns the size of a dimension, from `flag`, the model, or --dim. If none of them gives the size and `may_stay_open`
+// is true, returns kOpen. `data` names what needs the size.
 std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
-                         const Dims &given, bool may_stay_open) {
+                         const Dims &given, bool may_stay_open, const std::string &data) {
   if (flag > 0) return flag;
   if (const auto *fixed = std::get_if<std::int64_t>(&dim)) return *fixed;
   const auto bound = given.find(std::get<std::string>(dim));
   if (bound == given.end() && may_stay_open) return kOpen;
-  if (bound == given.end()) throw UsageError(fmt::format("--tokens needs --{} for this model", name));
+  if (bound == given.end()) throw UsageError(fmt::format("{} needs --{} for this model", data, name));
   return bound->second;
 }
 
@@ -42,13 +72,6 @@ std::string value_of(const Options &options, const char *key) {
   const char *value = nullptr;
   check(protrain_options_get(options.get(), key, &value));
   return value;
-}
-
-void set_input(protrain_session *session, const std::string &name, protrain_dtype dtype,
-               const std::vector<std::int64_t> &shape, const std::vector<std::byte> &data) {
-  // Failure, not LibraryFailure, because the other ranks do not learn of this error (rank.h).
-  check<Failure>(
-      protrain_session_set_input(session, name.c_str(), dtype, shape.data(), shape.size(), data.data(), data.size()));
 }
 
 template <typename Token>
@@ -105,8 +128,11 @@ CLI::Validator positive_number() {
 void DataFlags::add_to(CLI::App &command) {
   command.add_option(
       "--input", arrays,
-      "NAME=FILE.npy, one per graph input; axis 0 counts batches and is cycled; all inputs need the same number of "
-      "batches, or 1 for every batch; sets symbolic dimensions that no --dim gives");
+      "NAME=FILE, one per graph input, or one directory of files NAME.npy or one safetensors file for all; FILE is "
+      ".npy or "
+      "safetensors with a tensor NAME; axis 0 counts batches, or samples if the array has as many axes as the input, "
+      "and "
+      "is cycled; all inputs need as many, or 1 batch for every batch; sets symbolic dimensions that no --dim gives");
   command.add_option(
       "--tokens", tokens,
       "FILE or FILE=WEIGHT, several times: token ids for input_ids and labels, raw or in llm.c's format, read in "
@@ -116,7 +142,7 @@ void DataFlags::add_to(CLI::App &command) {
       .add_option("--token-type", token_type,
                   "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
       ->check(CLI::IsMember({"uint16", "uint32"}));
-  command.add_option("--batch", batch, "windows in a batch")->check(positive_number());
+  command.add_option("--batch", batch, "windows or samples in a batch")->check(positive_number());
   command.add_option("--sequence", sequence, "tokens in a window")->check(positive_number());
   command
       .add_option(
@@ -149,7 +175,8 @@ Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &
 
 void Batches::open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   if (flags.shuffle) shuffle_.emplace(*flags.shuffle);
-  open_arrays(flags.arrays, model);
+  has_tokens_ = model.has_tokens;
+  open_arrays(flags, model, options);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (flags.separator && flags.tokens.empty()) throw UsageError("--separator needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
@@ -159,41 +186,49 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
                                  names_of(model.inputs)));
 }
 
-void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData &model) {
-  for (const std::string &pair : pairs) {
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string::npos) throw UsageError(fmt::format("--input wants NAME=FILE.npy, not '{}'", pair));
-    const ModelInput &input = find_input(model.inputs, pair.substr(0, equals));
-    for (const Array &other : arrays_)
-      if (other.input == input.name) throw UsageError(fmt::format("input {} is given twice", input.name));
-    Array array{.input = input.name, .file = NpyFile(pair.substr(equals + 1)), .slice = {}};
-    std::vector<std::int64_t> shape = array.file.shape();
-    if (shape.front() == 0) throw Failure(fmt::format("{}: no steps along axis 0", array.file.path()));
-    shape.erase(shape.begin());
-    bind(input, shape, array.file.path());
-    array.slice.resize(array.file.slice_bytes());
-    std::int64_t count = shape.empty() ? 1 : shape.front();
-    // If the model has no tokens, samples are counted instead.
-    for (std::size_t i = 1; model.has_tokens && i < shape.size(); ++i) count *= shape[i];
-    if (input.name == model.batch_input) tokens_per_batch_ = static_cast<double>(count);
-    arrays_.push_back(std::move(array));
+void Batches::open_arrays(const DataFlags &flags, const ModelData &model, const Options &options) {
+  for (const std::string &word : flags.arrays) {
+    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
+      open_array(find_input(model.inputs, word.substr(0, equals)), word.substr(equals + 1), flags, model, options);
+      continue;
+    }
+    const std::map<std::string, std::string> files = files_of_inputs(word, model.inputs);
+    for (const ModelInput &input : model.inputs)
+      if (const auto file = files.find(input.name); file != files.end())
+        open_array(input, file->second, flags, model, options);
   }
-  require_same_steps();
+  require_same_rows();
 }
 
-// Throws if arrays have different numbers of steps: after the shortest has been cycled, labels would belong to other
+void Batches::open_array(const ModelInput &input, const std::string &path, const DataFlags &flags,
+                         const ModelData &model, const Options &options) {
+  for (const ArrayInput &other : arrays_)
+    if (other.input() == input.name) throw UsageError(fmt::format("input {} is given twice", input.name));
+  const auto axes = input.dims ? std::optional(input.dims->size()) : std::nullopt;
+  const ArrayInput &array = arrays_.emplace_back(input.name, axes, input.dtype, ArrayFile(path, input.name));
+  if (array.of_samples())
+    batch_ = size_of_dim(flags.batch, "batch", input.dims->front(), model.bound,
+                         !value_of(options, "tokens_per_step").empty(), fmt::format("an array of samples ({})", path));
+  bind(input, array.shape(batch_), path);
+  if (input.name == model.batch_input) counted_ = input.name;
+}
+
+// Throws if arrays have different numbers of rows: after the shortest has been cycled, labels would belong to other
 // samples.
-void Batches::require_same_steps() const {
-  const Array *first = nullptr;
-  for (const Array &array : arrays_) {
-    const std::int64_t steps = array.file.shape().front();
-    if (steps == 1) continue;  // used in every step
+void Batches::require_same_rows() const {
+  const ArrayInput *first = nullptr;
+  for (const ArrayInput &array : arrays_) {
+    if (array.rows() == 1 && !array.of_samples()) continue;  // used in every batch
     if (first == nullptr) first = &array;
-    if (const std::int64_t others = first->file.shape().front(); steps != others)
+    if (array.rows() != first->rows())
       throw Failure(
           fmt::format("{} has {} steps, {} has {}: along axis 0 all inputs need as many, or 1, which serves "
                       "every step",
-                      array.file.path(), steps, first->file.path(), others));
+                      array.path(), array.rows(), first->path(), first->rows()));
+    if (array.of_samples() != first->of_samples())
+      throw Failure(fmt::format("axis 0 of {} counts samples, and that of {} batches; both must count the same",
+                                (array.of_samples() ? array : *first).path(),
+                                (array.of_samples() ? *first : array).path()));
   }
 }
 
@@ -202,19 +237,26 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   const std::string labels = value_of(options, "loss_labels");
   const ModelInput &ids = find_input(model.inputs, "input_ids");
   if (!ids.dims || ids.dims->size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
-  batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], model.bound, batch_may_stay_open);
-  sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false);
+  batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], model.bound, batch_may_stay_open, "--tokens");
+  sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false, "--tokens");
   windows_.emplace(flags.tokens, flags.token_type, sequence_, flags.labels == "next", flags.separator);
   token_inputs_ = {{ids, &WindowRows::ids}};
   if (labels != ids.name) token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
   if (flags.separator)
     token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
   for (const TokenInput &fed : token_inputs_) bind(fed.input, {batch_, sequence_}, windows_->file(0).path());
-  count_tokens();
 }
 
-void Batches::count_tokens() {
-  tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_) * windows_->filled();
+double Batches::tokens_per_batch() const {
+  if (windows_) return static_cast<double>(batch_) * static_cast<double>(sequence_) * windows_->filled();
+  double count = 0;
+  for (const ArrayInput &array : arrays_) {
+    if (array.input() != counted_) continue;
+    const std::vector<std::int64_t> shape = array.shape(batch_);
+    count = shape.empty() ? 1 : static_cast<double>(shape.front());
+    for (std::size_t i = 1; has_tokens_ && i < shape.size(); ++i) count *= static_cast<double>(shape[i]);
+  }
+  return count;
 }
 
 void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from) {
@@ -238,24 +280,27 @@ void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &sha
 }
 
 void Batches::settle(protrain_session *session) {
-  if (!windows_ || batch_ != kOpen) return;
+  const auto array = std::find_if(arrays_.begin(), arrays_.end(), [](const ArrayInput &a) { return a.of_samples(); });
+  if ((!windows_ && array == arrays_.end()) || batch_ != kOpen) return;
+  const std::string sized = windows_ ? "input_ids" : array->input();
   std::size_t count = 0;
   check(protrain_session_input_count(session, &count));
   for (std::size_t i = 0; i < count; ++i) {
     const char *name = nullptr;
     check(protrain_session_input_name(session, i, &name));
-    if (std::string_view(name) != "input_ids") continue;
-    std::int64_t dims[2] = {};
+    if (name != sized) continue;
     std::size_t rank = 0;
-    check(protrain_session_input_shape(session, i, dims, 2, &rank));
-    batch_ = dims[0];
+    check(protrain_session_input_shape(session, i, nullptr, 0, &rank));
+    std::vector<std::int64_t> dims(rank);
+    check(protrain_session_input_shape(session, i, dims.data(), dims.size(), &rank));
+    batch_ = dims.front();
   }
-  count_tokens();
 }
 
-std::uint64_t Batches::slices() const {
+std::uint64_t Batches::rows(bool of_samples) const {
   std::uint64_t most = 0;
-  for (const Array &array : arrays_) most = std::max(most, static_cast<std::uint64_t>(array.file.shape().front()));
+  for (const ArrayInput &array : arrays_)
+    if (array.of_samples() == of_samples) most = std::max(most, array.rows());
   return most;
 }
 
@@ -271,45 +316,51 @@ std::uint64_t Batches::windows() const {
 }
 
 std::uint64_t Batches::count() const {
-  const std::uint64_t of_tokens = windows_ ? windows() / static_cast<std::uint64_t>(batch_) : 0;
-  return std::max({std::uint64_t{1}, of_tokens, slices()});
+  const std::uint64_t parts = std::max(windows(), rows(true));  // a batch takes several
+  return std::max({std::uint64_t{1}, parts == 0 ? 0 : parts / static_cast<std::uint64_t>(batch_), rows(false)});
 }
 
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
   const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
-  const std::uint64_t of_tokens = windows_ ? steps(windows(), batches * static_cast<std::uint64_t>(batch_)) : 0;
-  return std::max(of_tokens, steps(slices(), batches));
+  const std::uint64_t parts = std::max(windows(), rows(true));
+  return std::max(parts == 0 ? 0 : steps(parts, batches * static_cast<std::uint64_t>(batch_)),
+                  steps(rows(false), batches));
 }
 
-void Batches::feed(protrain_session *session, std::uint64_t batch) {
-  for (Array &array : arrays_) {
-    std::vector<std::int64_t> shape = array.file.shape();
-    array.file.read_slice(taken(batch, static_cast<std::uint64_t>(shape.front()), shuffle_), array.slice.data());
-    shape.erase(shape.begin());
-    set_input(session, array.input, array.file.dtype(), shape, array.slice);
-  }
-  if (windows_) feed_tokens(session, batch);
+void Batches::feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next) {
+  present_ = ahead_.take(batch, next);
+  for (const auto &[input, dtype, shape, bytes] : present_.values)
+    // Failure, not LibraryFailure, because the other ranks do not learn of this error (rank.h).
+    check<Failure>(protrain_session_set_input(session, input.c_str(), dtype, shape.data(), shape.size(), bytes.data(),
+                                              bytes.size()));
 }
 
-void Batches::feed_tokens(protrain_session *session, std::uint64_t batch) {
+BatchData Batches::read(std::uint64_t batch) {
+  BatchData data;
+  for (const ArrayInput &array : arrays_) data.values.push_back(array.read(batch, batch_, shuffle_));
+  if (windows_) read_tokens(batch, data);
+  return data;
+}
+
+void Batches::read_tokens(std::uint64_t batch, BatchData &data) {
   const auto count = static_cast<std::uint64_t>(batch_);
   WindowRows rows;
-  largest_token_ = 0;
   for (std::uint64_t row = 0; row < count; ++row) {
     const auto before = static_cast<std::ptrdiff_t>(rows.ids.size());
     const std::size_t file = windows_->read(batch * count + row, shuffle_, rows);
     const std::int64_t largest = std::max(*std::max_element(rows.ids.begin() + before, rows.ids.end()),
                                           *std::max_element(rows.labels.begin() + before, rows.labels.end()));
-    if (largest <= largest_token_) continue;
-    largest_token_ = largest;
-    largest_from_ = file;
+    if (largest <= data.largest_token) continue;
+    data.largest_token = largest;
+    data.largest_from = file;
   }
   for (const auto &[input, member] : token_inputs_) {
     const std::vector<std::int64_t> &tokens = rows.*member;
-    if (input.dtype == "int32")
-      set_input(session, input.name, PROTRAIN_INT32, {batch_, sequence_}, bytes_of<std::int32_t>(tokens));
-    else
-      set_input(session, input.name, PROTRAIN_INT64, {batch_, sequence_}, bytes_of<std::int64_t>(tokens));
+    const bool narrow = input.dtype == "int32";
+    data.values.push_back({input.name,
+                           narrow ? PROTRAIN_INT32 : PROTRAIN_INT64,
+                           {batch_, sequence_},
+                           narrow ? bytes_of<std::int32_t>(tokens) : bytes_of<std::int64_t>(tokens)});
   }
 }
 
@@ -318,7 +369,8 @@ std::string Batches::suspicion() const {
   return fmt::format(
       "; {} was read as {}, and the largest token id of this batch is {}: the model's vocabulary may be "
       "smaller than the file's, which then is of another tokenizer, or --token-type is wrong",
-      windows_->file(largest_from_).path(), windows_->file(largest_from_).type(), largest_token_);
+      windows_->file(present_.largest_from).path(), windows_->file(present_.largest_from).type(),
+      present_.largest_token);
 }
 
 std::string Batches::packing() const {

@@ -1,4 +1,4 @@
-// The data that a model is fed: arrays with one slice per batch, or windows of a token file.
+// The data that a model is fed: arrays of batches or of samples, or windows of token files.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,9 +9,10 @@
 #include <variant>
 #include <vector>
 
+#include "array_input.h"
 #include "handles.h"
 #include "mixture.h"
-#include "npy.h"
+#include "read_ahead.h"
 #include "shuffle.h"
 
 namespace tool {
@@ -35,7 +36,7 @@ struct ModelData {
 };
 // Flags of the command line about data.
 struct DataFlags {
-  std::vector<std::string> arrays;  // NAME=FILE.npy
+  std::vector<std::string> arrays;  // NAME=FILE, or a directory or safetensors file with an array for each input
   std::vector<std::string> tokens;  // FILE or FILE=WEIGHT
   std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
@@ -61,49 +62,51 @@ class Batches {
   // option `shapes`.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first);
 
+  Batches(const Batches &) = delete;  // the thread that reads ahead refers to it
+  Batches &operator=(const Batches &) = delete;
+
   // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
-  // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, and starts again after its last slice. All arrays
-  // have the same number of slices, or one that every batch uses. Token files are cut into windows of `sequence`
-  // tokens, or their documents are packed into such windows. If a batch has n of them, batch b takes windows b * n to
-  // b * n + n - 1 of the Mixture. If the data are shuffled, each pass over slices or windows has an order of its own.
-  void feed(protrain_session *session, std::uint64_t batch);
+  // Feeds batch 0, 1, ..., and begins to read the batch `next`. An array of batches gives row `batch` of its axis 0,
+  // and starts again after its last row. All arrays have the same number of rows, or one that every batch uses. An
+  // array of samples gives as many rows as a batch has samples. Token files are cut into windows of `sequence` tokens,
+  // or their documents are packed into such windows. If a batch has n samples or windows, batch b takes b * n to b * n
+  // + n - 1. If the data are shuffled, each pass over rows or windows has an order of its own.
+  void feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next = std::nullopt);
+
+  double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
 
   // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns
   // "" without a token file.
   std::string suspicion() const;
 
-  double tokens_per_batch() const { return tokens_per_batch_; }
-  // Returns a sentence about documents that were packed; "" without any.
-  std::string packing() const;
+  // Tokens of a batch; samples if the model has no tokens. Call it after settle().
+  double tokens_per_batch() const;
+  std::string packing() const;                 // a sentence about documents that were packed; "" without any
   bool complete() const { return complete_; }  // every input of the model has data
   // Throws UsageError for token files with weights, which have no common epoch.
   void require_epochs() const;
   // The number of batches in one pass over the data. Call it after settle(). Throws as require_epochs().
   std::uint64_t count() const;
-  // The number of steps, of `batches` batches each, in which every slice or window is taken `epochs` times. Call it
+  // The number of steps, of `batches` batches each, in which every row or window is taken `epochs` times. Call it
   // after settle(). Throws as require_epochs().
   std::uint64_t steps_of(std::uint64_t epochs, std::uint64_t batches) const;
 
  private:
-  struct Array {
-    std::string input;
-    NpyFile file;
-    std::vector<std::byte> slice;
-  };
-
   void open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack);
-  void open_arrays(const std::vector<std::string> &pairs, const ModelData &model);
-  void require_same_steps() const;
+  void open_arrays(const DataFlags &flags, const ModelData &model, const Options &options);
+  void open_array(const ModelInput &input, const std::string &path, const DataFlags &flags, const ModelData &model,
+                  const Options &options);
+  void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
-  std::uint64_t slices() const;   // of the arrays; 0: there are none
-  std::uint64_t windows() const;  // of the token files; 0: there are none
-  void feed_tokens(protrain_session *session, std::uint64_t batch);
-  void count_tokens();  // of a batch
+  std::uint64_t rows(bool of_samples) const;  // of the arrays of samples, or of those of batches; 0: there are none
+  std::uint64_t windows() const;              // of the token files; 0: there are none
+  BatchData read(std::uint64_t batch);
+  void read_tokens(std::uint64_t batch, BatchData &data);
 
-  std::vector<Array> arrays_;
+  std::vector<ArrayInput> arrays_;
   std::optional<Mixture> windows_;
   // What a window gives to an input of the model.
   struct TokenInput {
@@ -111,13 +114,14 @@ class Batches {
     std::vector<std::int64_t> WindowRows::*rows;
   };
   std::vector<TokenInput> token_inputs_;
-  std::int64_t batch_ = 0, sequence_ = 0;
-  std::int64_t largest_token_ = 0;  // of the present batch
-  std::size_t largest_from_ = 0;    // the file that it is in
-  Dims dims_;                       // sizes that the data decides
-  double tokens_per_batch_ = 0;
+  std::int64_t batch_ = 0, sequence_ = 0;  // of windows; `batch_` also counts samples
+  BatchData present_;                      // its values have been fed
+  Dims dims_;                              // sizes that the data decides
+  std::string counted_;                    // the input whose array gives tokens_per_batch()
+  bool has_tokens_ = false;                // else samples are counted
   bool complete_ = true;
   std::optional<Shuffle> shuffle_;
+  ReadAhead ahead_{[this](std::uint64_t batch) { return read(batch); }};
 };
 
 }  // namespace tool

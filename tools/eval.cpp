@@ -4,9 +4,9 @@
 #include <cmath>
 #include <memory>
 
+#include "array_layout.h"
 #include "batches.h"
 #include "commands.h"
-#include "npy.h"
 #include "npy_writer.h"
 #include "profiling_line.h"
 #include "rank.h"
@@ -37,7 +37,7 @@ class Written {
     std::vector<std::int64_t> shape(rank);
     check(protrain_session_output_shape(session, index, shape.data(), rank, &rank));
     if (dtype_ == PROTRAIN_BFLOAT16) dtype_ = PROTRAIN_FLOAT32;  // NumPy has no bfloat16
-    std::size_t bytes = npy_bytes(static_cast<protrain_dtype>(dtype_));
+    std::size_t bytes = element_bytes(static_cast<protrain_dtype>(dtype_));
     for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
     slice_.resize(bytes);
     shape.insert(shape.begin(), static_cast<std::int64_t>(batches));
@@ -100,7 +100,7 @@ int eval(const EvalFlags &flags) {
   std::vector<Written> outputs = open_outputs(session.get(), files, count);
   double sum = 0;
   for (std::uint64_t batch = 0; batch < count; ++batch) {
-    batches.feed(session.get(), batch);
+    batches.feed(session.get(), batch, batch + 1);
     float loss = 0;
     if (batches.complete()) check(protrain_eval(session.get(), &loss));
     sum += static_cast<double>(loss);

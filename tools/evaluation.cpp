@@ -9,6 +9,8 @@ DataFlags data_of_evaluation(const EvaluationFlags &flags, const DataFlags &trai
   data.arrays = flags.arrays;
   data.tokens.clear();
   if (!flags.tokens.empty()) data.tokens.push_back(flags.tokens);
+  if (flags.batch > 0) data.batch = flags.batch;
+  if (flags.sequence > 0) data.sequence = flags.sequence;
   data.shuffle.reset();
   if (flags.tokens.empty()) data.token_type = "";
   return data;
@@ -31,7 +33,8 @@ double Evaluation::run(protrain_session *session, const Rank &rank) {
   double sum = 0;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     float loss = 0;
-    batches_.feed(session, round * rank.count + rank.number);
+    const std::uint64_t batch = round * rank.count + rank.number;
+    batches_.feed(session, batch, batch + rank.count);
     check(protrain_eval(session, &loss));
     sum += static_cast<double>(loss);
   }

@@ -12,10 +12,11 @@ namespace tool {
 
 // Flags of the command line about evaluation.
 struct EvaluationFlags {
-  std::vector<std::string> arrays;  // NAME=FILE.npy
+  std::vector<std::string> arrays;  // as in DataFlags
   std::string tokens;
-  std::uint64_t every = 0;     // steps; 0: only after the last one
-  std::uint64_t patience = 0;  // evaluations without improvement that end the run; 0: none do
+  std::int64_t batch = 0, sequence = 0;  // 0: as in training
+  std::uint64_t every = 0;               // steps; 0: only after the last one
+  std::uint64_t patience = 0;            // evaluations without improvement that end the run; 0: none do
 
   bool asked() const { return !arrays.empty() || !tokens.empty(); }
 };

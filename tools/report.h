@@ -16,6 +16,7 @@ struct RunRecord {
   std::vector<StepValue> losses, rates, evaluations;  // of this run; rates are learning rates
   std::vector<double> seconds;                        // per step of this run
   double tokens = 0;                                  // per step
+  double data_seconds = 0;                            // of all steps: waiting for data
   std::string step_line;                              // the session's log line of the last step
   nlohmann::ordered_json about;                       // the session's "created" line
   nlohmann::ordered_json report;                      // protrain_session_report after the last step

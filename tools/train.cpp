@@ -62,6 +62,7 @@ struct Step {
   std::uint64_t number = 0;
   float loss = 0;
   double learning_rate = 0, seconds = 0, tokens = 0;
+  double data_seconds = 0;          // of `seconds`: waiting for data
   std::optional<double> eval_loss;  // of an evaluation after the step
   bool has_perplexity = false;
 };
@@ -94,6 +95,7 @@ class Metrics {
                  {"grad_norm", norm},
                  {"learning_rate", step.learning_rate},
                  {"seconds", step.seconds},
+                 {"data_seconds", step.data_seconds},
                  {"tokens_per_second", step.tokens / step.seconds},
                  {"device_peak_bytes", report_.at("device_peak_bytes")},
                  {"host_peak_bytes", report_.at("host_peak_bytes")},
@@ -188,12 +190,14 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   const auto start = std::chrono::steady_clock::now();
   const std::uint64_t all = accumulation * rank.count;
   Step step{.number = number, .tokens = batches.tokens_per_batch() * static_cast<double>(all)};
+  const double waited = batches.waited();
   check(protrain_session_learning_rate(session, &step.learning_rate));
-  for (std::uint64_t batch = rank.number; batch < all; batch += rank.count) {
-    batches.feed(session, (number - 1) * all + batch);
+  for (std::uint64_t batch = (number - 1) * all + rank.number; batch < number * all; batch += rank.count) {
+    batches.feed(session, batch, batch + rank.count);
     if (!take_batch(session, batches, &step.loss)) return std::nullopt;
   }
   step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  step.data_seconds = batches.waited() - waited;
   return step;
 }
 
@@ -234,6 +238,7 @@ void write_results(protrain_session *session, const TrainFlags &flags, Checkpoin
   attempt([&] {
     if (flags.report.empty()) return;
     record.report = report_of(session);
+    record.report["data_seconds"] = record.data_seconds;
     write_text(flags.report, flags.report.ends_with(".json") ? record.report.dump(1) : report_page(record));
   });
   attempt([&] { checkpoints.at_end(session, record.before + record.losses.size()); });
@@ -288,6 +293,7 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
       if (stopped) break;
       ++done;
       record.add(step->loss, step->learning_rate, step->seconds, step->tokens);
+      record.data_seconds += step->data_seconds;
       if (evaluation && (evaluation->due(step->number) || done == steps)) {
         step->eval_loss = evaluation->run(session, rank);
         step->has_perplexity = evaluation->has_perplexity();
@@ -315,6 +321,8 @@ int train(TrainFlags flags) {
   if (flags.save.keep > 0 && flags.save.directory.empty()) throw UsageError("--keep needs --save DIR");
   if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !flags.evaluation.asked())
     throw UsageError("--eval-every and --patience need --eval-input NAME=FILE.npy or --eval-tokens FILE");
+  if ((flags.evaluation.batch > 0 || flags.evaluation.sequence > 0) && !flags.evaluation.asked())
+    throw UsageError("--eval-batch and --eval-sequence need --eval-input NAME=FILE.npy or --eval-tokens FILE");
   const Options options = flags.session.make_options();
   const ModelData model = data_of(options, flags.model, flags.data);
   Batches batches(flags.data, model, options);
@@ -350,13 +358,13 @@ void add_train(CLI::App &app, int &status) {
   command
       ->add_option(
           "--epochs", flags->epochs,
-          "N, instead of --steps: until every window of tokens, or every slice of the arrays, was taken N times, "
+          "N, instead of --steps: until every window of tokens, or every row of the arrays, was taken N times, "
           "counted over all runs that resume one another")
       ->check(positive_number())
       ->excludes(steps);
   flags->data.add_to(*command);
   command->add_option("--shuffle", flags->data.shuffle,
-                      "SEED: windows of tokens, or slices of the arrays, come in a random order, each once an epoch; a "
+                      "SEED: windows of tokens, or rows of the arrays, come in a random order, each once an epoch; a "
                       "run that resumes with the same seed goes on in this order");
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
   command->add_option("--save", flags->save.directory, "DIR: a checkpoint after the last step, in a folder of its own");
@@ -367,8 +375,12 @@ void add_train(CLI::App &app, int &status) {
                    "N: only the newest N checkpoints stay, and the best one; older ones in --save are removed")
       ->check(positive_number());
   command->add_option("--eval-input", flags->evaluation.arrays,
-                      "NAME=FILE.npy, one per graph input: data for evaluations, which may have other shapes");
+                      "data for evaluations, as for --input; they may have other shapes");
   command->add_option("--eval-tokens", flags->evaluation.tokens, "token ids for evaluations, as for --tokens");
+  command->add_option("--eval-batch", flags->evaluation.batch, "windows or samples in a batch of evaluations [--batch]")
+      ->check(positive_number());
+  command->add_option("--eval-sequence", flags->evaluation.sequence, "tokens in a window of evaluations [--sequence]")
+      ->check(positive_number());
   command
       ->add_option("--eval-every", flags->evaluation.every,
                    "N: evaluates after every N steps, and after the last; with --save, the best checkpoint is kept")

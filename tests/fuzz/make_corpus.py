@@ -229,6 +229,12 @@ def write_arrays():
     wide = io.BytesIO()
     np.lib.format.write_array(wide, arrays["numbers"], version=(2, 0))
     put("npy", "version-2", wide.getvalue())
+    tensors = {"ids": {"dtype": "I64", "shape": [2, 3], "data_offsets": [0, 48]},
+               "flags": {"dtype": "BOOL", "shape": [4], "data_offsets": [48, 52]}, "__metadata__": {"by": "a test"}}
+    outside = {"ids": {"dtype": "BF16", "shape": [3], "data_offsets": [50, 56]}}
+    for name, header in {"two": tensors, "outside": outside, "empty": {}, "no-tensor": {"ids": 3}}.items():
+        text = json.dumps(header).encode()
+        put("safetensors", name, struct.pack("<Q", len(text)) + text + bytes(52))
 
 
 def write_tokens():
@@ -270,7 +276,7 @@ def write_calls():
 
 
 def main():
-    for target in ("onnx", "graph", "plan", "hardware", "checkpoint", "ort_checkpoint", "npy", "tokens", "calls"):
+    for target in ("onnx", "graph", "plan", "hardware", "checkpoint", "ort_checkpoint", "npy", "safetensors", "tokens", "calls"):
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():

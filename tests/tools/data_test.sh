@@ -1,0 +1,99 @@
+#!/bin/sh
+# Tests the forms of --input: whatever the type, the order and the file of an array, the losses must be the same bits.
+. "$(dirname "$0")/expect.sh"
+
+python3 "$(dirname "$0")/arrays.py" "$fixtures" || exit 1
+vit=$fixtures/families/vit.dynamo23-folded.onnx
+bits() { sed 's/.*"loss_bits":"\([0-9a-f]*\)".*/\1/' "$1"; }
+# same NAME ARGS...: trains with these arguments; the losses must be those in NAME.
+same() {
+  expected=$1
+  shift
+  run train "$@" --seed 3 --metrics got.jsonl
+  leaves_with 0
+  quiet
+  [ "$(bits got.jsonl)" = "$(bits "$expected")" ] || wrong "other losses than in $expected: $*"
+}
+
+run train "$model" --steps 12 --seed 3 --metrics tokens.jsonl --input input_ids="$fixtures/input_ids.npy" \
+  --input labels="$fixtures/labels.npy"
+leaves_with 0
+pair() { echo "--input input_ids=input_ids.$1.npy --input labels=labels.$1.npy"; }
+for form in i4 column-major; do
+  same tokens.jsonl "$model" --steps 12 $(pair $form)
+done
+same tokens.jsonl "$model" --steps 12 --input input_ids=input_ids.u2.npy --input labels=labels.i4.npy
+for form in samples samples.column-major; do
+  same tokens.jsonl "$model" --steps 12 --batch 2 $(pair $form)
+done
+same tokens.jsonl "$model" --steps 12 --input folder
+same tokens.jsonl "$model" --steps 12 --batch 2 --input tokens.safetensors
+same tokens.jsonl "$model" --steps 12 --dim batch=2 \
+  --input input_ids=tokens.safetensors --input labels=labels.samples.npy
+
+run train "$vit" --steps 4 --seed 3 --metrics images.jsonl --input pixel_values=pixels.npy --input labels=classes.npy
+leaves_with 0
+for form in u1 f8 f2 column-major; do
+  same images.jsonl "$vit" --steps 4 --batch 2 --input pixel_values=pixels.$form.npy --input labels=classes.u1.npy
+done
+same images.jsonl "$vit" --steps 4 --batch 2 --input images.safetensors
+
+# Each sample comes once an epoch, also in a random order. A batch may take samples of two epochs.
+for shuffle in "" "--shuffle 5"; do
+  run train "$model" $(pair samples) --batch 1 --learning-rate 1e-30 --epochs 1 $shuffle --metrics "epoch$shuffle.jsonl"
+  leaves_with 0
+  [ "$(wc -l <"epoch$shuffle.jsonl")" -eq 20 ] || wrong "an epoch has 20 samples"
+done
+[ "$(bits epoch.jsonl | sort)" = "$(bits 'epoch--shuffle 5.jsonl' | sort)" ] || wrong "not every sample came once"
+[ "$(bits epoch.jsonl)" != "$(bits 'epoch--shuffle 5.jsonl')" ] || wrong "the samples are not shuffled"
+run train "$model" $(pair samples) --batch 3 --epochs 1 --metrics threes.jsonl
+[ "$(wc -l <threes.jsonl)" -eq 7 ] || wrong "20 samples are 7 batches of 3"
+
+# Evaluations may have another batch and another window. The 20 samples are 20 batches of 1, or 4 of 5.
+value() { sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$2"; } # KEY FILE
+near() { awk -v a="$1" -v b="$2" 'BEGIN {d = a / b - 1; exit !(d < 1e-5 && d > -1e-5)}' || wrong "$1 is not near $2"; }
+for batch in 1 5; do
+  run train "$model" --input folder --steps 1 --metrics samples.jsonl --export trained.onnx --eval-batch $batch \
+    --eval-input input_ids=input_ids.samples.npy --eval-input labels=labels.samples.npy
+  leaves_with 0
+  run eval trained.onnx $(pair samples) --batch $batch
+  prints "the mean of $((20 / batch)) batches"
+  near "$(sed 's/^loss \([0-9.]*\),.*/\1/' out)" "$(value eval_loss samples.jsonl)"
+done
+iconv -f ISO-8859-1 -t UTF-16LE /usr/share/common-licenses/GPL-3 | head -c 4000 >tokens.bin
+windows="--tokens tokens.bin --labels same --batch 2 --sequence 16 --steps 1"
+run train "$model" $windows --eval-tokens tokens.bin --eval-batch 1 --eval-sequence 32 --metrics windows.jsonl \
+  --export trained.onnx
+leaves_with 0
+run eval trained.onnx --tokens tokens.bin --labels same --batch 1 --sequence 32
+near "$(sed 's/^loss \([0-9.]*\),.*/\1/' out)" "$(value eval_loss windows.jsonl)"
+
+# How long a step waits for data is measured.
+[ "$(grep -c '"data_seconds":[0-9]' tokens.jsonl)" -eq 12 ] || wrong "a step does not say how long it waited for data"
+run train "$model" --input folder --steps 2 --report report.html
+grep -q 'waiting for data' report.html || wrong "the report does not say how long a step waited for data"
+run train "$model" --input folder --steps 2 --report report.json
+grep -q '"data_seconds": [0-9]' report.json || wrong "the report does not say how long a step waited for data"
+
+fails() { # SENTENCE ARGS...
+  sentence=$1
+  shift
+  refused 1 "$sentence" train "$model" --steps 1 "$@"
+}
+refused 2 'needs --batch for this model' train "$model" --steps 1 $(pair samples)
+refused 2 'a directory or a safetensors file' train "$model" --steps 1 --input tokens.bin
+refused 2 'is given twice' train "$model" --steps 1 --input folder --input labels=labels.i4.npy
+refused 2 'need --eval-input' train "$model" --steps 1 --input folder --eval-batch 2
+fails 'holds float32, and input input_ids takes int64' --batch 2 \
+  --input input_ids=floats.npy --input labels=labels.samples.npy
+fails 'counts samples, and that of' --batch 1 --input input_ids=input_ids.samples.npy --input labels=twenty.npy
+fails 'has 18 steps' --batch 2 --input input_ids=input_ids.samples.npy --input labels=labels.eighteen.npy
+fails 'no file called after an input' --input .
+fails 'no tensor called after an input; its tensors are other' --input other.safetensors
+fails 'no tensor labels' --batch 2 --input input_ids=input_ids.samples.npy --input labels=other.safetensors
+fails 'do not fit its shape' --batch 2 --input outside.safetensors
+head -c 20 tokens.safetensors >cut.safetensors
+fails 'not a safetensors file' --input cut.safetensors
+run train "$model" --steps 1 --batch 2 --input input_ids=large.npy --input labels=labels.samples.npy
+leaves_with 1
+complains 'large.npy: 9223372036854775808 is no int64'

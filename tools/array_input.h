@@ -1,0 +1,44 @@
+// An input of the model that an array feeds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "array_file.h"
+#include "shuffle.h"
+
+namespace tool {
+
+// The value of an input in one batch, in the form in which a session takes it.
+struct InputValue {
+  std::string input;
+  protrain_dtype dtype;
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+// Axis 0 of the array counts batches or samples. An array of batches has one axis more than the input; one of samples
+// has as many, and a batch takes as many of its rows as it has samples. Rows are taken again and again.
+class ArrayInput {
+ public:
+  // `axes` is the input's number of axes, if the model gives it. `type` is the input's type (conversion.h).
+  ArrayInput(std::string input, std::optional<std::size_t> axes, const std::string &type, ArrayFile file);
+
+  const std::string &input() const { return input_; }
+  const std::string &path() const { return file_.path(); }
+  bool of_samples() const { return of_samples_; }
+  std::uint64_t rows() const { return file_.rows(); }
+  // The shape of a batch. `samples` are those of a batch, if the array has samples.
+  std::vector<std::int64_t> shape(std::int64_t samples) const;
+  InputValue read(std::uint64_t batch, std::int64_t samples, const std::optional<Shuffle> &shuffle) const;
+
+ private:
+  std::string input_;
+  ArrayFile file_;
+  bool of_samples_;
+  protrain_dtype taken_as_;
+};
+
+}  // namespace tool

@@ -1,0 +1,23 @@
+// Conversion of a data file's elements to the type that an input of the model has.
+#pragma once
+
+#include <protrain.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tool {
+
+// Returns the type in which a session takes elements of type `from` for an input of type `wanted`, which is named as
+// `protrain check` names it. Numbers become float32 for an input of floating-point numbers, and whole numbers the
+// wanted type for one of whole numbers. Throws Failure, with `subject` and `input`, if floating-point numbers are to
+// become whole ones.
+protrain_dtype taken_as(protrain_dtype from, const std::string &wanted, const std::string &subject,
+                        const std::string &input);
+
+// Converts all elements. Throws Failure, with `subject`, for a whole number that the type `to` does not hold.
+std::vector<std::byte> converted(const std::vector<std::byte> &elements, protrain_dtype from, protrain_dtype to,
+                                 const std::string &subject);
+
+}  // namespace tool

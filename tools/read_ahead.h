@@ -1,0 +1,40 @@
+// Reads the data of batches on a thread of its own, each while the session works on the one before it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <optional>
+#include <vector>
+
+#include "array_input.h"
+
+namespace tool {
+
+// The data of one batch.
+struct BatchData {
+  std::vector<InputValue> values;
+  std::int64_t largest_token = 0;
+  std::size_t largest_from = 0;  // the token file that has it
+};
+
+class ReadAhead {
+ public:
+  using Read = std::function<BatchData(std::uint64_t batch)>;
+
+  // `read` is called by one thread at a time.
+  explicit ReadAhead(Read read) : read_(std::move(read)) {}
+
+  // Returns the data of a batch, and begins to read that of `next`. Throws what reading the batch threw.
+  BatchData take(std::uint64_t batch, std::optional<std::uint64_t> next);
+
+  double waited() const { return waited_; }  // seconds in take(), in all
+
+ private:
+  Read read_;
+  std::future<BatchData> ahead_;
+  std::uint64_t ahead_of_ = 0;  // the batch of ahead_
+  double waited_ = 0;
+};
+
+}  // namespace tool

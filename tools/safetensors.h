@@ -1,0 +1,18 @@
+// Hugging Face's safetensors format: the length of a JSON object, the object with type, shape and place of each tensor,
+// and the tensors' bytes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "array_layout.h"
+#include "input_file.h"
+
+namespace tool {
+
+// Both throw Failure unless the file has a safetensors header.
+std::vector<std::string> safetensors_names(const InputFile &file);
+// Also throws Failure if the file has no such tensor, or its bytes do not fit its shape or lie outside of the file.
+ArrayLayout safetensors_layout(const InputFile &file, const std::string &tensor);
+
+}  // namespace tool
