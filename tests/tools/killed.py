@@ -1,5 +1,6 @@
 """Kills a training run at random instants and resumes it, each time under another budget. The steps must have the bits
-and the order of a run that never stopped, and so must the last checkpoint.
+and the order of a run that never stopped, and so must the last checkpoint. The run takes the windows of more than one
+epoch.
 
 killed.py COMMAND FIXTURES: PROTRAIN_KILLS says how many kills, 4 by default."""
 
@@ -14,14 +15,16 @@ import sys
 import tempfile
 import time
 
-STEPS = 40
+STEPS, BATCH, WINDOWS = 40, 4, 100
+assert STEPS * BATCH > WINDOWS  # an epoch ends within the run
 BUDGETS = [[], ["--memory", "6MiB", "--offload-dir", "."], ["--device-memory", "9MiB", "--host-memory", "12MiB"],
            ["--memory", "8MiB", "--offload-dir", "."]]
 
 
 def words(command, model, folder, *more):
-    return [command, "train", model, "--tokens", "tokens.bin", "--batch", "4", "--sequence", "32", "--labels", "same",
-            "--shuffle", "5", "--seed", "3", "--clip-norm", "1", "--warmup-steps", "10", "--save", folder, *more]
+    return [command, "train", model, "--tokens", "tokens.bin", "--batch", str(BATCH), "--sequence", "32", "--labels",
+            "same", "--shuffle", "5", "--seed", "3", "--clip-norm", "1", "--warmup-steps", "10",
+            "--save", folder, *more]
 
 
 def bits_by_step(path):
@@ -42,11 +45,11 @@ def main():
     model, source = str(fixtures / "gpt2-dynamic-opset18.onnx"), random.Random(8)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        text = pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes()
+        text = pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes()[:32 * WINDOWS]
         pathlib.Path("tokens.bin").write_bytes(bytes(byte for letter in text for byte in (letter, 0)))
         began = time.monotonic()
-        subprocess.run(words(command, model, "whole", "--steps", str(STEPS), "--save-every", "1", "--keep", "2", "--metrics",
-                             "whole.jsonl"), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(words(command, model, "whole", "--steps", str(STEPS), "--save-every", "1", "--keep", "2",
+                             "--metrics", "whole.jsonl"), check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - began
         metrics, folders = pathlib.Path("killed.jsonl"), pathlib.Path("killed")
         killed = resumed = 0
