@@ -5,14 +5,31 @@
 
 namespace tool {
 
+namespace {
+
+constexpr double kThreadCosts = 100e-6;  // seconds until a new thread reads, and more
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+BatchData ReadAhead::timed_read(std::uint64_t batch) const {
+  const double start = seconds_now();
+  BatchData data = read_(batch);
+  data.seconds = seconds_now() - start;
+  return data;
+}
+
 BatchData ReadAhead::take(std::uint64_t batch, std::optional<std::uint64_t> next) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   if (ahead_.valid() && ahead_of_ != batch) ahead_ = {};  // waits for the thread
-  BatchData data = ahead_.valid() ? ahead_.get() : read_(batch);
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!next) return data;
+  BatchData data = ahead_.valid() ? ahead_.get() : timed_read(batch);
+  waited_ += seconds_now() - start;
+  if (!next || data.seconds < kThreadCosts) return data;
   try {
-    ahead_ = std::async(std::launch::async, read_, *next);
+    ahead_ = std::async(std::launch::async, [this, next] { return timed_read(*next); });
     ahead_of_ = *next;
   } catch (const std::system_error &) {  // the system refuses a thread: the next call reads
   }

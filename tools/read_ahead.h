@@ -16,6 +16,7 @@ struct BatchData {
   std::vector<InputValue> values;
   std::int64_t largest_token = 0;
   std::size_t largest_from = 0;  // the token file that has it
+  double seconds = 0;            // that reading took
 };
 
 class ReadAhead {
@@ -25,12 +26,15 @@ class ReadAhead {
   // `read` is called by one thread at a time.
   explicit ReadAhead(Read read) : read_(std::move(read)) {}
 
-  // Returns the data of a batch, and begins to read that of `next`. Throws what reading the batch threw.
+  // Returns the data of a batch, and begins to read that of `next`, unless reading takes less time than a thread costs.
+  // Throws what reading the batch threw.
   BatchData take(std::uint64_t batch, std::optional<std::uint64_t> next);
 
   double waited() const { return waited_; }  // seconds in take(), in all
 
  private:
+  BatchData timed_read(std::uint64_t batch) const;
+
   Read read_;
   std::future<BatchData> ahead_;
   std::uint64_t ahead_of_ = 0;  // the batch of ahead_

@@ -30,15 +30,30 @@ void pause() {
 #endif
 }
 
-// Waits while `word` equals `old`: spins for a moment, then sleeps.
-void await_change(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
+// Spins for a moment while `word` equals `old`. Returns true if it has changed.
+bool changes_soon(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
   do {
     for (int i = 0; i < 64; ++i) {
-      if (word.load(std::memory_order_acquire) != old) return;
+      if (word.load(std::memory_order_acquire) != old) return true;
       pause();
     }
   } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+// Waits while `word` equals `old`: spins, then sleeps. If spinning was in vain several times in a row, other threads
+// probably need the cores, so that only one wait in eight spins, until one succeeds.
+void await_change(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
+  constexpr unsigned kPatience = 4, kSeldom = 8;
+  thread_local unsigned in_vain = 0, waits = 0;
+  if (in_vain < kPatience || ++waits % kSeldom == 0) {
+    if (changes_soon(word, old)) {
+      in_vain = 0;
+      return;
+    }
+    ++in_vain;
+  }
   word.wait(old, std::memory_order_acquire);
 }
 

@@ -69,6 +69,8 @@ def images():
         write_npy(f"pixels.{descr[1:]}.npy", descr, (6, 3, 16, 16), values)
     write_npy("pixels.column-major.npy", "<f8", (6, 3, 16, 16), values, column_major=True)
     write_npy("classes.u1.npy", "|u1", (6,), labels)
+    write_npy("many.npy", "<f4", (2, 252, 3, 16, 16), values * 84)
+    write_npy("many-classes.npy", "<i8", (2, 252), labels * 84)
     upper = b"".join(struct.pack("<f", value)[2:] for value in values)  # bfloat16 holds 0 to 256 exactly
     write_safetensors("images.safetensors", {"pixel_values": ("BF16", [6, 3, 16, 16], upper),
                                              "labels": ("U8", [6], bytes(labels))})

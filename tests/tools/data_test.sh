@@ -38,6 +38,12 @@ for form in u1 f8 f2 column-major; do
 done
 same images.jsonl "$vit" --steps 4 --batch 2 --input images.safetensors
 
+# Reading 252 images takes long enough to be done ahead.
+run train "$vit" --steps 4 --seed 3 --metrics many.jsonl --input pixel_values=many.npy --input labels=many-classes.npy
+leaves_with 0
+same many.jsonl "$vit" --steps 4 --batch 252 --input pixel_values=pixels.u1.npy --input labels=classes.u1.npy
+same many.jsonl "$vit" --steps 4 --batch 252 --input images.safetensors
+
 # Each sample comes once an epoch, also in a random order. A batch may take samples of two epochs.
 for shuffle in "" "--shuffle 5"; do
   run train "$model" $(pair samples) --batch 1 --learning-rate 1e-30 --epochs 1 $shuffle --metrics "epoch$shuffle.jsonl"
