@@ -37,10 +37,7 @@ def main():
              str(args.sequence), "--labels", "same", "--steps", str(args.steps), "--report", report, *options])
         if status != 0:
             raise SystemExit(f"the run ended with {status}")
-        timeline = json.load(open(report))["timeline"]
-    owners = timeline["owners"]
-    rests = sum(points[0][1 + owners.index(owner)] for tier, points in timeline.items()
-                if tier != "owners" and points for owner in ("weights", "optimizer"))
+        rests = support.resting_bytes(json.load(open(report))["timeline"])
     parameters = json.loads(support.run([args.protrain, "check", args.onnx, "--json"]).stdout)["parameter_elements"]
     figures = {"rests": rests, "budget": least, "process": process}
     print(", ".join(f"{name}: {number} bytes, {number / parameters:.2f} a parameter"

@@ -71,6 +71,12 @@ def plan(protrain, model, options):
     return json.loads(done.stdout)
 
 
+def resting_bytes(timeline):
+    """Bytes that weights and optimizer state take at the begin of a step, in all memories together."""
+    of = [1 + timeline["owners"].index(owner) for owner in ("weights", "optimizer")]
+    return sum(points[0][i] for tier, points in timeline.items() if tier != "owners" and points for i in of)
+
+
 def last_line(text):
     return text.strip().splitlines()[-1] if text.strip() else ""
 

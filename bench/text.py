@@ -32,14 +32,11 @@ def losses(args, precision, optimizer, tokens, folder):
 
 
 def resting_bytes(args, precision, optimizer):
-    """Bytes that weights and optimizer state take at the begin of a step, in all memories together."""
     done = support.run([args.protrain, "plan", args.onnx, "--json", "--dim", f"batch={args.batch}", "--dim",
                         f"sequence={args.sequence}", "--precision", precision, "--optimizer", optimizer, *args.options])
     if done.returncode != 0:
         raise SystemExit(support.last_line(done.stderr))
-    timeline = json.loads(done.stdout)["timeline"]
-    of = [1 + timeline["owners"].index(owner) for owner in ("weights", "optimizer")]
-    return sum(points[0][i] for tier, points in timeline.items() if tier != "owners" and points for i in of)
+    return support.resting_bytes(json.loads(done.stdout)["timeline"])
 
 
 def by_tenths(values):

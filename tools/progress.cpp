@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+
+#include "clock.h"
 
 namespace tool {
 
@@ -19,8 +20,6 @@ namespace {
 constexpr double kBarSeconds = 0.1, kLineSeconds = 30;
 constexpr std::uint64_t kLines = 20;
 constexpr double kMemory = 0.9;  // weight of the past in the running means
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 bool can_draw(std::FILE *out) {
   const char *terminal = std::getenv("TERM");
@@ -47,7 +46,7 @@ std::string short_number(double number) {
 }  // namespace
 
 Progress::Progress(std::FILE *out, std::uint64_t steps)
-    : out_(out), steps_(steps), bar_(can_draw(out)), last_shown_(now()) {}
+    : out_(out), steps_(steps), bar_(can_draw(out)), last_shown_(seconds_now()) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputc('\n', out_);
@@ -81,11 +80,11 @@ void Progress::step(std::uint64_t done, float loss, double seconds, double token
   const double past = done <= 2 ? 0 : kMemory;  // the first step, which warms caches, does not count
   step_seconds_ = past * step_seconds_ + (1 - past) * seconds;
   tokens_per_second_ = past * tokens_per_second_ + (1 - past) * tokens / std::max(seconds, 1e-9);
-  const double since = now() - last_shown_;
+  const double since = seconds_now() - last_shown_;
   const std::uint64_t stride = std::max<std::uint64_t>(steps_ / kLines, 1);
   const bool due = bar_ ? since >= kBarSeconds : since >= kLineSeconds || done % stride == 0;
   if (!due && done != 1 && done != steps_) return;
-  last_shown_ = now();
+  last_shown_ = seconds_now();
   if (bar_)
     draw_bar(done, summary(done, loss));
   else

@@ -1,17 +1,14 @@
 #include "read_ahead.h"
 
-#include <chrono>
 #include <system_error>
+
+#include "clock.h"
 
 namespace tool {
 
 namespace {
 
 constexpr double kThreadCosts = 100e-6;  // seconds until a new thread reads, and more
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

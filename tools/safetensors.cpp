@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "handles.h"
-#include "npy.h"
 
 namespace tool {
 
@@ -43,21 +42,22 @@ Header header_of(const InputFile &file) {
   return header;
 }
 
-}  // namespace
-
-std::vector<std::string> safetensors_names(const InputFile &file) {
+std::vector<std::string> names_of(const Header &header) {
   std::vector<std::string> names;
-  const Header header = header_of(file);
   for (const auto &item : header.tensors.items()) names.push_back(item.key());
   return names;
 }
+
+}  // namespace
+
+std::vector<std::string> safetensors_names(const InputFile &file) { return names_of(header_of(file)); }
 
 ArrayLayout safetensors_layout(const InputFile &file, const std::string &tensor) {
   const Header header = header_of(file);
   const auto found = header.tensors.find(tensor);
   if (found == header.tensors.end())
-    throw Failure(fmt::format("{}: no tensor {}; its tensors are {}", file.path(), tensor,
-                              fmt::join(safetensors_names(file), ", ")));
+    throw Failure(
+        fmt::format("{}: no tensor {}; its tensors are {}", file.path(), tensor, fmt::join(names_of(header), ", ")));
   try {
     ArrayLayout layout;
     const auto type = found->at("dtype").get<std::string>();

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +16,7 @@
 
 #include "batches.h"
 #include "checkpoints.h"
+#include "clock.h"
 #include "commands.h"
 #include "evaluation.h"
 #include "profiling_line.h"
@@ -187,7 +187,7 @@ bool take_batch(protrain_session *session, const Batches &batches, float *loss) 
 // run goes on with the next batches. The batches of a step are dealt out to the ranks one by one.
 std::optional<Step> take_step(protrain_session *session, Batches &batches, std::uint64_t number,
                               std::uint64_t accumulation, const Rank &rank) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   const std::uint64_t all = accumulation * rank.count;
   Step step{.number = number, .tokens = batches.tokens_per_batch() * static_cast<double>(all)};
   const double waited = batches.waited();
@@ -196,7 +196,7 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
     batches.feed(session, batch, batch + rank.count);
     if (!take_batch(session, batches, &step.loss)) return std::nullopt;
   }
-  step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  step.seconds = seconds_now() - start;
   step.data_seconds = batches.waited() - waited;
   return step;
 }

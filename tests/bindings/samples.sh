@@ -94,7 +94,8 @@ head -c 40000 /usr/include/elf.h >"$work/header"
 head -c 40000 "$(python3 -c 'import argparse; print(argparse.__file__)')" >"$work/script"
 # The held-out windows as the samples take them: every fifth, in the order that a product with 7919 gives.
 cat >"$work/held_out.py" <<'END'
-import struct, sys
+import sys
+from arrays import write_npy
 
 windows = []
 for label, path in enumerate(sys.argv[2:]):
@@ -103,14 +104,10 @@ for label, path in enumerate(sys.argv[2:]):
     windows += [(window, label) for window in cut[4::5]]
 count = len(windows) // 32 * 32
 taken = [windows[i * 7919 % len(windows)] for i in range(count)]
-for name, dims, values in (("tokens", "32, 64", [byte for window, _ in taken for byte in window]),
-                           ("labels", "32", [label for _, label in taken])):
-    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count // 32}, {dims}), }}".ljust(117) + "\n"
-    with open(f"{sys.argv[1]}/{name}.npy", "wb") as file:
-        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode())
-        file.write(struct.pack(f"<{len(values)}q", *values))
+write_npy(f"{sys.argv[1]}/tokens.npy", "<i8", (count // 32, 32, 64), [byte for window, _ in taken for byte in window])
+write_npy(f"{sys.argv[1]}/labels.npy", "<i8", (count // 32, 32), [label for _, label in taken])
 END
-python3 "$work/held_out.py" "$work" $text "$work/header" "$work/script"
+PYTHONPATH=$source/tests/tools PYTHONDONTWRITEBYTECODE=1 python3 "$work/held_out.py" "$work" $text "$work/header" "$work/script"
 # Each classifier must tell texts apart, stop early, keep its best state, and do so in the same steps as the others.
 for language in $languages; do
   out=$work/$language
