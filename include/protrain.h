@@ -854,7 +854,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *sessio
  *       "seconds", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
  *       "overlap"          the share (0 to 1) of the other queues' busy time in which compute was busy too; 0 if no
  *                          other queue was ever busy
- *       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk", "comm"
+ *       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk_read", "disk_write", "comm"
  *       "stall_seconds"    time in which compute stood still, by cause. Compute's busy seconds and all stalls add up to
  *                          the step.
  *                          Waits for "update" (optimizer), "fetch" (host to device), "offload" (device to host),

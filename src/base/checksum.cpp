@@ -6,7 +6,9 @@
 
 namespace protrain {
 
-std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), before);
+}
 
 struct Digest::State {
   XXH3_state_t state;

@@ -10,7 +10,8 @@
 
 namespace protrain {
 
-std::uint64_t checksum(std::span<const std::byte> bytes);
+// `before`: the checksum of the bytes before these, if several parts have one checksum together.
+std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before = 0);
 
 // Computes the 128-bit checksum of bytes that arrive in parts. The result is 32 hex digits.
 class Digest {

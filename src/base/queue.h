@@ -1,5 +1,6 @@
 // The queues that work is issued to. Programs name them, and backends run their work. The work of one queue runs in the
-// order of issue; only waits order work of different queues.
+// order of issue; only waits order work of different queues. The disk has two, so that a read of what is needed next
+// does not stand behind a write that waits for its update.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +10,15 @@
 
 namespace protrain {
 
-enum class Queue : std::uint8_t { compute, upload, download, host, disk, comm };
+enum class Queue : std::uint8_t { compute, upload, download, host, disk_read, disk_write, comm };
 
 template <typename T>
-using PerQueue = EnumArray<Queue, 6, T>;
-inline constexpr auto kQueues = all_values<Queue, 6>();
-inline constexpr PerQueue<const char *> kQueueNames = {"compute", "upload", "download", "host", "disk", "comm"};
+using PerQueue = EnumArray<Queue, 7, T>;
+inline constexpr auto kQueues = all_values<Queue, 7>();
+inline constexpr PerQueue<const char *> kQueueNames = {"compute",   "upload",     "download", "host",
+                                                       "disk_read", "disk_write", "comm"};
+
+constexpr bool is_of_disk(Queue queue) { return queue == Queue::disk_read || queue == Queue::disk_write; }
 
 // Every buffer in an arena begins at a multiple of this many bytes. So the bits of a result cannot depend on where a
 // plan put the operands.

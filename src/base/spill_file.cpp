@@ -57,43 +57,61 @@ bool suits_disk(const void *memory) { return reinterpret_cast<std::uintptr_t>(me
 }  // namespace
 
 struct SpillFile::Ring {
-  Ring() { made = io_uring_queue_init(kDepth, &ring, 0) == 0; }
+  Ring() { usable = made = io_uring_queue_init(kDepth, &ring, 0) == 0; }
   ~Ring() {
     if (made) io_uring_queue_exit(&ring);
   }
 
-  // Moves up to kDepth parts at once, and sets moved[i] to the number of bytes moved of part i. Returns false if the
-  // ring did not accept all parts; the ring cannot be used again then. On return all accepted requests are finished.
-  bool move(int descriptor, std::uint64_t offset, std::span<std::byte> memory, bool writes,
-            std::array<std::uint64_t, kDepth> &moved) {
-    int prepared = 0;
-    for (std::uint64_t at = 0; at < memory.size(); at += kPart, ++prepared) {
-      const auto part = static_cast<unsigned>(std::min(kPart, memory.size() - at));
-      io_uring_sqe *request = io_uring_get_sqe(&ring);
-      writes ? io_uring_prep_write(request, descriptor, memory.data() + at, part, offset + at)
-             : io_uring_prep_read(request, descriptor, memory.data() + at, part, offset + at);
-      io_uring_sqe_set_data64(request, static_cast<std::uint64_t>(prepared));
-    }
-    const int taken = io_uring_submit(&ring);
-    for (int left = taken; left > 0;) {
-      io_uring_cqe *answer = nullptr;
-      if (io_uring_wait_cqe(&ring, &answer) != 0) continue;  // interrupted by a signal
-      if (answer->res > 0) moved[io_uring_cqe_get_data64(answer)] = static_cast<std::uint64_t>(answer->res);
-      io_uring_cqe_seen(&ring, answer);
-      --left;
-    }
-    return taken == prepared;
+  // Asks for the transfer of a part. `slot`: a number below kDepth that no request in flight has. If the ring does not
+  // accept the request, it is not usable again.
+  void ask(int descriptor, std::uint64_t offset, std::span<std::byte> part, bool writes, std::size_t slot) {
+    io_uring_sqe *request = io_uring_get_sqe(&ring);
+    const auto bytes = static_cast<unsigned>(part.size());
+    writes ? io_uring_prep_write(request, descriptor, part.data(), bytes, offset)
+           : io_uring_prep_read(request, descriptor, part.data(), bytes, offset);
+    io_uring_sqe_set_data64(request, slot);
+    moved[slot] = 0;
+    usable = io_uring_submit(&ring) == 1;
+    in_flight[slot] = usable;
+  }
+
+  // Waits for the request of a slot. Returns the bytes that it moved; fewer than it should if it failed.
+  std::uint64_t finish(std::size_t slot) {
+    while (in_flight[slot]) take_answer();
+    return moved[slot];
+  }
+
+  void finish_all() {
+    for (std::size_t slot = 0; slot < kDepth; ++slot) finish(slot);
+  }
+
+  bool usable = false;
+
+ private:
+  void take_answer() {
+    io_uring_cqe *answer = nullptr;
+    if (io_uring_wait_cqe(&ring, &answer) != 0) return;  // interrupted by a signal
+    const std::size_t slot = io_uring_cqe_get_data64(answer);
+    if (answer->res > 0) moved[slot] = static_cast<std::uint64_t>(answer->res);
+    in_flight[slot] = false;
+    io_uring_cqe_seen(&ring, answer);
   }
 
   io_uring ring{};
   bool made = false;
+  std::array<bool, kDepth> in_flight{};
+  std::array<std::uint64_t, kDepth> moved{};  // per slot: bytes
 };
 
-SpillFile::SpillFile(const std::string &directory, std::uint64_t bytes)
-    : directory_(directory), ring_(std::make_unique<Ring>()), bounce_(kPart, "spill file") {
-  if (!ring_->made) ring_.reset();
+SpillFile::Direction::Direction() : ring(std::make_unique<Ring>()), bounce(kPart, "spill file") {}
+
+SpillFile::Direction::~Direction() = default;
+
+SpillFile::SpillFile(const std::string &directory, std::uint64_t bytes) : directory_(directory) {
   open(directory, round_up(bytes, kDiskAlignment));
 }
+
+bool SpillFile::queued() const { return reading_.ring->usable && writing_.ring->usable; }
 
 SpillFile::~SpillFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -134,12 +152,12 @@ void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
   Region &target = *find(offset, from.size());
   target.written = false;  // until the write is complete
   const std::uint64_t whole = from.size() / kDiskAlignment * kDiskAlignment, rest = from.size() - whole;
-  if (whole > 0) transfer(offset, const_cast<std::byte *>(from.data()), whole, true);
+  target.checksum = transfer(offset, {const_cast<std::byte *>(from.data()), whole}, true);
   if (rest > 0) {
-    std::memcpy(bounce_.data(), from.data() + whole, rest);
-    transfer(offset + whole, bounce_.data(), kDiskAlignment, true);
+    std::memcpy(writing_.bounce.data(), from.data() + whole, rest);
+    transfer_plain(offset + whole, {writing_.bounce.data(), kDiskAlignment}, true);
+    target.checksum = checksum(from.subspan(whole), target.checksum);
   }
-  target.checksum = checksum(from);
   target.written = true;
 }
 
@@ -148,55 +166,64 @@ void SpillFile::read(std::uint64_t offset, std::span<std::byte> to) {
   require(source != nullptr && source->written, Code::corrupt, directory_,
           "{} bytes at {} are read and were never written", to.size(), offset);
   const std::uint64_t whole = to.size() / kDiskAlignment * kDiskAlignment, rest = to.size() - whole;
-  if (whole > 0) transfer(offset, to.data(), whole, false);
+  std::uint64_t sum = transfer(offset, to.first(whole), false);
   if (rest > 0) {
-    transfer(offset + whole, bounce_.data(), kDiskAlignment, false);
-    std::memcpy(to.data() + whole, bounce_.data(), rest);
+    transfer_plain(offset + whole, {reading_.bounce.data(), kDiskAlignment}, false);
+    std::memcpy(to.data() + whole, reading_.bounce.data(), rest);
+    sum = checksum(to.subspan(whole), sum);
   }
-  require(checksum(to) == source->checksum, Code::corrupt, directory_,
+  require(sum == source->checksum, Code::corrupt, directory_,
           "{} bytes at {} of the file for what does not fit in memory came back changed; suspect the disk", to.size(),
           offset);
 }
 
-void SpillFile::transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
-  if (suits_disk(memory))
-    return ring_ ? transfer_queued(offset, memory, bytes, writes) : transfer_plain(offset, memory, bytes, writes);
-  for (std::uint64_t at = 0; at < bytes; at += kPart) {
-    const std::uint64_t part = std::min(kPart, bytes - at);
-    if (writes) std::memcpy(bounce_.data(), memory + at, part);
-    transfer_plain(offset + at, bounce_.data(), part, writes);
-    if (!writes) std::memcpy(memory + at, bounce_.data(), part);
+std::uint64_t SpillFile::transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
+  const Direction &own = writes ? writing_ : reading_;
+  if (suits_disk(memory.data()) && own.ring->usable) return transfer_queued(offset, memory, writes);
+  std::uint64_t sum = 0;
+  for (std::uint64_t at = 0; at < memory.size(); at += kPart) {
+    const std::span<std::byte> part = memory.subspan(at, std::min(kPart, memory.size() - at));
+    const std::span<std::byte> aligned = suits_disk(part.data()) ? part : std::span(own.bounce.data(), part.size());
+    if (writes && aligned.data() != part.data()) std::memcpy(aligned.data(), part.data(), part.size());
+    transfer_plain(offset + at, aligned, writes);
+    if (!writes && aligned.data() != part.data()) std::memcpy(part.data(), aligned.data(), part.size());
+    sum = checksum(part, sum);
   }
+  return sum;
 }
 
-void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
-  for (std::uint64_t done = 0; done < bytes;) {
+void SpillFile::transfer_plain(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
+  for (std::uint64_t done = 0; done < memory.size();) {
     const auto at = static_cast<off_t>(offset + done);
-    const ssize_t moved = writes ? sys_write_at(descriptor_, memory + done, bytes - done, at)
-                                 : sys_read_at(descriptor_, memory + done, bytes - done, at);
+    const ssize_t moved = writes ? sys_write_at(descriptor_, memory.data() + done, memory.size() - done, at)
+                                 : sys_read_at(descriptor_, memory.data() + done, memory.size() - done, at);
     if (moved < 0 && errno == EINTR) continue;
     if (moved <= 0)
-      refuse(directory_, fmt::format("{} {} bytes", writes ? "write" : "read", bytes), moved < 0 ? errno : EIO);
+      refuse(directory_, fmt::format("{} {} bytes", writes ? "write" : "read", memory.size()), moved < 0 ? errno : EIO);
     done += static_cast<std::uint64_t>(moved);
   }
 }
 
-// Moves as many parts at a time as the ring holds, and waits for all of them. If a request failed or moved only some of
-// its bytes, transfer_plain() moves the rest and reports an error if there is one.
-void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
-  for (std::uint64_t begun = 0; begun < bytes && ring_;) {
-    std::array<std::uint64_t, kDepth> moved{};
-    const std::uint64_t end = std::min(begun + kDepth * kPart, bytes);
-    const std::span<std::byte> all(memory + begun, end - begun);
-    if (!ring_->move(descriptor_, offset + begun, all, writes, moved)) ring_.reset();
-    for (std::size_t part = 0; begun < end; ++part) {
-      const std::uint64_t size = std::min(kPart, end - begun);
-      if (moved[part] < size)
-        transfer_plain(offset + begun + moved[part], memory + begun + moved[part], size - moved[part], writes);
-      begun += size;
+// Keeps up to kDepth parts in flight. The checksum costs no time of its own: a part that is written is summed while it
+// is on its way, and a part that was read while the next ones are. If a request failed or moved only some of its bytes,
+// transfer_plain() moves the rest, and reports an error if there is one.
+std::uint64_t SpillFile::transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
+  Ring &ring = *(writes ? writing_ : reading_).ring;
+  const auto part = [&](std::uint64_t at) { return memory.subspan(at, std::min(kPart, memory.size() - at)); };
+  const auto slot = [](std::uint64_t at) { return at / kPart % kDepth; };
+  std::uint64_t sum = 0, asked = 0;
+  for (std::uint64_t at = 0; at < memory.size(); at += kPart) {
+    for (; ring.usable && asked < std::min<std::uint64_t>(at + kDepth * kPart, memory.size()); asked += kPart)
+      ring.ask(descriptor_, offset + asked, part(asked), writes, slot(asked));
+    if (writes) sum = checksum(part(at), sum);
+    const std::uint64_t moved = at < asked ? ring.finish(slot(at)) : 0;
+    if (moved < part(at).size()) {
+      ring.finish_all();  // an error may leave this function
+      transfer_plain(offset + at + moved, part(at).subspan(moved), writes);
     }
-    if (!ring_ && begun < bytes) transfer_plain(offset + begun, memory + begun, bytes - begun, writes);
+    if (!writes) sum = checksum(part(at), sum);
   }
+  return sum;
 }
 
 }  // namespace protrain

@@ -29,36 +29,42 @@ class SpillFile {
   // bytes; no other read or write allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // Both move one whole region. Only one of them may run at a time. Data whose address is a multiple of kDiskAlignment
-  // needs no copy on the way to the disk or back. Code::io, Code::nospc. read(): Code::corrupt if the region was not
-  // written or has changed since.
+  // Both move one whole region. One thread may write while another reads a different region; two threads may not move
+  // data the same way. Data whose address is a multiple of kDiskAlignment needs no copy on the way to the disk or back.
+  // Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 
-  bool direct() const { return direct_; }           // bypasses the system's cache
-  bool queued() const { return ring_ != nullptr; }  // uses io_uring
+  bool direct() const { return direct_; }  // bypasses the system's cache
+  bool queued() const;                     // both directions use io_uring
 
  private:
   struct Region {
     std::uint64_t offset = 0, bytes = 0;
-    std::uint64_t checksum = 0;
+    std::uint64_t checksum = 0;  // of its parts, each summed onto the one before
     bool written = false;
   };
   struct Ring;
+  // The things that one direction works with. Reads and writes have their own, because they run at the same time.
+  struct Direction {
+    Direction();
+    ~Direction();
+    std::unique_ptr<Ring> ring;
+    MemoryBlock bounce;  // for memory that is not aligned for the disk
+  };
 
   void open(const std::string &directory, std::uint64_t bytes);
   Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
-  // All three copy `bytes` bytes: from `memory` to the file if `writes`, else from the file to `memory`. Offsets and
-  // sizes are multiples of kDiskAlignment.
-  void transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
-  void transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
-  void transfer_plain(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
+  // All three copy `memory` to the file if `writes`, else from the file. Offsets and sizes are multiples of
+  // kDiskAlignment. Two of them return the checksum of what they copied.
+  std::uint64_t transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes);
+  std::uint64_t transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes);
+  void transfer_plain(std::uint64_t offset, std::span<std::byte> memory, bool writes);
 
   std::string directory_;
   int descriptor_ = -1;
   bool direct_ = false;
-  std::unique_ptr<Ring> ring_;
-  MemoryBlock bounce_;           // for memory that is not aligned for the disk
+  Direction reading_, writing_;
   std::vector<Region> regions_;  // sorted by offset, then bytes
 };
 

@@ -166,8 +166,13 @@ class Explanation {
 
   void bound() {
     constexpr double kSaturated = 0.9;
-    constexpr PerQueue<const char *> kWhat = {
-        "compute", "copies to the device", "copies to the host", "the host's optimizer", "the disk", "other ranks"};
+    constexpr PerQueue<const char *> kWhat = {"compute",
+                                              "copies to the device",
+                                              "copies to the host",
+                                              "the host's optimizer",
+                                              "reads from the disk",
+                                              "writes to the disk",
+                                              "other ranks"};
     std::vector<std::pair<double, std::string>> shares;
     for (const Queue q : kQueues)
       if (const double share = static_cast<double>(summary_.busy_ns[q]) / static_cast<double>(summary_.step_ns);

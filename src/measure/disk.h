@@ -8,8 +8,8 @@
 
 namespace protrain::measure {
 
-// Fills disk_read, disk_write and, on shared cores, compute_beside_disk and disk_beside_compute. Writes an unnamed file
-// of 256 MiB. Throws Code::io, nospc, path.
+// Fills disk_read, disk_write, disk_both_ways and, on shared cores, compute_beside_disk and disk_beside_compute. Writes
+// an unnamed file of 256 MiB. Throws Code::io, nospc, path.
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile);
 
 }  // namespace protrain::measure

@@ -39,7 +39,7 @@ class Measurement {
   bool run() {
     find_work();
     const bool rates = profile_.device_bandwidth == 0 || profile_.bf16_flops == 0;
-    const bool disk = !request_.disk_directory.empty() && profile_.disk_write == 0;
+    const bool disk = !request_.disk_directory.empty() && profile_.disk_both_ways == 0;
     of_ = nodes_.size() + (rates ? 1 : 0) + (disk ? 1 : 0);
     if (rates) {
       tell();

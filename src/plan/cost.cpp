@@ -68,11 +68,12 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
     chunk.state = shard_of(chunk.state);
   }
   const std::size_t n = chunks.size();
+  order = resting_order(n, terms.capacity[Tier::disk] > 0);
   in_a_row.resize(n + 1);
   for (std::size_t from = n + 1; from-- > 0;) {
     std::uint64_t sum = 0;
     for (std::size_t count = 0; from + count <= n; ++count) {
-      if (count > 0) sum += chunks[from + count - 1].weights;
+      if (count > 0) sum += chunks[order[from + count - 1]].weights;
       in_a_row[from].push_back(std::max(sum, count + from < n ? in_a_row[from + 1][count] : 0));
     }
   }
@@ -117,9 +118,11 @@ double CostModel::exchange(std::uint64_t bytes) const {
 }
 
 void CostModel::weigh() {
-  for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
+  for (std::size_t c : chunking_.order) {
     rest_.whole.push_back(rest_.whole.back() + rest(c));
     rest_.shard.push_back(rest_.shard.back() + rest_of_shard(c));
+  }
+  for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
     double &seconds = backward_.emplace_back(weight(c).backward);
     for (const auto &[block, part] : weight(c).blocks) {
       if (modes_[block] == BlockMode::recompute) seconds += part * chunking_.outline.blocks[block].forward;
@@ -214,10 +217,10 @@ double CostModel::longest(const Load &load) const {
 
 void CostModel::sum_up(Tier tier) {
   Sums &sums = sums_[tier];
-  for (auto *of :
-       {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.disk, &sums.host})
-    of->assign(chunking_.chunks.size() + 1, 0);
-  for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
+  for (auto *of : {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.disk,
+                   &sums.host, &sums.disk_forward, &sums.disk_backward})
+    of->assign(1, 0);
+  for (std::size_t c : chunking_.order) {
     const Load fetch = prefetch(c, tier), settled = settle(c, tier);
     const Load before = c > 0 ? prefetch(c - 1, tier) : Load{};
     const bool waits = base_.order == OptimizerOrder::barrier, deferred = base_.n_deferred != 0;
@@ -226,19 +229,23 @@ void CostModel::sum_up(Tier tier) {
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + first + out + in;
     const double host = tier != Tier::device ? (1 - on_device_) * weight(c).host_update : 0;
-    const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
+    const auto add = [](std::vector<double> &to, double seconds) { to.push_back(to.back() + seconds); };
     // Eq. 3: a chunk's fetch, and its deferred update, run while the chunk before it computes.
-    add(sums.forward, longest(Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out));
+    Load ahead = Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out;
     // Eq. 5: the fetch of the next chunk and the moves of gradients run during backward and recomputation.
-    Load own = Load{.compute = backward_[c]} + settled + in;
-    if (spreads_) own.host = 0;
-    add(sums.backward, longest(own + before));
+    Load own = Load{.compute = backward_[c]} + settled + in, with_next = own + before;
+    if (spreads_) own.host = with_next.host = 0;
+    if (spreads_disk()) ahead.disk = own.disk = with_next.disk = 0;
+    add(sums.forward, longest(ahead));
+    add(sums.backward, longest(with_next));
     add(sums.cached, longest(own));
     add(sums.fetch, 2 * longest(fetch));
     add(sums.after, longest(after));
     add(sums.ways, moved.up + moved.down + moved.disk + moved.comm);
     add(sums.disk, moved.disk);
     add(sums.host, host);
+    add(sums.disk_forward, fetch.disk + first.disk + out.disk);
+    add(sums.disk_backward, fetch.disk + settled.disk + in.disk);
   }
 }
 
@@ -288,10 +295,14 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
            between(disk.*member, std::max(begin, host_end), end);
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
-  const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
+  double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
   // During the backward of the first cached chunk, the chunk before it is fetched, because that one is not cached.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
+  if (spreads_disk()) {
+    forward = std::max(forward, parts(&Sums::disk_forward, 0, n));
+    backward = std::max(backward, parts(&Sums::disk_backward, 0, n));
+  }
   if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
   const bool barrier = base_.order == OptimizerOrder::barrier && base_.n_deferred == 0;

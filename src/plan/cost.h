@@ -56,7 +56,8 @@ struct Chunking {
   const Durations &durations;
   const Terms &terms;
   std::vector<Weight> chunks;
-  // in_a_row[from][count]: the most bytes of weights in any `count` consecutive chunks from chunk `from` on.
+  std::vector<std::size_t> order;  // resting_order() of the chunks
+  // in_a_row[from][count]: the most bytes of weights in any `count` consecutive chunks of `order` from `from` on.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 
@@ -88,16 +89,20 @@ class CostModel {
     Load operator+(const Load &other) const;
     Load operator*(double share) const;
   };
-  // Prefix sums over the chunks, in seconds, as if all chunks rested in the same tier.
+  // Prefix sums over the chunks in the order in which they rest, in seconds, as if all rested in the same tier.
   struct Sums {
     std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without a fetch
     std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while that is in use
     std::vector<double> after;                      // barrier order: updates that run after backward
     std::vector<double> ways, disk, host;           // all moves; the disk's moves; the host's optimizer
+    std::vector<double> disk_forward, disk_backward;  // the disk's moves during forward and backward
   };
 
   // True if persistent chunks are sharded too.
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
+  // Chunks on the disk are spread evenly (resting_order()), so the disk works beside all chunks of forward or of
+  // backward, not only beside its own. `forward`, `backward` and `cached` of the sums then leave it out.
+  bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
   void weigh();

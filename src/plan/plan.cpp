@@ -1,6 +1,8 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -83,6 +85,20 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
   return chunks;
 }
 
+std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk) {
+  std::vector<std::size_t> order(chunks);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (!with_disk) return order;
+  const int bits = std::bit_width(chunks);
+  const auto reversed = [&](std::size_t chunk) {
+    std::size_t value = 0;
+    for (int bit = 0; bit < bits; ++bit) value = value * 2 + (chunk >> bit) % 2;
+    return value;
+  };
+  std::ranges::sort(order, {}, reversed);  // 0, the middle, the middles of both halves, ...
+  return order;
+}
+
 Plan expand(const graph::Graph &graph, const Choice &choice) {
   Plan plan;
   plan.shared_memory = choice.shared_memory;
@@ -100,13 +116,14 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   const auto on_host = static_cast<std::size_t>(choice.n_host < 0 ? static_cast<int>(left) : cut(choice.n_host, left));
   const bool all = choice.shared_memory || choice.n_device_update < 0;
   const auto updated = all ? left : static_cast<std::size_t>(cut(choice.n_device_update, left));
+  const std::vector<std::size_t> order = resting_order(plan.chunks.size(), on_host < left);
   for (std::size_t c = 0; c < left; ++c) {
-    Chunk &chunk = plan.chunks[static_cast<std::size_t>(plan.n_persist) + c];
+    Chunk &chunk = plan.chunks[order[static_cast<std::size_t>(plan.n_persist) + c]];
     chunk.tier = c < on_host ? Tier::host : Tier::disk;
     chunk.update = is_among(updated, c, left) ? Tier::device : Tier::host;
   }
   for (std::size_t c = static_cast<std::size_t>(whole); c < plan.chunks.size(); ++c)
-    plan.chunks[c].sharded = plan.ranks > 1;
+    plan.chunks[order[c]].sharded = plan.ranks > 1;
   defer(plan, choice.n_deferred);
   const auto blocks = static_cast<std::size_t>(count_blocks(graph));
   plan.n_swap = cut(choice.n_swap, blocks);

@@ -78,8 +78,15 @@ struct Choice {
   OptimizerOrder order = OptimizerOrder::overlap;
 };
 
-// Expands the integers into the paper's layout (section 2.1, figure 2). The first chunks persist. Swapped blocks are
-// spread among those that recompute. The last blocks keep their activations, but the first n_selective of them
+// Returns the numbers of all chunks in the order in which they get a place: the first n_persist of them persist, the
+// next n_host rest on the host, the others on the disk. Without a disk this is the order of first use, because no
+// earlier compute hides the first fetches (section 2.1). A disk has much more to do in backward than in forward. So
+// with one, any number of chunks from the end of the order is spread evenly over the model: then the disk has work all
+// through backward. The first chunk still comes first.
+std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
+
+// Expands the integers into the paper's layout (section 2.1, figure 2). Chunks rest by resting_order(). Swapped blocks
+// are spread among those that recompute. The last blocks keep their activations, but the first n_selective of them
 // recompute the cheap ones. With several ranks all chunks except the first n_whole persistent ones are sharded. A
 // number larger than the graph's chunks or blocks allow is reduced to what they allow.
 Plan expand(const graph::Graph &graph, const Choice &choice);

@@ -93,8 +93,8 @@ Profile share_of(Profile machine, int ranks) {
   const auto sharers = std::min(static_cast<std::uint64_t>(ranks), machine.devices);
   for (std::uint64_t Profile::*bytes : {&Profile::host_memory, &Profile::host_reserve, &Profile::disk_memory})
     machine.*bytes /= sharers;
-  for (double Profile::*rate :
-       {&Profile::host_bandwidth, &Profile::host_optimizer, &Profile::disk_read, &Profile::disk_write})
+  for (double Profile::*rate : {&Profile::host_bandwidth, &Profile::host_optimizer, &Profile::disk_read,
+                                &Profile::disk_write, &Profile::disk_both_ways})
     machine.*rate /= static_cast<double>(sharers);
   return machine;
 }

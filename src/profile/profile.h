@@ -32,13 +32,14 @@ struct Profile {
   double device_optimizer = 0, host_optimizer = 0;
   // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
   double upload = 0, download = 0, both_ways = 0, host_bandwidth = 0;
-  double disk_read = 0, disk_write = 0;
+  // Likewise of the disk: each direction alone, and the sum of both at the same time.
+  double disk_read = 0, disk_write = 0, disk_both_ways = 0;
   // Devices in one machine. Ranks that use them share the host's memory, its speed and the disk's.
   std::uint64_t devices = 1;
   // Between ranks: bytes per second that one rank sends or receives, and the seconds that every exchange takes in
   // addition. A link that is not faster than `upload` is taken to use the same bus as copies.
   double link = 0, link_seconds = 0;
-  // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
+  // On shared cores: the share of speed that compute keeps while the disk reads and writes, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;
   // Likewise of exchanges between ranks, which copy on the same cores.
   double compute_beside_link = 1, link_beside_compute = 1;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "profile/profile.h"
 
@@ -14,6 +15,11 @@ void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
     shares[one][other] = std::min(shares[one][other], capacity / wanted);
 }
 
+// A described machine may leave the rate out. Then reads and writes are taken to share the faster one's.
+double disk_both_ways(const Profile &p) {
+  return p.disk_both_ways > 0 ? p.disk_both_ways : std::max(p.disk_read, p.disk_write);
+}
+
 }  // namespace
 
 Shares shares(const Profile &p) {
@@ -23,14 +29,20 @@ Shares shares(const Profile &p) {
   share(shares, Queue::upload, Queue::download, p.host_bandwidth, p.upload + p.download);
   share(shares, Queue::host, Queue::upload, p.host_bandwidth, p.host_optimizer + p.upload);
   share(shares, Queue::host, Queue::download, p.host_bandwidth, p.host_optimizer + p.download);
-  if (!p.shares_cores) share(shares, Queue::host, Queue::disk, p.host_bandwidth, p.host_optimizer + p.disk_read);
+  share(shares, Queue::disk_read, Queue::disk_write, disk_both_ways(p), p.disk_read + p.disk_write);
+  if (!p.shares_cores) {
+    share(shares, Queue::host, Queue::disk_read, p.host_bandwidth, p.host_optimizer + p.disk_read);
+    share(shares, Queue::host, Queue::disk_write, p.host_bandwidth, p.host_optimizer + p.disk_write);
+  }
   if (p.link <= p.upload) {
     share(shares, Queue::comm, Queue::upload, p.upload, p.upload + p.link);
     share(shares, Queue::comm, Queue::download, p.download, p.download + p.link);
   }
   if (p.shares_cores) {
-    shares[Queue::compute][Queue::disk] = p.compute_beside_disk;
-    shares[Queue::disk][Queue::compute] = p.disk_beside_compute;
+    for (const Queue disk : {Queue::disk_read, Queue::disk_write}) {
+      shares[Queue::compute][disk] = std::sqrt(p.compute_beside_disk);  // both together: compute_beside_disk
+      shares[disk][Queue::compute] = p.disk_beside_compute;
+    }
     shares[Queue::compute][Queue::comm] = p.compute_beside_link;
     shares[Queue::comm][Queue::compute] = p.link_beside_compute;
   }

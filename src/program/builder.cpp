@@ -11,7 +11,8 @@ namespace protrain::program {
 namespace {
 
 Queue queue_between(Tier from, Tier to) {
-  if (from == Tier::disk || to == Tier::disk) return Queue::disk;
+  if (from == Tier::disk) return Queue::disk_read;
+  if (to == Tier::disk) return Queue::disk_write;
   if (from == to) return from == Tier::device ? Queue::compute : Queue::host;
   return to == Tier::device ? Queue::upload : Queue::download;
 }

@@ -139,7 +139,7 @@ Queues queues_of(const profile::Profile &profile) {
   Queues queues;
   queues.beside.fill(!profile.shares_cores);
   queues.beside[Queue::compute] = false;
-  queues.beside[Queue::disk] = queues.beside[Queue::comm] = true;
+  queues.beside[Queue::disk_read] = queues.beside[Queue::disk_write] = queues.beside[Queue::comm] = true;
   queues.issued_in_turn = profile.shares_cores;
   queues.shares = profile::shares(profile);
   return queues;

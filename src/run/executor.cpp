@@ -291,7 +291,7 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   // none is broken. The state is broken if the disk failed, because data may be lost on the way, or if an instruction
   // of the step before failed.
   facts.state_touched = run_.committed && updates;
-  facts.state_broken |= failed.earlier || (facts.state_touched && failed.queue == Queue::disk);
+  facts.state_broken |= failed.earlier || (facts.state_touched && is_of_disk(failed.queue));
   if (facts.device_gone) return;
   try {
     error.text += " [at instruction " + describe(program_, graph_, instruction) + "]";

@@ -11,16 +11,16 @@ namespace protrain::session {
 
 namespace {
 
-// Returns the queues that have a worker. The disk queue has one, so that only the users of a disk read wait for it. The
-// queue between ranks has one, because an exchange waits for other ranks. If device and host share their cores, all
-// other queues run on the team, in the Program's order. Tests can still ask for a worker per queue.
+// Returns the queues that have a worker. The disk's queues have one each, so that only the users of a disk read wait
+// for it. The queue between ranks has one, because an exchange waits for other ranks. If device and host share their
+// cores, all other queues run on the team, in the Program's order. Tests can still ask for a worker per queue.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
   PerQueue<bool> own{};
   // An asynchronous device runs its own queues, but not the host's.
   const bool all = !device.asynchronous && (draft.settings.test_modes.workers || !device.shares_cores);
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
-      if (const Queue queue = instruction.queue; queue == Queue::disk || queue == Queue::comm ||
+      if (const Queue queue = instruction.queue; is_of_disk(queue) || queue == Queue::comm ||
                                                  (queue == Queue::host && device.asynchronous) ||
                                                  (all && queue != Queue::compute))
         own[instruction.queue] = true;
@@ -107,7 +107,7 @@ void Machine::declare_disk() {
   }
   draft_.programs.each([&](const program::Program &program) {
     for (const program::Instruction &i : program.instructions)
-      if (i.queue == Queue::disk)
+      if (is_of_disk(i.queue))
         for (const auto *operands : {&i.inputs, &i.outputs})
           declare(program.buffers[index((*operands)[0].buffer)], (*operands)[0].offset, i.bytes);
   });

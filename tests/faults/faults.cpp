@@ -40,6 +40,7 @@ std::atomic<std::uint64_t> calls{0};
 std::uint64_t *stack_hashes = nullptr;
 bool showing = false;
 thread_local int unarmed = 0;
+thread_local bool makes_thread = false;  // inside pthread_create
 
 constexpr int kDepth = 24;  // frames of a shown stack
 constexpr int kSite = 10;   // frames in the hash that identifies the place of a call
@@ -101,8 +102,10 @@ struct TableLock {
 
 std::size_t slot_of(void *at) { return (reinterpret_cast<std::uintptr_t>(at) >> 4) * 0x9E3779B97F4A7C15u >> 44; }
 
+// The C library keeps what it allocated for a thread, and gives it to a later one. So blocks of pthread_create are not
+// counted.
 void *take(void *at) {
-  if (at == nullptr || !tracking.load(std::memory_order_relaxed) || unarmed > 0) return at;
+  if (at == nullptr || !tracking.load(std::memory_order_relaxed) || unarmed > 0 || makes_thread) return at;
   void *stack[kDepth];
   int depth = 0;
   if (shown != nullptr) {
@@ -190,6 +193,7 @@ using protrain::test::fails;
 using protrain::test::file_fails;
 using protrain::test::give_back;
 using protrain::test::Kind;
+using protrain::test::makes_thread;
 using protrain::test::next;
 using protrain::test::spent_by_onednn;
 using protrain::test::take;
@@ -303,7 +307,10 @@ STANDS_IN int pthread_create(pthread_t *thread, const pthread_attr_t *attributes
                              void *argument) {
   static const auto real = next<decltype(::pthread_create)>("pthread_create");
   if (fails(Kind::thread)) return EAGAIN;
-  return real(thread, attributes, start, argument);
+  makes_thread = true;
+  const int error = real(thread, attributes, start, argument);
+  makes_thread = false;
+  return error;
 }
 
 // ---- Files ----------------------------------------------------------------------------------------------------------

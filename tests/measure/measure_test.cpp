@@ -198,6 +198,7 @@ TEST(Measure, FindsTheDisksRatesWhereADirectoryIsNamed) {
   const Profile &profile = measured.profile;
   EXPECT_GT(profile.disk_read, 0);
   EXPECT_GT(profile.disk_write, 0);
+  EXPECT_GT(profile.disk_both_ways, 0);
   for (double share : {profile.compute_beside_disk, profile.disk_beside_compute})
     EXPECT_TRUE(share > 0 && share <= 1) << share;
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << "nothing is left behind";

@@ -199,12 +199,5 @@ TEST(Expansion, CutsNumbersBeyondWhatTheModelHas) {
   EXPECT_EQ(plan.n_selective, 0);
 }
 
-TEST(Expansion, PutsTheFirstChunksOnTheDeviceTheNextOnTheHostAndTheRestOnDisk) {
-  const Plan plan = expand(graph_of(5), {.n_persist = 1, .n_host = 2, .chunk_bytes = 64});
-  std::vector<Tier> tiers;
-  for (const Chunk &chunk : plan.chunks) tiers.push_back(chunk.tier);
-  EXPECT_EQ(tiers, (std::vector<Tier>{Tier::device, Tier::host, Tier::host, Tier::disk, Tier::disk}));
-}
-
 }  // namespace
 }  // namespace protrain::plan::json_test

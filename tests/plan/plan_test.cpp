@@ -27,6 +27,7 @@ std::vector<std::vector<std::size_t>> members(const std::vector<Chunk> &chunks) 
 }
 
 using Groups = std::vector<std::vector<std::size_t>>;
+using Order = std::vector<std::size_t>;
 
 TEST(Chunks, HoldRunsOfParametersUpToTheirSize) {
   const Graph graph = graph_with({10, 10, 10, 10}, {0, 0, 0, 0});
@@ -72,6 +73,45 @@ TEST(Expansion, LeavesBuffersForAllChunksThatAreNotWholeOnTheDevice) {
   EXPECT_EQ(buffers(2, 2), 2);
   EXPECT_EQ(buffers(0, 2), 4);
   EXPECT_EQ(buffers(0, 1), 1) << "one rank has all shards";
+}
+
+TEST(RestingOrder, IsThatOfFirstUseWithoutADisk) { EXPECT_EQ(resting_order(5, false), (Order{0, 1, 2, 3, 4})); }
+
+TEST(RestingOrder, HalvesTheGapsAgainAndAgainWithADisk) {
+  EXPECT_EQ(resting_order(8, true), (Order{0, 4, 2, 6, 1, 5, 3, 7}));
+  EXPECT_EQ(resting_order(5, true), (Order{0, 4, 2, 1, 3}));
+  EXPECT_EQ(resting_order(1, true), Order{0});
+  EXPECT_TRUE(resting_order(0, true).empty());
+}
+
+// The disk has work all through a step, whatever number of chunks it holds.
+TEST(RestingOrder, SpreadsTheChunksOnTheDisk) {
+  for (const std::size_t chunks : {7u, 59u, 200u})
+    for (std::size_t persist = chunks / 8 + 1; persist < chunks; ++persist) {
+      const Order order = resting_order(chunks, true);
+      std::vector<bool> persists(chunks, false);
+      for (std::size_t c = 0; c < persist; ++c) persists[order[c]] = true;
+      EXPECT_TRUE(persists[0]) << "no compute hides its first fetch";
+      // No run of chunks on the disk is more than twice as long as it would be if all were equally long.
+      std::size_t run = 0;
+      for (std::size_t c = 0; c < chunks; ++c) {
+        run = persists[c] ? 0 : run + 1;
+        EXPECT_LE(run, 2 * ((chunks - persist) / persist + 1)) << persist << " of " << chunks;
+      }
+    }
+}
+
+TEST(Expansion, GivesChunksTheirPlacesInTheRestingOrder) {
+  const Graph graph = graph_with({10, 10, 10, 10, 10, 10, 10, 10}, {0, 1, 2, 3, 4, 5, 6, 7});
+  const auto places = [&](int n_host) {
+    std::vector<Tier> tiers;
+    for (const Chunk &chunk : expand(graph, {.n_persist = 3, .n_host = n_host, .chunk_bytes = 40}).chunks)
+      tiers.push_back(chunk.tier);
+    return tiers;
+  };
+  constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
+  EXPECT_EQ(places(-1), (std::vector{device, device, device, host, host, host, host, host}));
+  EXPECT_EQ(places(2), (std::vector{device, host, device, disk, device, disk, host, disk}));
 }
 
 TEST(ResidentPlan, HasATextFormThatTellsPlansApart) {

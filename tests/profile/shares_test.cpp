@@ -53,17 +53,34 @@ TEST(Shares, MakeTheHostsOptimizerAndCopiesShareItsMemory) {
 TEST(Shares, MakeTheHostsOptimizerAndTheDiskShareItsMemory) {
   Profile profile = with_rates(1, 1, 0, 120, 100);
   profile.disk_read = 60;
-  EXPECT_EQ(share(profile, Queue::host, Queue::disk), 0.75);
-  EXPECT_EQ(share(profile, Queue::disk, Queue::host), 0.75);
+  profile.disk_write = 140;
+  EXPECT_EQ(share(profile, Queue::host, Queue::disk_read), 0.75);
+  EXPECT_EQ(share(profile, Queue::disk_read, Queue::host), 0.75);
+  EXPECT_EQ(share(profile, Queue::host, Queue::disk_write), 0.5);
+  EXPECT_EQ(share(profile, Queue::disk_write, Queue::host), 0.5);
+}
+
+TEST(Shares, MakeReadsAndWritesShareTheDisk) {
+  Profile profile = small();
+  profile.disk_read = 6, profile.disk_write = 2, profile.disk_both_ways = 4;
+  EXPECT_EQ(share(profile, Queue::disk_read, Queue::disk_write), 0.5);
+  EXPECT_EQ(share(profile, Queue::disk_write, Queue::disk_read), 0.5);
+  profile.disk_both_ways = 0;
+  EXPECT_EQ(share(profile, Queue::disk_read, Queue::disk_write), 0.75) << "together as fast as reads alone";
+  profile.disk_both_ways = 9;
+  EXPECT_EQ(share(profile, Queue::disk_read, Queue::disk_write), 1) << "the disk has room for both";
 }
 
 TEST(Shares, MakeDiskAndComputeShareTheCoresThatAreShared) {
   Profile profile = small();
-  EXPECT_EQ(share(profile, Queue::compute, Queue::disk), 1) << "a device of its own computes on";
-  EXPECT_EQ(share(profile, Queue::disk, Queue::compute), 1);
-  profile.shares_cores = true;
-  EXPECT_EQ(share(profile, Queue::compute, Queue::disk), 0.75);
-  EXPECT_EQ(share(profile, Queue::disk, Queue::compute), 0.5);
+  for (const Queue disk : {Queue::disk_read, Queue::disk_write}) {
+    profile.shares_cores = false;
+    EXPECT_EQ(share(profile, Queue::compute, disk), 1) << "a device of its own computes on";
+    EXPECT_EQ(share(profile, disk, Queue::compute), 1);
+    profile.shares_cores = true;
+    EXPECT_EQ(share(profile, Queue::compute, disk), 0.75) << "0.5625 beside both";
+    EXPECT_EQ(share(profile, disk, Queue::compute), 0.5);
+  }
 }
 
 TEST(Shares, AreAboveNothingAndAtMostAll) {

@@ -35,7 +35,7 @@ Spans spans(const std::vector<Job> &jobs, const Queues &queues) {
 }
 
 // All queues run in parallel, at full speed.
-Queues beside() { return Queues(Beside{false, true, true, true, true, true}); }
+Queues beside() { return Queues(Beside{false, true, true, true, true, true, true}); }
 
 Queues slowed(Queue a, Queue b, double share) {
   Queues queues = beside();
@@ -72,10 +72,10 @@ TEST(Simulation, SlowsWhatIsAtWorkFromTheMomentThatAnotherStarts) {
 
 TEST(Simulation, SlowsEachByItsOwnShare) {
   Queues queues = beside();
-  queues.shares[Queue::compute][Queue::disk] = 0.8;
-  queues.shares[Queue::disk][Queue::compute] = 0.5;
+  queues.shares[Queue::compute][Queue::disk_read] = 0.8;
+  queues.shares[Queue::disk_read][Queue::compute] = 0.5;
   // The disk's 50 ns end at time 100, when 20 of compute's 100 ns are left.
-  EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk, 50}}, queues), (Spans{{0, 120}, {0, 100}}));
+  EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk_read, 50}}, queues), (Spans{{0, 120}, {0, 100}}));
 }
 
 TEST(Simulation, SlowsByAllThatAreAtWork) {
@@ -88,14 +88,16 @@ TEST(Simulation, SlowsByAllThatAreAtWork) {
 }
 
 TEST(Simulation, RunsInComputesPlaceWhatHasNoQueueOfItsOwn) {
-  const std::vector<Job> jobs = {{Queue::compute, 10}, {Queue::upload, 20}, {Queue::disk, 15}, {Queue::compute, 5}};
+  const std::vector<Job> jobs = {
+      {Queue::compute, 10}, {Queue::upload, 20}, {Queue::disk_read, 15}, {Queue::compute, 5}};
   EXPECT_EQ(spans(jobs, Queues()), (Spans{{0, 10}, {10, 30}, {30, 45}, {45, 50}}));
-  EXPECT_EQ(spans(jobs, Queues(Beside{false, false, false, false, true, true})),
+  EXPECT_EQ(spans(jobs, Queues(Beside{false, false, false, false, true, true, true})),
             (Spans{{0, 10}, {10, 30}, {0, 15}, {30, 35}}));
 }
 
 TEST(Simulation, StartsWhatIsIssuedInTurnAfterTheComputeBeforeItInTheList) {
-  const std::vector<Job> jobs = {{Queue::compute, 10}, {Queue::disk, 15}, {Queue::compute, 20}, {Queue::disk, 5}};
+  const std::vector<Job> jobs = {
+      {Queue::compute, 10}, {Queue::disk_read, 15}, {Queue::compute, 20}, {Queue::disk_read, 5}};
   Queues queues = beside();
   EXPECT_EQ(spans(jobs, queues), (Spans{{0, 10}, {0, 15}, {10, 30}, {15, 20}}));
   queues.issued_in_turn = true;
@@ -118,7 +120,7 @@ TEST(Simulation, TakesInstructionsThatTakeNoTime) {
 
 TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
   const Queues queues = queues_of(profile::known_machine("rtx3090"));
-  EXPECT_EQ(queues.beside, (Beside{false, true, true, true, true, true}));
+  EXPECT_EQ(queues.beside, (Beside{false, true, true, true, true, true, true}));
   EXPECT_FALSE(queues.issued_in_turn);
   EXPECT_LT(queues.shares[Queue::upload][Queue::download], 1);
 }
@@ -126,13 +128,13 @@ TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
 TEST(Queues, RunOnlyTheDiskAndExchangesBesideComputeWhereCoresAreShared) {
   profile::Profile profile;
   profile.shares_cores = true;
-  profile.compute_beside_disk = 0.75;
+  profile.compute_beside_disk = 0.5625;
   profile.compute_beside_link = 0.875;
   profile.link_beside_compute = 0.5;
   const Queues queues = queues_of(profile);
-  EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, true}));
+  EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, true, true}));
   EXPECT_TRUE(queues.issued_in_turn);
-  EXPECT_EQ(queues.shares[Queue::compute][Queue::disk], 0.75);
+  EXPECT_EQ(queues.shares[Queue::compute][Queue::disk_read] * queues.shares[Queue::compute][Queue::disk_write], 0.5625);
   EXPECT_EQ(queues.shares[Queue::compute][Queue::comm], 0.875);
   EXPECT_EQ(queues.shares[Queue::comm][Queue::compute], 0.5);
 }

@@ -76,7 +76,7 @@ TEST(Summary, GivesWhatRemainsOfAGapAfterTheWaitToIssue) {
 TEST(Summary, FollowsWaitsBackToTheReadBehindAFetch) {
   const Summary summary = HandMadeStep()
                               .computed({0, 10})
-                              .ran(Kind::read, Queue::disk, {0, 60})
+                              .ran(Kind::read, Queue::disk_read, {0, 60})
                               .ran(Kind::fetch, Queue::upload, {60, 70}, {1})
                               .computed({70, 80}, {2})
                               .summary();
@@ -113,7 +113,7 @@ TEST(Summary, CallsWhatLiesBeforeAndAfterComputeStartAndEndWhateverRanThen) {
                               .ran(Kind::fetch, Queue::upload, {0, 8})
                               .computed({9, 20}, {0})
                               .ran(Kind::update, Queue::host, {20, 50}, {1})
-                              .ran(Kind::write, Queue::disk, {50, 90}, {2})
+                              .ran(Kind::write, Queue::disk_write, {50, 90}, {2})
                               .summary();
   EXPECT_EQ(of(summary, Stall::start), 9);
   EXPECT_EQ(of(summary, Stall::end), 70);
@@ -128,7 +128,7 @@ TEST(Summary, MeasuresOverlapInTheTimeInWhichAnyOtherQueueIsBusy) {
                               .ran(Kind::fetch, Queue::upload, {10, 30})
                               .ran(Kind::offload, Queue::download, {20, 50})
                               .computed({45, 60})
-                              .ran(Kind::write, Queue::disk, {60, 70})
+                              .ran(Kind::write, Queue::disk_write, {60, 70})
                               .summary();
   EXPECT_DOUBLE_EQ(summary.overlap, (15.0 + 5.0) / 50.0);
   expect_whole(summary);

@@ -25,14 +25,14 @@ class Bench {
   run::Store &store() { return machine_.store(); }
 
   // Loads `program` instead of the session's own, and resets the state. If `workers`, every queue except compute has a
-  // worker thread. On an asynchronous device, `workers` has no effect: only the queues host and disk have workers.
+  // worker thread. On an asynchronous device, `workers` has no effect: only the queues of host and disk have workers.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
     PerQueue<bool> own{};
     for (const program::Instruction &instruction : program.instructions)
       own[instruction.queue] = device_->info().asynchronous
-                                   ? instruction.queue == Queue::host || instruction.queue == Queue::disk
+                                   ? instruction.queue == Queue::host || is_of_disk(instruction.queue)
                                    : workers && instruction.queue != Queue::compute;
     lanes_ = std::make_unique<run::QueueWorkers>(own);
     executor_ =

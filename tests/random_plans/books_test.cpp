@@ -83,7 +83,7 @@ TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderRandomPlans) {
 
 // True if the Program uses the disk, whose bytes the test cannot watch.
 bool uses_disk(const Program &program) {
-  return std::ranges::any_of(program.instructions, [](const auto &i) { return i.queue == Queue::disk; });
+  return std::ranges::any_of(program.instructions, [](const auto &i) { return is_of_disk(i.queue); });
 }
 
 // The simulator's result: for each instruction, the bytes in use when it ends, without the state.

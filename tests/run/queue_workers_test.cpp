@@ -73,7 +73,7 @@ class OrderJob final : public Job {
   std::vector<std::size_t> begun_;
 };
 
-constexpr PerQueue<bool> kAllBesideCompute = {false, true, true, true, true, true};
+constexpr PerQueue<bool> kAllBesideCompute = {false, true, true, true, true, true, true};
 
 std::string text_of(const std::exception_ptr &error) {
   try {
