@@ -2,14 +2,14 @@
 """Measures a step whose weights and optimizer state rest on the disk in part: how well do disk and compute overlap?
 
     bench/disk.py PROTRAIN MODEL.onnx --memory 18GiB --directory DIR [--batch 1] [--sequence 256] [--steps 3] [--rounds 2]
-                  [--against PROTRAIN] [--name disk] [-- OPTION ...]
+                  [--against PROTRAIN] [--resident] [--name disk] [-- OPTION ...]
 
 Each round trains for some steps on random tokens. The first step does not count; the fastest of the others is the
 round's time. Its report gives the seconds in which compute and the disk were busy. The disk is also given the seconds
 that the same bytes take when nothing else runs, by the rates of `protrain profile`: the longest of all reads, of all
 writes, and of both together. A step cannot take less than the larger of compute's busy seconds and the disk's own
-ones; the ratio compares it with that. --against runs another build of the command in turn, in every round. Inputs of
-the model are input_ids and labels. Results: bench/results/NAME.json"""
+ones; the ratio compares it with that. In every round and in turn, --against runs another build of the command, and
+--resident runs ours without a budget. Inputs of the model are input_ids and labels. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -37,14 +37,14 @@ class Bench:
         self.args, self.folder = args, folder
         self.tokens = os.path.join(folder, "tokens.bin")
         support.write_tokens(self.tokens, args.batch * args.sequence * args.steps, 256)
-        self.budget = ["--memory", args.memory, "--offload-dir", args.directory, *args.options]
+        self.budget = ["--memory", args.memory, "--offload-dir", args.directory]
         self.dims = ["--dim", f"batch={args.batch}", "--dim", f"sequence={args.sequence}"]
 
-    def train(self, protrain):
+    def train(self, protrain, budget):
         metrics, report = os.path.join(self.folder, "metrics.jsonl"), os.path.join(self.folder, "report.json")
         words = [protrain, "train", self.args.onnx, "--tokens", self.tokens, "--batch", str(self.args.batch), "--sequence",
                  str(self.args.sequence), "--labels", "same", "--steps", str(self.args.steps), "--metrics", metrics,
-                 "--report", report, *self.budget]
+                 "--report", report, *self.args.options, *budget]
         status, peak = support.run_measured(words)
         if status != 0:
             raise SystemExit(f"{protrain} ended with {status}")
@@ -53,18 +53,19 @@ class Bench:
         disk = [bar for queue, bars in told["queues"].items() if queue.startswith("disk") for bar in bars]
         return {"seconds": [row["seconds"] for row in rows], "loss_bits": rows[-1]["loss_bits"], "peak_bytes": peak,
                 "reported": {key: told["measured"][key] for key in ("seconds", "busy_seconds", "stall_seconds")},
-                "predicted_seconds": told["predicted"]["seconds"], "disk_busy_seconds": union_seconds(disk),
-                "chosen": {key: value for key, value in told.items() if key.startswith("n_")}}
+                "predicted_seconds": told["predicted"]["seconds"], "disk_busy_seconds": union_seconds(disk)}
 
     def bytes_moved(self, protrain):
         """Bytes that a step reads from the disk, and that it writes."""
-        text = support.run([protrain, "inspect", self.args.onnx, "program", *self.dims, *self.budget]).stdout
+        text = support.run([protrain, "inspect", self.args.onnx, "program", *self.dims, *self.args.options,
+                             *self.budget]).stdout
         moved = [MOVE.match(line) for line in text.splitlines()]
         moved = [(match[1] in ("read", "swap_in"), int(match[2])) for match in moved if match]
         return [sum(count for reads, count in moved if reads == way) for way in (True, False)]
 
     def rates(self):
-        found = json.loads(support.run([self.args.protrain, "profile", self.args.onnx, *self.dims, *self.budget]).stdout)
+        found = json.loads(support.run([self.args.protrain, "profile", self.args.onnx, *self.dims,
+                                        *self.args.options, *self.budget]).stdout)
         return {key: found[key] for key in ("disk_read", "disk_write", "disk_both_ways", "compute_beside_disk", "disk_beside_compute")}
 
 
@@ -75,6 +76,7 @@ def main():
     parser.add_argument("--memory", required=True)
     parser.add_argument("--directory", required=True)
     parser.add_argument("--against")
+    parser.add_argument("--resident", action="store_true")
     parser.add_argument("--name", default="disk")
     for name, default in (("batch", 1), ("sequence", 256), ("steps", 3), ("rounds", 2)):
         parser.add_argument("--" + name, type=int, default=default)
@@ -83,20 +85,32 @@ def main():
     args.options = sys.argv[end + 1:]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
-        contenders = {"ours": args.protrain, **({"against": args.against} if args.against else {})}
-        rounds = [{name: bench.train(command) for name, command in contenders.items()} for _ in range(args.rounds)]
+        contenders = {"ours": (args.protrain, bench.budget)}
+        if args.against:
+            contenders["against"] = (args.against, bench.budget)
+        if args.resident:
+            contenders["resident"] = (args.protrain, [])
+        rounds = [{name: bench.train(*how) for name, how in contenders.items()} for _ in range(args.rounds)]
         rates = bench.rates()
-        moved = {name: bench.bytes_moved(command) for name, command in contenders.items()}
+        moved = {name: bench.bytes_moved(command) for name, (command, budget) in contenders.items() if budget}
     figures = {}
+    for name in contenders:
+        steps = [min(one[name]["seconds"][1:]) for one in rounds]
+        figures[name] = {"step_seconds": steps}
+        print(f"{name}: step {statistics.median(steps):.2f} s ({min(steps):.2f} to {max(steps):.2f})")
     for name, (reads, writes) in moved.items():
         alone = max(reads / rates["disk_read"], writes / rates["disk_write"], (reads + writes) / rates["disk_both_ways"])
-        steps = [min(one[name]["seconds"][1:]) for one in rounds]
         compute = [one[name]["reported"]["busy_seconds"]["compute"] for one in rounds]
-        ratios = [step / max(busy, alone) for step, busy in zip(steps, compute)]
-        figures[name] = {"step_seconds": steps, "compute_busy_seconds": compute, "read_bytes": reads, "write_bytes": writes,
-                         "disk_alone_seconds": alone, "ratio": ratios}
-        print(f"{name}: step {statistics.median(steps):.2f} s; compute {statistics.median(compute):.2f} s; disk alone "
-              f"{alone:.2f} s; ratio to the larger {min(ratios):.2f} to {max(ratios):.2f}")
+        ratios = [step / max(busy, alone) for step, busy in zip(figures[name]["step_seconds"], compute)]
+        figures[name] |= {"compute_busy_seconds": compute, "read_bytes": reads, "write_bytes": writes,
+                          "disk_alone_seconds": alone, "ratio_to_larger": ratios}
+        print(f"{name}: compute {statistics.median(compute):.2f} s; disk alone {alone:.2f} s; ratio to the larger "
+              f"{min(ratios):.2f} to {max(ratios):.2f}")
+    if args.resident:
+        slower = [one["ours"] / one["resident"] for one in
+                  ({name: min(run["seconds"][1:]) for name, run in round_.items()} for round_ in rounds)]
+        figures["ours"]["ratio_to_resident"] = slower
+        print(f"ours: {min(slower):.3f} to {max(slower):.3f} times as long as without a budget")
     support.save(args.name, {"model": os.path.basename(args.onnx), "memory": args.memory, "batch": args.batch,
                              "sequence": args.sequence, "options": args.options, "disk": rates, "figures": figures,
                              "rounds": rounds})

@@ -1,7 +1,10 @@
 #include "base/threads.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <vector>
 
 #include "base/cgroup.h"
@@ -30,38 +34,74 @@ void pause() {
 #endif
 }
 
-// Spins for a moment while `word` equals `old`. Returns true if it has changed.
-bool changes_soon(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 64; ++i) {
-      if (word.load(std::memory_order_acquire) != old) return true;
-      pause();
-    }
-  } while (std::chrono::steady_clock::now() < end);
-  return false;
-}
-
-// Waits while `word` equals `old`: spins, then sleeps. If spinning was in vain several times in a row, other threads
-// probably need the cores, so that only one wait in eight spins, until one succeeds.
-void await_change(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
-  constexpr unsigned kPatience = 4, kSeldom = 8;
-  thread_local unsigned in_vain = 0, waits = 0;
-  if (in_vain < kPatience || ++waits % kSeldom == 0) {
-    if (changes_soon(word, old)) {
-      in_vain = 0;
-      return;
-    }
-    ++in_vain;
+// The processors that the scheduler lets this process use.
+int allowed_processors() {
+  int count = 1;
+  for (int processors = 1024; processors <= 1 << 20;
+       processors *= 4) {  // the kernel's mask may be wider than cpu_set_t
+    cpu_set_t *set = CPU_ALLOC(processors);
+    if (!set) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(processors);
+    const bool known = sched_getaffinity(0, bytes, set) == 0;
+    if (known) count = std::max(1, CPU_COUNT_S(bytes, set));
+    CPU_FREE(set);
+    if (known) break;
   }
-  word.wait(old, std::memory_order_acquire);
-}
-
-void advance(std::atomic<std::uint32_t> &word) {
-  word.fetch_add(1, std::memory_order_acq_rel);
-  word.notify_all();
+  return count;
 }
 }  // namespace
+
+// WaitCounter: a number that threads wait for. std::atomic's wait() yields several times before it sleeps. If other
+// processes want the cores, each yield gives them a whole time slice. A futex sleeps at once, and the system wakes the
+// sleeper ahead of them.
+class WaitCounter {
+ public:
+  std::uint32_t now() const { return value_.load(std::memory_order_acquire); }
+
+  void advance() {
+    value_.fetch_add(1);
+    if (sleepers_.load() > 0) ::syscall(SYS_futex, &value_, FUTEX_WAKE_PRIVATE, std::numeric_limits<int>::max());
+  }
+
+  // Sleeps while the number is `old`.
+  void sleep(std::uint32_t old) {
+    sleepers_.fetch_add(1);
+    while (value_.load() == old) ::syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, old, nullptr);
+    sleepers_.fetch_sub(1);
+  }
+
+  // Spins for a moment while the number is `old`. Returns true if it has changed.
+  bool changes_soon(std::uint32_t old) const {
+    const auto end = std::chrono::steady_clock::now() + kSpin;
+    do {
+      for (int i = 0; i < 64; ++i) {
+        if (now() != old) return true;
+        pause();
+      }
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
+  }
+
+  // Waits while the number is `old`: spins, then sleeps. If spinning was in vain several times in a row, other threads
+  // probably need the cores, so that only one wait in eight spins, until one succeeds.
+  void await(std::uint32_t old) {
+    constexpr unsigned kPatience = 4, kSeldom = 8;
+    thread_local unsigned in_vain = 0, waits = 0;
+    if (now() != old) return;
+    if (in_vain < kPatience || ++waits % kSeldom == 0) {
+      if (changes_soon(old)) {
+        in_vain = 0;
+        return;
+      }
+      ++in_vain;
+    }
+    sleep(old);
+  }
+
+ private:
+  std::atomic<std::uint32_t> value_ = 0;
+  std::atomic<std::uint32_t> sleepers_ = 0;
+};
 
 struct Team::State {
   struct Seat {  // a thread, and the exception of its last run
@@ -71,7 +111,10 @@ struct Team::State {
     std::exception_ptr error;
   };
 
-  State(int size, Team *team) : size(size), team(team), seats(static_cast<std::size_t>(size)) {}
+  State(int size, Team *team)
+      : size(size), spins(size <= allowed_processors()), team(team), seats(static_cast<std::size_t>(size)) {}
+  // A team with more threads than processors never spins: a thread that waits would keep one that works from running.
+  void await(WaitCounter &counter, std::uint32_t old) { spins ? counter.await(old) : counter.sleep(old); }
   void start(const std::string &name);
   void stop() noexcept;
   void first_member();
@@ -80,26 +123,27 @@ struct Team::State {
   void barrier();
 
   const int size;
+  const bool spins;
   Team *const team;
   std::vector<Seat> seats;
   int started = 0;
   std::atomic<bool> stopping = false;
 
   // For enter(): the caller advances `asked`, and member 0 advances `answered` when it is done.
-  std::atomic<std::uint32_t> asked = 0, answered = 0;
+  WaitCounter asked, answered;
   void (*issue)(void *) = nullptr;
   void *issue_argument = nullptr;
   std::exception_ptr issue_error;
 
   // For run(): member 0 advances `begun`; the last of the other members to finish advances `ended`. The two counters
   // lie on separate cache lines, so that writes to one do not disturb threads spinning on the other.
-  alignas(64) std::atomic<std::uint32_t> begun = 0;
+  alignas(64) WaitCounter begun;
   void (*work)(void *, Member &) = nullptr;
   void *work_argument = nullptr;
-  alignas(64) std::atomic<std::uint32_t> ended = 0;
+  alignas(64) WaitCounter ended;
   std::atomic<int> pending = 0;
 
-  alignas(64) std::atomic<std::uint32_t> phase = 0;  // of the barrier
+  alignas(64) WaitCounter phase;  // of the barrier
   std::atomic<int> arrived = 0;
   std::atomic<bool> failed = false;
 };
@@ -139,31 +183,31 @@ void Team::State::start(const std::string &name) {
 
 void Team::State::stop() noexcept {
   stopping = true;
-  advance(asked);
-  advance(begun);
+  asked.advance();
+  begun.advance();
   for (int i = 0; i < started; ++i) pthread_join(seats[static_cast<std::size_t>(i)].thread, nullptr);
 }
 
 void Team::State::first_member() {
   seated_first_of = this;
   for (std::uint32_t seen = 0;; ++seen) {
-    asked.wait(seen, std::memory_order_acquire);
+    asked.sleep(seen);
     if (stopping) return;
     try {
       issue(issue_argument);
     } catch (...) {
       issue_error = std::current_exception();
     }
-    advance(answered);
+    answered.advance();
   }
 }
 
 void Team::State::other_member(Seat &seat) {
   for (std::uint32_t seen = 0;; ++seen) {
-    await_change(begun, seen);
+    await(begun, seen);
     if (stopping) return;
     take_part(seat);
-    if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) advance(ended);
+    if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) ended.advance();
   }
 }
 
@@ -178,18 +222,18 @@ void Team::State::take_part(Seat &seat) {
     seat.error = std::current_exception();
   }
   failed = true;
-  advance(phase);  // wakes members that wait in the barrier
+  phase.advance();  // wakes members that wait in the barrier
 }
 
 void Team::State::barrier() {
-  const std::uint32_t now = phase.load(std::memory_order_acquire);
+  const std::uint32_t now = phase.now();
   if (failed) throw Abandonment();
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived.store(0, std::memory_order_relaxed);
-    advance(phase);
+    phase.advance();
     return;
   }
-  await_change(phase, now);
+  await(phase, now);
   if (failed) throw Abandonment();
 }
 
@@ -219,9 +263,9 @@ void Team::enter(void (*issue)(void *), void *argument) {
   State &s = *state_;
   s.issue = issue;
   s.issue_argument = argument;
-  const std::uint32_t before = s.answered.load(std::memory_order_relaxed);
-  advance(s.asked);
-  s.answered.wait(before, std::memory_order_acquire);
+  const std::uint32_t before = s.answered.now();
+  s.asked.advance();
+  s.answered.sleep(before);
   if (s.issue_error) std::rethrow_exception(std::exchange(s.issue_error, nullptr));
 }
 
@@ -236,10 +280,10 @@ void Team::run(void (*work)(void *, Member &), void *argument) {
   s.arrived.store(0, std::memory_order_relaxed);
   s.failed.store(false, std::memory_order_relaxed);
   s.pending.store(s.size - 1, std::memory_order_relaxed);
-  const std::uint32_t before = s.ended.load(std::memory_order_relaxed);
-  advance(s.begun);
+  const std::uint32_t before = s.ended.now();
+  s.begun.advance();
   s.take_part(s.seats[0]);
-  await_change(s.ended, before);
+  s.await(s.ended, before);
   std::exception_ptr first;
   for (State::Seat &seat : s.seats)
     if (std::exception_ptr error = std::exchange(seat.error, nullptr); error && !first) first = error;
@@ -247,18 +291,7 @@ void Team::run(void (*work)(void *, Member &), void *argument) {
 }
 
 int available_threads() {
-  int count = 1;
-  for (int processors = 1024; processors <= 1 << 20;
-       processors *= 4) {  // the kernel's mask may be wider than cpu_set_t
-    cpu_set_t *set = CPU_ALLOC(processors);
-    if (!set) break;
-    const std::size_t bytes = CPU_ALLOC_SIZE(processors);
-    const bool known = sched_getaffinity(0, bytes, set) == 0;
-    if (known) count = std::max(1, CPU_COUNT_S(bytes, set));
-    CPU_FREE(set);
-    if (known) break;
-  }
-  const int quota = cgroup::processor_quota();
+  const int count = allowed_processors(), quota = cgroup::processor_quota();
   return quota > 0 ? std::min(count, quota) : count;
 }
 

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "errors.h"
 
@@ -52,6 +54,32 @@ TEST_F(SpillFileTest, GivesBackRegionsOfAnySizeFromAnyAddress) {
       EXPECT_EQ(std::memcmp(at.data(), right.data(), bytes), 0) << bytes << " bytes, address + " << shift;
       offset += (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
     }
+  }
+}
+
+TEST_F(SpillFileTest, ReadsWhileAnotherThreadWrites) {
+  constexpr std::size_t kBytes = (3 << 20) + 4096 + 17, kStep = 4 << 20, kRegions = 4;
+  SpillFile file(directory, 2 * kRegions * kStep);
+  MemoryBlock from(kBytes, "test"), to(kBytes, "test");
+  for (std::size_t r = 0; r < 2 * kRegions; ++r) file.declare(r * kStep, kBytes);
+  const auto write = [&](std::size_t region, unsigned seed) {
+    std::ranges::copy(pattern(kBytes, seed), from.data());
+    file.write(region * kStep, {from.data(), kBytes});
+  };
+  for (std::size_t r = 0; r < 2 * kRegions; ++r) write(r, static_cast<unsigned>(r));
+  // One thread writes the first half of the regions anew while the other half is read.
+  std::thread writer([&] {
+    for (unsigned i = 0; i < 12; ++i) write(i % kRegions, 100 + i);
+  });
+  for (unsigned i = 0; i < 12; ++i) {
+    const std::size_t region = kRegions + i % kRegions;
+    file.read(region * kStep, {to.data(), kBytes});
+    EXPECT_TRUE(std::ranges::equal(pattern(kBytes, static_cast<unsigned>(region)), std::span(to.data(), kBytes)));
+  }
+  writer.join();
+  for (unsigned i = 8; i < 12; ++i) {
+    file.read(i % kRegions * kStep, {to.data(), kBytes});
+    EXPECT_TRUE(std::ranges::equal(pattern(kBytes, 100 + i), std::span(to.data(), kBytes))) << i;
   }
 }
 

@@ -46,11 +46,12 @@ TEST(Team, RunsWorkOnceOnEveryMember) {
   }
 }
 
-TEST(Team, TenThousandRunsWithBarriersLoseNothing) {
-  for (int size = 1; size <= 4; ++size) {
+TEST(Team, ThousandsOfRunsWithBarriersLoseNothing) {
+  for (int size : {1, 2, 3, 4, 64}) {
     Team team(size, "test");
     std::vector<std::int64_t> own(static_cast<std::size_t>(size)), sums(own);
-    for (int step = 0; step < 100; ++step)
+    const std::int64_t steps = size > 4 ? 10 : 100, runs = steps * 100;
+    for (std::int64_t step = 0; step < steps; ++step)
       team.enter([&] {
         for (int launch = 0; launch < 100; ++launch)
           team.run([&](Member &member) {
@@ -62,7 +63,7 @@ TEST(Team, TenThousandRunsWithBarriersLoseNothing) {
           });
       });
     for (std::size_t i = 0; i < own.size(); ++i)
-      EXPECT_EQ(sums[i], static_cast<std::int64_t>((i + 1) % own.size() + 1) * 10'000 * 10'001 / 2);
+      EXPECT_EQ(sums[i], static_cast<std::int64_t>((i + 1) % own.size() + 1) * runs * (runs + 1) / 2);
   }
 }
 

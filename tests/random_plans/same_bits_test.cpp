@@ -81,6 +81,12 @@ TEST_P(SameBits, InFloat16Too) {
   compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
+// Far more threads than this machine may have cores: work is cut finely, some members have none, and all wait often.
+TEST_P(SameBits, WithManyThreadsToo) {
+  compare(plans() / 16, {{"threads", "64"}}, std::nullopt);
+  compare(plans() / 16, {{"threads", "17"}, {"precision", "bf16"}}, std::nullopt);
+}
+
 TEST_P(SameBits, OfOptimizersWithOtherStateToo) {
   const Pairs coded = {{"optimizer", "adamw8bit"}, {"ema", "0.9"}};
   compare(plans() / 8, coded, std::nullopt);
