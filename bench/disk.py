@@ -8,7 +8,7 @@ Each round trains for some steps on random tokens. The first step does not count
 round's time. Its report gives the seconds in which compute and the disk were busy. The disk is also given the seconds
 that the same bytes take when nothing else runs, by the rates of `protrain profile`: the longest of all reads, of all
 writes, and of both together. A step cannot take less than the larger of compute's busy seconds and the disk's own
-ones; the ratio compares it with that. In every round and in turn, --against runs another build of the command, and
+ones. The ratio compares the last step, which the report describes, with that. In every round and in turn, --against runs another build of the command, and
 --resident runs ours without a budget. Inputs of the model are input_ids and labels. Results: bench/results/NAME.json"""
 import argparse
 import json
@@ -38,13 +38,17 @@ class Bench:
         self.tokens = os.path.join(folder, "tokens.bin")
         support.write_tokens(self.tokens, args.batch * args.sequence * args.steps, 256)
         self.budget = ["--memory", args.memory, "--offload-dir", args.directory]
+
+    def profile(self, protrain):
+        """A folder of its own for each build, because one build may not know what another has measured."""
+        return ["--profile-dir", os.path.join(self.folder, "profile" + str(abs(hash(protrain))))]
         self.dims = ["--dim", f"batch={args.batch}", "--dim", f"sequence={args.sequence}"]
 
     def train(self, protrain, budget):
         metrics, report = os.path.join(self.folder, "metrics.jsonl"), os.path.join(self.folder, "report.json")
         words = [protrain, "train", self.args.onnx, "--tokens", self.tokens, "--batch", str(self.args.batch), "--sequence",
                  str(self.args.sequence), "--labels", "same", "--steps", str(self.args.steps), "--metrics", metrics,
-                 "--report", report, *self.args.options, *budget]
+                 "--report", report, *self.profile(protrain), *self.args.options, *budget]
         status, peak = support.run_measured(words)
         if status != 0:
             raise SystemExit(f"{protrain} ended with {status}")
@@ -57,16 +61,17 @@ class Bench:
 
     def bytes_moved(self, protrain):
         """Bytes that a step reads from the disk, and that it writes."""
-        text = support.run([protrain, "inspect", self.args.onnx, "program", *self.dims, *self.args.options,
-                             *self.budget]).stdout
+        text = support.run([protrain, "inspect", self.args.onnx, "program", *self.dims, *self.profile(protrain),
+                            *self.args.options, *self.budget]).stdout
         moved = [MOVE.match(line) for line in text.splitlines()]
         moved = [(match[1] in ("read", "swap_in"), int(match[2])) for match in moved if match]
         return [sum(count for reads, count in moved if reads == way) for way in (True, False)]
 
     def rates(self):
         found = json.loads(support.run([self.args.protrain, "profile", self.args.onnx, *self.dims,
-                                        *self.args.options, *self.budget]).stdout)
-        return {key: found[key] for key in ("disk_read", "disk_write", "disk_both_ways", "compute_beside_disk", "disk_beside_compute")}
+                                        *self.profile(self.args.protrain), *self.args.options, *self.budget]).stdout)
+        keys = ("disk_read", "disk_write", "disk_both_ways", "compute_beside_disk", "disk_beside_compute")
+        return {key: found[key] for key in keys}
 
 
 def main():
@@ -83,6 +88,8 @@ def main():
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args = parser.parse_args(sys.argv[1:end])
     args.options = sys.argv[end + 1:]
+    if args.steps < 2:
+        parser.error("--steps must be at least 2, because the first step does not count")
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         contenders = {"ours": (args.protrain, bench.budget)}
@@ -101,7 +108,8 @@ def main():
     for name, (reads, writes) in moved.items():
         alone = max(reads / rates["disk_read"], writes / rates["disk_write"], (reads + writes) / rates["disk_both_ways"])
         compute = [one[name]["reported"]["busy_seconds"]["compute"] for one in rounds]
-        ratios = [step / max(busy, alone) for step, busy in zip(figures[name]["step_seconds"], compute)]
+        last = [one[name]["reported"]["seconds"] for one in rounds]
+        ratios = [step / max(busy, alone) for step, busy in zip(last, compute)]
         figures[name] |= {"compute_busy_seconds": compute, "read_bytes": reads, "write_bytes": writes,
                           "disk_alone_seconds": alone, "ratio_to_larger": ratios}
         print(f"{name}: compute {statistics.median(compute):.2f} s; disk alone {alone:.2f} s; ratio to the larger "

@@ -90,7 +90,10 @@ struct SpillFile::Ring {
  private:
   void take_answer() {
     io_uring_cqe *answer = nullptr;
-    if (io_uring_wait_cqe(&ring, &answer) != 0) return;  // interrupted by a signal
+    if (const int error = io_uring_wait_cqe(&ring, &answer); error != 0) {
+      if (error != -EINTR) usable = false;  // no more requests; those in flight must still end, as they use the memory
+      return;
+    }
     const std::size_t slot = io_uring_cqe_get_data64(answer);
     if (answer->res > 0) moved[slot] = static_cast<std::uint64_t>(answer->res);
     in_flight[slot] = false;

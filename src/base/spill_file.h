@@ -29,9 +29,10 @@ class SpillFile {
   // bytes; no other read or write allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // Both move one whole region. One thread may write while another reads a different region; two threads may not move
-  // data the same way. Data whose address is a multiple of kDiskAlignment needs no copy on the way to the disk or back.
-  // Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has changed since.
+  // Both move one whole region. One thread may write a declared region while another reads a different one. No two
+  // threads may read at once, no two may write at once, and nothing may run beside declare(). Data whose address is a
+  // multiple of kDiskAlignment needs no copy on the way to the disk or back. Code::io, Code::nospc. read():
+  // Code::corrupt if the region was not written or has changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 

@@ -19,11 +19,11 @@ double between(const std::vector<double> &sums, std::size_t begin, std::size_t e
 }  // namespace
 
 CostModel::Load CostModel::Load::operator+(const Load &other) const {
-  return {compute + other.compute, up + other.up,     down + other.down,
-          disk + other.disk,       host + other.host, comm + other.comm};
+  return {compute + other.compute, up + other.up,     down + other.down, read + other.read,
+          write + other.write,     host + other.host, comm + other.comm};
 }
 CostModel::Load CostModel::Load::operator*(double share) const {
-  return {compute * share, up * share, down * share, disk * share, host * share, comm * share};
+  return {compute * share, up * share, down * share, read * share, write * share, host * share, comm * share};
 }
 
 // Divides each block's seconds among the chunks that hold its parameters, in proportion to these parameters' bytes.
@@ -70,11 +70,15 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
   const std::size_t n = chunks.size();
   order = resting_order(n, terms.capacity[Tier::disk] > 0);
   in_a_row.resize(n + 1);
-  for (std::size_t from = n + 1; from-- > 0;) {
-    std::uint64_t sum = 0;
-    for (std::size_t count = 0; from + count <= n; ++count) {
-      if (count > 0) sum += chunks[order[from + count - 1]].weights;
-      in_a_row[from].push_back(std::max(sum, count + from < n ? in_a_row[from + 1][count] : 0));
+  for (std::size_t from = 0; from <= n; ++from) {
+    std::vector<std::size_t> left(order.begin() + static_cast<std::ptrdiff_t>(from), order.end());
+    std::ranges::sort(left);
+    std::vector<std::uint64_t> sums = {0};
+    for (std::size_t c : left) sums.push_back(sums.back() + chunks[c].weights);
+    for (std::size_t count = 0; count < sums.size(); ++count) {
+      std::uint64_t most = 0;
+      for (std::size_t end = count; end < sums.size(); ++end) most = std::max(most, sums[end] - sums[end - count]);
+      in_a_row[from].push_back(most);
     }
   }
 }
@@ -136,7 +140,7 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
   if (tier == Tier::device) return shards_all() ? Load{.comm = exchange(weight(c).weights)} : load;
   const std::uint64_t bytes = weight(c).weights_shard;
-  if (tier == Tier::disk) load.disk = chunking_.durations.move(Tier::disk, Tier::device, bytes);
+  if (tier == Tier::disk) load.read = chunking_.durations.move(Tier::disk, Tier::device, bytes);
   if (!chunking_.terms.shared_memory) load.up = chunking_.durations.move(Tier::host, Tier::device, bytes);
   load.comm = exchange(weight(c).weights);
   return load;
@@ -155,9 +159,10 @@ CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
   const Chunking::Weight &chunk = weight(c);
   const std::uint64_t comes = brought(c);
   Load load{.compute = chunk.device_update};
-  if (tier == Tier::disk)
-    load.disk = chunking_.durations.move(Tier::disk, Tier::host, comes) +
-                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
+  if (tier == Tier::disk) {
+    load.read = chunking_.durations.move(Tier::disk, Tier::host, comes);
+    load.write = chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
+  }
   if (chunking_.terms.shared_memory) return load;
   load.up = chunking_.durations.move(Tier::host, Tier::device, comes);
   load.down = chunking_.durations.move(Tier::device, Tier::host, chunk.weights_shard + chunk.state);
@@ -167,11 +172,11 @@ CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
 CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   const Chunking::Weight &chunk = weight(c);
   Load load{.host = chunk.host_update};
-  if (tier == Tier::disk)
-    load.disk =
-        chunking_.durations.move(Tier::disk, Tier::host,
-                                 brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights_shard : 0)) +
-        chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
+  if (tier == Tier::disk) {
+    const std::uint64_t weights = base_.order == OptimizerOrder::overlap ? chunk.weights_shard : 0;
+    load.read = chunking_.durations.move(Tier::disk, Tier::host, brought(c) + weights);
+    load.write = chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
+  }
   return load;
 }
 
@@ -184,7 +189,7 @@ CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   if (!chunking_.terms.shared_memory)
     load.down += leaves * chunking_.durations.move(Tier::device, Tier::host, weight(c).gradient_shard);
   if (rests && tier == Tier::disk)
-    load.disk += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient_shard);
+    load.write += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient_shard);
   load.comm += exchange(weight(c).gradient);
   return load;
 }
@@ -199,7 +204,8 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
     const std::uint64_t bytes = chunking_.outline.blocks[block].saved;
     const double seconds = part * (out ? chunking_.durations.move(Tier::device, away, bytes)
                                        : chunking_.durations.move(away, Tier::device, bytes));
-    (chunking_.terms.shared_memory ? load.disk : out ? load.down : load.up) += seconds;
+    const bool to_disk = chunking_.terms.shared_memory;
+    (out ? (to_disk ? load.write : load.down) : (to_disk ? load.read : load.up)) += seconds;
   }
   return load;
 }
@@ -208,17 +214,26 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
 // together may be slower than each alone. On shared cores only the disk and the exchanges between ranks run beside the
 // other queues, which take turns.
 double CostModel::longest(const Load &load) const {
-  if (shares_cores_) return std::max({load.compute + load.up + load.down + load.host, load.disk, load.comm});
+  const double disk = disk_seconds(load.read, load.write);
+  if (shares_cores_) return std::max({load.compute + load.up + load.down + load.host, disk, load.comm});
   const profile::Profile &profile = chunking_.durations.profile();
   const double both_ways =
       profile.both_ways > 0 ? (load.up * profile.upload + load.down * profile.download) / profile.both_ways : 0;
-  return std::max({load.compute, load.up, load.down, both_ways, load.disk, load.host, load.comm});
+  return std::max({load.compute, load.up, load.down, both_ways, disk, load.host, load.comm});
+}
+
+// Returns the time in which the disk reads and writes, side by side, what takes `read` and `write` seconds alone.
+double CostModel::disk_seconds(double read, double write) const {
+  const profile::Profile &profile = chunking_.durations.profile();
+  if (read + write == 0) return 0;
+  return std::max({read, write, (read * profile.disk_read + write * profile.disk_write) / profile.disk_total()});
 }
 
 void CostModel::sum_up(Tier tier) {
   Sums &sums = sums_[tier];
-  for (auto *of : {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.disk,
-                   &sums.host, &sums.disk_forward, &sums.disk_backward})
+  for (auto *of :
+       {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.host, &sums.read,
+        &sums.write, &sums.read_forward, &sums.write_forward, &sums.read_backward, &sums.write_backward})
     of->assign(1, 0);
   for (std::size_t c : chunking_.order) {
     const Load fetch = prefetch(c, tier), settled = settle(c, tier);
@@ -235,17 +250,21 @@ void CostModel::sum_up(Tier tier) {
     // Eq. 5: the fetch of the next chunk and the moves of gradients run during backward and recomputation.
     Load own = Load{.compute = backward_[c]} + settled + in, with_next = own + before;
     if (spreads_) own.host = with_next.host = 0;
-    if (spreads_disk()) ahead.disk = own.disk = with_next.disk = 0;
+    if (spreads_disk())
+      for (Load *load : {&ahead, &own, &with_next}) load->read = load->write = 0;
     add(sums.forward, longest(ahead));
     add(sums.backward, longest(with_next));
     add(sums.cached, longest(own));
     add(sums.fetch, 2 * longest(fetch));
     add(sums.after, longest(after));
-    add(sums.ways, moved.up + moved.down + moved.disk + moved.comm);
-    add(sums.disk, moved.disk);
+    add(sums.ways, moved.up + moved.down + moved.read + moved.write + moved.comm);
     add(sums.host, host);
-    add(sums.disk_forward, fetch.disk + first.disk + out.disk);
-    add(sums.disk_backward, fetch.disk + settled.disk + in.disk);
+    add(sums.read, moved.read);
+    add(sums.write, moved.write);
+    add(sums.read_forward, fetch.read + first.read);
+    add(sums.write_forward, first.write + out.write);
+    add(sums.read_backward, fetch.read + settled.read + in.read);
+    add(sums.write_backward, settled.write);
   }
 }
 
@@ -299,12 +318,13 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   // During the backward of the first cached chunk, the chunk before it is fetched, because that one is not cached.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
+  const auto on_disk_for = [&](auto read, auto write) { return disk_seconds(parts(read, 0, n), parts(write, 0, n)); };
   if (spreads_disk()) {
-    forward = std::max(forward, parts(&Sums::disk_forward, 0, n));
-    backward = std::max(backward, parts(&Sums::disk_backward, 0, n));
+    forward = std::max(forward, on_disk_for(&Sums::read_forward, &Sums::write_forward));
+    backward = std::max(backward, on_disk_for(&Sums::read_backward, &Sums::write_backward));
   }
   if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
-  const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
+  const double on_cpu = parts(&Sums::host, 0, n), on_disk = on_disk_for(&Sums::read, &Sums::write);
   const bool barrier = base_.order == OptimizerOrder::barrier && base_.n_deferred == 0;
   Estimate estimate;
   // Eq. 2. In barrier order updates wait for the norm of all gradients. On shared cores the host's optimizer and

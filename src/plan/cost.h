@@ -57,7 +57,8 @@ struct Chunking {
   const Terms &terms;
   std::vector<Weight> chunks;
   std::vector<std::size_t> order;  // resting_order() of the chunks
-  // in_a_row[from][count]: the most bytes of weights in any `count` consecutive chunks of `order` from `from` on.
+  // in_a_row[from][count]: the most bytes of weights in any `count` chunks that follow each other in the model, if the
+  // first `from` chunks of `order` are left out.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 
@@ -85,7 +86,7 @@ class CostModel {
  private:
   // Seconds of work on each queue.
   struct Load {
-    double compute = 0, up = 0, down = 0, disk = 0, host = 0, comm = 0;
+    double compute = 0, up = 0, down = 0, read = 0, write = 0, host = 0, comm = 0;  // read, write: the disk's
     Load operator+(const Load &other) const;
     Load operator*(double share) const;
   };
@@ -94,14 +95,16 @@ class CostModel {
     std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without a fetch
     std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while that is in use
     std::vector<double> after;                      // barrier order: updates that run after backward
-    std::vector<double> ways, disk, host;           // all moves; the disk's moves; the host's optimizer
-    std::vector<double> disk_forward, disk_backward;  // the disk's moves during forward and backward
+    std::vector<double> ways, host;                 // all moves; the host's optimizer
+    std::vector<double> read, write;                // the disk's moves: all, during forward, and during backward
+    std::vector<double> read_forward, write_forward, read_backward, write_backward;
   };
 
   // True if persistent chunks are sharded too.
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
   // Chunks on the disk are spread evenly (resting_order()), so the disk works beside all chunks of forward or of
-  // backward, not only beside its own. `forward`, `backward` and `cached` of the sums then leave it out.
+  // backward, not only beside its own. `forward`, `backward` and `cached` of the sums then leave it out. Without chunks
+  // on the disk they rest in another order than the sums assume, which only matters if chunks are uneven.
   bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
@@ -120,6 +123,7 @@ class CostModel {
   double exchange(std::uint64_t bytes) const;
   std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
+  double disk_seconds(double read, double write) const;
 
   // Bytes that do not depend on where chunks rest.
   struct Held {

@@ -17,6 +17,15 @@ bool is_among(std::size_t some, std::size_t position, std::size_t all) {
 
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
 
+// Lets the optimizer of `some` of the tier's chunks run on the device, and that of the others on the host. The two
+// kinds are spread evenly over the model.
+void update_on_device(Plan &plan, Tier tier, std::size_t some) {
+  const auto all = static_cast<std::size_t>(std::ranges::count(plan.chunks, tier, &Chunk::tier));
+  std::size_t position = 0;
+  for (Chunk &chunk : plan.chunks)
+    if (chunk.tier == tier) chunk.update = is_among(some, position++, all) ? Tier::device : Tier::host;
+}
+
 // Defers `wanted` of the host's updates, spread evenly, or all updates if `wanted` is -1. The next forward hides the
 // deferred updates, backward hides the others.
 void defer(Plan &plan, int wanted) {
@@ -95,7 +104,7 @@ std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk) {
     for (int bit = 0; bit < bits; ++bit) value = value * 2 + (chunk >> bit) % 2;
     return value;
   };
-  std::ranges::sort(order, {}, reversed);  // 0, the middle, the middles of both halves, ...
+  std::ranges::sort(order, {}, reversed);  // 0, then the multiples of the largest power of two, of half of it, ...
   return order;
 }
 
@@ -117,11 +126,11 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   const bool all = choice.shared_memory || choice.n_device_update < 0;
   const auto updated = all ? left : static_cast<std::size_t>(cut(choice.n_device_update, left));
   const std::vector<std::size_t> order = resting_order(plan.chunks.size(), on_host < left);
-  for (std::size_t c = 0; c < left; ++c) {
-    Chunk &chunk = plan.chunks[order[static_cast<std::size_t>(plan.n_persist) + c]];
-    chunk.tier = c < on_host ? Tier::host : Tier::disk;
-    chunk.update = is_among(updated, c, left) ? Tier::device : Tier::host;
-  }
+  for (std::size_t c = 0; c < left; ++c)
+    plan.chunks[order[static_cast<std::size_t>(plan.n_persist) + c]].tier = c < on_host ? Tier::host : Tier::disk;
+  const std::size_t of_host = left > 0 ? updated * on_host / left : 0;
+  update_on_device(plan, Tier::host, of_host);
+  update_on_device(plan, Tier::disk, updated - of_host);
   for (std::size_t c = static_cast<std::size_t>(whole); c < plan.chunks.size(); ++c)
     plan.chunks[order[c]].sharded = plan.ranks > 1;
   defer(plan, choice.n_deferred);

@@ -63,11 +63,11 @@ struct Plan {
 // The arguments of expand().
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0, n_selective = 0;
-  int n_host = -1;  // chunks after the persistent ones that rest on the host (-1: all); later chunks rest on the disk
+  int n_host = -1;  // chunks that rest on the host, of those that do not persist (-1: all); the others rest on the disk
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
-  // optimizer runs on the host, so that device and host work at the same time.
+  // optimizer runs on the host, so that device and host work at the same time: the same share of host and disk.
   int n_device_update = 0;
   // Updates on the host that are deferred, spread evenly; -1: all updates, those on the device too.
   int n_deferred = 0;

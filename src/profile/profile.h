@@ -51,6 +51,9 @@ struct Profile {
   // Bytes of scratch that single kernels need, by ops::signature. For other kernels the operators' estimate counts.
   std::map<std::string, std::uint64_t> scratch;
 
+  // The disk's reads and writes at the same time, together. A described machine may leave disk_both_ways out; then they
+  // are taken to be as fast as the faster of the two alone.
+  double disk_total() const { return disk_both_ways > 0 ? disk_both_ways : std::max(disk_read, disk_write); }
   double matrix_flops(DType dtype) const { return dtype == DType::bf16 ? bf16_flops : fp32_flops; }
   std::uint64_t usable_device() const { return device_memory - std::min(device_memory, device_reserve); }
   std::uint64_t usable_host() const { return host_memory - std::min(host_memory, host_reserve); }

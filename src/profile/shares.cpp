@@ -15,11 +15,6 @@ void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
     shares[one][other] = std::min(shares[one][other], capacity / wanted);
 }
 
-// A described machine may leave the rate out. Then reads and writes are taken to share the faster one's.
-double disk_both_ways(const Profile &p) {
-  return p.disk_both_ways > 0 ? p.disk_both_ways : std::max(p.disk_read, p.disk_write);
-}
-
 }  // namespace
 
 Shares shares(const Profile &p) {
@@ -29,7 +24,7 @@ Shares shares(const Profile &p) {
   share(shares, Queue::upload, Queue::download, p.host_bandwidth, p.upload + p.download);
   share(shares, Queue::host, Queue::upload, p.host_bandwidth, p.host_optimizer + p.upload);
   share(shares, Queue::host, Queue::download, p.host_bandwidth, p.host_optimizer + p.download);
-  share(shares, Queue::disk_read, Queue::disk_write, disk_both_ways(p), p.disk_read + p.disk_write);
+  share(shares, Queue::disk_read, Queue::disk_write, p.disk_total(), p.disk_read + p.disk_write);
   if (!p.shares_cores) {
     share(shares, Queue::host, Queue::disk_read, p.host_bandwidth, p.host_optimizer + p.disk_read);
     share(shares, Queue::host, Queue::disk_write, p.host_bandwidth, p.host_optimizer + p.disk_write);

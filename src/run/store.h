@@ -44,7 +44,7 @@ class Store {
   // Announces an array on disk, or whole pieces of one, before the first write, so that the write takes no memory.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);
   // read_disk() and write_disk() copy between a declared place on disk and memory, on the calling thread. One thread
-  // may read while another writes another place; two may not do the same.
+  // may read while another writes another place. No two may read at once, and no two may write at once.
   void read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes);
   void write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes);
   void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // fills with zeros; outside of steps

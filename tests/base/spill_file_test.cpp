@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -58,29 +60,48 @@ TEST_F(SpillFileTest, GivesBackRegionsOfAnySizeFromAnyAddress) {
 }
 
 TEST_F(SpillFileTest, ReadsWhileAnotherThreadWrites) {
-  constexpr std::size_t kBytes = (3 << 20) + 4096 + 17, kStep = 4 << 20, kRegions = 4;
-  SpillFile file(directory, 2 * kRegions * kStep);
-  MemoryBlock from(kBytes, "test"), to(kBytes, "test");
-  for (std::size_t r = 0; r < 2 * kRegions; ++r) file.declare(r * kStep, kBytes);
-  const auto write = [&](std::size_t region, unsigned seed) {
-    std::ranges::copy(pattern(kBytes, seed), from.data());
-    file.write(region * kStep, {from.data(), kBytes});
+  constexpr std::size_t kBytes = (3 << 20) + 4096 + 17, kStep = 4 << 20;
+  for (const std::size_t shift : {std::size_t{0}, std::size_t{64}}) {
+    SpillFile file(directory, 2 * kStep);
+    const std::vector<std::byte> right[] = {pattern(kBytes, 1), pattern(kBytes, 2)};
+    MemoryBlock from(kStep, "test"), to(kStep, "test");
+    const std::span<std::byte> written(from.data() + shift, kBytes), read(to.data() + shift, kBytes);
+    for (const std::size_t region : {0, 1}) {
+      std::ranges::copy(right[region], written.data());
+      file.write(region * kStep, written);
+    }
+    std::thread writer([&] {
+      for (int i = 0; i < 40; ++i) file.write(kStep, written);
+    });
+    for (int i = 0; i < 40; ++i) {
+      file.read(0, read);
+      EXPECT_TRUE(std::ranges::equal(right[0], read)) << i;
+    }
+    writer.join();
+    file.read(kStep, read);
+    EXPECT_TRUE(std::ranges::equal(right[1], read));
+  }
+}
+
+TEST_F(SpillFileTest, LeavesNothingInFlightBehindAnError) {
+  constexpr std::size_t kBytes = 8 << 20;
+  SpillFile file(directory, kBytes);
+  MemoryBlock memory(kBytes, "test");
+  const std::span<std::byte> all(memory.data(), kBytes);
+  const auto holds = [&](int value) {
+    return std::ranges::all_of(all, [&](std::byte b) { return b == static_cast<std::byte>(value); });
   };
-  for (std::size_t r = 0; r < 2 * kRegions; ++r) write(r, static_cast<unsigned>(r));
-  // One thread writes the first half of the regions anew while the other half is read.
-  std::thread writer([&] {
-    for (unsigned i = 0; i < 12; ++i) write(i % kRegions, 100 + i);
-  });
-  for (unsigned i = 0; i < 12; ++i) {
-    const std::size_t region = kRegions + i % kRegions;
-    file.read(region * kStep, {to.data(), kBytes});
-    EXPECT_TRUE(std::ranges::equal(pattern(kBytes, static_cast<unsigned>(region)), std::span(to.data(), kBytes)));
-  }
-  writer.join();
-  for (unsigned i = 8; i < 12; ++i) {
-    file.read(i % kRegions * kStep, {to.data(), kBytes});
-    EXPECT_TRUE(std::ranges::equal(pattern(kBytes, 100 + i), std::span(to.data(), kBytes))) << i;
-  }
+  std::memset(all.data(), 0x11, kBytes);
+  file.write(0, all);
+  std::memset(all.data(), 0, kBytes);
+  ASSERT_EQ(::mprotect(all.data(), kDiskAlignment, PROT_READ), 0);  // the first of eight requests fails
+  EXPECT_EQ(code_of([&] { file.read(0, all); }), Code::io);
+  ASSERT_EQ(::mprotect(all.data(), kDiskAlignment, PROT_READ | PROT_WRITE), 0);
+  std::memset(all.data(), 0, kBytes);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(holds(0)) << "a request still moved data";
+  file.read(0, all);
+  EXPECT_TRUE(holds(0x11));
 }
 
 TEST_F(SpillFileTest, HasNoNameAndLeavesNothing) {

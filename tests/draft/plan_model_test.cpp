@@ -169,6 +169,11 @@ TEST(Explanation, MentionsWhatBinds) {
     const Json plan = planned(options);
     EXPECT_TRUE(mentions(plan, std::string("busiest part: ") + words)) << plan["explanation"].dump(1);
   }
+  Json slow = machine;
+  slow["disk_memory"] = "1TB", slow["disk_read"] = slow["disk_write"] = 1e6;
+  const Json plan = planned({{"hardware", scratch.file("disk", slow.dump())},
+                             {"plan", scratch.file("disk.json", R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})")}});
+  EXPECT_TRUE(mentions(plan, "busiest part: the disk")) << plan["explanation"].dump(1);
 }
 
 // The text must not say "-0 %" or "0.0 % longer".

@@ -114,6 +114,7 @@ TEST(Measure, FindsEveryRateButTheDisks) {
   EXPECT_GT(profile.launch_seconds, 0);
   EXPECT_EQ(profile.disk_read, 0);
   EXPECT_EQ(profile.disk_write, 0);
+  EXPECT_EQ(profile.disk_both_ways, 0);
   EXPECT_EQ(profile.compute_beside_disk, 1);
   EXPECT_EQ(profile.disk_beside_compute, 1);
 }
@@ -203,6 +204,15 @@ TEST(Measure, FindsTheDisksRatesWhereADirectoryIsNamed) {
     EXPECT_TRUE(share > 0 && share <= 1) << share;
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << "nothing is left behind";
   EXPECT_FALSE(measured.run());
+}
+
+TEST(Measure, MeasuresADiskAnewOfWhichItKnowsOnlyOneWayAtATime) {
+  const Scratch scratch;
+  MeasuredKernels measured({}, scratch.path());
+  measured.run();
+  measured.profile.disk_both_ways = 0;  // as an earlier version kept it
+  EXPECT_TRUE(measured.run());
+  EXPECT_GT(measured.profile.disk_both_ways, 0);
 }
 
 TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {

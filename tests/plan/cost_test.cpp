@@ -153,11 +153,27 @@ TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
   EXPECT_LT(most, PricedModel({.n_device_update = -1}, slow).seconds(0, 3, 3));
 }
 
+// A disk whose reads and writes do not slow each other.
+const auto kDuplex = [](profile::Profile &machine, Terms &) {
+  machine.disk_both_ways = machine.disk_read + machine.disk_write;
+};
+
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
-  // For forward, a chunk is read in 4 s. For the host's update, weight and moments are read in 12 s and written in 24
-  // s.
-  EXPECT_GE(PricedModel().seconds(0, 0, 3), 3 * (4 + 12 + 24));
+  // For forward and for backward, a chunk is read in 4 s. For the host's update, weight and moments are read in 12 s,
+  // while those of other chunks are written in 24 s. If both share the rate of reads, the writes take 12 s of it.
+  expect_seconds(PricedModel({}, kDuplex).seconds(0, 0, 3), kOutside + 3 * 4 + 3 * 24);
+  expect_seconds(PricedModel().seconds(0, 0, 3), kOutside + 3 * 4 + 3 * (4 + 12 + 12));
   EXPECT_GT(PricedModel().seconds(0, 0, 3), PricedModel().seconds(0, 3, 3));
+}
+
+TEST(CostModel, LetsTheDiskWorkBesideChunksThatPersist) {
+  // Two chunks rest on the disk. In backward each takes it for 6 s, more than a layer's 5 s, but both together take
+  // less than the 15.5 s of all layers.
+  const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
+    kDuplex(machine, terms);
+    for (double *rate : {&machine.disk_read, &machine.disk_write, &machine.disk_both_ways}) *rate *= 4;
+  });
+  expect_seconds(priced.seconds(1, 0, 2), kOutside + 9 + 15.5);
 }
 
 TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 namespace protrain::plan::plan_test {
 namespace {
 
@@ -87,7 +89,7 @@ TEST(RestingOrder, HalvesTheGapsAgainAndAgainWithADisk) {
 // The disk has work all through a step, whatever number of chunks it holds.
 TEST(RestingOrder, SpreadsTheChunksOnTheDisk) {
   for (const std::size_t chunks : {7u, 59u, 200u})
-    for (std::size_t persist = chunks / 8 + 1; persist < chunks; ++persist) {
+    for (std::size_t persist = 1; persist < chunks; ++persist) {
       const Order order = resting_order(chunks, true);
       std::vector<bool> persists(chunks, false);
       for (std::size_t c = 0; c < persist; ++c) persists[order[c]] = true;
@@ -96,7 +98,7 @@ TEST(RestingOrder, SpreadsTheChunksOnTheDisk) {
       std::size_t run = 0;
       for (std::size_t c = 0; c < chunks; ++c) {
         run = persists[c] ? 0 : run + 1;
-        EXPECT_LE(run, 2 * ((chunks - persist) / persist + 1)) << persist << " of " << chunks;
+        EXPECT_LE(run, 2 * ((chunks - 1) / persist)) << persist << " of " << chunks;
       }
     }
 }
@@ -112,6 +114,24 @@ TEST(Expansion, GivesChunksTheirPlacesInTheRestingOrder) {
   constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
   EXPECT_EQ(places(-1), (std::vector{device, device, device, host, host, host, host, host}));
   EXPECT_EQ(places(2), (std::vector{device, host, device, disk, device, disk, host, disk}));
+}
+
+TEST(Expansion, SpreadsTheDevicesUpdatesOverEachTier) {
+  std::vector<int> blocks(32);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const Plan plan = expand(graph_with(std::vector<std::int64_t>(32, 10), blocks),
+                           {.n_persist = 8, .n_host = 8, .n_device_update = 12, .chunk_bytes = 40});
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    std::size_t all = 0, there = 0, run = 0;
+    for (const Chunk &chunk : plan.chunks) {
+      if (chunk.tier != tier) continue;
+      ++all;
+      there += chunk.update == Tier::device;
+      run = chunk.update == Tier::device ? 0 : run + 1;
+      EXPECT_LE(run, 1u);
+    }
+    EXPECT_EQ(2 * there, all);
+  }
 }
 
 TEST(ResidentPlan, HasATextFormThatTellsPlansApart) {

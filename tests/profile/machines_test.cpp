@@ -71,5 +71,12 @@ TEST(Profile, KeepsItsReservesForTheSystem) {
   EXPECT_EQ(profile.usable_host(), 0u) << "a reserve larger than the memory leaves nothing";
 }
 
+TEST(KnownMachines, DivideTheDisksSpeedAmongTheirRanks) {
+  Profile machine = known_machine("rtx3090");  // four devices
+  machine.disk_both_ways = 8e9;
+  EXPECT_EQ(share_of(machine, 2).disk_both_ways, 4e9);
+  EXPECT_EQ(share_of(machine, 2).disk_read, machine.disk_read / 2);
+}
+
 }  // namespace
 }  // namespace protrain::profile::machines_test

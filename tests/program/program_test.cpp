@@ -134,5 +134,22 @@ TEST(Verify, SeesOrderThroughAChainOfWaits) {
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);
 }
 
+TEST(Verify, DemandsAWaitBetweenTheDisksTwoQueues) {
+  Program program;
+  program.state_bytes[Tier::disk] = program.arena_bytes[Tier::disk] = 64;
+  program.arena_bytes[Tier::host] = 128;
+  program.buffers = {{.name = "array", .tier = Tier::disk, .bytes = 64, .persistent = true},
+                     {.name = "a", .tier = Tier::host, .bytes = 64},
+                     {.name = "b", .tier = Tier::host, .bytes = 64, .offset = 64}};
+  const Operand array{BufferId{0}, 0}, a{BufferId{1}, 0}, b{BufferId{2}, 0};
+  program.instructions = {
+      {.kind = Kind::read, .queue = Queue::disk_read, .bytes = 64, .inputs = {array}, .outputs = {a}},
+      {.kind = Kind::write, .queue = Queue::disk_write, .bytes = 64, .waits = {0}, .inputs = {a}, .outputs = {array}},
+      {.kind = Kind::read, .queue = Queue::disk_read, .bytes = 64, .waits = {1}, .inputs = {array}, .outputs = {b}}};
+  EXPECT_NO_THROW(verify(program));
+  program.instructions[2].waits = {};
+  EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);
+}
+
 }  // namespace
 }  // namespace protrain::program::program_test

@@ -49,6 +49,11 @@ TEST(Simulation, RunsQueuesBesideEachOtherAtFullSpeedWhereNothingIsShared) {
   EXPECT_EQ(run(jobs, beside()).step_ns, 100);
 }
 
+TEST(Simulation, LetsAReadPassAWriteThatWaits) {
+  EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk_write, 30, {0}}, {Queue::disk_read, 40}}, beside()),
+            (Spans{{0, 100}, {100, 130}, {0, 40}}));
+}
+
 TEST(Simulation, SlowsTwoQueuesForAsLongAsBothAreAtWork) {
   // Both run at half speed. The shorter one ends at 120, when 40 ns of the longer one are left, which run at full
   // speed.

@@ -9,7 +9,7 @@
 namespace protrain::program::summary_test {
 namespace {
 
-constexpr Beside kAllBeside = {false, true, true, true, true, true};
+constexpr Beside kAllBeside = {false, true, true, true, true, true, true};
 
 // A step of empty instructions, for which the test gives queues, waits and spans.
 class HandMadeStep {

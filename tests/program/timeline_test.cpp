@@ -30,7 +30,7 @@ std::vector<plan::Plan> plans() {
 
 Simulation simulated(const Program &program) {
   const std::vector<std::int64_t> ns(program.instructions.size(), 10);
-  return simulate(program, ns, Beside{false, true, true, true, true, true});
+  return simulate(program, ns, Beside{false, true, true, true, true, true, true});
 }
 
 std::uint64_t peak(const Simulation &simulation, Tier tier) {

@@ -116,5 +116,16 @@ TEST(Waits, CanBeAddedAnew) {
   EXPECT_EQ(program, sound);
 }
 
+TEST(Waits, OrderReadsAndWritesOfOneArrayOnTheDisk) {
+  Bare bare;
+  const BufferId array = bare.buffer(0), a = bare.buffer(1), b = bare.buffer(2), c = bare.buffer(3);
+  bare.program.buffers[index(array)].persistent = true;
+  bare.emit(Queue::disk_read, {array}, {a});
+  bare.emit(Queue::compute, {}, {b});
+  bare.emit(Queue::disk_write, {b}, {array});
+  bare.emit(Queue::disk_read, {array}, {c});
+  EXPECT_EQ(bare.waits(), (std::vector<Waits>{{}, {}, {0, 1}, {2}}));
+}
+
 }  // namespace
 }  // namespace protrain::program::waits_test
