@@ -50,7 +50,8 @@ class HandBuilt {
     const graph::NodeId id = graph.add_node(node, std::vector<std::string>(outputs, op + "_out"));
     const std::vector<ValueId> made = graph.node(id).outputs;
     for (ValueId in : graph.node(id).inputs)
-      if (graph.value(in).type.dtype == DType::none) return made;  // an unknown operator's result has no type
+      if (in != ValueId::none && graph.value(in).type.dtype == DType::none)
+        return made;  // an unknown operator's result has no type
     if (ops::find(op) == nullptr) return made;
     const std::vector<graph::Type> types = ops::infer(graph, graph.node(id));
     for (std::size_t i = 0; i < made.size(); ++i) graph.value(made[i]).type = types.at(i);

@@ -79,7 +79,7 @@ class ThreadGroup {
                     {.channel_broken = true});
       if (mail.front().size() != receive.bytes)
         throw Error(Code::internal, subject, "the sizes of a message differ", {.channel_broken = true});
-      std::memcpy(receive.data, mail.front().data(), receive.bytes);
+      if (receive.bytes > 0) std::memcpy(receive.data, mail.front().data(), receive.bytes);
       mail.pop_front();
     }
   }
