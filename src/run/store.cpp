@@ -55,6 +55,7 @@ void Store::write_disk(std::uint64_t offset, const std::byte *from, std::uint64_
 }
 
 void Store::clear_disk(std::uint64_t offset, std::uint64_t bytes) {
+  if (bytes == 0) return;  // such as a rank's shard of a small array
   std::byte *zeros = staging(std::min(bytes, room_.piece_bytes));
   std::memset(zeros, 0, std::min(bytes, room_.piece_bytes));
   each_piece(bytes, [&](std::uint64_t at, std::uint64_t part) { disk_->write(offset + at, {zeros, part}); });
