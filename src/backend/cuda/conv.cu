@@ -82,9 +82,6 @@ void fill(Stream stream, std::int64_t samples, std::int64_t channels, std::int64
        [bias, to, channels, elements] __device__(std::int64_t i) { to[i] = bias[i / elements % channels]; });
 }
 
-void clear(Stream stream, std::int64_t count, float *to) {
-  each(stream, count, [to] __device__(std::int64_t i) { to[i] = 0; });
-}
 template <typename T>
 void store(Stream stream, std::int64_t count, const float *from, T *to) {
   each(stream, count, [from, to] __device__(std::int64_t i) { to[i] = narrowed<T>(from[i]); });
@@ -237,7 +234,7 @@ class Conv : public CudaKernel {
     const std::int64_t count = shape_.maps * shape_.channels_in_group() * windows_.kernel_count;
     T *dw = output<T>(launch, 0);
     void *sums = std::is_same_v<T, float> ? static_cast<void *>(dw) : scratch(launch, sums_at_);
-    clear(stream, count, static_cast<float *>(sums));
+    clear(stream, sums, static_cast<std::uint64_t>(count) * sizeof(float));
     for (std::int64_t first = 0; first < shape_.samples; first += samples_) {
       const T *columns = columns_of(stream, launch, first), *dy = input<T>(launch, 1) + first * of_y();
       for (std::int64_t i = 0; i < samples_; ++i)

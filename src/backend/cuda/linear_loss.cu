@@ -13,7 +13,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
+constexpr StoredInputs kStoredTable = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_rows = 16, .row_grain = 8}
                                         : SliceRule{.bytes = 256 << 20, .least_rows = 256, .row_grain = 64};
 
@@ -113,12 +113,12 @@ template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
-      : shape_(with_floats(request, kStored), kSlices),
+      : shape_(with_floats(request, kStoredTable), kSlices),
         ld_(row_elements(shape_.classes)),
         targets_(request, 2, 4, shape_.classes, device),
         teacher_(request),
-        stored_(stored_matrix(request, kStored)) {
-    require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
+        stored_(stored_matrix(request, kStoredTable)) {
+    require_dtype(request, with_floats(request, kStoredTable).inputs[1], request.inputs[0].dtype);
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
@@ -234,7 +234,7 @@ class LinearCrossEntropy : public CudaKernel {
     void *scratch = at<void>(launch, gemm_at_);
     const Products &products = products_[slice.products];
     const T *x = input<T>(launch, 0) + slice.first * shape_.depth, *w = input<T>(launch, 1);
-    const StoredOperand stored = stored_operand(launch, kStored);
+    const StoredOperand stored = stored_operand(launch, kStoredTable);
     products.logits.run(stream, {x, w, logits.at, nullptr, stored}, scratch);
     if (shape_.bias) add_bias(stream, optional_input<T>(launch, 3), shape_.classes, logits);
     const Factor factor{shape_.reduction == Reduction::mean ? at<double>(launch, weights_at_) : nullptr,

@@ -19,12 +19,12 @@ std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   return static_cast<std::uint64_t>(alignment);
 }
 
-constexpr StoredInputs kStored = {.matrix = 1, .scales = 3};
+constexpr StoredInputs kStoredFactor = {.matrix = 1, .scales = 3};
 
 class MatMul : public CudaKernel {
  public:
   MatMul(const KernelRequest &request, DeviceState &device) {
-    const MatMulShape shape(with_floats(request, kStored));
+    const MatMulShape shape(with_floats(request, kStoredFactor));
     require(shape.dtype == DType::f32 || shape.dtype == DType::bf16, Code::unsupported, subject(request),
             "MatMul on cuda takes float32 and bfloat16, this operand is {}", name_of(shape.dtype));
     element_bytes_ = static_cast<std::int64_t>(size_of(shape.dtype));
@@ -43,7 +43,7 @@ class MatMul : public CudaKernel {
                                              .stride_b = shape.batch.inner_stride(1),
                                              .stride_c = shape.batch.inner_stride(2),
                                              .alignment = alignment_of(shape.batch, element_bytes_)},
-                                   stored_matrix(request, kStored));
+                                   stored_matrix(request, kStoredFactor));
     scratch_bytes = gemm_->scratch_bytes();
     Layout<3> batches = shape.batch;
     batches.dims.back() = 1;
@@ -61,7 +61,7 @@ class MatMul : public CudaKernel {
       gemm_->run(stream,
                  {input<std::byte>(launch, 0) + a * element_bytes_, input<std::byte>(launch, 1) + b * element_bytes_,
                   output<std::byte>(launch, 0) + y * element_bytes_, optional_input<void>(launch, 2),
-                  stored_operand(launch, kStored)},
+                  stored_operand(launch, kStoredFactor)},
                  launch.scratch);
   }
 
