@@ -38,11 +38,11 @@ class Bench:
         self.tokens = os.path.join(folder, "tokens.bin")
         support.write_tokens(self.tokens, args.batch * args.sequence * args.steps, 256)
         self.budget = ["--memory", args.memory, "--offload-dir", args.directory]
+        self.dims = ["--dim", f"batch={args.batch}", "--dim", f"sequence={args.sequence}"]
 
     def profile(self, protrain):
         """A folder of its own for each build, because one build may not know what another has measured."""
         return ["--profile-dir", os.path.join(self.folder, "profile" + str(abs(hash(protrain))))]
-        self.dims = ["--dim", f"batch={args.batch}", "--dim", f"sequence={args.sequence}"]
 
     def train(self, protrain, budget):
         metrics, report = os.path.join(self.folder, "metrics.jsonl"), os.path.join(self.folder, "report.json")

@@ -5,27 +5,6 @@ option(PROTRAIN_CUDA "Build the CUDA plugin where nvcc is found" ON)
 set(PROTRAIN_CUDA_ARCHITECTURES "80-real;90" CACHE STRING
     "GPUs the plugin is compiled for; the last one as PTX too, for newer ones. One alone, \"90-real\", is quicker to build")
 
-# Replaces the sources in `variable` by files that include half of PROTRAIN_UNITY_BATCH of them each. nvcc reads the
-# headers of a source three times, which takes longer than all else. CMake itself unites sources of CUDA only from 3.31
-# on. Names in unnamed namespaces must differ within the plugin, as within a room. The tests unite the same sources for
-# their emulation.
-function(unite_cuda variable)
-  set(united)
-  set(begin 0)
-  list(LENGTH ${variable} count)
-  math(EXPR size "(${PROTRAIN_UNITY_BATCH} + 1) / 2")
-  while(begin LESS count)
-    list(SUBLIST ${variable} ${begin} ${size} batch)
-    list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
-    string(CONCAT text ${batch})
-    set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${variable}_${begin}.cu)
-    file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
-    list(APPEND united ${file})
-    math(EXPR begin "${begin} + ${size}")
-  endwhile()
-  set(${variable} ${united} PARENT_SCOPE)
-endfunction()
-
 if(NOT PROTRAIN_CUDA OR PROTRAIN_SANITIZE)
   return()
 endif()
@@ -47,6 +26,26 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 find_package(CUDAToolkit REQUIRED)
+
+# Replaces the sources in `variable` by files that include half of PROTRAIN_UNITY_BATCH of them each. nvcc reads the
+# headers of a source three times, which takes longer than all else. CMake itself unites sources of CUDA only from 3.31
+# on. Names in unnamed namespaces must differ within the plugin, as within a room.
+function(unite_cuda variable)
+  set(united)
+  set(begin 0)
+  list(LENGTH ${variable} count)
+  math(EXPR size "(${PROTRAIN_UNITY_BATCH} + 1) / 2")
+  while(begin LESS count)
+    list(SUBLIST ${variable} ${begin} ${size} batch)
+    list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
+    string(CONCAT text ${batch})
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${variable}_${begin}.cu)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+    list(APPEND united ${file})
+    math(EXPR begin "${begin} + ${size}")
+  endwhile()
+  set(${variable} ${united} PARENT_SCOPE)
+endfunction()
 
 # As everywhere, the compiler may not contract a product and a sum into an fma; the source writes fma where it wants
 # one. So kernels that share a formula with the host give the same bits, and so do a kernel's vectors and its single
