@@ -8,8 +8,9 @@ Each round trains for some steps on random tokens. The first step does not count
 round's time. Its report gives the seconds in which compute and the disk were busy. The disk is also given the seconds
 that the same bytes take when nothing else runs, by the rates of `protrain profile`: the longest of all reads, of all
 writes, and of both together. A step cannot take less than the larger of compute's busy seconds and the disk's own
-ones. The ratio compares the last step, which the report describes, with that. In every round and in turn, --against runs another build of the command, and
---resident runs ours without a budget. Inputs of the model are input_ids and labels. Results: bench/results/NAME.json"""
+ones. The ratio compares the last step, which the report describes, with that. In every round and in turn, --against
+runs another build of the command, and --resident runs ours without a budget. Inputs of the model are input_ids and
+labels. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -115,8 +116,8 @@ def main():
         print(f"{name}: compute {statistics.median(compute):.2f} s; disk alone {alone:.2f} s; ratio to the larger "
               f"{min(ratios):.2f} to {max(ratios):.2f}")
     if args.resident:
-        slower = [one["ours"] / one["resident"] for one in
-                  ({name: min(run["seconds"][1:]) for name, run in round_.items()} for round_ in rounds)]
+        slower = [ours / alone for ours, alone in
+                  zip(figures["ours"]["step_seconds"], figures["resident"]["step_seconds"])]
         figures["ours"]["ratio_to_resident"] = slower
         print(f"ours: {min(slower):.3f} to {max(slower):.3f} times as long as without a budget")
     support.save(args.name, {"model": os.path.basename(args.onnx), "memory": args.memory, "batch": args.batch,

@@ -6,8 +6,8 @@ with the time of a later step.
                         [-- OPTION ...]
 
 A round runs the command twice. The first run finds no measured times of kernels, the second finds those of the first.
-The model's files are read once before, so both find them in the page cache. A later step is the median of the steps after the first. Inputs of the model
-are input_ids and labels. Results: bench/results/NAME.json"""
+The model's files are read once before, so both find them in the page cache. A later step is the median of the steps
+after the first. Inputs of the model are input_ids and labels. Results: bench/results/NAME.json"""
 import argparse
 import os
 import statistics

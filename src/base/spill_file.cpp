@@ -183,13 +183,13 @@ void SpillFile::read(std::uint64_t offset, std::span<std::byte> to) {
 std::uint64_t SpillFile::transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
   const Direction &own = writes ? writing_ : reading_;
   if (suits_disk(memory.data()) && own.ring->usable) return transfer_queued(offset, memory, writes);
+  const bool bounces = !suits_disk(memory.data());
   std::uint64_t sum = 0;
   for (std::uint64_t at = 0; at < memory.size(); at += kPart) {
     const std::span<std::byte> part = memory.subspan(at, std::min(kPart, memory.size() - at));
-    const std::span<std::byte> aligned = suits_disk(part.data()) ? part : std::span(own.bounce.data(), part.size());
-    if (writes && aligned.data() != part.data()) std::memcpy(aligned.data(), part.data(), part.size());
-    transfer_plain(offset + at, aligned, writes);
-    if (!writes && aligned.data() != part.data()) std::memcpy(part.data(), aligned.data(), part.size());
+    if (bounces && writes) std::memcpy(own.bounce.data(), part.data(), part.size());
+    transfer_plain(offset + at, bounces ? std::span(own.bounce.data(), part.size()) : part, writes);
+    if (bounces && !writes) std::memcpy(part.data(), own.bounce.data(), part.size());
     sum = checksum(part, sum);
   }
   return sum;

@@ -164,21 +164,6 @@ class Explanation {
                                                                "after its last kernel",
                                                                "for instructions to be issued"};
 
-  // The time in which the disk reads, writes, or does both.
-  std::int64_t disk_busy_ns() const {
-    const std::vector<program::Span> spans = program::spans_of(predicted_.step);
-    std::vector<program::Span> of_disk;
-    for (std::size_t i = 0; i < spans.size(); ++i)
-      if (is_of_disk(program_.instructions[i].queue)) of_disk.push_back(spans[i]);
-    std::ranges::sort(of_disk, {}, &program::Span::start_ns);
-    std::int64_t busy = 0, end = 0;
-    for (const auto &[start, until] : of_disk) {
-      busy += std::max<std::int64_t>(0, until - std::max(start, end));
-      end = std::max(end, until);
-    }
-    return busy;
-  }
-
   void bound() {
     constexpr double kSaturated = 0.9;
     constexpr PerQueue<const char *> kWhat = {
@@ -192,7 +177,7 @@ class Explanation {
     };
     for (const Queue q : kQueues)
       if (!is_of_disk(q)) add(share_of(summary_.busy_ns[q]), kWhat[q]);
-    add(share_of(disk_busy_ns()), "the disk",
+    add(share_of(program::disk_busy_ns(program_, program::spans_of(predicted_.step))), "the disk",
         fmt::format(" (reads {:.0f} %, writes {:.0f} %)", share_of(summary_.busy_ns[Queue::disk_read]) * 100,
                     share_of(summary_.busy_ns[Queue::disk_write]) * 100));
     std::ranges::sort(shares, std::greater<>());

@@ -151,6 +151,13 @@ std::vector<Span> busy_spans(const Program &program, const std::vector<Span> &sp
   return joined(std::move(own), join_ns);
 }
 
+std::int64_t disk_busy_ns(const Program &program, const std::vector<Span> &spans) {
+  std::vector<Span> moves;
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    if (is_of_disk(program.instructions[i].queue)) moves.push_back(spans[i]);
+  return total(joined(std::move(moves), 0));
+}
+
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns) {
   Summary summary{.step_ns = step_ns};
   std::vector<Span> others;

@@ -64,4 +64,7 @@ Summary summarize(const Program &program, const std::vector<Span> &spans, const 
 std::vector<Span> busy_spans(const Program &program, const std::vector<Span> &spans, Queue queue,
                              std::int64_t join_ns = 0);
 
+// The time in which the disk was read, written, or both.
+std::int64_t disk_busy_ns(const Program &program, const std::vector<Span> &spans);
+
 }  // namespace protrain::program
