@@ -2,38 +2,46 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 
 #include "base/on_threads.h"
 #include "base/spill_file.h"
 #include "measure/load.h"
+#include "measure/stopwatch.h"
 
 namespace protrain::measure {
 
 namespace {
 
-using Time = std::chrono::steady_clock;
+constexpr std::uint64_t kRegion = 16ull << 20;
+constexpr std::uint64_t kFewestRegions = 4, kMostRegions = 16;  // regions that are written and read
+constexpr double kSecondsOfFile = 0.1;                          // of writing; then the file gets no more regions
 
-constexpr std::uint64_t kRegion = 16ull << 20, kRegions = 16;
-
-// A file that is written and read as in a step. All rates are bytes per second.
+// A file that is written and read as in a step. All rates are bytes per second. A slow disk gets a shorter file, so
+// that measuring does not take long.
 class Transfers {
  public:
   explicit Transfers(const std::string &directory)
-      : file_(directory, kRegion * kRegions), from_(kRegion, "disk profiling"), to_(kRegion, "disk profiling") {
+      : file_(directory, kRegion * kMostRegions), from_(kRegion, "disk profiling"), to_(kRegion, "disk profiling") {
     std::memset(from_.data(), 0x5A, from_.size());
-    for (std::uint64_t r = 0; r < kRegions; ++r) file_.declare(r * kRegion, kRegion);
+    for (std::uint64_t r = 0; r < kMostRegions; ++r) file_.declare(r * kRegion, kRegion);
+    // The first write of each region also makes the file system allocate, so its time does not count.
+    const double start = steady_now();
+    for (; regions_ < kFewestRegions || (regions_ < kMostRegions && (steady_now() - start) < kSecondsOfFile);
+         regions_ += 2) {
+      write(regions_);
+      write(regions_ + 1);
+    }
   }
 
   double write() {
     return rate([&] {
-      for (std::uint64_t r = 0; r < kRegions; ++r) write(r);
+      for (std::uint64_t r = 0; r < regions_; ++r) write(r);
     });
   }
   double read() {
     return rate([&] {
-      for (std::uint64_t r = 0; r < kRegions; ++r) read(r);
+      for (std::uint64_t r = 0; r < regions_; ++r) read(r);
     });
   }
   // One thread writes in one half of the file while another reads in the other half, until they have moved as many
@@ -41,8 +49,8 @@ class Transfers {
   double both_ways() {
     std::atomic<std::uint64_t> begun = 0;
     const auto move = [&](std::size_t thread) {
-      for (std::uint64_t r = 0; begun.fetch_add(1) < kRegions; r = (r + 1) % (kRegions / 2))
-        thread == 0 ? write(r) : read(kRegions / 2 + r);
+      for (std::uint64_t r = 0; begun.fetch_add(1) < regions_; r = (r + 1) % (regions_ / 2))
+        thread == 0 ? write(r) : read(regions_ / 2 + r);
     };
     return rate([&] { on_threads(2, 2, "profiling", move); });
   }
@@ -53,21 +61,21 @@ class Transfers {
 
   // `act` moves as many regions as the file has.
   template <typename Do>
-  static double rate(Do &&act) {
-    const Time::time_point start = Time::now();
+  double rate(Do &&act) const {
+    const double start = steady_now();
     act();
-    return static_cast<double>(kRegion * kRegions) / std::chrono::duration<double>(Time::now() - start).count();
+    return static_cast<double>(kRegion * regions_) / (steady_now() - start);
   }
 
   SpillFile file_;
   MemoryBlock from_, to_;
+  std::uint64_t regions_ = 0;  // of the file, an even number
 };
 
 }  // namespace
 
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile) {
   Transfers transfers(directory);
-  transfers.write();  // the first write also makes the file system allocate
   profile.disk_write = transfers.write();
   profile.disk_read = transfers.read();
   profile.disk_both_ways = transfers.both_ways();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/memory.h"
 #include "base/shape.h"
@@ -23,6 +24,9 @@ constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches o
 constexpr std::uint64_t kFirstArray = 16ull << 20;
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::int64_t kFirstSide = 768;
+// If a product of this side takes that long, the device is slow, and larger products would take seconds.
+constexpr std::int64_t kSmallSide = 192;
+constexpr double kSecondsIfSlow = 1e-2;
 
 // Host memory that copies reach at full speed, if the system allows it.
 class PinnedBlock {
@@ -43,6 +47,25 @@ class PinnedBlock {
   backend::Device &device_;
   MemoryBlock block_;
   const bool pinned_;
+};
+
+// Copies between the memories of device and host, through pinned memory.
+class Crossing {
+ public:
+  Crossing(backend::Device &device, std::uint64_t bytes)
+      : device_(device), bytes_(bytes), memory_(device, 2 * bytes), from_(device, bytes), to_(device, bytes) {}
+
+  std::uint64_t bytes() const { return bytes_; }
+  void copy(bool up, bool down) const {
+    if (up) device_.copy(Queue::upload, {.to = memory_.data(), .from = from_.data(), .bytes = bytes_});
+    if (down) device_.copy(Queue::download, {.to = to_.data(), .from = memory_.data() + bytes_, .bytes = bytes_});
+  }
+
+ private:
+  backend::Device &device_;
+  const std::uint64_t bytes_;
+  const DeviceMemory memory_;
+  const PinnedBlock from_, to_;
 };
 
 // Bytes that an update moves for each byte of weights: it reads the gradient, and reads and writes weights and state.
@@ -66,6 +89,42 @@ struct UpdateOperands {
   }
 
   std::vector<std::uint64_t> offsets;
+};
+
+// The product of two square matrices on a device.
+class SquareProduct {
+ public:
+  SquareProduct(backend::Device &device, DType dtype, std::int64_t side)
+      : device_(device),
+        node_(node_in(graph_, dtype, side)),
+        kernels_(device),
+        kernel_(kernels_.of_node(graph_, node_)) {}
+
+  double flops() const { return ops::cost(graph_, node_).flops; }
+  std::uint64_t bytes() const { return operands().bytes(); }
+  // Passes the launch to `time`, which returns its seconds. Returns those.
+  template <typename Time>
+  double seconds(Time time) {
+    DeviceMemory memory(device_, bytes());
+    const Operands placed = operands();
+    const LaunchOperands launch = placed.place(memory);
+    return time([&] { launch.on(device_, kernel_); });
+  }
+
+ private:
+  static Node node_in(Graph &graph, DType dtype, std::int64_t side) {
+    Node node{.op = "MatMul", .name = "profiling"};
+    for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
+      ids->push_back(graph.add_value({.name = "matrix", .type = {dtype, {side, side}}}));
+    return node;
+  }
+  Operands operands() const { return Operands(graph_, node_, kernel_.scratch_bytes); }
+
+  backend::Device &device_;
+  Graph graph_;
+  const Node node_;
+  run::Kernels kernels_;
+  backend::Kernel &kernel_;
 };
 
 // Measures one machine's rates into a profile. For each rate the work grows until launch overhead no longer shows,
@@ -113,22 +172,20 @@ class RateMeasurement {
         [&] { device_.copy(Queue::compute, {.to = memory.data() + bytes, .from = memory.data(), .bytes = bytes}); });
   }
 
-  // Copies between the two memories, through pinned memory.
   void measure_crossings() {
+    std::optional<Crossing> crossing;  // kept while the size stays: pinning takes long
     const auto timed = [&](bool up, bool down) {
-      return [this, up, down](std::uint64_t bytes) { return crossing(bytes, up, down); };
+      return [&, up, down](std::uint64_t bytes) {
+        if (!crossing || crossing->bytes() != bytes) {
+          crossing.reset();
+          crossing.emplace(device_, bytes);
+        }
+        return stopwatch_.quickest([&] { crossing->copy(up, down); });
+      };
     };
     profile_.upload = largest(kFirstCopy, memory_ / 4, timed(true, false));
     profile_.download = largest(kFirstCopy, memory_ / 4, timed(false, true));
     profile_.both_ways = 2 * largest(kFirstCopy, memory_ / 4, timed(true, true));
-  }
-  double crossing(std::uint64_t bytes, bool up, bool down) const {
-    DeviceMemory memory(device_, 2 * bytes);
-    const PinnedBlock from(device_, bytes), to(device_, bytes);
-    return stopwatch_.quickest([&] {
-      if (up) device_.copy(Queue::upload, {.to = memory.data(), .from = from.data(), .bytes = bytes});
-      if (down) device_.copy(Queue::download, {.to = to.data(), .from = memory.data() + bytes, .bytes = bytes});
-    });
   }
 
   std::unique_ptr<backend::Kernel> update_of(const Optimizer &optimizer, std::uint64_t array_bytes) const {
@@ -171,20 +228,15 @@ class RateMeasurement {
 
   // Multiplies square matrices that grow until launch overhead no longer shows.
   double product_flops(DType dtype) const {
+    SquareProduct small(device_, dtype, kSmallSide);
+    const double rough = small.seconds([&](const auto &launch) { return stopwatch_.roughly(launch); });
+    if (rough >= kSecondsIfSlow) return small.flops() / rough;
     double flops = 0;
     for (std::int64_t side = kFirstSide;; side *= 2) {
-      Graph graph;
-      Node node{.op = "MatMul", .name = "profiling"};
-      for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
-        ids->push_back(graph.add_value({.name = "matrix", .type = {dtype, {side, side}}}));
-      run::Kernels kernels(device_);
-      backend::Kernel &kernel = kernels.of_node(graph, node);
-      const Operands operands(graph, node, kernel.scratch_bytes);
-      if (operands.bytes() > memory_ && flops > 0) return flops;
-      DeviceMemory memory(device_, operands.bytes());
-      const LaunchOperands launch = operands.place(memory);
-      const double seconds = stopwatch_.quickest([&] { launch.on(device_, kernel); });
-      flops = ops::cost(graph, node).flops / seconds;
+      SquareProduct product(device_, dtype, side);
+      if (product.bytes() > memory_ && flops > 0) return flops;
+      const double seconds = product.seconds([&](const auto &launch) { return stopwatch_.quickest(launch); });
+      flops = product.flops() / seconds;
       if (seconds >= kSecondsOfOne) return flops;
     }
   }

@@ -21,33 +21,42 @@ double steady_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+double Stopwatch::seconds_each(const Run &run, std::size_t times) const {
+  const double start = now_();
+  run(times);
+  return (now_() - start) / static_cast<double>(times);
+}
+
 double Stopwatch::quickest_run(const Run &run) const {
-  const auto seconds = [&](std::size_t times) {
-    const double start = now_();
-    run(times);
-    return (now_() - start) / static_cast<double>(times);
-  };
-  seconds(1);
-  const double once = std::max(seconds(1), 1e-9);
+  seconds_each(run, 1);
+  const double once = std::max(seconds_each(run, 1), 1e-9);
   const auto times = static_cast<std::size_t>(std::clamp(kSecondsOfARun / once, 1.0, static_cast<double>(kMostTimes)));
-  double least = times == 1 ? once : seconds(times), spent = least * static_cast<double>(times);
+  double least = times == 1 ? once : seconds_each(run, times), spent = least * static_cast<double>(times);
   for (int again = 1; again < kRuns && spent < kEnough; ++again) {
-    const double next = seconds(times);
+    const double next = seconds_each(run, times);
     least = std::min(least, next);
     spent += next * static_cast<double>(times);
   }
   return least;
 }
 
-double Stopwatch::quickest(const std::function<void()> &launch) const {
-  return quickest_run([&](std::size_t times) {
+Stopwatch::Run Stopwatch::on_device(const std::function<void()> &launch) const {
+  return [this, &launch](std::size_t times) {
     auto issue = [&] { repeat(times, launch); };
     device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
-  });
+  };
 }
+
+double Stopwatch::quickest(const std::function<void()> &launch) const { return quickest_run(on_device(launch)); }
 
 double Stopwatch::quickest_here(const std::function<void()> &work) const {
   return quickest_run([&](std::size_t times) { repeat(times, work); });
+}
+
+double Stopwatch::roughly(const std::function<void()> &launch) const {
+  const Run run = on_device(launch);
+  seconds_each(run, 1);
+  return seconds_each(run, 1);
 }
 
 }  // namespace protrain::measure

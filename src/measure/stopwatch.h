@@ -34,9 +34,13 @@ class Stopwatch {
   double quickest(const std::function<void()> &launch) const;
   // The same for `work`, which this thread does itself, outside of steps.
   double quickest_here(const std::function<void()> &work) const;
+  // Seconds of a single `launch`, after a warm-up: the order of magnitude, at little cost.
+  double roughly(const std::function<void()> &launch) const;
 
  private:
   using Run = std::function<void(std::size_t times)>;
+  Run on_device(const std::function<void()> &launch) const;
+  double seconds_each(const Run &run, std::size_t times) const;
   double quickest_run(const Run &run) const;
 
   backend::Device &device_;

@@ -12,10 +12,6 @@ namespace {
 // and of two plans that are otherwise equal the one that moves less is better.
 constexpr double kFriction = 1e-3;
 
-double between(const std::vector<double> &sums, std::size_t begin, std::size_t end) {
-  return begin < end ? sums[end] - sums[begin] : 0;
-}
-
 }  // namespace
 
 CostModel::Load CostModel::Load::operator+(const Load &other) const {
@@ -122,6 +118,9 @@ double CostModel::exchange(std::uint64_t bytes) const {
 }
 
 void CostModel::weigh() {
+  rest_.whole.reserve(chunking_.chunks.size() + 1);
+  rest_.shard.reserve(chunking_.chunks.size() + 1);
+  backward_.reserve(chunking_.chunks.size());
   for (std::size_t c : chunking_.order) {
     rest_.whole.push_back(rest_.whole.back() + rest(c));
     rest_.shard.push_back(rest_.shard.back() + rest_of_shard(c));
@@ -230,12 +229,11 @@ double CostModel::disk_seconds(double read, double write) const {
 }
 
 void CostModel::sum_up(Tier tier) {
-  Sums &sums = sums_[tier];
-  for (auto *of :
-       {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.host, &sums.read,
-        &sums.write, &sums.read_forward, &sums.write_forward, &sums.read_backward, &sums.write_backward})
-    of->assign(1, 0);
-  for (std::size_t c : chunking_.order) {
+  std::vector<Sums> &sums = sums_[tier];
+  sums.resize(chunking_.chunks.size() + 1);
+  if (tier == Tier::disk && chunking_.terms.capacity[tier] == 0) return;  // no chunk rests there
+  for (std::size_t i = 0; i < chunking_.order.size(); ++i) {
+    const std::size_t c = chunking_.order[i];
     const Load fetch = prefetch(c, tier), settled = settle(c, tier);
     const Load before = c > 0 ? prefetch(c - 1, tier) : Load{};
     const bool waits = base_.order == OptimizerOrder::barrier, deferred = base_.n_deferred != 0;
@@ -243,8 +241,6 @@ void CostModel::sum_up(Tier tier) {
     const Load first = waits && deferred ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + first + out + in;
-    const double host = tier != Tier::device ? (1 - on_device_) * weight(c).host_update : 0;
-    const auto add = [](std::vector<double> &to, double seconds) { to.push_back(to.back() + seconds); };
     // Eq. 3: a chunk's fetch, and its deferred update, run while the chunk before it computes.
     Load ahead = Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out;
     // Eq. 5: the fetch of the next chunk and the moves of gradients run during backward and recomputation.
@@ -252,19 +248,22 @@ void CostModel::sum_up(Tier tier) {
     if (spreads_) own.host = with_next.host = 0;
     if (spreads_disk())
       for (Load *load : {&ahead, &own, &with_next}) load->read = load->write = 0;
-    add(sums.forward, longest(ahead));
-    add(sums.backward, longest(with_next));
-    add(sums.cached, longest(own));
-    add(sums.fetch, 2 * longest(fetch));
-    add(sums.after, longest(after));
-    add(sums.ways, moved.up + moved.down + moved.read + moved.write + moved.comm);
-    add(sums.host, host);
-    add(sums.read, moved.read);
-    add(sums.write, moved.write);
-    add(sums.read_forward, fetch.read + first.read);
-    add(sums.write_forward, first.write + out.write);
-    add(sums.read_backward, fetch.read + settled.read + in.read);
-    add(sums.write_backward, settled.write);
+    const Sums &last = sums[i];
+    sums[i + 1] = {
+        .forward = last.forward + longest(ahead),
+        .backward = last.backward + longest(with_next),
+        .cached = last.cached + longest(own),
+        .fetch = last.fetch + 2 * longest(fetch),
+        .after = last.after + longest(after),
+        .ways = last.ways + moved.up + moved.down + moved.read + moved.write + moved.comm,
+        .host = last.host + (tier != Tier::device ? (1 - on_device_) * weight(c).host_update : 0),
+        .read = last.read + moved.read,
+        .write = last.write + moved.write,
+        .read_forward = last.read_forward + fetch.read + first.read,
+        .write_forward = last.write_forward + first.write + out.write,
+        .read_backward = last.read_backward + fetch.read + settled.read + in.read,
+        .write_backward = last.write_backward + settled.write,
+    };
   }
 }
 
@@ -307,11 +306,13 @@ std::size_t CostModel::fitting_buffers(std::size_t persist, std::size_t on_host,
 
 Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
   const std::size_t n = chunking_.chunks.size(), host_end = persist + on_host, cached = n - std::min(buffers, n);
-  const Sums &device = sums_[Tier::device], &host = sums_[Tier::host], &disk = sums_[Tier::disk];
-  const auto parts = [&](auto member, std::size_t begin, std::size_t end) {
-    return between(device.*member, begin, std::min(end, persist)) +
-           between(host.*member, std::max(begin, persist), std::min(end, host_end)) +
-           between(disk.*member, std::max(begin, host_end), end);
+  const auto between = [&](double Sums::*of, Tier tier, std::size_t begin, std::size_t end) {
+    return begin < end ? sums_[tier][end].*of - sums_[tier][begin].*of : 0;
+  };
+  const auto parts = [&](double Sums::*of, std::size_t begin, std::size_t end) {
+    return between(of, Tier::device, begin, std::min(end, persist)) +
+           between(of, Tier::host, std::max(begin, persist), std::min(end, host_end)) +
+           between(of, Tier::disk, std::max(begin, host_end), end);
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1

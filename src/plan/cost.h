@@ -90,14 +90,14 @@ class CostModel {
     Load operator+(const Load &other) const;
     Load operator*(double share) const;
   };
-  // Prefix sums over the chunks in the order in which they rest, in seconds, as if all rested in the same tier.
+  // Seconds summed over chunks that all rest in the same tier.
   struct Sums {
-    std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without a fetch
-    std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while that is in use
-    std::vector<double> after;                      // barrier order: updates that run after backward
-    std::vector<double> ways, host;                 // all moves; the host's optimizer
-    std::vector<double> read, write;                // the disk's moves: all, during forward, and during backward
-    std::vector<double> read_forward, write_forward, read_backward, write_backward;
+    double forward = 0, backward = 0, cached = 0;  // eq. 3 and 5; cached: backward without a fetch
+    double fetch = 0;                              // added if there is one buffer: no fetch runs while that is in use
+    double after = 0;                              // barrier order: updates that run after backward
+    double ways = 0, host = 0;                     // all moves; the host's optimizer
+    double read = 0, write = 0;                    // the disk's moves: all, during forward, and during backward
+    double read_forward = 0, write_forward = 0, read_backward = 0, write_backward = 0;
   };
 
   // True if persistent chunks are sharded too.
@@ -145,7 +145,7 @@ class CostModel {
 
   std::vector<double> backward_;  // seconds of each chunk, recomputation included
   Resting rest_;
-  PerTier<Sums> sums_;
+  PerTier<std::vector<Sums>> sums_;  // element i: over the first i chunks in the order in which they rest
   Held held_;
   double outside_ = 0;  // seconds outside of blocks
 };

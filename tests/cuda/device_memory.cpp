@@ -12,6 +12,8 @@ namespace protrain::emulation {
 
 namespace {
 
+constexpr std::uint64_t kHugePage = 2 << 20;
+
 std::mutex mutex;
 std::map<void *, std::uint64_t> regions;  // bytes
 int at_work = 0;
@@ -44,6 +46,7 @@ void *take_device_memory(std::uint64_t bytes) {
   bytes = std::max<std::uint64_t>(bytes, 1);
   void *memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   require(memory != MAP_FAILED, Code::nomem, "device memory", "{} bytes were refused", bytes);
+  if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // makes mprotect of large regions quick
   const std::lock_guard lock(mutex);
   regions[memory] = bytes;
   allow(memory, bytes);

@@ -62,6 +62,14 @@ TEST(Rates, AreFoundInLittleMemoryToo) {
   expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // launches take a large share for so few bytes
 }
 
+TEST(Rates, OfASlowDeviceAreFoundWithoutLargeProducts) {
+  Profile machine = profile::known_machine("rtx3090");
+  machine.fp32_flops = machine.bf16_flops = 1e8;
+  DescribedDevice device(machine);
+  expect_rates(measured_on(device), machine, 0.05);
+  EXPECT_LT(device.now(), 2 * 768.0 * 768 * 768 / 1e8) << "a product of the first side was measured";
+}
+
 TEST(Rates, LeaveThingsOutOfTheArenaRoom) {
   DescribedDevice device(profile::known_machine("h200"));
   const Profile profile = measured_on(device);
