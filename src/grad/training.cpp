@@ -101,6 +101,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   std::vector<ValueId> emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes,
                             std::size_t output_count) override {
+    for (ValueId &input : inputs) input = repeated_again(input);
     return emitter_.emit(op, std::move(inputs), std::move(attributes), output_count);
   }
   ValueId constant(Type type, double value) override { return emitter_.constant(std::move(type), value); }
@@ -139,6 +140,22 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
  private:
   using ops::GradientBuilder::emit;
+
+  // Returns a value for backward to read instead of `id`. If forward made `id` by repeating a smaller value, backward
+  // repeats that value again, so that only the smaller one is kept until then.
+  ValueId repeated_again(ValueId id) {
+    if (id == ValueId::none || graph_.value(id).producer == NodeId::none) return id;
+    const Node maker = graph_.node(graph_.value(id).producer);  // a copy, because emitting may move the list of nodes
+    if (maker.phase != graph::Phase::forward || maker.inputs.size() != 1) return id;
+    const ValueId source = ops::is_alias(maker) ? repeated_again(maker.inputs[0]) : maker.inputs[0];
+    const bool again = ops::is_alias(maker) ? source != maker.inputs[0] : repeats(maker);
+    return again ? emitter_.emit(maker.op, {source}, maker.attributes) : id;
+  }
+  bool repeats(const Node &maker) const {
+    const ops::Op *op = ops::find(maker.op);
+    return op != nullptr && op->repeats &&
+           element_count(type(maker.inputs[0]).shape) * 2 <= element_count(type(maker.outputs[0]).shape);
+  }
 
   // True if the node that computes `gradient` can add the earlier contributions to `input` itself. Only the gradient
   // node of a normalization can: it adds its last operand to dx.

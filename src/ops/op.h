@@ -79,6 +79,9 @@ struct Op {
   std::vector<StateInput> states = {};
   // True: an element of the result depends on the operands' elements at its place alone. Operands broadcast.
   bool elementwise = false;
+  // True: the result repeats elements of its input. Backward then makes a result that it reads again, so that a step
+  // keeps only the input.
+  bool repeats = false;
   Storage storage = Storage::own;
   // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what
   // libraries need for products. nullptr: none.

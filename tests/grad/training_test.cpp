@@ -136,6 +136,26 @@ TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   }
 }
 
+// Forward repeats a small value, here through a Reshape too, as grouped attention repeats its keys. Backward reads the
+// repeated value, but a step should only keep the small one.
+TEST(Training, RepeatsAValueAgainInBackwardInsteadOfKeepingIt) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {2, 1, 3}), v = s.parameter("v", {4, 3});
+  const ValueId small = s.run("Tanh", {w});
+  const ValueId repeated = s.run("Expand", {small}, {{"shape", Shape{2, 2, 3}}});
+  const ValueId flat = s.run("Reshape", {repeated}, {{"shape", Shape{4, 3}}});
+  const ValueId loss = s.sum(s.run("Mul", {s.run("Exp", {flat}), s.run("Mul", {flat, v})}));
+  expect_true_gradients(s, loss);
+  const Training training = build(s.graph, loss);
+  bool reads_small = false;
+  for (const Node &node : training.graph.nodes()) {
+    if (node.phase != graph::Phase::backward) continue;
+    for (const ValueId in : node.inputs) EXPECT_TRUE(in != repeated && in != flat) << node.name << " keeps " << node.op;
+    reads_small |= std::ranges::count(node.inputs, small) > 0 && node.op == "Expand";
+  }
+  EXPECT_TRUE(reads_small);
+}
+
 TEST(Training, SumsBothGradientsOfWhatGatesItself) {
   Sketch s;
   const ValueId x = s.parameter("x", {7});

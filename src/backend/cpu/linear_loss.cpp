@@ -1,9 +1,9 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
 // gradients. It multiplies blocks of gradients by w for dx and by x for dw, and sums dw over the blocks in order. A
-// block is as many slices as fit into kBlockBytes. With float32 operands gradients overwrite the logits, and a block is
-// one slice of the CPU's own rule, or several smaller ones. With narrow operands gradients have memory of their own,
-// and a block is often all slices. Logits and sums are float32 whatever the operands are.
+// block is as many slices as fit into kBlockBytes, or one slice if w and the bias are frozen. With float32 operands
+// gradients overwrite the logits. With narrow operands gradients have memory of their own, and a block is often all
+// slices. Logits and sums are float32 whatever the operands are.
 #include "backend/cpu/linear_loss.h"
 
 #include <algorithm>
@@ -22,6 +22,9 @@ constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
 template <typename T>  // most bytes of a block's gradients
 constexpr std::int64_t kBlockBytes = std::is_same_v<T, float> ? kSlices.bytes : 128 << 20;
+// Without dw nothing is summed over blocks, so both can be small. Then training an adapter of a large model needs
+// little memory for its loss.
+constexpr SliceRule kSlicesWithoutSums{.bytes = 16 << 20, .least_rows = 64, .row_grain = kRowGrain};
 
 template <typename T>
 struct Loops {
@@ -49,7 +52,7 @@ class LinearCrossEntropy : public CpuKernel {
       : shape_(with_floats(request, kStored), rule),
         targets_(request, 2, 4, shape_.classes),
         stored_(stored_matrix(request, kStored)),
-        block_rows_(shape_.slice_rows * slices_of_a_block()) {
+        block_rows_(shape_.slice_rows * (has_output(request, 2) || has_output(request, 3) ? slices_of_a_block() : 1)) {
     require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
@@ -101,7 +104,6 @@ class LinearCrossEntropy : public CpuKernel {
   };
 
   std::int64_t slices_of_a_block() const {
-    if (!shape_.gradient) return 1;
     const std::int64_t slice_bytes = shape_.slice_rows * shape_.classes * static_cast<std::int64_t>(sizeof(T));
     return std::max<std::int64_t>(kBlockBytes<T> / std::max<std::int64_t>(slice_bytes, 1), 1);
   }
@@ -268,7 +270,9 @@ class LinearCrossEntropy : public CpuKernel {
 }  // namespace
 
 KernelPtr make_linear_cross_entropy(const KernelRequest &request, int team_size) {
-  return make_linear_cross_entropy_in(kSlices, request, team_size);
+  const bool only_dx =
+      request.node.op == "LinearCrossEntropyGrad" && !has_output(request, 2) && !has_output(request, 3);
+  return make_linear_cross_entropy_in(only_dx ? kSlicesWithoutSums : kSlices, request, team_size);
 }
 
 KernelPtr make_linear_cross_entropy_in(const SliceRule &slices, const KernelRequest &request, int team_size) {
