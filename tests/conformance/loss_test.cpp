@@ -169,6 +169,10 @@ TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
   expect_reference(node);
   node.outputs = {true, false, true};
   expect_reference(node);
+  // The CPU then computes the logits in three slices.
+  OneNode large = linear({200, 2, GetParam()->name == "emulated" ? 1'001 : 50'001}, true, "mean", false, false);
+  large.outputs = {true, true, false};
+  expect_reference(large);
 }
 
 // If a loss is scaled or a penalty is added, another node computes the loss, and this one only its gradients.

@@ -71,7 +71,7 @@ void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
 }
 
 TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderRandomPlans) {
-  for (std::uint64_t i = 0; i < asked("PROTRAIN_PLANS", 16); ++i) {
+  for (std::uint64_t i = 0; i < asked_plans(); ++i) {
     const Scratch scratch;
     const plan::Plan plan = draw_.plan(graph_);
     SCOPED_TRACE(plan::to_json(plan));

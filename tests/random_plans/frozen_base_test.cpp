@@ -82,7 +82,7 @@ TEST(FrozenBase, IsOnlyReadUnderRandomPlans) {
     const Pairs pairs = options({{"precision", precision}});
     const graph::Graph graph = training_graph(pairs);
     const Trace expected = run(pairs);
-    for (std::uint64_t i = 0; i < asked("PROTRAIN_PLANS", 16) / 2 + 2; ++i) {
+    for (std::uint64_t i = 0; i < asked_plans() / 2 + 2; ++i) {
       const plan::Plan plan = draw_plan(draw, graph);
       try {
         ASSERT_TRUE(run(pairs, &plan) == expected) << "plan " << i << ": " << plan::to_json(plan);

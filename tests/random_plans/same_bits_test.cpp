@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-int plans() { return static_cast<int>(asked("PROTRAIN_PLANS", 16)); }
+int plans() { return static_cast<int>(asked_plans()); }
 
 class SameBits : public testing::TestWithParam<std::string> {
  protected:
