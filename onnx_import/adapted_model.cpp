@@ -1,5 +1,5 @@
-// The nodes of the main graph are written anew, in their order. A product x W becomes x W + (x P) Q, with P Q the
-// change of W, and a lookup of rows of W likewise.
+// Writes the nodes of the main graph anew, in their order. A product x W becomes x W + (x P) Q, where P Q is the
+// change of W. A lookup of rows of W becomes such a sum too.
 #include "onnx_import/adapted_model.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool reads_as(const NodeProto &node, int input, const std::string &name) {
   return node.input_size() > input && node.input(input) == name;
 }
 
-// A product or a lookup, as far as its operand W counts.
+// A node that uses W in a product, or looks up rows of W.
 struct AdaptedReader {
   bool lookup = false;
   bool transposes = false;  // computes with W^T
@@ -84,7 +84,8 @@ void AdaptedModel::add_inputs(const graph::LowRank &adapter) {
   add_input(adapter.b, {adapter.out, 0}, type);
 }
 
-// Adds an input with a default. A dim of 0 is the rank, which an adapter's values decide.
+// Adds an input, and its default as an initializer. A dim of 0 in `shape` stands for the rank, which the values of an
+// adapter decide.
 void AdaptedModel::add_input(const std::string &name, const Shape &shape, std::int32_t type) {
   require(names_.insert(name).second, Code::unsupported, printable(name),
           "the model has a value of this name already, so no input for an adapter can have it");
@@ -124,7 +125,7 @@ void AdaptedModel::rewrite() {
   }
 }
 
-// Bodies of control flow may read values of the main graph.
+// Throws Code::unsupported if the body of `node`, or a body inside it, reads an adapted value of the main graph.
 void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &node) const {
   for (const NodeProto &inner : body.node()) {
     for (const std::string &input : inner.input())
@@ -135,7 +136,8 @@ void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &no
   }
 }
 
-// Adds a node that reads adapted values.
+// Adds a node that reads the adapted values `changed`. After a product or a lookup, also adds the nodes that compute
+// the change of its result. Throws Code::unsupported for other readers.
 void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed) {
   GraphProto &graph = *proto_.mutable_graph();
   const std::string w = changed.front(), result = node.output_size() > 0 ? node.output(0) : "";
@@ -152,7 +154,7 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
           "adapter instead",
           printable(node.name()), printable(node.op_type()));
   const AdaptedReader reader = found.value_or(AdaptedReader{});
-  // W of shape (in, out) changes by A^T B^T, the other way round by B A.
+  // A W of shape (in, out) changes by A^T B^T, and a W of shape (out, in) by B A.
   const bool in_out = value.transposed != reader.transposes;
   const graph::LowRank &adapter = *value.adapter;
   const std::string first = in_out ? transpose_of(adapter.a) : adapter.b;

@@ -15,7 +15,8 @@ namespace protrain::onnx_import {
 
 class AdaptedModel {
  public:
-  // Code::unsupported, with the node's name, for a reader of an adapted initializer that is no product and no lookup.
+  // Throws Code::unsupported, and names the node, if a node that reads an adapted initializer is no product and no
+  // lookup.
   AdaptedModel(const ModelProto &original, const std::vector<graph::LowRank> &adapters);
 
   const ModelProto &proto() const { return proto_; }

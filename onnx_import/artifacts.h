@@ -24,18 +24,19 @@ bool is_training_model(const ModelProto &proto);
 
 class Artifacts {
  public:
-  // Reads the checkpoint and the optimizer model beside the training model, which is `storage`'s. There may be no
-  // optimizer model.
+  // Reads the checkpoint that lies beside the training model of `storage`, and the optimizer model if there is one.
   explicit Artifacts(const Storage &storage);
 
-  // Keeps what the loss needs of a training model. Returns the parameters whose gradients the rest computes.
+  // Drops the backward part of a training model: the accumulated gradients, and all nodes that no other output needs.
+  // Returns the parameters whose gradients were accumulated.
   std::vector<std::string> cut(ModelProto &proto, Messages &messages) const;
-  // Makes initializers of the graph's inputs that the checkpoint holds.
+  // Turns each input of the graph whose values the checkpoint holds into an initializer.
   void bind(ModelProto &proto, Messages &messages) const;
-  // Adds the moments of `trained` parameters as initializers that no node reads, and returns the training.
+  // Adds the moments of `trained` parameters as initializers that no node reads. Returns what the artifacts say about
+  // the training.
   graph::FileTraining add_moments(ModelProto &proto, const std::vector<std::string> &trained) const;
 
-  // The eval model's path; nothing if there is none.
+  // Returns the eval model's path; nothing if there is none.
   std::optional<std::string> eval_model() const;
 
  private:

@@ -61,8 +61,7 @@ bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
                                               (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
-// True for subgraphs of control flow, which are skipped here. The passes refuse their nodes later, together with all
-// other nodes that cannot be trained.
+// True for bodies of control flow operators. They are skipped here, because Scope reads them (scope.h).
 bool is_branch(const NodeProto &node, const AttributeProto &attribute) {
   return attribute.type() == kGraph && is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }

@@ -10,8 +10,8 @@
 namespace protrain::onnx_import {
 
 // Returns the node's attributes, with the values of tensors loaded. The subject of errors is "subject.attribute".
-// Code::graph if an attribute is malformed. Code::unsupported for kinds that are not read, such as subgraphs. Skips
-// subgraphs of control flow operators, because the passes refuse the nodes of these operators later.
+// Throws Code::graph if an attribute is malformed, and Code::unsupported for kinds that are not read, such as graphs.
+// Skips the bodies of control flow operators, because Scope reads them (scope.h).
 graph::Attributes read_attributes(const NodeProto &node, const std::string &subject, const Storage &storage);
 
 }  // namespace protrain::onnx_import

@@ -89,7 +89,8 @@ class WeightMover {
     if (found != renamed.end()) name = found->second;
   }
 
-  // Renames what `body`, and the bodies in it, read by these names. A body that defines a name itself keeps it.
+  // Replaces the names in `renamed` wherever `body`, or a body inside it, reads them. An inner body that defines such a
+  // name itself keeps the name.
   static void rename(GraphProto &body, const Names &renamed) {
     for (ValueInfo &output : *body.mutable_output()) rename(*output.mutable_name(), renamed);
     for (NodeProto &node : *body.mutable_node()) {

@@ -65,7 +65,7 @@ void GraphBuilder::parse_initializers() {
   storage_.check_ranges(unbound_.initializers);
 }
 
-// A model is one of float64 if an input is, or most of the floats among its initializers are.
+// Decides whether the model is one of float64: an input is float64, or most elements of its float initializers are.
 void GraphBuilder::choose_floats() {
   const auto is_double = [&](const ValueInfo &input) {
     constexpr std::int32_t kDouble = 11;

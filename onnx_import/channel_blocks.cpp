@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kLarge = 16, kSmall = 8;
 
-// The blocks of ONNX Runtime on this processor: 16 channels with AVX-512 and on Arm, else 8.
+// Returns the number of channels in ONNX Runtime's blocks on this processor: 16 with AVX-512 and on Arm, else 8.
 std::int64_t channels_of_this_processor() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512f") != 0 ? kLarge : kSmall;

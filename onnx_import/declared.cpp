@@ -59,7 +59,7 @@ void read_signature(std::string_view text, std::map<std::string, StoredKind> &ki
   }
 }
 
-// "['lin.weight', 'val_3']" -> lin.weight, val_3
+// Returns the names in a list: "['lin.weight', 'val_3']" gives lin.weight and val_3.
 std::vector<std::string> read_names(std::string_view text) {
   std::vector<std::string> names;
   for (std::size_t at = text.find('\''); at != std::string_view::npos;) {

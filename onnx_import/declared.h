@@ -10,11 +10,11 @@
 
 namespace protrain::onnx_import {
 
-// Code::unsupported if a training_info updates none of `initializers`. Code::format for malformed names.
+// Throws Code::unsupported if a training_info updates none of `initializers`, and Code::format for malformed names.
 graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
                                           const std::string &path);
 
-// Code::shape if a moment does not have the type of its parameter.
+// Throws Code::shape if a moment does not have the type of its parameter.
 void check_moments(const graph::FileTraining &training, const std::map<std::string, Tensor> &initializers);
 
 }  // namespace protrain::onnx_import

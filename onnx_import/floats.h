@@ -17,13 +17,16 @@ void convert_floats(DType from, const std::byte *in, std::int64_t count, DType t
 class Floats {
  public:
   Floats() = default;
-  // `doubles`: float64 becomes float32 too. In other models float64 is left for folding, where some exporters use it.
+  // With `doubles`, float64 becomes float32 too. In other models float64 stays, because some exporters use it in nodes
+  // that are folded.
   explicit Floats(bool doubles) : doubles_(doubles) {}
 
-  // Returns the type in the graph of what has `dtype` in the file.
+  // Returns the type in the graph of floats that have `dtype` in the file. Other types stay. The second function
+  // converts an array in the same way.
   DType computed(DType dtype) const;
   graph::Array computed(const graph::Array &array) const;
-  // Changes the types that a node names, as Cast does, and its tensors.
+  // Replaces float types in a node's attributes: types that are named, such as `to` of Cast, and types of tensors,
+  // whose values are converted.
   void compute(graph::Attributes &attributes) const;
 
  private:

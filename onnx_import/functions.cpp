@@ -265,8 +265,8 @@ void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeP
   if (attribute.has_g()) copy_graph(from->g(), call, *attribute.mutable_g());
 }
 
-// Copies the body of a control flow node of a function. Its names get the call's prefix too. It may read the names
-// around it.
+// Copies the body of a control flow node that is part of a function. The names that the body defines get the call's
+// prefix too. The body may read names of the graph around it.
 void Inliner::copy_graph(const GraphProto &body, const Call &call, GraphProto &to) {
   Call inside{call.node, call.function, call.scope, call.names, call.attributes};
   charge(inside.names.size() + static_cast<std::uint64_t>(body.node_size()), 0);

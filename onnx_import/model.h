@@ -91,15 +91,16 @@ class Model {
   virtual DType dtype_in_file(const std::string &initializer) const = 0;
 
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
-  // floats and of integers with 16 bits or less are Origin::initializer; other initializers and Constant nodes are
-  // constants already. So are inputs whose values are known, because `values` binds them or because they have no
-  // elements; these are not among the graph's inputs. Unknown operators are kept, because passes report them all at
-  // once. Code::shape if a dim is not bound.
+  // floats and of integers with 16 bits or less are Origin::initializer. Other initializers and Constant nodes are
+  // constants already. An input whose values are known becomes a constant too, and is none of the graph's inputs:
+  // `values` binds it, or it has no elements. Unknown operators are kept, because passes report them all at once.
+  // Throws Code::shape if a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims, const InputValues &values = {}) const = 0;
 
   // Returns the values of an initializer in the type that it has in the graph. Code::arg for an unknown name.
   virtual graph::Array load(const std::string &initializer) const = 0;
-  // Reads out.size() bytes of the same values, from byte `offset` on: whole elements.
+  // Reads out.size() bytes of the same values, from byte `offset` on. Both numbers must be multiples of the element's
+  // size.
   virtual void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
   // Fills `out` with an initializer's new bytes and returns true. Returns false if the initializer keeps the file's

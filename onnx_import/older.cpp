@@ -16,14 +16,15 @@ using graph::Graph;
 using graph::Node;
 using graph::ValueId;
 
-// The operator flattens its operand to a matrix, whose columns are all axes from `axis` on, and works on its rows.
+// Marks a node whose operator flattens its operand to a matrix and works on the rows. All axes from `axis` on become
+// the columns.
 void flatten(Graph &, Node &node) {
   node.attributes.set("axis", node.attributes.integer("axis", 1));
   node.attributes.set("flattens", std::int64_t{1});
 }
 
-// The first forms of Resize, x[, scales]: new element i lies at i / scale. ONNX's cases, and ONNX Runtime, round this
-// place down on an axis that grows, and up on one that shrinks.
+// Converts the first forms of Resize, x[, scales], in which new element i lies at i / scale. ONNX's cases, and ONNX
+// Runtime, round this place down on an axis that grows, and up on one that shrinks.
 void resize_from_corner(Graph &, Node &node) {
   const std::string mode = node.attributes.text("mode", "nearest");
   node.op = "Resize";
@@ -41,20 +42,22 @@ void resize_by_attribute(Graph &graph, Node &node) {
   resize_from_corner(graph, node);
 }
 
-// `spatial` = 0 has a mean and a variance for each element instead of each channel.
+// Throws Code::unsupported if `spatial` is 0, which asks for a mean and a variance of each element instead of each
+// channel.
 void require_channels(Graph &, Node &node) {
   require(node.attributes.integer("spatial", 1) != 0, Code::unsupported, "",
           "spatial is 0, statistics for each element; only statistics for each channel are supported");
 }
 
-// Later definitions move the regions by half an element.
+// Keeps the regions where the old form has them. Later definitions move them by half an element.
 void keep_regions(Graph &, Node &node) {
   node.attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
 }
 
 void transform_first_axis(Graph &, Node &node) { node.attributes.set("axis", node.attributes.integer("axis", 1)); }
 
-// ONNX never released this operator, but PyTorch's exporter writes it for states and zeros in opsets 7 and 8.
+// Converts ConstantFill. ONNX never released this operator, but PyTorch's exporter writes it for states and zeros in
+// opsets 7 and 8.
 void fill_shape(Graph &, Node &node) {
   require(node.attributes.integer("input_as_shape", 0) != 0, Code::unsupported, "",
           "{} is supported only with input_as_shape = 1", node.op);

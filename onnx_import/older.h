@@ -17,14 +17,14 @@ struct OlderForm {
   std::int64_t until;
   int least, most;         // inputs
   std::string_view needs;  // the attributes that must be there, separated by spaces
-  // Makes the newest form of the node. nullptr: it has that form.
+  // Converts the node to the newest form. nullptr: the node has that form already.
   void (*convert)(graph::Graph &, graph::Node &);
 };
 
 // Returns the form that `op` has in `opset`; nullptr for the newest one.
 const OlderForm *older_form(std::string_view op, std::int64_t opset);
 
-// Rewrites a node, whose operator has this form, in the newest one. Code::graph, Code::unsupported.
+// Converts a node whose operator has this form to the newest form. Throws Code::graph, Code::unsupported.
 void convert_older(const OlderForm &form, graph::Graph &graph, graph::Node &node, const std::string &subject);
 
 }  // namespace protrain::onnx_import

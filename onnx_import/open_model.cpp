@@ -30,7 +30,7 @@ namespace protrain::onnx_import {
 
 namespace {
 
-// The skeleton has limited how deep messages lie in each other: four levels for each body, and a few around them.
+// The greatest depth of nested messages that a skeleton has: four levels for each body, and a few around them.
 constexpr int kMostLevels = 4 * kMaxSubgraphDepth + 20;
 
 ModelProto &parse(const Storage &storage, Messages &messages) {
@@ -62,7 +62,7 @@ class OpenModel : public Model {
       take(proto);
     }
   }
-  // Opens the eval model of artifacts, or (nullptr) a model without its training_info.
+  // Opens the eval model of `artifacts`. If that is nullptr, opens a model and leaves out its training_info.
   OpenModel(const ModelSource &source, const Artifacts *artifacts)
       : storage_(source), in_checkpoint_(artifacts != nullptr) {
     ModelProto &proto = parse(storage_, messages_);
@@ -108,7 +108,7 @@ class OpenModel : public Model {
   UnboundGraph unbound_;
   graph::FileDeclarations declared_;
   const bool in_checkpoint_ = false;     // the weights lie in the checkpoint of artifacts
-  std::unique_ptr<OpenModel> exported_;  // the model to export, if it is another one than trains
+  std::unique_ptr<OpenModel> exported_;  // the model to export; nullptr: the one that is trained
 };
 
 void OpenModel::take_artifacts(ModelProto &proto) {

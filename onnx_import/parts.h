@@ -9,7 +9,7 @@
 
 namespace protrain::onnx_import {
 
-// Adds the names that a node reads. Its bodies may read what encloses them.
+// Adds to `reads` the names that a node and its bodies read. A body may read names of the graphs around it.
 void add_reads(const NodeProto &node, std::vector<std::string> &reads);
 
 // Marks the nodes that the values `wanted` need, directly or through others.
@@ -24,7 +24,7 @@ void drop(google::protobuf::RepeatedPtrField<Message> &list, Messages &messages,
     if (!drops(all.Get(i), i)) list.Add()->Swap(all.Mutable(i));
 }
 
-// The shortest text of a number that the file has in float32.
+// Returns the shortest text that stands for the number as a float32.
 std::string text_of_float(double number);
 
 }  // namespace protrain::onnx_import

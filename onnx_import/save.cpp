@@ -249,7 +249,8 @@ MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   return as_parts(head.SerializeAsString());
 }
 
-// Returns the parts of a tensor that is no weight. Its values are always written to the model file.
+// Returns the parts of a tensor that is no weight, such as the value of a Constant. The values always go to the model
+// file.
 MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
   if (!proto.has_payload_field() && proto.data_location() == 0 && !original_.as_computed)
     return as_parts(proto.SerializeAsString());
@@ -262,7 +263,7 @@ MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
   return tensor;
 }
 
-// True for an attribute that holds the number of an element type, which is not written.
+// True for an attribute that names an element type for which float32 is written.
 bool ModelWriter::names_replaced_type(const AttributeProto &attribute) const {
   const bool is_type = one_of(attribute.name(), {"to", "dtype", "output_datatype"}) && attribute.has_i();
   if (!original_.as_computed || !is_type) return false;

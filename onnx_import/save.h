@@ -16,7 +16,7 @@ struct OriginalModel {
   const std::map<std::string, Tensor> &initializers;
   const Storage &storage;
   const Floats &floats;
-  bool in_checkpoint = false;  // the weights lie in a checkpoint, which says nothing about where an export has them
+  bool in_checkpoint = false;  // the weights lie in a checkpoint, and an export need not have external data
   bool as_computed = false;    // floats are written in the graph's types
 };
 void save_model(const OriginalModel &original, const std::string &path, const Model::Weights &weights,

@@ -20,12 +20,13 @@ using graph::Array;
 using graph::Origin;
 using graph::ValueId;
 
-// Bodies that lie in each other pass values on from one to the next, so a small file could ask for many.
+// The most values that bodies may read from outside. Nested bodies pass a value on from one to the next, so a small
+// file could ask for a huge number of such reads.
 constexpr std::size_t kMostCaptured = 1 << 18;
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
-// ONNX Runtime has operators of these names too, for types that ONNX's lacked before opset 21.
+// True also for ONNX Runtime's operators of these names, which take types that ONNX's lacked before opset 21.
 bool is_quantization(const NodeProto &node) {
   return one_of(node.op_type(), {"QuantizeLinear", "DequantizeLinear"}) &&
          (is_default_domain(node.domain()) || node.domain() == "com.microsoft");
@@ -61,7 +62,8 @@ Scope::Scope(ScopeSources &sources, const GraphProto &proto, graph::Graph &graph
   collect_reads(proto);
 }
 
-// Counts what bodies read as well, even if they find it in themselves.
+// Collects the names that the graph's nodes and their bodies read. A name counts even if the body that reads it also
+// defines it.
 void Scope::collect_reads(const GraphProto &proto) {
   for (const NodeProto &node : proto.node()) {
     const bool dequantises = takes_packed(node) && node.input_size() > 0;
@@ -99,7 +101,7 @@ ValueId Scope::define_initializer(graph::Value value) {
   return names_[name] = graph_.add_value(std::move(value));
 }
 
-// Adds a constant that is read when the dims are bound. All of them lie in the main graph.
+// Adds a constant whose values are read when the dims are bound. Such constants of bodies lie in the main graph too.
 void Scope::add_stored(const std::string &name, const Tensor &tensor, const std::string &subject) {
   require_new(name, subject);
   graph::Graph &main = sources_.unbound.graph;
@@ -228,11 +230,11 @@ const Tensor *Scope::stored(ValueId id) const {
   return found == unbound.initializers.end() ? nullptr : &found->second;
 }
 
-// Says with attributes what tensors of four-bit elements hold. Integers that the node itself makes have one byte each,
-// and the range of four bits.
+// Sets attributes that describe tensors of four-bit elements. The result of a node that quantises has one byte for each
+// integer, but the range of four bits.
 void Scope::describe_four_bits(graph::Node &node, const NodeProto &proto) const {
   const bool dequantises = takes_packed(proto);
-  const std::size_t input = dequantises ? 0 : 2;  // the integers, or the zero points, which have their type
+  const std::size_t input = dequantises ? 0 : 2;  // the integers that are given, or zero points of the result's type
   const Tensor *tensor = node.inputs.size() > input ? stored(node.inputs[input]) : nullptr;
   bool four_bits = tensor != nullptr && tensor->four_bits;
   if (dequantises) four_bits = four_bits && sources_.unbound.packed.contains(in_main(node.inputs[0]));
@@ -261,7 +263,8 @@ void Scope::add_bodies(const NodeProto &proto, const std::string &subject, graph
     graph::Bodies &all = sources_.unbound.bodies;
     node.attributes.set(name, static_cast<std::int64_t>(all.size()));
     all.push_back(std::move(made));
-    // ONNX lets a node leave out its last inputs, but what the body reads comes behind them.
+    // ONNX lets a node leave out its last inputs. They are filled up here, because the values that the body reads
+    // follow them.
     if (bodies.size() == 1) node.inputs.resize(std::max(node.inputs.size(), all.back().own), ValueId::none);
     node.inputs.insert(node.inputs.end(), captured.begin(), captured.end());
   }

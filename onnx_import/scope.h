@@ -1,5 +1,5 @@
-// Scope: the names of one graph of a model, the main one or the body of a control flow node, and its nodes. A body may
-// read what encloses it.
+// Scope: the names and the nodes of one graph of a model, which is the main graph or the body of a control flow node.
+// A body may also read names of the graphs around it.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ class Scope {
   bool is_read(const std::string &name) const { return reads_.contains(name); }  // by a node or as an output
   // Adds a value of this scope. Code::graph if its name is taken.
   graph::ValueId define(graph::Value value, const std::string &subject);
-  graph::ValueId define_initializer(graph::Value value);  // of the main graph, whose names differ already
+  graph::ValueId define_initializer(graph::Value value);  // of the main graph; its names are known to differ
   // True for a stored tensor of four-bit elements that only DequantizeLinear reads, so that it stays as it is.
   bool packs(const std::string &name, const Tensor &tensor) const;
   graph::Type type_of(const std::string &name, const Tensor &tensor) const;  // of a stored tensor, in the graph

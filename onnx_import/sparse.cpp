@@ -21,8 +21,8 @@ Shape shape_of(const SparseTensorProto &sparse, const std::string &subject) {
   return shape;
 }
 
-// Returns the place of each value in a dense tensor of `shape`. The indices are such places, or a row of coordinates
-// for each value. ONNX has them in ascending order.
+// Returns the place of each value in a dense tensor of `shape`. The indices are either these places, or a row of
+// coordinates for each value. ONNX requires that they ascend.
 std::vector<std::int64_t> places_of(const graph::Array &indices, std::int64_t count, const Shape &shape,
                                     const std::string &subject) {
   const auto rank = static_cast<std::int64_t>(shape.size());
@@ -57,7 +57,7 @@ class SparseTensors {
  public:
   explicit SparseTensors(const Storage &storage) : storage_(storage) {}
 
-  // Replaces those of a graph and of the bodies in it.
+  // Replaces the sparse tensors of a graph and of the bodies in it.
   void replace(GraphProto &graph) {
     for (const SparseTensorProto &sparse : graph.sparse_initializer()) {
       check_name(sparse.values().name(), storage_.model().path(), "sparse initializer");
@@ -81,7 +81,7 @@ class SparseTensors {
   void make_dense(const SparseTensorProto &sparse, const std::string &subject, TensorProto &dense);
 
   const Storage &storage_;
-  std::uint64_t held_ = 0, made_ = 0;  // bytes: in the file, and of the dense tensors so far
+  std::uint64_t held_ = 0, made_ = 0;  // bytes of the sparse and of the dense tensors so far
 };
 
 void SparseTensors::make_dense(const SparseTensorProto &sparse, const std::string &subject, TensorProto &dense) {

@@ -6,8 +6,8 @@
 
 namespace protrain::onnx_import {
 
-// Puts dense tensors in the place of all sparse initializers and of all Constants with a sparse value. Code::limit if
-// they would take more than 64 MiB and 64 times what the file holds of them.
+// Replaces all sparse initializers, and all sparse values of Constants, by dense tensors. Throws Code::limit if the
+// dense tensors take more than 64 MiB plus 64 times the bytes of the sparse ones in the file.
 void make_dense(ModelProto &model, const Storage &storage);
 
 }  // namespace protrain::onnx_import

@@ -13,7 +13,7 @@ namespace protrain::onnx_import {
 
 class SplitModel {
  public:
-  // Code::internal if the model lacks an initializer or a reader that `splits` names.
+  // Throws Code::internal if the model lacks an initializer or a reader that `splits` names.
   SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits);
 
   const ModelProto &proto() const { return proto_; }

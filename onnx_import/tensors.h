@@ -29,9 +29,9 @@ struct Tensor {
   const TensorProto *proto = nullptr;  // not owned: holds small values, or the position of large ones in the model file
 };
 
-// Code::type with `subject` for an ONNX element type that this library does not support.
+// Throws Code::type, with `subject`, for an ONNX element type that this library does not support.
 DType dtype_of(std::int32_t onnx, const std::string &subject);
-// The same for tensors that a file holds, which may be of int4 or uint4: these are int8 or uint8 once they are loaded.
+// Does the same for tensors that a file holds. They may be int4 or uint4, and are int8 or uint8 once they are loaded.
 DType stored_dtype_of(std::int32_t onnx, const std::string &subject);
 bool has_four_bits(std::int32_t onnx);
 std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" for unknown numbers
@@ -39,7 +39,7 @@ std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown
 // Checks all that can be checked without reading large data. Throws Code::type, shape, limit, format, path.
 Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 
-// Code::limit if `bytes` of constants exceed 64 MiB and half of the memory that is left.
+// Throws Code::limit if `bytes` of constants exceed both 64 MiB and half of the memory that is left.
 void require_room(std::uint64_t bytes, const std::string &subject);
 
 // The model file and its external data.

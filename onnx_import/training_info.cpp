@@ -41,7 +41,7 @@ class ByName {
   std::map<std::string_view, const Named *> elements_;
 };
 
-// The only node of the kind; nullptr if there is none or several.
+// Returns the algorithm's only Gradient node; nullptr if there is none or several.
 const NodeProto *gradient_of(const GraphProto &algorithm) {
   const auto &nodes = algorithm.node();
   const auto found = std::ranges::find_if(nodes, is_gradient);
@@ -102,8 +102,8 @@ Described adagrad(const graph::Attributes &attributes, const Count &count) {
   return {.options = std::move(options), .steps = count.first};
 }
 
-// Reads the optimizers of an algorithm. Throws Code::unsupported, with a node's name, if anything but them decides how
-// an initializer changes.
+// Reads the optimizers of an algorithm. Throws Code::unsupported, with a node's name, if the algorithm changes an
+// initializer in any other way.
 class Optimizers {
  public:
   Optimizers(const TrainingInfo &info, const GraphProto &inference, const NodeProto &gradient, const Storage &storage)
@@ -216,8 +216,8 @@ Described Optimizers::described(const NodeProto &node, const Count &count) const
   return adagrad(attributes, count);
 }
 
-// The inputs are rate, count, then for each of n parameters X, then for each its gradient, then its moments: all first
-// ones, then all second ones. The outputs are all new X, then all new moments.
+// Reads one optimizer node. Its inputs are the rate, the count, n parameters, their n gradients, and their moments: all
+// first moments, then all second ones. Its outputs are the n new parameters, then their new moments.
 void Optimizers::read_node(const NodeProto &node, JoinedTraining &to) {
   const bool known = node.op_type() == "Adam" || node.op_type() == "Momentum" || node.op_type() == "Adagrad";
   require(known, Code::unsupported, subject_of(node), "{} is unknown{}", printable(node.op_type()), kInstead);
@@ -289,7 +289,7 @@ void add_moments(GraphProto &graph, const GraphProto &algorithm, const graph::Fi
     for (const std::string &moment : moments) graph.add_initializer()->CopyFrom(*initializers.find(moment));
 }
 
-// Reads the optimizers, or why they cannot be followed.
+// Reads the optimizers. If they cannot be followed, notes the reason as the training's refusal.
 void read_optimizers(const TrainingInfo &info, const GraphProto &inference, const NodeProto &gradient,
                      const Storage &storage, JoinedTraining &to) {
   try {

@@ -21,9 +21,9 @@ using OpsetImports = google::protobuf::RepeatedPtrField<OpsetImport>;
 std::optional<std::int64_t> imported(const OpsetImports &imports, const std::string &domain,
                                      const std::string &subject);
 
-// Code::version for a version of the default domain that this library does not read.
+// Throws Code::version for a version of the default domain that this library does not read.
 void check_opset(std::int64_t version, const std::string &subject);
-// The same for a function, and for a model that defines functions.
+// Does the same for a function, and for a model that defines functions.
 void check_opset_with_functions(std::int64_t version, const std::string &subject);
 
 // Checks an operator of the default domain against a file's opset. Code::unsupported if it was introduced later or

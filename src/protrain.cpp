@@ -71,8 +71,8 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
-// The errors to return when memory is short, one for each value of Aftermath, in order. The empty strings let them
-// exist before any code runs, except with clang 14, which cannot evaluate libstdc++'s strings at compile time.
+// The errors to return when memory is short, one for each value of Aftermath, in order. Their empty strings let the
+// compiler initialize them, except clang 14, which cannot evaluate libstdc++'s strings at compile time.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else
@@ -96,8 +96,8 @@ protrain_error *capture(Aftermath aftermath) {
   try {
     throw;
   } catch (const Error &error) {
-    // Session adds to the text what happened to the state, but may have lacked the memory for it. So the caller returns
-    // a fixed text that says it.
+    // Session adds to the text what happened to the state, but may have lacked the memory for it. So this returns
+    // nullptr, and the caller returns a fixed text that says what happened.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
     // The text must make sense alone, because few programs print the subject too.

@@ -25,9 +25,9 @@ void ArrayFile::read_row(std::uint64_t index, std::byte *out) const {
     std::memcpy(out, ordered_.data() + index * row_bytes_, row_bytes_);
 }
 
-// Reads a column-major array whole, because the elements of a row lie far apart in its file. Each run of as many
-// elements as there are rows holds one place of all rows. The places come in an order in which the second axis varies
-// fastest.
+// Reads a column-major array whole and puts it in row order, because the elements of a row lie far apart in its file.
+// The file is a sequence of runs of rows() elements. A run holds the elements of all rows at one place in the row. From
+// run to run the index of the second axis varies fastest.
 void ArrayFile::order_rows() {
   const std::size_t bytes = element_bytes(layout_.dtype), places = row_bytes_ / bytes;
   if (rows() == 0 || places == 0) return;

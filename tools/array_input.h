@@ -19,8 +19,9 @@ struct InputValue {
   std::vector<std::byte> bytes;
 };
 
-// Axis 0 of the array counts batches or samples. An array of batches has one axis more than the input; one of samples
-// has as many, and a batch takes as many of its rows as it has samples. Rows are taken again and again.
+// Axis 0 of the array counts batches or samples. An array of batches has one axis more than the input, and a batch
+// takes one of its rows. An array of samples has as many axes as the input, and a batch takes a row for each of its
+// samples. After the last row the array starts again.
 class ArrayInput {
  public:
   // `axes` is the input's number of axes, if the model gives it. `type` is the input's type (conversion.h).
@@ -30,7 +31,8 @@ class ArrayInput {
   const std::string &path() const { return file_.path(); }
   bool of_samples() const { return of_samples_; }
   std::uint64_t rows() const { return file_.rows(); }
-  // The shape of a batch. `samples` are those of a batch, if the array has samples.
+  // Returns the shape of a batch. `samples` is the number of samples in a batch, and counts only for an array of
+  // samples.
   std::vector<std::int64_t> shape(std::int64_t samples) const;
   InputValue read(std::uint64_t batch, std::int64_t samples, const std::optional<Shuffle> &shuffle) const;
 

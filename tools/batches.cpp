@@ -27,8 +27,8 @@ const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::s
   return *found;
 }
 
-// Returns the files that a word of --input without a name stands for: those of a directory that are called NAME.npy
-// after an input, or the safetensors file itself for each input that it has a tensor of.
+// Returns a file for each input that a word of --input without a name feeds. A directory feeds each input for which it
+// has a file NAME.npy, and a safetensors file each input for which it has a tensor NAME. NAME is the input's name.
 std::map<std::string, std::string> files_of_inputs(const std::string &word, const std::vector<ModelInput> &inputs) {
   std::map<std::string, std::string> files;
   std::error_code none;
@@ -213,8 +213,8 @@ void Batches::open_array(const ModelInput &input, const std::string &path, const
   if (input.name == model.batch_input) counted_ = input.name;
 }
 
-// Throws if arrays have different numbers of rows: after the shortest has been cycled, labels would belong to other
-// samples.
+// Throws if axis 0 of the arrays differs, in its length or in what it counts. If an array started again before the
+// others, its labels would belong to other samples.
 void Batches::require_same_rows() const {
   const ArrayInput *first = nullptr;
   for (const ArrayInput &array : arrays_) {
@@ -316,7 +316,7 @@ std::uint64_t Batches::windows() const {
 }
 
 std::uint64_t Batches::count() const {
-  const std::uint64_t parts = std::max(windows(), rows(true));  // a batch takes several
+  const std::uint64_t parts = std::max(windows(), rows(true));  // windows or samples
   return std::max({std::uint64_t{1}, parts == 0 ? 0 : parts / static_cast<std::uint64_t>(batch_), rows(false)});
 }
 
@@ -330,7 +330,7 @@ std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) con
 void Batches::feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next) {
   present_ = ahead_.take(batch, next);
   for (const auto &[input, dtype, shape, bytes] : present_.values)
-    // Failure, not LibraryFailure, because the other ranks do not learn of this error (rank.h).
+    // Throws Failure and not LibraryFailure, because the other ranks do not learn of this error (rank.h).
     check<Failure>(protrain_session_set_input(session, input.c_str(), dtype, shape.data(), shape.size(), bytes.data(),
                                               bytes.size()));
 }

@@ -47,7 +47,8 @@ struct DataFlags {
   void add_to(CLI::App &command);
 };
 
-// Describes the data of a model. If the flags ask for packed documents, has the model take their positions.
+// Describes the data of a model. If the flags ask for packed documents, sets the option that makes the model take their
+// positions.
 ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags);
 
 CLI::Validator positive_number();  // accepts whole numbers above 0
@@ -58,8 +59,8 @@ class Batches {
   // `may_lack`, every input of the model needs data.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack = false);
 
-  // Opens the files of further data for the same session. If dims have other sizes than in `first`, binds these in the
-  // option `shapes`.
+  // Opens the files of further data for the same session. If dims have other sizes than in `first`, binds the new sizes
+  // in the option `shapes`.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first);
 
   Batches(const Batches &) = delete;  // the thread that reads ahead refers to it
@@ -68,11 +69,11 @@ class Batches {
   // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
-  // Feeds batch 0, 1, ..., and begins to read the batch `next`. An array of batches gives row `batch` of its axis 0,
-  // and starts again after its last row. All arrays have the same number of rows, or one that every batch uses. An
-  // array of samples gives as many rows as a batch has samples. Token files are cut into windows of `sequence` tokens,
-  // or their documents are packed into such windows. If a batch has n samples or windows, batch b takes b * n to b * n
-  // + n - 1. If the data are shuffled, each pass over rows or windows has an order of its own.
+  // Feeds batch number `batch`, and begins to read batch `next`. An array of batches gives one row of its axis 0, and
+  // starts again after its last row. An array of samples gives as many rows as a batch has samples. All arrays have the
+  // same number of rows, or a single row that every batch uses. Token files are cut into windows of `sequence` tokens,
+  // or their documents are packed into such windows. If a batch has n samples or windows, batch b takes those from b *
+  // n to b * n + n - 1. If the data are shuffled, each pass over rows or windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next = std::nullopt);
 
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
@@ -81,7 +82,7 @@ class Batches {
   // "" without a token file.
   std::string suspicion() const;
 
-  // Tokens of a batch; samples if the model has no tokens. Call it after settle().
+  // Returns the number of tokens in a batch, or of samples if the model has no tokens. Call it after settle().
   double tokens_per_batch() const;
   std::string packing() const;                 // a sentence about documents that were packed; "" without any
   bool complete() const { return complete_; }  // every input of the model has data
@@ -108,7 +109,7 @@ class Batches {
 
   std::vector<ArrayInput> arrays_;
   std::optional<Mixture> windows_;
-  // What a window gives to an input of the model.
+  // An input of the model, and the part of a window that it gets.
   struct TokenInput {
     ModelInput input;
     std::vector<std::int64_t> WindowRows::*rows;

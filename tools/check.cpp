@@ -64,7 +64,8 @@ void print_doubtful(const Json &about, const char *settled_by, const char *what,
     fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
 }
 
-// Prints findings that the user may overrule, and declared names that match no initializer.
+// Prints the doubtful findings that the user can settle with an option, the doubtful Constants, which no option can
+// settle, and the declared names that match no initializer.
 void print_doubts(const Json &about) {
   const Json unmatched = about.value("unmatched", Json::array());
   print_doubtful(about, "option", "doubtful", "--trainable NAME or --frozen NAME settles each");

@@ -48,7 +48,7 @@ std::optional<Best> read_best(const fs::path &directory) {
   throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
 }
 
-// Brings what was written to a file or a directory to the disk.
+// Waits until all that was written to a file or a directory is on the disk.
 void sync(const fs::path &path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path);
@@ -62,7 +62,7 @@ void sync(const fs::path &path) {
 Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank)
     : flags_(flags), rank_(rank), last_(first) {
   if (first > 0 && !flags.directory.empty()) best_ = read_best(flags.directory);
-  if (best_ && best_->step > first) best_.reset();  // of a run that went on from the same checkpoint
+  if (best_ && best_->step > first) best_.reset();  // another run that began at this checkpoint wrote it
 }
 
 void Checkpoints::after(protrain_session *session, std::uint64_t step) {
@@ -88,8 +88,9 @@ void Checkpoints::save(protrain_session *session, std::uint64_t step) {
   if (flags_.keep > 0 && rank_.leads()) remove_old();
 }
 
-// Removes all complete checkpoints except the newest ones and the best. They are on the disk before this one goes. A
-// checkpoint gets the name of an unfinished one first, so that a kill leaves no half of it behind for a run to find.
+// Removes all complete checkpoints except the newest ones and the best. Those that stay are on the disk already. A
+// checkpoint is first renamed to the name of an unfinished one. So if the process is killed meanwhile, no run finds
+// half a checkpoint.
 void Checkpoints::remove_old() const {
   const fs::path directory = flags_.directory;
   std::vector<std::uint64_t> steps = steps_in(directory);
@@ -104,7 +105,7 @@ void Checkpoints::remove_old() const {
   }
 }
 
-// Replaces the file as a whole.
+// Replaces best.json as a whole, so that it is never half written.
 void Checkpoints::write_best() const {
   const fs::path directory = flags_.directory, fresh = directory / fmt::format("{}.{}", kBest, getpid());
   const nlohmann::ordered_json json = {

@@ -26,8 +26,8 @@ struct Best {
 
 class Checkpoints {
  public:
-  // `first`: the steps that were taken before this run. A run that goes on also goes on with the best evaluation that
-  // the directory knows of.
+  // `first` is the number of steps that were taken before this run. If it is not 0, the best evaluation that the
+  // directory holds counts as the best so far.
   Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank);
 
   void after(protrain_session *session, std::uint64_t step);

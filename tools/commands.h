@@ -5,7 +5,7 @@
 
 namespace tool {
 
-// A run that a signal ended returns 128 + the signal's number.
+// Exit statuses. A run that a signal ended returns 128 + the signal's number.
 inline constexpr int kOk = 0, kFailed = 1, kUsage = 2;
 
 void add_train(CLI::App &app, int &status);

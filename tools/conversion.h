@@ -9,10 +9,10 @@
 
 namespace tool {
 
-// Returns the type in which a session takes elements of type `from` for an input of type `wanted`, which is named as
-// `protrain check` names it. Numbers become float32 for an input of floating-point numbers, and whole numbers the
-// wanted type for one of whole numbers. Throws Failure, with `subject` and `input`, if floating-point numbers are to
-// become whole ones.
+// Returns the type in which a session takes elements of type `from` for an input. `wanted` is the input's type, as
+// `protrain check` names it. Elements that have this type keep it. All others become float32 for an input of
+// floating-point numbers, and whole numbers get the input's type if it is one of whole numbers. Throws Failure, with
+// `subject` and `input`, if floating-point numbers would have to become whole numbers.
 protrain_dtype taken_as(protrain_dtype from, const std::string &wanted, const std::string &subject,
                         const std::string &input);
 

@@ -23,15 +23,15 @@ struct EvaluationFlags {
 
 class Evaluation {
  public:
-  // Opens the data. If its shapes are others than those of the training data, the session gets a binding for them.
+  // Opens the data. If its shapes differ from those of the training data, binds them in `options`.
   Evaluation(const EvaluationFlags &flags, const DataFlags &training, const ModelData &model, const Options &options,
              const Batches &batches);
 
   // True after the steps that `every` names. The last step of a run is evaluated too.
   bool due(std::uint64_t step) const { return flags_.every > 0 && step % flags_.every == 0; }
-  // Returns the mean loss over one pass of the data. Every rank calls it and gets the same.
+  // Returns the mean loss over one pass of the data. Every rank must call it, and gets the same result.
   double run(protrain_session *session, const Rank &rank);
-  // True if so many evaluations after the best one mean that the run is to end.
+  // True if the run is to end, because `best`, the step of the best evaluation, lies `patience` evaluations back.
   bool exhausted(std::uint64_t step, std::uint64_t best) const {
     return flags_.patience > 0 && step / flags_.every >= best / flags_.every + flags_.patience;
   }

@@ -47,8 +47,8 @@ Mixture::Mixture(const std::vector<std::string> &words, const std::string &type,
   take_turns(weights);
 }
 
-// Rounds the shares to thousandths, the largest remainders up. Then each turn is that of the file that is furthest
-// behind its share.
+// Rounds the shares to thousandths, up for the largest remainders and down for the others. Then gives each turn to the
+// file that is furthest behind its share.
 void Mixture::take_turns(const std::vector<double> &weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::pair<double, std::size_t>> remainders;

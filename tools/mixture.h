@@ -10,9 +10,9 @@
 
 namespace tool {
 
-// Files without weights are one file: the windows of the first come first, and each comes once an epoch. With weights
-// the files take turns, so that any thousand windows hold each file's share, and each file starts again after its own
-// last window. What the n-th window is follows from n alone, so a run that resumes needs to know nothing but its step.
+// Without weights, the files are read one after the other, and each window comes once in an epoch. With weights, the
+// files take turns. Any thousand windows then hold each file's share, and a file starts again after its last window.
+// The n-th window depends on n alone, so a run that resumes needs to know only its step.
 class Mixture {
  public:
   // `words` are those of --tokens, FILE or FILE=WEIGHT; the other arguments are as for TokenFile and TokenWindows.
@@ -25,13 +25,13 @@ class Mixture {
   const TokenFile &file(std::size_t i) const { return files_[i].file(); }
   std::uint64_t count() const;      // windows of all files
   std::uint64_t documents() const;  // of all files; 0 without a separator
-  double filled() const;            // the share of the windows' tokens that are the files'
+  double filled() const;            // the share of the windows' places that hold tokens of the files
 
-  // Appends the window that is the n-th one taken. Returns the position of its file.
+  // Appends the n-th window that is taken to `rows`. Returns the index of its file.
   std::size_t read(std::uint64_t n, const std::optional<Shuffle> &shuffle, WindowRows &rows);
 
  private:
-  // A turn of a file, and how many turns of the same file came before it within a thousand.
+  // A turn of a file. `before` is the number of earlier turns of this file among the thousand.
   struct Turn {
     std::size_t file;
     std::uint64_t before;

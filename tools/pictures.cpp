@@ -57,8 +57,8 @@ std::vector<Panel> panels_of(const Json &timeline) {
   return panels;
 }
 
-// Draws one area per owner, stacked. The top area comes first and reaches down to the axis; the others cover its lower
-// part.
+// Draws one area per owner, stacked. Each area reaches down to the axis. The top area is drawn first, and the next ones
+// cover its lower part.
 void draw_areas(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owners) {
   for (std::size_t o = owners; o > 0; --o) {
     const bool held = std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });

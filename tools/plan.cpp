@@ -32,7 +32,7 @@ void write_file(const std::string &path, const std::string &text) {
 
 std::string bytes_text(const Json &bytes) { return byte_unit(bytes.get<double>()).text(bytes.get<double>()); }
 
-// `from_file`: the user gave the plan.
+// Prints the plan as text. `from_file` is true if the user gave the plan.
 void print_plan(const Json &plan, bool from_file) {
   const auto devices = plan["plan"].value("ranks", 1);
   fmt::print("{} on {}{}, {}\n", plan["model"].get<std::string>(),

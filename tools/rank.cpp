@@ -12,9 +12,8 @@ namespace tool {
 
 namespace {
 
-// True if rank 0 prints the same error, because all ranks agreed on it. A rank that is lost or late is another matter:
-// it may be rank 0 itself, or the rank that another one names may have failed because of rank 0. So every rank that
-// notices prints.
+// True if rank 0 prints the same error, because all ranks agreed on it. They cannot agree that a rank is lost or
+// late, because rank 0 may be that rank, or the cause. Every rank that notices such an error prints it.
 bool is_said_by_rank_0(const Rank &rank, const LibraryFailure &failure) {
   constexpr protrain_code kAgreed[] = {PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_MISMATCH};
   return !rank.leads() && std::ranges::find(kAgreed, failure.code) != std::end(kAgreed);

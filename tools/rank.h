@@ -17,9 +17,9 @@ struct Rank {
 
 Rank rank_of(protrain_session *session);
 
-// Prints why a rank among several cannot go on, unless rank 0 says the same. Returns the exit status. A failure that
-// the library does not know of ends the process at once: in an orderly exit MPI would wait for the other ranks, and
-// they for this one.
+// Prints why a rank among several cannot go on, unless rank 0 says the same. Returns the exit status. Ends the process
+// at once after a failure that the library does not know of. In an orderly exit MPI would wait for the other ranks, and
+// these would wait for this one.
 int give_up(const Rank &rank, const std::exception &failure);
 
 }  // namespace tool

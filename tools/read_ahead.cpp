@@ -8,7 +8,7 @@ namespace tool {
 
 namespace {
 
-constexpr double kThreadCosts = 100e-6;  // seconds until a new thread reads, and more
+constexpr double kThreadCosts = 100e-6;  // seconds; a new thread begins to read in less
 
 }  // namespace
 

@@ -43,7 +43,7 @@ class Shuffle {
   std::uint64_t seed_;
 };
 
-// Returns the element, of `count`, that is the n-th one taken, if all are taken again and again.
+// Returns which of `count` elements is the n-th one taken, if each pass takes every element once.
 inline std::uint64_t taken(std::uint64_t n, std::uint64_t count, const std::optional<Shuffle> &shuffle) {
   return shuffle ? shuffle->at(n / count, n % count, count) : n % count;
 }

@@ -31,8 +31,8 @@ class Svg {
   void line(Point from, Point to, std::string_view stroke);
   void curve(const std::vector<Point> &points, std::string_view stroke);
   void dot(Point at, std::string_view fill);
-  // Fills the area between y = `floor` and a step function: the y of a point holds up to the x of the next. An outline
-  // keeps areas visible that are narrower than a pixel.
+  // Fills the area between y = `floor` and a step function, which has the y of a point up to the x of the next one. An
+  // outline keeps areas visible that are narrower than a pixel.
   void steps(const std::vector<Point> &points, double floor, std::string_view fill);
   void text(Point at, std::string_view text, Anchor anchor = Anchor::start);
   void heading(Point at, std::string_view text);
@@ -65,7 +65,7 @@ struct Plot {
   Point at(double x, double y) const;
 };
 
-// Draw an axis with numbers in `unit`: for y with lines across the plot, for x with ticks under the plot.
+// Both functions draw an axis with numbers in `unit`. The y axis has lines across the plot, the x axis ticks under it.
 void draw_y_axis(Svg &svg, const Plot &plot, const Unit &unit);
 void draw_x_axis(Svg &svg, const Plot &plot, const Unit &unit, const std::string &label);
 

@@ -201,8 +201,9 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   return step;
 }
 
-// Returns true if the run is to end before the next step. Among several ranks only a cancelled step ends it: a signal
-// may not have reached the others yet, and all must make the same calls.
+// True if a signal ends the run before the next step. Among several ranks it only cancels the next step, and the
+// cancelled step ends the run, because all ranks must make the same calls and the signal may not have reached the
+// others yet.
 bool ends_by_signal(protrain_session *session, const Rank &rank) {
   if (signal_number == 0 || rank.alone()) return signal_number != 0;
   protrain_session_cancel(session);
@@ -251,7 +252,7 @@ void write_results(protrain_session *session, const TrainFlags &flags, Checkpoin
   if (failure) std::rethrow_exception(failure);
 }
 
-// Tells of an evaluation, and keeps its checkpoint if it is the best so far. Returns true if the run is to end because
+// Reports an evaluation, and keeps its checkpoint if it is the best so far. Returns true if the run is to end because
 // the loss has not become smaller for long enough.
 bool judge(protrain_session *session, const Step &step, const Evaluation &evaluation, Checkpoints &checkpoints,
            std::optional<Progress> &progress) {
@@ -264,7 +265,8 @@ bool judge(protrain_session *session, const Step &step, const Evaluation &evalua
   return !best && checkpoints.best() && evaluation.exhausted(step.number, checkpoints.best()->step);
 }
 
-// Trains as one of the ranks. Only rank 0 prints and writes metrics and report; `flags` has none for the others.
+// Trains as one of the ranks. Only rank 0 prints, and writes the metrics and the report. For other ranks `flags` names
+// no file for these two.
 int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &evaluation, const TrainFlags &flags,
         const Rank &rank) {
   RunRecord record{.model = flags.model, .ranks = rank.count, .about = created(session)};

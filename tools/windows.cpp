@@ -31,8 +31,8 @@ TokenWindows::TokenWindows(TokenFile file, std::int64_t length, bool next, std::
 
 double TokenWindows::filled() const { return static_cast<double>(tokens_) / static_cast<double>(count() * length_); }
 
-// Cuts the file behind each separator, and what is longer than a window into windows and a rest. A piece of one token
-// predicts nothing and is left out.
+// Cuts the file after each separator. Also cuts a document that is longer than a window into pieces as long as a
+// window, and a rest. Leaves out pieces of one token, which predict nothing.
 std::vector<TokenWindows::Piece> TokenWindows::cut_documents() {
   std::vector<Piece> pieces;
   std::uint64_t begin = 0;
@@ -83,14 +83,14 @@ void TokenWindows::read(std::uint64_t window, WindowRows &rows) {
     append(piece, rows);
     left -= piece.length;
   }
-  for (std::uint64_t i = 0; i < left; ++i) {  // what is left over is a document whose tokens count for nothing
+  for (std::uint64_t i = 0; i < left; ++i) {  // fills the window with a document that counts for nothing
     rows.ids.push_back(*separator_);
     rows.labels.push_back(kIgnoredLabel);
     rows.positions.push_back(static_cast<std::int64_t>(i));
   }
 }
 
-// Without a separator the labels are the tokens as they are. With one, a label counts only within its document.
+// Appends a piece of the file. With a separator, labels that a token of another document would predict are ignored.
 void TokenWindows::append(const Piece &piece, WindowRows &rows) {
   std::vector<std::int64_t> tokens(piece.length + (next_ && !piece.ends ? 1 : 0));
   file_.read(piece.begin, tokens);

@@ -19,9 +19,9 @@ struct WindowRows {
 
 class TokenWindows {
  public:
-  // `next`: labels are the following token, otherwise the token itself. With `separator`, the token that ends a
-  // document, windows hold documents; one that is longer than a window is cut. Throws Failure if no window can be
-  // filled.
+  // With `next`, the label of a token is the token after it, otherwise the token itself. `separator` is the token that
+  // ends a document. If it is given, windows hold documents, and a document that is longer than a window is cut. Throws
+  // Failure if no window can be filled.
   TokenWindows(TokenFile file, std::int64_t length, bool next, std::optional<std::int64_t> separator);
 
   const TokenFile &file() const { return file_; }
@@ -36,7 +36,7 @@ class TokenWindows {
   // A document, or a piece of one that is longer than a window.
   struct Piece {
     std::uint64_t begin, length;
-    bool ends;  // with its last token the document ends
+    bool ends;  // its last token is the document's last
   };
 
   std::vector<Piece> cut_documents();

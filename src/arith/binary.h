@@ -45,7 +45,7 @@ struct Div {
   template <typename T>
   PROTRAIN_HD static T of(T a, T b) {
     if constexpr (std::integral<T>) {
-      if (b == 0) return 0;                  // the CPU's kernels refuse a divisor of 0, CUDA's note a fault
+      if (b == 0) return 0;                  // CPU kernels refuse a divisor of 0, CUDA kernels note a fault
       if (b == -1) return Sub::of(T{0}, a);  // the smallest integer divided by -1 would trap
     }
     return a / b;

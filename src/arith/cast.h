@@ -12,7 +12,7 @@
 
 namespace protrain::arith {
 
-using Bool = std::uint8_t;  // a bool, which in a file may be any byte; no tensor of uint8 is ever cast
+using Bool = std::uint8_t;  // the byte of a bool, true unless 0; uint8 tensors are never cast, so uint8 means bool here
 
 // Rounds to odd: an inexact result gets an odd last bit. A second rounding, to a narrower type, then gives the same as
 // rounding `value` once.

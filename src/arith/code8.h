@@ -1,12 +1,14 @@
-// Numbers in eight bits, for the moments of AdamW. A block of neighbours shares a scale, the largest magnitude among
-// them. A code is the position of number / scale in a list that begins with 0 and goes on, evenly on each octave, up to
-// 1: the positions of floats of a short mantissa, so a shift of the float's bits finds a code, and another one finds
-// the number. Signed codes have 8 numbers in each of nearly 16 octaves. The second moment is kept as its root, which
-// needs half the octaves, in unsigned codes with 16 numbers in each of nearly 16.
+// Codes of eight bits, in which the moments of AdamW are stored. A block of neighbouring numbers shares a scale, the
+// largest magnitude in the block. A code is an index into a list of fractions of the scale. The list begins with 0 and
+// ends with 1, and within each octave its fractions are evenly spaced. Apart from 0 they are floats with a short
+// mantissa. So one shift of a float's bits finds the code of a number, and another shift finds the number of a code.
+// Signed codes have 8 fractions in each of nearly 16 octaves. The second moment is stored as its square root, which
+// needs half as many octaves, in unsigned codes with 16 fractions in each of nearly 16 octaves.
 //
-// A number between two codes becomes either, the nearer one more often. Rounding to the nearest would hold a moment
-// where it is for as long as each step moves it by less than half the distance of two codes. The choice is a hash of
-// the number and of the step, so it is the same on every device and under every plan.
+// Rounding is stochastic: a number between two codes becomes either code, the nearer one more often. If each number
+// became the nearest code, a moment would not change while each step moves it by less than half the distance between
+// two codes. A hash of the number and of the step makes the choice, so it is the same on every device and under every
+// plan.
 #pragma once
 
 #include "arith/math.h"
@@ -25,7 +27,7 @@ template <int kMantissa, int kTop>  // bits of the mantissa; the code of 1
 struct Octaves {
   static constexpr int kShift = 23 - kMantissa, kFirst = (127 << kMantissa) - kTop;
 
-  // Returns a code next to x, 0 <= x <= 1. Any other x gives some code too.
+  // Returns the code just below or just above x, where 0 <= x <= 1. Any other x gives some code too.
   PROTRAIN_HD static std::int32_t code(float x, std::uint32_t dither) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(absolute(x));
     const std::int32_t code =
@@ -40,7 +42,7 @@ struct Octaves {
 using SignedOctaves = Octaves<3, 127>;
 using RootOctaves = Octaves<4, 255>;
 
-// Return the code of x under the scale, which is not 0.
+// signed_code() and root_code() return the code of a number under a block's scale. The scale is not 0.
 PROTRAIN_HD std::uint8_t signed_code(float x, float scale, std::uint32_t dither) {
   const std::int32_t sign = x < 0 ? 128 : 0;
   return static_cast<std::uint8_t>(SignedOctaves::code(x / scale, dither) | sign);

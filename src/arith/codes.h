@@ -16,9 +16,10 @@ PROTRAIN_HD float nf4(int code) {
   return kValues[code];
 }
 
-// Returns what a code of eight bits of the dynamic type stands for (Dettmers 2015). Codes are in order: 127 stands for
-// 0, and 127 - i for the opposite of 127 + i. 255 stands for 1. The other magnitudes are the middles of even parts of
-// the decades from 1e-7 to 1: of one part in the lowest decade, of two in the next, and so on to 64.
+// Returns what a code of eight bits of the dynamic type stands for (Dettmers 2015). Larger codes stand for larger
+// numbers: 127 stands for 0, 255 for 1, and 127 - i for the negative of what 127 + i stands for. The other magnitudes
+// are the middles of equal parts of the decades from 1e-7 to 1. The lowest decade has one part, the next decade has
+// two, then four, and so on to 64.
 PROTRAIN_HD float dynamic8(int code) {
   static constexpr float kMagnitudes[128] = {5.50000038e-07f, 3.25000019e-06f, 7.7499999e-06f,  2.12499981e-05f,
                                              4.37499984e-05f, 6.62500024e-05f, 8.87499991e-05f, 0.000156250011f,

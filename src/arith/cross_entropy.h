@@ -1,9 +1,9 @@
 // The loss of one row of logits x, and its slopes, written once for all devices. With p = softmax(x) and
 // lse = log(sum(exp(x))), a row's loss is
 //     lse - (1 - smoothing) x[label] - smoothing mean(x) + z_loss lse^2
-// Label smoothing gives that share of the target to all classes evenly, as in PyTorch. The z-loss keeps lse near 0.
-// With `focal`, and neither of them, the loss is (1 - p[label])^focal (lse - x[label]): rows whose label is likely
-// already count for less (Lin et al., arXiv 1708.02002).
+// Label smoothing spreads the share `smoothing` of the target evenly over all classes, as in PyTorch. The z-loss keeps
+// lse near 0. With `focal`, and without smoothing and z-loss, the loss is (1 - p[label])^focal (lse - x[label]): rows
+// whose label is already likely count for less (Lin et al., arXiv 1708.02002).
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace protrain::arith {
 
-// A row's gradient is share p - rest, and less by `peak` at the label.
+// The numbers that give a row's gradient. The gradient of a class is share * p - rest, less `peak` at the label.
 struct RowSlopes {
   float share, rest, peak;
 
@@ -22,7 +22,7 @@ struct RowSlopes {
 struct RowLoss {
   double smoothing = 0, z_loss = 0, focal = 0;
 
-  // `mean`: of x, only read if labels are smoothed.
+  // Returns a row's loss. `mean` is the mean of x. It is read only if labels are smoothed.
   PROTRAIN_HD double loss(double lse, double at_label, double mean) const {
     double loss = lse - at_label;
     if (focal != 0) return std::pow(unlikely(loss), focal) * loss;
@@ -43,13 +43,13 @@ struct RowLoss {
     return slopes;
   }
 
-  // How much faster a focal loss changes with the cross entropy than the cross entropy itself.
+  // Returns the derivative of a row's focal loss with respect to the row's cross entropy.
   PROTRAIN_HD double focus(double cross_entropy) const {
     const double rest = unlikely(cross_entropy);
     if (rest <= 0) return 0;
     return std::pow(rest, focal) * (1 + focal * std::exp(-cross_entropy) * cross_entropy / rest);
   }
-  // 1 - p, where p = exp(-cross_entropy); at least 0, because the cross entropy may be rounded below 0.
+  // Returns 1 - p, where p = exp(-cross_entropy). Returns at least 0, because the cross entropy may be rounded below 0.
   PROTRAIN_HD static double unlikely(double cross_entropy) {
     return cross_entropy > 0 ? -std::expm1(-cross_entropy) : 0;
   }

@@ -1,7 +1,7 @@
 // Connectionist temporal classification (Graves et al., 2006), written once for all devices. A path gives a class to
-// each time. It spells the labels of a sample if these are left once equal neighbours are joined and blanks are
-// removed. So a path goes through the states blank, label 0, blank, label 1, ..., blank, from one of the first two to
-// one of the last two. All sums are of logarithms.
+// each time. If equal neighbours of a path are joined and then blanks are removed, the labels that the path spells are
+// left. So a path that spells a sample's labels goes through the states blank, label 0, blank, label 1, ..., blank. It
+// begins in one of the first two states and ends in one of the last two. All sums are of logarithms.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,8 @@ struct CtcStates {
   PROTRAIN_HD std::int64_t class_of(std::int64_t s) const { return s % 2 == 1 ? labels[s / 2] : blank; }
   // True if a path may go from state s - 2 to s: no blank has to stand between two labels that differ.
   PROTRAIN_HD bool skips_to(std::int64_t s) const { return s % 2 == 1 && s >= 3 && labels[s / 2] != labels[s / 2 - 1]; }
-  // The logarithm of 1 for the states in which a path may begin, and in which it may end; else that of 0.
+  // begin() returns the logarithm of 1 if a path may begin in state s, else the logarithm of 0. end() does the same for
+  // the state in which a path ends.
   PROTRAIN_HD static double begin(std::int64_t s) { return s < 2 ? 0 : -INFINITY; }
   PROTRAIN_HD double end(std::int64_t s) const { return s + 2 >= count() ? 0 : -INFINITY; }
   // Sums `before` over the states from which a path comes to s.
@@ -41,7 +42,7 @@ struct CtcStates {
     if (s + 1 < count()) sum = log_add(sum, after[s + 1]);
     return s + 2 < count() && skips_to(s + 2) ? log_add(sum, after[s + 2]) : sum;
   }
-  // Sums `last`, the paths by their state at the last time, over the states in which they may end.
+  // Returns the sum over all complete paths. last[s] is the sum over the paths that are in state s at the last time.
   PROTRAIN_HD double total(const double *last) const {
     return labels_count == 0 ? last[0] : log_add(last[count() - 1], last[count() - 2]);
   }

@@ -8,7 +8,7 @@
 
 namespace protrain::arith {
 
-// A row's gradient, class by class.
+// The numbers that give a row's gradient. of() returns the gradient of one class.
 struct DistillationSlopes {
   float factor, scale, lse, wanted;
 
@@ -18,11 +18,11 @@ struct DistillationSlopes {
 struct Distillation {
   explicit Distillation(double t) : temperature(t), scale(static_cast<float>(1 / t)) {}
 
-  // `apart`: the sum over classes. `lse`, `wanted`: lse(x) and lse(t).
+  // Returns a row's loss. `apart` is the sum of apart() over all classes, `lse` is lse(x), and `wanted` is lse(t).
   PROTRAIN_HD double loss(double apart, double lse, double wanted) const {
     return temperature * temperature * (apart + lse - wanted);
   }
-  // Returns a class's term of that sum. A class that the teacher excludes, with a logit of -inf, has none.
+  // Returns p (t - x) / T for one class. Returns 0 if the teacher excludes the class with a logit of -inf.
   PROTRAIN_HD float apart(float x, float t, float wanted) const {
     const float p = exp(t * scale - wanted), term = p * ((t - x) * scale);
     return p == 0 ? 0.0f : term;

@@ -15,7 +15,7 @@ struct AdamW {
   float root_correction2;  // sqrt(1 - beta2^t)
   float epsilon;
   float minus_step;      // -learning_rate / (1 - beta1^t)
-  std::uint32_t dither;  // of the step: decides how moments in 8 bits are rounded (code8.h)
+  std::uint32_t dither;  // one number for each step; decides how moments in 8 bits are rounded (code8.h)
 };
 
 struct Sgd {
@@ -35,7 +35,8 @@ struct Lion {
   float learning_rate;
 };
 
-// For state that forward changes: its new value takes the place of a gradient, and becomes the weight.
+// The update of state that forward itself changes. The state's new value is passed in place of a gradient, and becomes
+// the weight.
 struct Assign {};
 
 // The scaling and clipping of gradients before the update. The default values change no bit of a gradient. A NaN stays
@@ -84,7 +85,7 @@ PROTRAIN_HD void update(const Lion &c, float g, float &w, float &m) {
   w = fma(-c.learning_rate, sign, w * c.decay);
 }
 
-// Returns the moving average after it took in the share `rest` of the weight w.
+// Returns the moving average, moved towards the weight w by the share `rest` of their distance.
 PROTRAIN_HD float averaged(float rest, float w, float average) { return fma(rest, w - average, average); }
 
 }  // namespace protrain::arith

@@ -1,5 +1,5 @@
-// Quantised numbers: the integer q stands for (q - zero_point) * scale. Integers are floats here, which hold all that
-// have 16 bits exactly.
+// Quantised numbers: the integer q stands for (q - zero_point) * scale. The functions here take and return integers as
+// floats, which represent every integer of 16 bits exactly.
 #pragma once
 
 #include "arith/math.h"
@@ -11,7 +11,7 @@ PROTRAIN_HD float dequantized(float q, float scale, float zero_point) { return (
 // Returns the integer for x, ties to even. It may lie outside the range of integers that a tensor holds. NaN stays NaN.
 PROTRAIN_HD float quantized(float x, float scale, float zero_point) { return __builtin_rintf(x / scale) + zero_point; }
 
-// The lowest and the highest integer.
+// The lowest and the highest integer that a tensor holds.
 struct IntegerRange {
   float low, high;
 

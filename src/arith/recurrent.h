@@ -8,7 +8,8 @@
 
 namespace protrain::arith {
 
-// One struct of static functions per activation: `value` of x, and `slope` at the value y. k has alpha and beta.
+// Defines an activation as a struct of two static functions. value() takes x. slope() takes y, the value at x. k holds
+// the coefficients alpha and beta.
 #define PROTRAIN_ACTIVATION(NAME, VALUE, SLOPE)                                                                 \
   struct NAME {                                                                                                 \
     PROTRAIN_HD static float value([[maybe_unused]] float x, [[maybe_unused]] Coefficients k) { return VALUE; } \
@@ -75,7 +76,7 @@ PROTRAIN_HD auto with_activation(Activation::Kind kind, Act act) {
   return act(recurrent::Sigmoid{});
 }
 
-// Returns the activation with ONNX's name `name`. False if there is none.
+// Sets `kind` to the activation that ONNX calls `name`. Returns false if there is none.
 inline bool find_activation(std::string_view name, Activation::Kind &kind) {
 #define PROTRAIN_FIND(NAME) \
   if (name == #NAME) return kind = Activation::Kind::NAME, true;

@@ -30,8 +30,8 @@ struct DeviceInfo {
   bool shares_memory = false;      // the device computes in the host's memory; else it has its own
   bool shares_cores = false;       // the device computes on the host's cores; else it has its own
   int threads = 0;                 // team size; 0: the device has no team
-  bool asynchronous = false;       // launch() and copy() only append work; queues do it later and at the same time
-  std::string cuda_pci_bus_id;     // of a GPU of CUDA's, by which NCCL finds it: "0000:17:00.0"
+  bool asynchronous = false;       // launch() and copy() only append work; the queues do the work later, side by side
+  std::string cuda_pci_bus_id;     // PCI bus ID of a CUDA GPU, by which NCCL finds it: "0000:17:00.0"
 };
 
 // The numbers that all updates of a step use for the parameters of one group. The host computes them once
@@ -41,7 +41,7 @@ struct OptimizerNumbers {
   arith::Sgd sgd = {};
   arith::Adagrad adagrad = {};
   arith::Lion lion = {};
-  float average_rest = 0;  // the share of the weights that their moving average takes in
+  float average_rest = 0;  // factor of the new weights in the update of their moving average
 };
 
 // The numbers of all groups: parameters of a group have the same learning rate and the same decay.
@@ -51,7 +51,7 @@ using GroupNumbers = std::array<OptimizerNumbers, kMostGroups>;
 // Numbers that change from step to step. Kernels read them; no Program holds them.
 struct StepScalars {
   GroupNumbers update = {};   // for this step's updates
-  GroupNumbers earlier = {};  // for updates that the step before left to this step
+  GroupNumbers earlier = {};  // for updates that the previous step left to this step
   double loss_scale = 1;
   std::uint64_t step = 0;  // the step's number t
   std::uint64_t seed = 0;
@@ -64,8 +64,8 @@ struct StepScalars {
 // takes the gradient's place, replaces the old one.
 struct Optimizer {
   enum class Kind : std::uint8_t { adamw, sgd, adagrad, lion, assign } kind = Kind::adamw;
-  // AdamW's correction of moments that begin at zero: of each moment, of the rate alone (epsilon is then added to the
-  // uncorrected root), or none.
+  // AdamW's bias correction, which is needed because moments begin at zero. `moments` corrects each moment. `rate`
+  // corrects only the learning rate, and epsilon is then added to the uncorrected root. `none` corrects nothing.
   enum class Correction : std::uint8_t { moments, rate, none } correction = Correction::moments;
   bool decoupled = true;      // AdamW: the weight itself decays; false: weight_decay adds to the gradient, as in Adam
   bool decays_after = false;  // AdamW: the weight decays after the step, not before it
@@ -74,7 +74,7 @@ struct Optimizer {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0, dampening = 0, rate_decay = 0;
   double average = 0;              // decay of the moving average of weights; 0: there is none
   double clip_value = 0;           // largest magnitude of a gradient's element; 0: no limit
-  std::int64_t earlier_steps = 0;  // made before the session's first one
+  std::int64_t earlier_steps = 0;  // number of steps made before the session's first step
 
   const char *name() const;  // as the option optimizer says it
   // Returns the arrays that the optimizer keeps for a parameter besides its weights. The moving average comes first.
@@ -92,12 +92,12 @@ struct Group {
 // The update of a few parameters, or of a part of one.
 struct UpdateRequest {
   Optimizer optimizer;
-  std::vector<std::int64_t> elements;    // of each parameter, or of its part
-  std::vector<std::size_t> groups = {};  // of each parameter: its group's position in GroupNumbers; empty: 0 for all
+  std::vector<std::int64_t> elements;    // element counts of the parameters, or of their parts
+  std::vector<std::size_t> groups = {};  // each parameter's index into GroupNumbers; empty: 0 for all
   // Weights are float32 or narrow. Narrow weights are the upper plane of float32 master weights (arith/planes.h).
   // Gradients have the weights' element type or float32.
   DType weights = DType::f32, gradient = DType::f32;
-  bool earlier = false;  // the update belongs to the step before, which left it to this step
+  bool earlier = false;  // the update belongs to the previous step, which left it to this step
 
   std::size_t group(std::size_t parameter) const { return groups.empty() ? 0 : groups[parameter]; }
 };

@@ -8,8 +8,9 @@
 
 namespace protrain::backend {
 
-// With correction::rate the rate is multiplied by sqrt(1 - beta2^t) / (1 - beta1^t), and epsilon is added to sqrt(v).
-// Both the step and the divisor are divided by sqrt(1 - beta2^t) here, so one kernel serves all corrections.
+// Returns AdamW's numbers for step t. One kernel serves all corrections. With Correction::rate the learning rate is
+// multiplied by sqrt(1 - beta2^t) / (1 - beta1^t), and epsilon is added to sqrt(v). Here the step and its divisor are
+// both divided by sqrt(1 - beta2^t), which gives the form of Correction::moments with another epsilon.
 inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, double t) {
   const bool corrected = o.correction != Optimizer::Correction::none && t > 0;
   const double correction1 = corrected ? 1 - std::pow(o.beta1, t) : 1;
@@ -51,7 +52,7 @@ inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, dou
                    .beta2 = static_cast<float>(o.beta2),
                    .rest2 = static_cast<float>(1 - o.beta2),
                    .learning_rate = static_cast<float>(learning_rate)},
-          .average_rest = static_cast<float>(step == 1 ? 1 : 1 - o.average)};  // it begins with the first weights
+          .average_rest = static_cast<float>(step == 1 ? 1 : 1 - o.average)};  // averages begin with the first weights
 }
 
 // Returns the numbers of each group, of which there are kMostGroups at most.

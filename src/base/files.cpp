@@ -200,8 +200,8 @@ constexpr std::string_view kUnfinished = ".partial";
 
 std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
 
-// Locks a new temporary file. Until it is locked it looks abandoned, so another writer may have locked or removed it
-// first; then the result is false. On a file system without locks only a removal is noticed.
+// Locks a new temporary file. Returns false if another writer was faster and has locked or removed it, which can happen
+// because an unlocked file looks abandoned. On a file system without locks, only a removal is noticed.
 bool claim(int descriptor) {
   struct stat found {};
   if (sys_lock(descriptor) != 0 && errno == EWOULDBLOCK) return false;

@@ -1,4 +1,4 @@
-// on_threads: work on independent things, outside of steps.
+// on_threads: runs independent calls on several threads, outside of steps.
 #pragma once
 
 #include <algorithm>

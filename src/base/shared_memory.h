@@ -13,19 +13,20 @@ class SharedMemory {
  public:
   static constexpr std::uint64_t kPage = 4096;
 
-  // Zeroed memory of whole pages. Code::nomem if the system refuses.
+  // Creates zeroed memory of `bytes` bytes. Code::nomem if the system refuses.
   static SharedMemory create(std::uint64_t bytes);
-  // Opens another process's memory of so many bytes at its place(). Code::io if it cannot be reached, as from another
-  // container or by another user.
+  // Opens the memory of another process, which has `bytes` bytes. `place` is the other object's place(). Code::io if it
+  // cannot be reached, for example from another container or by another user.
   static SharedMemory open(const std::string &place, std::uint64_t bytes);
 
   SharedMemory(SharedMemory &&other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   ~SharedMemory();
 
-  // Where other processes of this machine open it, as long as this object lives.
+  // Returns the path at which other processes of this machine can open the memory while this object lives.
   std::string place() const;
-  // Puts the pages from `offset` on in the place of `memory`, which was mapped by itself (base/memory.h). What was
-  // there is lost. The mapping outlives this object. All arguments are multiples of a page. Code::nomem.
+  // Maps the pages from `offset` on at the address `memory`, in place of the pages there, which must come from mmap
+  // (base/memory.h). Their contents are lost. The mapping outlives this object. All arguments are multiples of a page.
+  // Code::nomem if the system refuses.
   void map_over(std::byte *memory, std::uint64_t bytes, std::uint64_t offset) const;
 
  private:

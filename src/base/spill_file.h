@@ -46,7 +46,7 @@ class SpillFile {
     bool written = false;
   };
   struct Ring;
-  // The things that one direction works with. Reads and writes have their own, because they run at the same time.
+  // The ring and the buffer of one direction. Reads and writes have their own, because they run at the same time.
   struct Direction {
     Direction();
     ~Direction();
@@ -57,7 +57,7 @@ class SpillFile {
   void open(const std::string &directory, std::uint64_t bytes);
   Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
   // All three copy `memory` to the file if `writes`, else from the file. Offsets and sizes are multiples of
-  // kDiskAlignment. Two of them return the checksum of what they copied.
+  // kDiskAlignment. The first two return the checksum of the bytes that they copied.
   std::uint64_t transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes);
   std::uint64_t transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes);
   void transfer_plain(std::uint64_t offset, std::span<std::byte> memory, bool writes);

@@ -17,7 +17,7 @@ using passes::AdapterMatrix;
 using passes::AdapterRequest;
 
 constexpr const char *kConfig = "/adapter_config.json", *kModel = "/adapter_model.safetensors";
-constexpr std::string_view kBefore = "base_model.model.";  // PEFT's wrappers around the model that was adapted
+constexpr std::string_view kBefore = "base_model.model.";  // the prefix that PEFT's wrapper modules give to names
 constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
 constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
 
@@ -52,7 +52,7 @@ class Config {
     return found != nullptr && found->truth() != nullptr && *found->truth();
   }
 
-  // Refuses what would make the adapter another one than A and B say.
+  // Throws Code::unsupported for kinds of adapters whose change is more than the scaled product of B and A.
   void require_plain() const {
     const Json *kind = json_.find("peft_type");
     require(kind != nullptr && kind->text() != nullptr && *kind->text() == "LORA", Code::unsupported, path_,
@@ -79,7 +79,7 @@ class Config {
   Json json_;
 };
 
-// The most frequent value among the adapters.
+// Returns the most frequent value of get(adapter) among the adapters.
 template <typename Get>
 auto usual(const std::vector<Adapter> &adapters, Get get) {
   std::map<decltype(get(adapters[0])), int> counts;
@@ -87,7 +87,7 @@ auto usual(const std::vector<Adapter> &adapters, Get get) {
   return std::ranges::max_element(counts, {}, [](const auto &pair) { return pair.second; })->first;
 }
 
-// The text of adapter_config.json. Ranks and alphas that differ from the usual ones are listed by module.
+// Returns the text of adapter_config.json. It lists by module the ranks and alphas that differ from the usual ones.
 std::string config_of(const std::vector<Adapter> &adapters) {
   const auto rank_of = [](const Adapter &adapter) { return adapter.request.rank; };
   const auto alpha_of = [](const Adapter &adapter) { return adapter.request.alpha; };
@@ -142,7 +142,8 @@ AdapterFile AdapterFile::open(const std::string &path) {
   return file;
 }
 
-// Finds the modules that there are matrices for.
+// Stores the tensors, and makes a request for each module that has the matrices A and B. Throws if there are other
+// tensors.
 void AdapterFile::take(std::vector<state::Tensor> tensors) {
   const std::string &path = file_.path();
   const std::size_t count = tensors.size();

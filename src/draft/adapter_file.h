@@ -1,6 +1,6 @@
-// AdapterFile: low-rank adapters in the form of Hugging Face's PEFT, a directory with adapter_config.json and
-// adapter_model.safetensors, or of ONNX Runtime, an .onnx_adapter file. The latter knows no alpha: the matrices B have
-// the scale in them.
+// AdapterFile: low-rank adapters on disk, in one of two forms. Hugging Face's PEFT has a directory with
+// adapter_config.json and adapter_model.safetensors. ONNX Runtime has an .onnx_adapter file. That file holds no alpha,
+// because the matrices B in it are multiplied by the scale already.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,17 @@ namespace protrain::draft {
 
 class AdapterFile {
  public:
-  // Code::io, path, format, limit; unsupported for kinds of adapters and tensors other than LoRA's A and B.
+  // Opens an adapter. Throws Code::io, path, format, limit or version. Throws Code::unsupported if the adapter is no
+  // plain LoRA, or holds tensors other than A and B.
   static AdapterFile open(const std::string &path);
 
-  // One for each module that the file has matrices for.
+  // Returns one request for each module that the file has matrices for.
   const std::vector<passes::AdapterRequest> &requests() const { return requests_; }
-  // Makes the file the source of the adapter's start values. Code::shape if the shapes differ, mismatch if one of them
-  // is an embedding's.
+  // Makes the file the source of the adapter's start values. Code::shape if the shapes differ. Code::mismatch if only
+  // one of file and model treats the parameter as an embedding.
   void give(passes::Adapter &adapter) const;
-  // The same for all adapters of a session that has them already, whose requests become the file's. Code::mismatch if
-  // the file has adapters of other modules.
+  // Does the same for all adapters that a session already has, and replaces their requests by those of the file.
+  // Code::mismatch if file and session do not adapt the same modules.
   void give(std::vector<passes::Adapter> &adapters) const;
   // Reads elements of a tensor as float32.
   void read(const std::string &tensor, std::uint64_t first, std::span<float> out) const;
@@ -42,12 +43,12 @@ class AdapterFile {
   std::vector<passes::AdapterRequest> requests_;
 };
 
-// The values of an adapter's matrix, such as a session has.
+// Returns the present values of an adapter's matrix, such as those that a session has trained.
 using MatrixValues = std::function<std::vector<float>(const passes::AdapterMatrix &matrix)>;
 
 // Writes adapters into the directory `path`, which is created if only its last component is missing. PEFT's
-// PeftModel.from_pretrained and the option adapter read them. If `path` ends in .onnx_adapter, writes such a file, with
-// the names that the inputs of an exported model have; `type_of` returns the type of an adapter's inputs.
+// PeftModel.from_pretrained and the option adapter read them. If `path` ends in .onnx_adapter, writes a file of that
+// form instead. Its tensors have the names of the exported model's inputs, and the types that `type_of` returns.
 void write_adapters(const std::string &path, const std::vector<passes::Adapter> &adapters, const MatrixValues &values,
                     const std::function<DType(const passes::Adapter &adapter)> &type_of);
 

@@ -1,4 +1,4 @@
-// Alarm: something that makes a training run fail without an error, said once.
+// Alarm: a sign that training goes wrong although no call fails. Each alarm is reported once.
 #pragma once
 
 #include <string>

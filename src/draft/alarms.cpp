@@ -74,8 +74,8 @@ void find_resting_groups(const AlarmFacts &facts, std::vector<Alarm> &found) {
   }
 }
 
-// A parameter's name in two parts, without its first number, which counts layers: {"h.", ".attn.weight"} of
-// "h.3.attn.weight". A number at the end, as in "val_7", counts something else.
+// The parts of a parameter's name before and after its first number, which counts layers: {"h.", ".attn.weight"} for
+// "h.3.attn.weight". A number at the end of a name, as in "val_7", does not count layers.
 struct Kind {
   std::string before, after;
   auto operator<=>(const Kind &) const = default;
@@ -83,8 +83,8 @@ struct Kind {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Finds parameters that are frozen while the same parameter is trained in a layer before and in one after. Who means
-// to freeze layers freezes the first ones, or one kind in all.
+// Finds frozen parameters for which the same parameter of an earlier layer and of a later layer is trained. This is
+// probably a mistake, because users freeze the first layers, or one kind of parameter in all layers.
 void find_frozen_between(const AlarmFacts &facts, std::vector<Alarm> &found) {
   std::map<Kind, std::map<std::uint64_t, const passes::Finding *>> kinds;
   for (const passes::Finding &finding : facts.findings) {

@@ -19,7 +19,7 @@ struct Batch {
   std::int64_t tokens() const { return samples * tokens_per_sample; }
 };
 
-// Takes the first integer input that has an axis, or else the first input that has one.
+// Uses the first integer input that has an axis. If there is none, uses the first input of any type that has an axis.
 Batch batch_of(const std::vector<ModelInput> &inputs, const onnx_import::DimBindings &dims);
 
 }  // namespace protrain::draft

@@ -12,9 +12,9 @@ namespace protrain::draft {
 
 namespace {
 
-constexpr double kLargestRank = 65536;  // as the option lora_rank has it
+constexpr double kLargestRank = 65536;  // the largest value that the option lora_rank accepts
 
-// The keys of a further loss, and the options of the first loss that they are like.
+// The keys of an also_loss, each with the option of the first loss that has the same meaning.
 constexpr std::pair<std::string_view, std::string_view> kLossKeys[] = {{"loss", "loss"},
                                                                        {"factor", "loss_factor"},
                                                                        {"labels", "loss_labels"},
@@ -42,8 +42,8 @@ struct PatternSettings {
   }
 };
 
-// Splits "GLOB,KEY=NUMBER,...". Returns nothing if it has another form, or a key that is not among `keys` or stands
-// twice.
+// Splits "GLOB,KEY=NUMBER,...". Returns nothing if the text has another form, or if a key is repeated or is not one of
+// `keys`.
 std::optional<PatternSettings> parse_settings(const std::string &text, std::initializer_list<std::string_view> keys) {
   const std::vector<std::string> items = split(text, ',');
   PatternSettings parsed{.pattern = items.front(), .settings = {}};

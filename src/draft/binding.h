@@ -29,7 +29,7 @@ struct InputBinding {
 // Returns nothing if `text` is not a binding. Values are numbers, "true" or "false", separated by ','.
 std::optional<InputBinding> parse_input_binding(const std::string &text);
 
-// "GLOB[,rank=R][,alpha=A]": the parameters to adapt, and what the adapters are if they differ from others.
+// "GLOB[,rank=R][,alpha=A]": the parameters to adapt, and the values that replace lora_rank and lora_alpha.
 struct LoraPattern {
   std::string pattern;
   std::optional<std::int64_t> rank;
@@ -44,7 +44,7 @@ struct GroupBinding {
   std::optional<double> learning_rate_scale, weight_decay;  // >= 0; nothing: as the session's options say
 };
 
-// Returns nothing if `text` is not a pattern and one setting or more.
+// Returns nothing if `text` is not a pattern that is followed by one or more settings.
 std::optional<GroupBinding> parse_group_binding(const std::string &text);
 
 struct AlsoLoss {
@@ -55,7 +55,8 @@ struct AlsoLoss {
   std::vector<Setting> settings;  // one of them is the option loss
 };
 
-// Returns nothing if `text` is not an output, its loss, and keys of the loss that each stand once. Checks no values.
+// Returns nothing if `text` is not an output that is followed by known keys with values, among them the key loss, or if
+// a key is repeated. Does not check the values.
 std::optional<AlsoLoss> parse_also_loss(const std::string &text);
 
 }  // namespace protrain::draft

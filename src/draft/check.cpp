@@ -34,8 +34,9 @@ Json inputs_json(const std::vector<ModelInput> &inputs) {
   return json;
 }
 
-// Leaves out inputs that want no values, because they have no elements or are unread parts of a past. Labels have the
-// axes of what the nodes compute, even if the file declares other ones for that output.
+// Returns the inputs that need values. Leaves out inputs without elements, and inputs of a past that nothing reads. The
+// dims of labels come from the file's declaration of an output. If that has a wrong number of axes, the dims are those
+// of the value in the graph instead.
 std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Graph &graph) {
   std::erase_if(inputs, [&](const ModelInput &input) {
     return std::ranges::find(graph.inputs, graph.find(input.name)) == graph.inputs.end();
@@ -100,7 +101,7 @@ void describe_graph(const LoadedModel &loaded, Json &json) {
       const bool is_rounded = rounded != loaded.rounded.end();
       const Shape &shape = is_rounded ? rounded->shape : type.shape;
       row["shape"] = shape;
-      row["dtype"] = name_of(finding.frozen ? type.dtype : DType::f32);  // at rest; what is trained has float32 masters
+      row["dtype"] = name_of(finding.frozen ? type.dtype : DType::f32);  // at rest; float32 masters if trained
       if (is_rounded && rounded->rounding->block > 0) row["dtype"] = rounded->rounding->name;
       if (!finding.state) row["frozen"] = finding.frozen;
       elements += element_count(shape);

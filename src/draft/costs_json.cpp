@@ -8,14 +8,15 @@ namespace protrain::draft {
 
 namespace {
 
-constexpr std::size_t kPoints = 400;    // of a timeline, at most
+constexpr std::size_t kPoints = 400;    // the largest number of points in a timeline
 constexpr std::int64_t kPixels = 1000;  // width of a chart; gaps narrower than a pixel are left out
 
-constexpr int kProcess = 0;  // that all tracks of a trace belong to
+constexpr int kProcess = 0;  // the process that all tracks of a trace belong to
 
 double to_microseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
-// An event with the members that all have. `phase` is Chrome's: M is a name, X a span, C a counter.
+// Returns an event with the members that every event has. `phase` is a letter of Chrome's format: M is a name, X a
+// span, C a counter.
 Json event(const char *phase, const std::string &name, std::int64_t at_ns, int track) {
   return {{"ph", phase}, {"name", name}, {"pid", kProcess}, {"tid", track}, {"ts", to_microseconds(at_ns)}};
 }

@@ -154,8 +154,9 @@ class DimSolver {
   double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
-// The sides of an image are the two dims of a 4-d input that are neither batch nor channels. The last dim holds the
-// channels if it is at most 4; otherwise the second does. There are no earlier tokens.
+// Guesses a size for each dim that is not bound. The sides of an image are the two dims of a 4-d input that are neither
+// batch nor channels. The last dim holds the channels if it is at most 4, and otherwise the second dim does. Dims that
+// count earlier tokens get size 0.
 void DimSolver::guess() {
   for (const auto &[name, input] : past_dims(model_)) bound_.emplace(name, 0);
   std::set<std::string> sides;
@@ -282,8 +283,8 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// The last resort, if none of the sizes in the misfit's inputs makes the node work. Doubles a group's size until the
-// node works; if it never does, halves the size.
+// Tries other sizes if none of those in the misfit's inputs makes the node work. Takes one group after the other,
+// doubles its size until the node works, and halves the size instead if the node never does.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

@@ -17,7 +17,8 @@ struct DimSize {
   std::string reason;  // of an inference: "Conv at /conv1, whose conv1.weight is float32[64, 3, 7, 7]"
 };
 
-// Returns all symbolic dims of the model by name, including those `given`. `values` are what inputs are bound to.
+// Returns all symbolic dims of the model by name, including the dims in `given`. `values` holds the values that inputs
+// are bound to.
 std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const onnx_import::DimBindings &given,
                                            const onnx_import::InputValues &values = {});
 

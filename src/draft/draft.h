@@ -23,17 +23,17 @@ struct Draft {
   std::vector<graph::Split> splits;  // parameters that share one initializer in the file
   std::map<std::string, Tie> ties;   // by the initializer's name
   std::vector<passes::Adapter> adapters;
-  std::shared_ptr<const AdapterFile> adapter;  // holds their start values, if the option adapter is set
+  std::shared_ptr<const AdapterFile> adapter;  // the adapters' start values; nullptr if the option adapter is not set
   std::vector<passes::RoundedMatrix> rounded;  // frozen weights that base_precision rounds
   std::vector<std::string> doubts;             // initializers whose role is uncertain
   std::vector<std::string> unmatched;          // names that are declared as parameters and that no initializer has
-  std::vector<Alarm> alarms;                   // what graph and options show to be wrong
+  std::vector<Alarm> alarms;                   // problems that the graph and the options show
   std::string loss_from;                       // for an attached loss: what it is computed from
   std::uint64_t accumulation = 1;              // micro-batches per step, of each rank
   std::uint64_t micro_batch = 0;  // samples per micro-batch, if settle_micro_batch chose the number; else 0
   std::vector<bool> kept;         // per parameter: its gradient can be read
   ParameterGroups groups;
-  NormGroups norm_groups;                               // of whose gradients a session tells the norms
+  NormGroups norm_groups;                               // a session reports the norm of each group's gradients
   std::vector<std::string> output_names;                // of the outputs that keep_outputs names, in the file's order
   std::vector<std::unique_ptr<ShapeVariant>> variants;  // the first is for `settings.dims`, the others for `shapes`
   profile::Profile profile;
@@ -43,12 +43,12 @@ struct Draft {
   std::vector<Prediction> predictions;  // per variant
 
   const ShapeVariant &first() const { return *variants.front(); }
-  bool predicts() const { return first().outputs.node_count() > 0; }  // the option keep_outputs is set
+  bool predicts() const { return first().outputs.node_count() > 0; }  // true if the option keep_outputs is set
   bool scales_loss() const { return first().training.loss_scale != graph::ValueId::none; }
   // The numbers of micro-batches, samples and tokens in one step, over all ranks.
   std::uint64_t micro_batches() const { return accumulation * static_cast<std::uint64_t>(settings.ranks.count); }
   double samples() const { return static_cast<double>(first().batch.samples) * static_cast<double>(micro_batches()); }
-  // The memory that a rank must have: another rank may need more than this one.
+  // Returns the memory that every rank must have, which is the most that any rank needs.
   plan::Bytes needed() const {
     plan::Bytes bytes = programs.bytes;
     if (decision.found.best)
@@ -60,7 +60,7 @@ struct Draft {
     return decision.found.best || (!settings.plan.empty() && !plan::first_lacking(programs.bytes, budget.bytes));
   }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
-  // The file's initializer that holds the parameter.
+  // Returns the name of the file's initializer that holds the parameter's values.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);
     return split == splits.end() ? parameter : split->original;

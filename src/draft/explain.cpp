@@ -122,7 +122,8 @@ class Explanation {
     say("{}.", text);
   }
 
-  // The causes of compute's stalls, longest first.
+  // Returns the stalls of compute and their causes, longest first. Leaves out stalls of less than a thousandth of the
+  // step.
   std::vector<std::pair<std::int64_t, std::string>> waits() const {
     std::vector<std::pair<std::int64_t, std::string>> found;
     for (const program::Stall s : program::kStalls)

@@ -9,7 +9,7 @@
 
 namespace protrain::draft {
 
-// The result of another budget or batch.
+// The result of planning again with another budget or batch.
 struct Alternative {
   std::string change;  // "device_memory=12.0 GiB (x 1.5)"
   double seconds = 0;  // per step; 0: nothing fits

@@ -20,7 +20,9 @@ void transpose(const std::vector<float> &from, const Shape &shape, std::byte *to
 
 std::byte *bytes_of(std::vector<float> &values) { return std::as_writable_bytes(std::span(values)).data(); }
 
-// Finds the weights of an export's initializers.
+// Weights supplies the new values of the file's initializers to an export. It adds the changes of adapters, rounds the
+// weights that base_precision rounds, and transposes values for initializers that are tied to a parameter's transpose.
+// The constructor throws Code::unsupported if an adapter would have to be merged into integers.
 class Weights {
  public:
   Weights(const Exported &model, const Values &values) : model_(model), values_(values) {
@@ -31,7 +33,7 @@ class Weights {
     }
   }
 
-  // Writes an initializer's values to `out`. Returns false if it keeps those of the file.
+  // Writes an initializer's new values to `out`. Returns false if the initializer keeps the file's values.
   bool write(const std::string &name, std::byte *out) const {
     const auto tie = model_.ties.find(name);
     const bool tied = tie != model_.ties.end(), transposed = tied && tie->second.transposed;
@@ -73,7 +75,7 @@ class Weights {
     return found;
   }
 
-  // Writes W, as the step computes with it.
+  // Writes an adapted or rounded parameter as the step computes with it: its rounded weights plus the adapter's change.
   void write_base(const std::string &parameter, const passes::Adapter *adapter, bool transposed, std::byte *out) const {
     const graph::Split *split = found(model_.splits, &graph::Split::name, parameter);
     const graph::Array base = model_.file.load(split == nullptr ? parameter : split->original).densified();
@@ -95,7 +97,7 @@ class Weights {
   const Values &values_;
 };
 
-// Returns the changes of initializers by adapters that become inputs.
+// Returns the low-rank changes whose matrices become inputs of the exported model. Returns none if adapters are merged.
 std::vector<graph::LowRank> adapter_inputs(const Exported &model) {
   std::vector<graph::LowRank> inputs;
   if (!model.adapters_as_inputs) return inputs;

@@ -1,4 +1,4 @@
-// Export: writes a model's file with other weights, and with adapters merged into theirs.
+// Export: writes a model's file with new weights. Adapters are merged into the weights, or become inputs of the model.
 #pragma once
 
 #include <functional>
@@ -19,24 +19,25 @@ struct Tie {
   bool transposed = false;
 };
 
-// A model that is exported.
+// The model to export.
 struct Exported {
   const onnx_import::Model &file;
-  const graph::Graph &graph;  // with the parameters
+  const graph::Graph &graph;  // the prepared graph
   const std::vector<graph::Split> &splits;
   const std::map<std::string, Tie> &ties;
   const std::vector<passes::Adapter> &adapters;
   const std::vector<passes::RoundedMatrix> &rounded;
   bool as_computed = false;         // floats are written in the graph's types
-  bool adapters_as_inputs = false;  // else they are merged
+  bool adapters_as_inputs = false;  // false: adapters are merged into the weights
 };
 
-// Writes a parameter's values to `out` as float32. Returns false if it has those of the file.
+// Writes a parameter's values to `out` as float32. Returns false if the parameter still has the file's values.
 using Values = std::function<bool(const std::string &parameter, std::byte *out)>;
 
-// Writes the file with these values. An adapted parameter becomes W plus its adapter's change, and a rounded one the
-// floats that it was rounded to. Code::unsupported if the integers of a file would have to hold such a sum. If adapters
-// become inputs, parameters stay as they are; Code::unsupported if a node reads one in another way than a product does.
+// Writes the file with these values. An adapted parameter becomes W plus its adapter's change. A rounded parameter
+// becomes the floats that it was rounded to. Code::unsupported if an adapter would have to be merged into integers. If
+// adapters become inputs, adapted parameters keep the file's values, apart from rounding. Code::unsupported then if a
+// node reads an adapted parameter and is no product or lookup.
 void export_model(const Exported &model, const Values &values, const std::string &path);
 
 }  // namespace protrain::draft

@@ -13,8 +13,8 @@ namespace protrain::draft {
 
 namespace {
 
-// If one of several outputs is the loss, only it is trained on. The others would only take memory, except the last
-// `shown` ones.
+// Drops outputs that are not needed. If one of several outputs is the loss, only this output and the last `shown`
+// outputs stay. The others would only take memory.
 void keep_loss_output(graph::Graph &graph, const std::string &name, std::size_t shown) {
   const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == name; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);
@@ -41,8 +41,8 @@ void require_samples(const Settings &settings, const onnx_import::Model &model, 
             "has no elements as its dims are bound; a step needs at least one sample and one token");
 }
 
-// Prepares the graph that is trained. With `settled`, which are the findings about that graph, prepares instead a graph
-// that computes the outputs `shown` beside the loss.
+// Prepares the graph that is trained. If `settled` is given, prepares instead a graph that computes the loss and the
+// outputs that keep_outputs names. `settled` holds the findings about the graph that is trained.
 passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model, const onnx_import::DimBindings &dims,
                               const std::vector<passes::Finding> *settled = nullptr) {
   const onnx_import::Model &file = *model.file;
@@ -78,7 +78,7 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
   return prepared;
 }
 
-// Gives values the types in which a step computes them, and frozen weights those in which they rest.
+// Gives values the types in which a step computes them, and gives frozen weights the types in which they rest.
 void settle_types(passes::PreparedModel &prepared, const Settings &settings, LoadedModel &loaded) {
   const bool first = &prepared == &loaded.prepared;  // the graph that is trained
   if (settings.precision != DType::f32)

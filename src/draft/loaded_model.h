@@ -16,14 +16,14 @@ struct LoadedModel {
   std::unique_ptr<onnx_import::Model> file;
   passes::PreparedModel prepared;
   graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
-  std::vector<std::string> output_names;       // of these outputs, in the file
+  std::vector<std::string> output_names;       // the names of these outputs in the file
   std::shared_ptr<const AdapterFile> adapter;  // nullptr if the option adapter is not set
   std::vector<passes::RoundedMatrix> rounded;  // frozen weights that base_precision rounds
   Batch batch;
   graph::ValueId loss = graph::ValueId::none;
 };
 
-// `more` binds further dims, or overrides sizes of the settings.
+// Loads and prepares a model. `more` binds further dims, or overrides sizes of the settings.
 LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more = {});
 
@@ -35,7 +35,8 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
 LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                               const onnx_import::DimBindings &dims);
 
-// Finds the frozen weights that base_precision rounds. Code::arg if it is set and there are none.
+// Finds the frozen weights that base_precision rounds. Code::arg if the option is set and there are none, unless it is
+// bf16 and the step computes in 16 bits anyway.
 std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings);
 
 // Returns the initializers that are tied to parameters.

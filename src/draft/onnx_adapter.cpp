@@ -48,9 +48,9 @@ class FlatReader {
     read(at, std::as_writable_bytes(std::span(found)));
     return found;
   }
-  // Returns what the distance at `at` leads to.
+  // Returns the position that the distance at position `at` leads to.
   std::uint64_t target(std::uint64_t at) const { return at + number<std::uint32_t>(at); }
-  // Returns the place of a table's field; 0 if the table lacks it.
+  // Returns the position of a table's field. Returns 0 if the table lacks the field.
   std::uint64_t field(std::uint64_t table, int field) const {
     const std::int64_t vtable = static_cast<std::int64_t>(table) - number<std::int32_t>(table);
     require(vtable >= 0, Code::format, file_.path(), "a table lies outside of the file");
@@ -67,7 +67,8 @@ class FlatReader {
   struct Vector {
     std::uint64_t at = 0, length = 0;
   };
-  // A field that is a string or a vector of elements of so many bytes; a missing one is empty.
+  // Returns a field that is a string or a vector. `element` is the size of an element in bytes, and `most` is the
+  // largest allowed number of elements. A missing field counts as an empty vector.
   Vector vector(std::uint64_t table, int which, std::uint64_t element, std::uint64_t most) const {
     const std::uint64_t place = field(table, which);
     if (place == 0) return {};
@@ -119,7 +120,7 @@ class FlatBufferWriter {
     return at;
   }
   void put(const std::string &text) { bytes_ += text; }
-  // Pads, so that what lies `ahead` bytes further on is at a multiple of `alignment`.
+  // Pads with zeros until the position `ahead` bytes further on is a multiple of `alignment`.
   void align(std::uint64_t alignment, std::uint64_t ahead = 0) {
     bytes_.resize(round_up(bytes_.size() + ahead, alignment) - ahead);
   }
@@ -127,8 +128,8 @@ class FlatBufferWriter {
     const auto distance = static_cast<std::uint32_t>(target - at);
     std::memcpy(&bytes_[at], &distance, sizeof distance);
   }
-  // Writes the vtable of a table with so many fields of four bytes, and the begin of the table. The fields follow.
-  // Returns where the table begins.
+  // Writes the vtable and the beginning of a table that has `fields` fields of four bytes each. The caller then writes
+  // the fields. Returns the position at which the table begins.
   std::uint64_t begin_table(int fields) {
     const auto size = static_cast<std::uint16_t>(4 + 4 * fields), vtable = static_cast<std::uint16_t>(4 + 2 * fields);
     align(4, vtable);
@@ -144,7 +145,7 @@ class FlatBufferWriter {
 
 std::int32_t number_of(DType dtype) { return std::ranges::find(kTypes, dtype, &OnnxType::dtype)->number; }
 
-// Appends a Parameter. Returns the place of the distance to its data.
+// Appends the fields of a Parameter. Returns the position of the distance to its data, which the caller fills in later.
 std::uint64_t append_parameter(FlatBufferWriter &text, const state::Tensor &tensor) {
   const std::uint64_t name = text.put<std::uint32_t>(0), dims = text.put<std::uint32_t>(0);
   text.put(number_of(tensor.dtype));

@@ -1,5 +1,5 @@
-// ONNX Runtime's files of adapters (.onnx_adapter): named tensors in a FlatBuffer. Its RunOptions take one, and its
-// values become inputs of a model that was exported with export_adapters=inputs.
+// ONNX Runtime's files of adapters (.onnx_adapter): named tensors in a FlatBuffer. ONNX Runtime's RunOptions take such
+// a file, and its tensors become inputs of a model that was exported with export_adapters=inputs.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,15 @@
 
 namespace protrain::draft {
 
-// True for a name that ends as those files do.
+// True if the path ends in .onnx_adapter.
 bool is_onnx_adapter(const std::string &path);
 
-// Returns the tensors, with positions that count from the begin of the file. Code::format, limit; unsupported for other
-// types than floats.
+// Returns the tensors of a file. Their positions count from the beginning of the file. Throws Code::format, limit or
+// version. Throws Code::unsupported for element types other than float32, float16 and bfloat16.
 std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file);
 
-// Writes a file with these tensors, whose positions do not count. `values` returns the bytes of one of them.
+// Writes a file with these tensors, and ignores their positions. `values` returns the bytes of the tensor with the
+// given index.
 void write_onnx_adapter(const std::string &path, const std::vector<state::Tensor> &tensors,
                         const std::function<std::vector<std::byte>(std::size_t tensor)> &values);
 

@@ -277,7 +277,7 @@ const Form kForms[] = {
     {"W,W,...", all_fit<is_factor>, "a list of factors W,W,... with every W >= 0"},
 };
 
-// Each part of a list of words must be one of the row's.
+// Throws Code::arg unless each word of the list is one of the row's words.
 void check_words(const OptionRow &row, const std::string &value) {
   for (const std::string &word : split(value, ','))
     require(any_glob(row.range, word), Code::arg, std::string(row.key), "'{}' is none of {}", printable(word),
@@ -286,7 +286,7 @@ void check_words(const OptionRow &row, const std::string &value) {
 
 void check_value(const OptionRow &row, const std::string &value);
 
-// Each value in an also_loss must be one of the option that its key stands for.
+// Throws unless each value in an also_loss is valid for the option that its key stands for.
 void check_also_loss(const std::string &value) {
   const char *const option = "also_loss";
   require(value.find(",class_weights=") == std::string::npos, Code::unsupported, option,

@@ -34,9 +34,8 @@ std::span<const OptionRow> option_table();
 
 class Options {
  public:
-  // Checks key, type and range immediately. Code::arg if a check fails (the error for an unknown key names the nearest
-  // key). A value is added to a list key, and replaces that of any
-  // other key.
+  // Checks key, type and range immediately. Code::arg if a check fails. The error for an unknown key names the nearest
+  // key. For a list, the value is added to the earlier values. For any other key, it replaces the earlier value.
   void set(const std::string &key, const std::string &value);
   void clear(const std::string &key);  // as if it had never been set
   std::string get(
@@ -49,7 +48,7 @@ class Options {
   std::uint64_t bytes(const std::string &key) const;  // 0 if not set
   std::vector<std::string> list(const std::string &key) const;
 
-  static std::string help();  // the table as a JSON array: key, type, default, range, sentence, available
+  static std::string help();  // the table as a JSON array: key, type, default, range, sentence
 
  private:
   std::map<std::string, std::vector<std::string>> set_;

@@ -12,7 +12,7 @@ namespace protrain::draft {
 
 class OtherRanks {
  public:
-  // `request` is this rank's. `machine` must outlive it.
+  // `request` is the request of this rank. `machine` must outlive this object.
   OtherRanks(program::StateRequest request, TargetMachine &machine) : request_(std::move(request)), machine_(machine) {}
 
   // Adds a rank that has these graphs.

@@ -18,13 +18,14 @@ using graph::NodeId;
 using graph::Origin;
 using graph::ValueId;
 
-// An input of a node that reads a parameter, or a value that is computed from parameters alone.
+// An input of a node, at which the node reads a parameter or a value that is computed from parameters alone.
 struct Place {
   NodeId node = NodeId::none;
   std::size_t input = 0;
 };
 
-// Inputs of core operators that are scales or shifts of a normalization, or that are added to each row of the result.
+// The role of an input of a core operator. `norm`: the scale or shift of a normalization. `bias`: a vector that is
+// added to each row of the result.
 struct Role {
   std::string_view op;
   std::size_t input;
@@ -46,7 +47,7 @@ bool is_vector(const Shape &shape) {
   return std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) <= 1;
 }
 
-// Places finds where each parameter meets data, and says what it is there.
+// Places finds the nodes at which a parameter meets data, and tells whether the parameter is a norm or a bias there.
 class Places {
  public:
   explicit Places(const Graph &graph)
@@ -97,8 +98,8 @@ class Places {
     return role != nullptr && role->bias && vector;
   }
 
-  // Returns how many layers lie between the place and the end of the last one: 0 after it, 1 in it, and one more than
-  // there are layers before the first.
+  // Returns how many layers lie between the place and the end of the last layer. The result is 0 behind the last layer,
+  // 1 inside it, and the number of layers plus 1 before the first layer.
   std::int32_t layers_after(const Place &place) const {
     const std::int32_t block = graph_.node(place.node).block;
     if (block >= 0) return blocks_ - block;
@@ -139,7 +140,7 @@ class Places {
   std::size_t first_block_ = kNowhere;  // the first node of the first layer
 };
 
-// Returns the first `group` whose pattern the parameter's name matches, or the end.
+// Returns the first of the settings' groups whose pattern the parameter's name matches, or the end of the groups.
 std::vector<GroupBinding>::const_iterator binding_of(const GroupSettings &settings, const std::string &name) {
   return std::ranges::find_if(settings.groups,
                               [&](const GroupBinding &binding) { return glob_match(binding.pattern, name); });

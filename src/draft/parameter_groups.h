@@ -1,4 +1,5 @@
-// Groups of parameters: those that share a learning rate and a decay, and those whose gradients have one norm.
+// Two ways to group parameters. A group of ParameterGroups shares a learning rate and a decay. The gradients of a group
+// of NormGroups have one norm together.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +22,15 @@ struct ParameterGroups {
 // Code::limit if there are more than backend::kMostGroups groups.
 ParameterGroups parameter_groups(const GroupSettings &settings, double weight_decay, const graph::Graph &graph);
 
-// The parameters whose gradients have one norm.
+// Groups of parameters. A session reports one norm for the gradients of each group.
 struct NormGroups {
   std::vector<std::string> names;         // in the order of forward, or of the options
   std::vector<std::size_t> of_parameter;  // per parameter of the graph: its group
 };
 
-// With the option group, each of its patterns has a group, and the other parameters have the group "*". Without it,
-// each repeated layer has one, between the groups "before" and "after"; all parameters are in "*" if there are no
-// layers. Groups may be empty.
+// If the option group is set, each of its patterns makes a group, and the other parameters are in the group "*".
+// Otherwise each repeated layer makes a group, and the groups "before" and "after" hold the parameters before and after
+// the layers. If the graph has no layers, all parameters are in "*". Groups may be empty.
 NormGroups norm_groups(const GroupSettings &settings, const graph::Graph &graph);
 
 }  // namespace protrain::draft

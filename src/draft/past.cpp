@@ -17,8 +17,8 @@ bool holds_past(const onnx_import::Input &input) {
          (name.find("past") != std::string::npos || name.find("cache") != std::string::npos);
 }
 
-// The dim that counts tokens is no dim of other inputs, as the batch is, and is not the first. If several dims of an
-// input are like this, it is the one before the features.
+// The dim that counts earlier tokens is not the first dim of its input, and no input outside of the past has it. If
+// several dims of an input meet these conditions, it is the one before the features.
 std::map<std::string, std::string> past_dims(const onnx_import::Model &model) {
   std::set<std::string> others;
   for (const onnx_import::Input &input : model.inputs())

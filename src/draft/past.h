@@ -16,8 +16,8 @@ bool holds_past(const onnx_import::Input &input);
 // Returns the symbolic dims that count earlier tokens, each with an input that has it.
 std::map<std::string, std::string> past_dims(const onnx_import::Model &model);
 
-// Binds these dims to 0 if `without_past`. Code::arg if there are none, or if `dims` says otherwise. Code::shape if
-// they are not to be bound here, and `dims` does not bind them.
+// Binds the dims of past_dims() to 0 if `without_past`. Code::arg if there are none, or if `dims` binds one to another
+// size. Without `without_past` nothing is bound, and Code::shape is thrown if `dims` does not bind all of them.
 void bind_past(const onnx_import::Model &model, bool without_past, onnx_import::DimBindings &dims);
 
 // Drops inputs of a past that nothing reads. A merged decoder has such inputs for its other branch.

@@ -16,7 +16,7 @@ namespace {
 
 using graph::ValueId;
 
-// Micro-batches per step of each rank.
+// Returns the number of micro-batches per step of each rank.
 std::uint64_t accumulation_of(const Settings &settings, const Batch &batch) {
   if (!settings.tokens_per_step) return static_cast<std::uint64_t>(settings.accumulation.value_or(1));
   require(!settings.accumulation, Code::arg, "tokens_per_step",

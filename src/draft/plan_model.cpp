@@ -14,7 +14,8 @@ namespace protrain::draft {
 
 namespace {
 
-// `choice`: the choice that the plan was expanded from; nullptr for a plan from a file, which has no single chunk size.
+// Returns the integers that describe a plan. `choice` is the choice that the plan was expanded from, or nullptr for a
+// plan from a file, which has no single chunk size.
 Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
   const auto on_host =
       std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
@@ -80,7 +81,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   return found;
 }
 
-// One object for each change: its options and its text.
+// Returns an array with one object for each change, which holds the options to set and a text.
 Json changes_json(const std::vector<Change> &changes) {
   Json json = Json::array();
   for (const Change &change : changes) {
@@ -91,7 +92,7 @@ Json changes_json(const std::vector<Change> &changes) {
   return json;
 }
 
-// The plan, its figures, and its budgets.
+// Returns the plan's integers, the time and memory that it needs, and the budgets.
 Json figures_json(const std::string &model, const Draft &draft) {
   const plan::SearchResult &found = draft.decision.found;
   const plan::Choice *choice = found.best                ? &found.best->choice

@@ -15,7 +15,7 @@ namespace {
 
 using graph::ValueId;
 
-constexpr int kSearches = 8;  // for a plan that fits every rank
+constexpr int kSearches = 8;  // the most searches for a plan that fits every rank
 
 plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
   try {
@@ -83,16 +83,16 @@ plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
   return smallest;
 }
 
-// RanksSearch searches for a plan that fits every rank. A search lays out only this rank's Programs. To lay out those
-// of another rank would take as long, and they differ by a few grains only. The plan that was found is then laid out
-// for all ranks.
+// RanksSearch searches for a plan that fits every rank. The search itself lays out only this rank's Programs, because
+// those of another rank differ by a few grains only and would take as long to lay out. Only the plan that was found is
+// then laid out for all ranks.
 class RanksSearch {
  public:
   RanksSearch(const PlanningInputs &inputs, const plan::Durations &durations)
       : inputs_(inputs), durations_(durations), graph_(inputs.variant.training.graph) {}
 
-  // If the plan that was found does not fit another rank, searches again. The cost of every plan then includes the
-  // bytes that the other rank needs beyond this rank.
+  // Returns the result of a search. If the plan that was found does not fit another rank, searches again. The cost of
+  // every plan then includes the bytes that the other rank needs beyond this rank.
   plan::SearchResult best(const plan::Terms &terms) const {
     plan::SearchResult found;
     plan::Bytes more{};

@@ -20,7 +20,7 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .scale = training.scale,
                                 .updates = updates,
                                 .binding = binding};
-  // If each rank has sums of its own, only the last micro-batch makes gradients of them.
+  // If each rank keeps sums of its own, only the last micro-batch turns them into gradients.
   if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
   return source;
 }
@@ -71,7 +71,7 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
     programs.step = lowered(sources[v], training_[v]);
     if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
     if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
-    // Outputs that training does not hold may make this Program the largest.
+    // The search needs this Program too: it may be the largest, because it holds outputs that training does not hold.
     if (predicts) programs.prediction = lowered(sources[2 * count + v], prediction_[v]);
   }
   if (plan::defers(plan)) set.settlement = lowered(program::settlement(sources[0]), training_[0]);

@@ -49,7 +49,7 @@ class PlanLowering {
                program::StateRequest request);
 
   ProgramSet lower(const plan::Plan &plan) const;
-  // For the search: leaves evaluation out, which needs less memory than the step of the same shapes.
+  // Does the same for the search, without evaluation, which needs less memory than the step of the same shapes.
   ProgramSet lower_training(const plan::Plan &plan) const;
 
  private:

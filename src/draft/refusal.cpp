@@ -38,7 +38,7 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
   return std::nullopt;
 }
 
-// The budgets that the smallest plan needs, or the plan of a file.
+// Returns the change that raises the budgets to what the smallest plan, or the plan from a file, needs.
 Change more_memory(const Draft &draft) {
   const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
   Change more;
@@ -52,7 +52,7 @@ Change more_memory(const Draft &draft) {
   return more;
 }
 
-// The change that adds a disk of with[Tier::disk] bytes, and the memory that is still missing then.
+// Returns the change that adds a disk of with[Tier::disk] bytes, and raises the budgets that are still too small then.
 Change with_disk(const plan::Bytes &with, const Draft &draft) {
   const std::string disk = fmt::format("{} ({})", with[Tier::disk], bytes_text(with[Tier::disk]));
   Change change =

@@ -28,7 +28,7 @@ std::vector<double> reals_of(const std::string &text) {
   return numbers;
 }
 
-// Options of a loss may be set only for the losses that read them.
+// Throws Code::arg if an option is set that the chosen loss does not read.
 void require_fitting_keys(const Options &options) {
   const std::pair<const char *, const char *> readers[] = {
       {"loss_axis", "cross_entropy|ctc"},
@@ -59,7 +59,7 @@ std::vector<std::string> words_of(const Options &options, const char *key) {
   return words;
 }
 
-// The loss that the options about one loss attach.
+// Returns the one loss that the options describe. Ignores also_loss.
 passes::Loss loss_of(const Options &options) {
   using Kind = passes::Loss::Kind;
   const std::map<std::string, Kind> kinds = {{"cross_entropy", Kind::cross_entropy},
@@ -114,7 +114,7 @@ passes::Loss loss_of(const Options &options) {
                       .time_first = options.integer("loss_time_first") != 0};
 }
 
-// The loss of an item of also_loss, which was checked when it was set.
+// Returns the loss of an item of also_loss. The form of the item was checked when the option was set.
 passes::Loss also_loss_of(const std::string &item, const Options &all) {
   const AlsoLoss also = parse_also_loss(item).value();
   Options options;
@@ -128,7 +128,7 @@ passes::Loss also_loss_of(const std::string &item, const Options &all) {
   }
 }
 
-// The losses that the options attach.
+// Returns all losses that the options attach, including those of also_loss.
 std::vector<passes::Loss> losses_of(const Options &options) {
   if (!options.is_set("loss")) {
     for (const char *key :
@@ -185,7 +185,8 @@ bool export_average_of(const Options &options) {
   return average;
 }
 
-// Refuses options that belong to another schedule than the one that is set.
+// Throws Code::arg if one of `keys` is set, unless the schedule reads them (`taken`). `taker` names the schedules that
+// do.
 void require_schedule(const Options &options, std::initializer_list<const char *> keys, bool taken, const char *taker) {
   for (const char *key : keys)
     require(taken || !options.is_set(key), Code::arg, key, "{} has no effect unless schedule is {}", key, taker);

@@ -35,14 +35,14 @@ struct TestModes {
 // The options about parameters that are trained unlike the others.
 struct GroupSettings {
   std::vector<GroupBinding> groups;              // the first that matches a parameter holds
-  bool norms_stay = false, biases_stay = false;  // they do not decay
+  bool norms_stay = false, biases_stay = false;  // norms or biases get no weight decay
   double layer_decay = 1;                        // factor of the rate from each layer to the one before
 };
 
 // The options about ranks.
 struct RankSettings {
   std::string comm = "auto";
-  int rank = 0, count = 1;  // once the session's channel is open, the channel's own figures
+  int rank = 0, count = 1;  // replaced by the channel's figures once it is open
   std::string rendezvous;
   bool reaches_devices = true;  // false: the channel moves bytes of the host's memory only
   std::chrono::milliseconds timeout{300'000};
@@ -68,7 +68,7 @@ struct Settings {
 
   std::optional<std::uint64_t> memory, device_memory, host_memory, disk_memory;
   std::string offload_dir, plan, hardware, profile_dir;
-  std::uint64_t base_at_hand = 0;  // bytes of the device's memory that a session shares with another, uncounted
+  std::uint64_t base_at_hand = 0;  // bytes of frozen weights that are shared with another session and not counted
 
   std::vector<std::string> trainable, frozen, tie, keep_gradients, keep_outputs;
   std::vector<passes::AdapterRequest> adapters;
@@ -100,11 +100,11 @@ struct Settings {
 Settings settings_of(const Options &options);
 
 // Takes over the optimizer that a model's file declares. Options that are set win over what the file says. The option
-// `optimizer` replaces the file's whole optimizer, with its learning rate and its state; without it, throws why the
-// file's optimizer cannot be followed.
+// `optimizer` replaces the file's whole optimizer, with its learning rate and its state. If this option is not set and
+// a session cannot follow the file's optimizer, throws the error that says why.
 void take_declared(Settings &settings, const Options &options, const graph::FileDeclarations &declared);
 
-// The name in the option `precision`: "fp32", "bf16", "fp16".
+// Returns the name that the option `precision` uses: "fp32", "bf16" or "fp16".
 const char *precision_name(DType precision);
 
 }  // namespace protrain::draft

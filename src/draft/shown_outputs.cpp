@@ -19,8 +19,8 @@ using graph::ValueId;
 constexpr const char *kOption = "keep_outputs";
 constexpr const char *kLogProbabilities = "log_probabilities";
 
-// Returns the value of `graph` that takes the place of a parameter or an input of the graph that is trained. If nothing
-// reads it here, adds it.
+// Returns the value of `graph` that has the name of `trained`, which is a parameter or an input of the graph that is
+// trained. Adds the value if `graph` lacks it.
 ValueId in_place_of(const Value &trained, Graph &graph) {
   const ValueId found = graph.find(trained.name);
   if (found == ValueId::none)
@@ -34,7 +34,8 @@ ValueId in_place_of(const Value &trained, Graph &graph) {
   return found;
 }
 
-// Gives the graph the values of `trained` at the same positions. `own` must have no others.
+// Replaces `own`, the parameters or the inputs of `graph`, by values with the names and the order of `wanted`, which
+// are those of `trained`. Code::unsupported if `own` has others.
 void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own) {
   std::vector<ValueId> aligned;
   for (ValueId id : wanted) aligned.push_back(in_place_of(trained.value(id), graph));

@@ -12,7 +12,7 @@ namespace protrain::draft {
 
 struct ShownOutputs {
   std::vector<graph::ValueId> of_file;
-  bool log_probabilities = false;  // a further one that the loss dpo adds, unless the file has one of that name
+  bool log_probabilities = false;  // true: the loss dpo adds the output log_probabilities, which the file lacks
   std::vector<std::string> names;  // of all, in this order
 };
 
@@ -20,9 +20,9 @@ struct ShownOutputs {
 // matches none.
 ShownOutputs shown_outputs(const graph::Graph &graph, const Settings &settings);
 
-// Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these. It has the
-// parameters and inputs of `trained`, in the same order, and those of its blocks if there are as many.
-// Code::unsupported if the two graphs do not fit together, or an output is computed by no node.
+// Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these outputs. The
+// graph gets the parameters and inputs of `trained`, in the same order. It keeps its blocks only if `trained` has as
+// many. Code::unsupported if the two graphs do not fit together, or if no node computes an output.
 void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained);
 
 }  // namespace protrain::draft

@@ -29,7 +29,7 @@ class TargetMachine {
                                    const backend::Optimizer &optimizer) = 0;
   // Returns the scratch that the kernels of the graph need. Code::unsupported lists every operator without a kernel.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
-  // Says that other ranks will measure this machine at the same time as this one.
+  // Announces that other ranks will measure this machine at the same time as this rank.
   virtual void measure_beside(const measure::Neighbours &) {}
   // Adds the speed of the link between ranks to the profile. Returns how much of the device's memory may be used after
   // that. All ranks call it together.

@@ -41,7 +41,8 @@ std::map<ValueId, Change> changes_of(const Graph &graph) {
   return changes;
 }
 
-// Replaces statistics of this rank's micro-batch by those of all ranks', one part for each rank.
+// Replaces each statistic of this rank's micro-batch by a value that holds the statistics of all ranks' micro-batches,
+// one part for each rank.
 void exchange(const Graph &graph, const graph::Shards &shards, Emitter &emitter, std::map<ValueId, Change> &changes) {
   std::vector<ValueId> own;
   std::vector<std::int64_t> bounds;

@@ -1,4 +1,4 @@
-// Works out the new values of state that forward changes: running statistics.
+// Emits the nodes that compute the new values of state. State is what forward changes, such as running statistics.
 #pragma once
 
 #include "grad/emitter.h"

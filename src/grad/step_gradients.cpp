@@ -14,7 +14,7 @@ using graph::ValueId;
 
 static_assert(graph::kGrain == arith::kNormPiece, "the kernels square gradients grain by grain");
 
-constexpr std::size_t kMostTogether = 32;             // small gradients in one node
+constexpr std::size_t kMostTogether = 32;             // the most small gradients that one node squares
 constexpr std::uint64_t kExchangeBytes = 4ull << 20;  // gradients wait until together they have so many bytes
 
 }  // namespace
@@ -77,7 +77,7 @@ void StepGradients::exchange_waiting() {
 // Emits the sum of `gradient` over micro-batches. With several ranks `gradient` has one part from each rank, and all
 // parts are added.
 ValueId StepGradients::add(std::size_t parameter, const Shape &shape, ValueId gradient) {
-  if (settings_.sums_by_rank()) return sum_parts(shape, {gradient});  // the parts are weighted
+  if (settings_.sums_by_rank()) return sum_parts(shape, {gradient});  // the parts are weighted already
   if (!settings_.accumulate) return sum_parts(shape, {gradient, training_.weight});
   const DType dtype = type(graph_.parameters[parameter]).dtype;
   training_.accumulators[parameter] = emitter_.accumulator({ops::sum_dtype(dtype), shape});

@@ -10,10 +10,11 @@ using graph::Node;
 using graph::NodeId;
 using graph::ValueId;
 
-// The input of a loss that holds its targets.
+// Returns the index of the input of a loss node that holds the targets.
 std::size_t labels_of(const Node &loss) { return loss.op == "LinearCrossEntropy" ? 2 : 1; }
 
-// The node that makes the loss a mean over targets, or nullptr if none does. Against a teacher every row counts.
+// Returns the node that makes the loss a mean over targets, or nullptr if there is none. Targets of floats come from a
+// teacher. Then every row counts, and the result is nullptr.
 const Node *mean_over_targets(const graph::Graph &graph, ValueId loss) {
   const Node *node = nullptr;
   for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {

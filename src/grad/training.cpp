@@ -164,7 +164,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
     const bool normalizes = visited.op == "LayerNormalization" || visited.op == "RMSNormalization";
     if (!normalizes || input != visited.inputs[0]) return false;
     const Node &maker = graph_.node(graph_.value(gradient).producer);
-    return maker.op == visited.op + "Grad" && maker.outputs[0] == gradient;  // the input may be the bias too
+    return maker.op == visited.op + "Grad" && maker.outputs[0] == gradient;  // other outputs belong to scale and bias
   }
 
   Training &training_;
@@ -175,7 +175,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
 };
 
-// Returns for each forward node the parameters that no earlier node reads. The backward walk visits this node last
+// Returns for each forward node the parameters that it is the first to read. The backward walk visits this node last
 // among their readers, so their gradients are complete then.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());

@@ -1,5 +1,5 @@
-// Bodies: the graphs inside control flow nodes (If, Loop, Scan). Import makes them, and folding puts their nodes in
-// place of the control flow. No later pass sees either.
+// Bodies: the graphs inside control flow nodes (If, Loop, Scan). Import makes them, and folding replaces each control
+// flow node by the nodes of its bodies. Later passes see neither bodies nor control flow.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@ namespace protrain::graph {
 
 struct Body {
   Graph graph;
-  std::size_t own = 0;  // the first of the graph's inputs, which ONNX defines; the others are values from outside
+  std::size_t own = 0;  // how many of the graph's inputs ONNX defines; they come first, before values from outside
 };
 
-// A control flow node has the index of each body in the attribute that ONNX gives to the body. Behind its own inputs it
-// reads what its bodies read from outside, body after body in the order of the attributes' names.
+// A list of bodies. In a control flow node, the attribute that holds a body in ONNX holds the index of the body here.
+// The node's own inputs are followed by the outside values that its bodies read, body by body in the order of the
+// attributes' names.
 using Bodies = std::vector<Body>;
 
 }  // namespace protrain::graph

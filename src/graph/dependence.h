@@ -1,4 +1,4 @@
-// Which values of a graph depend on which.
+// The dependencies between the values of a graph.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace protrain::graph {
 
-// Adds to marks of values, by id, all values that the marked ones depend on.
+// Marks all values that marked values depend on, and returns the marks. `marked` has a mark for each value, by id.
 std::vector<bool> with_dependencies(const Graph &graph, std::vector<bool> marked);
 
 }  // namespace protrain::graph

@@ -68,7 +68,7 @@ class Graph {
   std::size_t value_count() const { return values_.size(); }
   std::size_t node_count() const { return nodes_.size(); }
   ValueId find(const std::string &name) const;  // ValueId::none if there is none
-  // The parameters that are no state. Plans place only these; state always rests on the device.
+  // Returns the parameters that are not state. Plans place only these, because state always rests on the device.
   std::span<const ValueId> weights() const;
 
   const std::vector<Value> &values() const { return values_; }

@@ -8,8 +8,9 @@
 
 namespace protrain::graph {
 
-// The tensor is seen as (outer, length, inner), where `length` is its axis of scales. Each `block` indices along that
-// axis share a scale. The steps say where the next scale lies in the array of scales; 0 if it is the same one.
+// The tensor is seen as (outer, length, inner), where `length` is the size of the axis along which scales change. Along
+// this axis, `block` neighbouring indices share a scale. A step is the distance in the array of scales from one index
+// or block to the next. It is 0 if both have the same scale.
 struct ScaleBlocks {
   std::int64_t outer = 1, length = 1, inner = 1;
   std::int64_t block = 1;

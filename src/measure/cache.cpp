@@ -15,7 +15,7 @@ namespace protrain::measure {
 
 namespace {
 
-// Waits for the lock, because others hold it for milliseconds.
+// Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
   constexpr int kTries = 100;
   for (int i = 1;; ++i) try {

@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::uint64_t kRegion = 16ull << 20;
 constexpr std::uint64_t kFewestRegions = 4, kMostRegions = 16;  // regions that are written and read
-constexpr double kSecondsOfFile = 0.1;                          // of writing; then the file gets no more regions
+constexpr double kSecondsOfFile = 0.1;                          // of writing, after which no more regions are used
 
-// A file that is written and read as in a step. All rates are bytes per second. A slow disk gets a shorter file, so
-// that measuring does not take long.
+// A file that is written and read as in a step. All rates are bytes per second. On a slow disk fewer regions of the
+// file are used, so that measuring does not take long.
 class Transfers {
  public:
   explicit Transfers(const std::string &directory)
@@ -44,8 +44,8 @@ class Transfers {
       for (std::uint64_t r = 0; r < regions_; ++r) read(r);
     });
   }
-  // One thread writes in one half of the file while another reads in the other half, until they have moved as many
-  // regions together as the file has.
+  // One thread writes the first half of the regions while another reads the second half, until they have moved as many
+  // regions together as are in use.
   double both_ways() {
     std::atomic<std::uint64_t> begun = 0;
     const auto move = [&](std::size_t thread) {
@@ -59,7 +59,7 @@ class Transfers {
   void write(std::uint64_t region) { file_.write(region * kRegion, {from_.data(), kRegion}); }
   void read(std::uint64_t region) { file_.read(region * kRegion, {to_.data(), kRegion}); }
 
-  // `act` moves as many regions as the file has.
+  // Returns the rate of `act`, which moves as many regions as are in use.
   template <typename Do>
   double rate(Do &&act) const {
     const double start = steady_now();
@@ -69,7 +69,7 @@ class Transfers {
 
   SpillFile file_;
   MemoryBlock from_, to_;
-  std::uint64_t regions_ = 0;  // of the file, an even number
+  std::uint64_t regions_ = 0;  // regions in use, an even number
 };
 
 }  // namespace

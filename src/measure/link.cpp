@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kRounds = 5;
 constexpr std::uint64_t kSmall = 64, kLarge = 4ull << 20;  // bytes that go to each rank
-constexpr double kBeside = 0.05;                           // seconds of exchanges beside compute, about
-constexpr int kFewest = 3, kMost = 20;                     // such exchanges
+constexpr double kBeside = 0.05;                           // about so many seconds of exchanges beside compute
+constexpr int kFewest = 3, kMost = 20;                     // limits of the number of these exchanges
 
 // Memory for one message to or from each rank, on the device or on the host.
 class Messages {

@@ -16,7 +16,7 @@ struct Link {
 
 // Measures exchanges in which every rank sends to all others. Sets the profile's link and link_seconds to those of the
 // slowest rank, and on shared cores compute_beside_link and link_beside_compute to the smallest of all ranks. Every
-// rank must call it.
+// rank must call this function.
 void measure_link(backend::Device &device, const Link &link, profile::Profile &profile);
 
 }  // namespace protrain::measure

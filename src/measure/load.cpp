@@ -16,7 +16,7 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::uint64_t kBytes = 512ull << 10;  // fits the caches, so that cores limit the copies, not memory
+constexpr std::uint64_t kBytes = 512ull << 10;  // fits the caches, so that cores limit the speed of copies, not memory
 constexpr double kAlone = 0.05;                 // seconds of the load alone
 
 double seconds_since(Time::time_point start) { return std::chrono::duration<double>(Time::now() - start).count(); }
@@ -48,7 +48,7 @@ double Load::share_beside(const std::function<void()> &work) {
     }
     over = true;
   };
-  std::jthread worker = start_thread(guarded);  // joins, whatever throws
+  std::jthread worker = start_thread(guarded);  // its destructor joins the thread if anything throws
   const double beside = until([&] { return over.load(); });
   worker.join();
   if (failure) std::rethrow_exception(failure);

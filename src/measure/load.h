@@ -1,4 +1,4 @@
-// Load: keeps the cores busy, to measure what other work costs compute, and compute other work.
+// Load: keeps the cores busy while other work runs, to measure how much compute and that work slow each other down.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace protrain::measure {
 
-// Every member of the team copies inside its cache.
+// The load is a copy that all members of the team repeat. Its bytes stay in their caches.
 class Load {
  public:
   explicit Load(backend::Device &device);

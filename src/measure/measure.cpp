@@ -20,7 +20,7 @@ using graph::Node;
 
 // Bytes of device memory that plans leave free: kernels and recordings are loaded there when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
-// An algorithm replaces the default one if it takes less than this share of the default's time: less gain is noise.
+// An algorithm replaces the default one if it takes less than this share of the default's time. Less gain is noise.
 constexpr double kWorthAnother = 0.98;
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
@@ -93,7 +93,7 @@ class Measurement {
         least = seconds;
       }
     } catch (const Error &error) {
-      // A kernel may refuse random numbers; its time is then derived. Any other error is the device's fault.
+      // A kernel may refuse random numbers. The rates then give its time. Any other error is the device's fault.
       if (error.code != Code::arg) throw;
       return;
     }

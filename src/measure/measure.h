@@ -18,7 +18,7 @@ struct Neighbours {
   std::size_t ranks = 1, place = 0;
 };
 
-// The machine's capacities, without its speeds.
+// Returns a profile with the machine's capacities, but without its speeds.
 profile::Profile describe(const backend::DeviceInfo &device);
 
 struct Request {
@@ -30,19 +30,20 @@ struct Request {
   Now now = steady_now;
 };
 
-// Called before each measurement: how many are done, and of how many.
+// Called before each measurement, with the number of measurements that are done and the number of all.
 using Progress = std::function<void(std::size_t done, std::size_t of)>;
 
-// Adds to `profile` whatever of the request is missing. Returns true if anything was added.
+// Adds to `profile` everything that the request needs and the profile lacks. Returns true if anything was added.
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress);
 
 // Keeps the profile of a machine between runs: one file per device, number of threads, version of the library, file
-// system of the disk, and rank among its neighbours. The choice of algorithms, on which bits depend, has one file per
-// device and version of the library. Missing or damaged files and directories that cannot be written are no errors.
+// system of the disk, and rank among its neighbours. The choice of algorithms, which decides the bits of results, has
+// one file per device and version of the library. Missing or damaged files and directories that cannot be written are
+// no errors.
 class Cache {
  public:
-  // "" for `directory` keeps nothing.
+  // If `directory` is empty, nothing is kept.
   Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
         const Neighbours &neighbours = {});
 
@@ -61,7 +62,7 @@ class Cache {
   std::string path_, variants_path_;  // "": none
 };
 
-// $XDG_CACHE_HOME/protrain, or .cache/protrain in the home directory; "" if neither is set.
+// Returns $XDG_CACHE_HOME/protrain, or .cache/protrain in the home directory; "" if neither variable is set.
 std::string default_cache_directory();
 
 }  // namespace protrain::measure

@@ -46,8 +46,8 @@ class RandomBits {
   std::uint64_t state_ = 1;
 };
 
-// The integers of an operand that takes only some: labels other than a blank, and samples of full length. Returns none
-// for other operands.
+// Returns the integers to fill an operand with that accepts only certain ones: labels of a CTC loss, which are not
+// blank here, and lengths of its samples, which are the full length here. Returns none for any other operand.
 std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::Node &node, std::size_t input) {
   const std::size_t logits = node.op == "CtcLossGrad" ? 1 : 0;
   if ((node.op != "CtcLoss" && node.op != "CtcLossGrad") || input <= logits) return {};
@@ -115,8 +115,8 @@ std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   return take(byte_count(type.dtype, type.shape));
 }
 
-// Products get numbers of both signs, like weights and activations. All other operators get positive numbers, which
-// have logarithms and roots.
+// Fills one input. Products get numbers of both signs, like weights and activations. All other operators get positive
+// numbers, because these have logarithms and roots.
 void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const Type &type = graph_.value(node_.inputs[input]).type;
   const ops::Op *op = ops::find(node_.op);

@@ -27,11 +27,11 @@ class DeviceMemory {
   std::byte *data_;
 };
 
-// kTileBytes of random elements. Floats have magnitudes from 1/128 to 1/64, so that none is zero or denormal, and are
-// negative too with `both_signs`. Integers lie below `bound`.
+// Random tiles hold kTileBytes of elements. Floats have magnitudes from 1/128 to 1/64, so that none is zero or
+// denormal. With `both_signs` some are negative. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;
 std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound = 2);
-// kTileBytes of these integers, in turn.
+// Returns kTileBytes of these integers, repeated in turn.
 std::vector<std::byte> tile_of(DType dtype, const std::vector<std::uint64_t> &integers);
 
 // All operands and the scratch of one node's kernel, laid out one after another.

@@ -19,12 +19,12 @@ using backend::Optimizer;
 using graph::Graph;
 using graph::Node;
 
-constexpr double kSecondsOfOne = 2.5e-4;           // of one launch; below that, launch overhead shows
+constexpr double kSecondsOfOne = 2.5e-4;           // of one launch; shorter launches show launch overhead
 constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches of processors
 constexpr std::uint64_t kFirstArray = 16ull << 20;
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::int64_t kFirstSide = 768;
-// If a product of this side takes that long, the device is slow, and larger products would take seconds.
+// If a product of side kSmallSide takes kSecondsIfSlow, the device is slow, and larger products would take seconds.
 constexpr std::int64_t kSmallSide = 192;
 constexpr double kSecondsIfSlow = 1e-2;
 
@@ -102,7 +102,7 @@ class SquareProduct {
 
   double flops() const { return ops::cost(graph_, node_).flops; }
   std::uint64_t bytes() const { return operands().bytes(); }
-  // Passes the launch to `time`, which returns its seconds. Returns those.
+  // Passes the launch to `time`. Returns the seconds that `time` returns.
   template <typename Time>
   double seconds(Time time) {
     DeviceMemory memory(device_, bytes());
@@ -208,7 +208,8 @@ class RateMeasurement {
     return stopwatch_.quickest([&] { launch.on(device_, *kernel); });
   }
 
-  // An update without moments is little more than a pass over memory, so its rate stands for the host's bandwidth.
+  // Returns the bytes per second that an update on the host reads and writes. An update without moments is little more
+  // than a pass over memory, so its rate stands for the host's bandwidth.
   double host_update_rate(const Optimizer &optimizer) const {
     const double arrays =
         largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); });
@@ -226,7 +227,7 @@ class RateMeasurement {
     return stopwatch_.quickest_here([&] { device_.launch_alone(*kernel, launch); });
   }
 
-  // Multiplies square matrices that grow until launch overhead no longer shows.
+  // Returns the flops per second of products of square matrices, which grow until launch overhead no longer shows.
   double product_flops(DType dtype) const {
     SquareProduct small(device_, dtype, kSmallSide);
     const double rough = small.seconds([&](const auto &launch) { return stopwatch_.roughly(launch); });

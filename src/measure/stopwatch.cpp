@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kMostTimes = 200;
 constexpr int kRuns = 3;
 constexpr double kSecondsOfARun = 4e-3;  // at least
-constexpr double kEnough = 3e-2;         // seconds of all runs; a disturbance of so long a time is no longer large
+constexpr double kEnough = 3e-2;         // seconds of all runs; over so long a time a disturbance hardly counts
 
 void repeat(std::size_t times, const std::function<void()> &work) {
   for (std::size_t i = 0; i < times; ++i) work();

@@ -23,7 +23,7 @@ namespace {
 
 const Type kWeight = {DType::f64, {}};
 
-// Checks that the input number `at`, and the weight after it, can be added to `sum`.
+// Checks that input `at` can be added to `sum`, multiplied by the weight that is the input after it.
 void require_parts(const NodeTypes &types, const Type &sum, std::size_t at) {
   const Type &x = types.input(at);
   const bool has_parts = types.node.attributes.has("parts");

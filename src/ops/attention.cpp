@@ -45,8 +45,9 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
-// The first key (B, S) that each query of packed documents sees: the one with which its document begins. A document
-// begins where the first key of a query is its own. A bias is then by places in documents, not in the window.
+// Checks the first keys (B, S) of packed documents. They give for each query the first key that it sees, which is the
+// first key of the query's document. A query begins a document if its first key has the query's own position. A bias
+// then counts positions from the beginning of a document, not of the window.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;
   const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
@@ -88,7 +89,7 @@ class Scores {
     }
   }
 
-  // `row` is the query's index in (B, H, Sq) as one axis.
+  // True if the query sees the key. `row` is the query's index in (B, H, Sq) as one axis.
   bool visible(std::int64_t row, std::int64_t query, std::int64_t key) const {
     const std::int64_t at = query + sizes_.keys - sizes_.queries;
     if (key < first_key(row, query)) return false;

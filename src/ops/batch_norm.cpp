@@ -7,13 +7,12 @@
 //     it normalizes by the batch's own mean and variance, and does not read the running ones, which are state: a step
 //     folds the mean and the kept variance into them. The kept variance is the variance. With `unbiased` = 1 it is the
 //     variance times n / (n - 1), where n is the number of elements of a channel, as in PyTorch.
-//   FoldStatistics(state, statistics...){momentum, parts} -> the running statistic after the batches. For each of
-//   these,
-//     in order: momentum * running + (1 - momentum) * statistic. A statistic has `parts` parts, one for each
-//     micro-batch. Each micro-batch folds one part of every statistic: a layer that a model applies twice has two.
-//   AccumulateStatistics(sum, state, statistics...) -> the same for one of several launches of a step. It works in
-//   place
-//     on `sum`, which the step's first launch sets to the state.
+//   FoldStatistics(state, statistics...){momentum, parts} -> the running statistic after the batches
+//     A statistic has `parts` parts, one for each micro-batch. For each micro-batch in turn, and for its part of each
+//     statistic, running = momentum * running + (1 - momentum) * part. A layer that a model applies twice has two
+//     statistics.
+//   AccumulateStatistics(sum, state, statistics...) -> the same for one of several launches of a step
+//     It works in place on `sum`, which the step's first launch sets to the state.
 //
 // The statistics are float32 where x is narrow.
 #include <algorithm>
@@ -46,7 +45,7 @@ struct Channels {
   std::size_t samples, count, inner;
 };
 
-// Checks that the operands from number `first` on have one number for each channel of x.
+// Checks that inputs `first` and `first` + 1 have one number of type `dtype` for each channel of x.
 void require_channels(const NodeTypes &types, const Type &x, std::size_t first, DType dtype) {
   require(is_float(x.dtype) && x.shape.size() >= 2, Code::shape, types.subject(),
           "{} of {}; floats with an axis 1 for channels are expected", types.node.op, to_text(x));

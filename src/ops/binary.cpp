@@ -33,7 +33,7 @@ std::vector<Type> infer_pair(const NodeTypes &types) {
   return infer_arithmetic(types);
 }
 
-// Only Pow lets its second operand have another type.
+// Unlike other arithmetic, Pow takes a second operand of another type. The result has the type of the first one.
 std::vector<Type> infer_pow(const NodeTypes &types) {
   return {{types.input(0).dtype, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
 }
@@ -121,7 +121,7 @@ const Arithmetic &arithmetic_of(const Node &node) {
   return *std::ranges::find(kArithmetic, name, &Arithmetic::name);
 }
 
-// Works operand by operand, because Max, Min and Sum take any number of operands.
+// Combines the operands one after the other, because Max, Min and Sum take any number of operands.
 std::vector<Array> evaluate_arithmetic(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Arithmetic &arithmetic = arithmetic_of(node);
   Array result = in[0]->expanded(out[0].shape);

@@ -8,7 +8,8 @@ namespace protrain::ops {
 
 namespace {
 
-// A node whose condition or number of iterations is not known has results of unknown type.
+// Throws Code::unsupported. Canonicalization leaves only nodes whose condition or number of iterations is not known,
+// and their results have unknown types.
 std::vector<Type> infer_nothing_of(const NodeTypes &types) {
   fail(Code::unsupported, types.subject(), "{} depends on data", types.node.op);
 }

@@ -1,4 +1,4 @@
-// Operators that hold graphs of their own, their bodies (graph/bodies.h).
+// Operators that contain graphs, which are called bodies (graph/bodies.h).
 #pragma once
 
 #include <algorithm>

@@ -85,7 +85,7 @@ std::vector<Type> infer_conv_weight_gradient(const NodeTypes &types) {
   return {{x.dtype, with_axes(dy.shape[1], x.shape[1] / groups, kernel)}};
 }
 
-// The products of a convolution x (N, C, d...), w (M, C / groups, k...) -> y (N, M, output...).
+// Walks over the products x * w of a convolution: x (N, C, d...), w (M, C / groups, k...) -> y (N, M, output...).
 class Terms {
  public:
   Terms(const SlidingWindows &windows, const Shape &x, std::int64_t maps, std::int64_t groups)
@@ -109,7 +109,7 @@ class Terms {
 
  private:
   const SlidingWindows &windows_;
-  std::int64_t samples_, channels_, maps_, groups_;  // channels: of a group
+  std::int64_t samples_, channels_, maps_, groups_;  // channels_ counts those of one group
 };
 
 // Returns for each element of (N, M, positions) the bias of its channel, or zeros.
@@ -182,7 +182,8 @@ void differentiate_conv_transpose(GradientBuilder &builder, const Node &node) {
   contribute_bias(builder, node, dy);
 }
 
-// Each element of `small` is multiplied by all weights of its channel, which are axis 0 of `weights`.
+// Returns the flops: each element of `small` is multiplied by all weights of its channel. Axis 0 of `weights` counts
+// these channels.
 double flops_of(const Shape &small, const Shape &weights) {
   if (weights[0] == 0) return 0;
   return 2.0 * static_cast<double>(element_count(small)) * static_cast<double>(element_count(weights) / weights[0]);
@@ -195,7 +196,8 @@ double conv_weight_gradient_flops(const NodeTypes &types, Types out) {
   return flops_of(types.input(1).shape, out[0].shape);
 }
 
-// Copies of the operands in a layout of the kernel's own. A GPU also unrolls windows.
+// Returns an estimate of the scratch: on a GPU 64 MiB for unrolled windows, on a CPU copies of both operands in the
+// kernel's own layout.
 std::uint64_t conv_scratch(const NodeTypes &types, bool on_gpu) {
   constexpr std::uint64_t kUnrolled = 64 << 20;
   std::uint64_t bytes = 0;

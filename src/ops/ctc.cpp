@@ -97,7 +97,7 @@ struct Speech {
     return {labels[n].data(), static_cast<std::int64_t>(labels[n].size()), blank};
   }
   const double *log_row(std::size_t n, std::size_t t) const { return logs.data() + (n * times + t) * classes; }
-  // The share of a sample's loss in the mean.
+  // Returns the factor with which the -log of a sample's probability counts in the loss.
   double share(std::size_t n) const {
     return 1 / (static_cast<double>(samples) * std::max<double>(1, static_cast<double>(labels[n].size())));
   }
@@ -109,7 +109,8 @@ struct Speech {
   std::vector<double> logs;  // log probabilities
 };
 
-// The logarithms of the probabilities of a sample's paths: up to each time and state, and in all.
+// Log probabilities of one sample: `reached` sums over the paths up to a time and a state, `all` over all paths that
+// spell the labels.
 struct Paths {
   std::vector<std::vector<double>> reached;  // [time][state]
   double all;
@@ -137,7 +138,8 @@ std::vector<Array> evaluate_ctc(const Node &node, Inputs in, Types out) {
   return {array_of(out[0], std::vector<double>{loss})};
 }
 
-// Adds a sample's gradient: the probabilities of the classes, less those with which its paths have them.
+// Adds a sample's gradient to dx. Before the factors dloss and share, it is the probability of a class at a time, less
+// its probability at that time among the paths that spell the labels.
 void add_gradient(const Speech &speech, std::size_t n, double dloss, std::vector<double> &dx) {
   const arith::CtcStates states = speech.states(n);
   const Paths paths = paths_of(speech, n);
@@ -173,7 +175,7 @@ void differentiate_ctc(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit("CtcLossGrad", inputs, node.attributes));
 }
 
-// The times of all samples, and the states of each.
+// The sizes that decide the cost: the rows of logits of all samples and times, and the states of one sample.
 struct Extent {
   Extent(const NodeTypes &types, bool gradient)
       : logits(types.input(gradient ? 1 : 0).shape), labels(types.input(gradient ? 2 : 1).shape) {}
@@ -184,14 +186,16 @@ struct Extent {
   const Shape &logits, &labels;
 };
 
-// A sum of logarithms takes as long as some twenty multiplications.
+// Returns the flops of passes over all times, one in each of `directions`. A sum of logarithms counts as some twenty
+// multiplications.
 double flops_along(const Extent &extent, double directions) {
   return extent.rows() * (4 * static_cast<double>(extent.logits[2]) + directions * 60 * extent.states());
 }
 double ctc_flops(const NodeTypes &types, Types) { return flops_along({types, false}, 1); }
 double ctc_gradient_flops(const NodeTypes &types, Types) { return flops_along({types, true}, 2); }
 
-// Two rows of states for each sample, and in the gradient one for each time too (backend/common/ctc_shape.h).
+// Returns the bytes of scratch, mostly rows of states: two for each sample, and in the gradient one more for each
+// sample and time (backend/common/ctc_shape.h).
 std::uint64_t scratch_of(const Extent &extent, bool gradient) {
   const auto samples = static_cast<double>(extent.logits[0]), labels = static_cast<double>(extent.labels[1]);
   const double states = (gradient ? extent.rows() + 2 * samples : 2 * samples) * extent.states();

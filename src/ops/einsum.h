@@ -19,7 +19,7 @@ struct Einsum {
   Shape shape_of(const std::u32string &labels) const;
 };
 
-// Code::graph if the equation is wrong, Code::shape if the shapes do not fit it. Both errors name the node.
+// Throws Code::graph if the equation is wrong, Code::shape if the shapes do not fit it. Both errors name the node.
 Einsum resolve_einsum(const Node &node, const std::vector<Shape> &shapes);
 
 }  // namespace protrain::ops

@@ -87,13 +87,13 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
   return make_array(type, std::move(stored), std::move(bytes));
 }
 
-// Returns nullptr if the node lacks input i.
+// Returns input i, or nullptr if the node lacks it.
 inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
 
 // These two infer types.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
-// For operators that a rule of passes/canonical rewrites: a node that the rule refuses has results of unknown type.
+// Throws Code::unsupported. For operators that passes/canonical rewrites: only nodes that its rule refuses get here.
 std::vector<Type> infer_rewritten(const NodeTypes &types);
 
 }  // namespace protrain::ops

@@ -115,7 +115,7 @@ std::vector<Type> infer_cross_entropy(const NodeTypes &types) {
   return {is_per_row(types.node) ? rows : Type{rows.dtype, {}}, rows};
 }
 
-// Returns the outputs of a loss of rows. `weights`: their sum.
+// Returns the outputs of a loss of rows. `weights` is the sum of the rows' weights, and `sums` holds lse of each row.
 std::vector<Array> loss_of_rows(const Node &node, const std::vector<double> &losses, double weights,
                                 const std::vector<double> &sums, std::span<const Type> out) {
   if (is_per_row(node)) return {array_of(out[0], losses), array_of(out[1], sums)};
@@ -219,8 +219,8 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
   return {array_of(out[0], dx)};
 }
 
-// Returns an input of a loss that is data, or none: nothing that is trained may determine it. Integers never want a
-// gradient.
+// Returns an input of a loss, or none if it is absent. Throws Code::unsupported if the input depends on a trained
+// parameter, because it must be data or a constant. Integers always pass.
 ValueId data_of(GradientBuilder &builder, const Node &node, std::size_t input, const char *what) {
   if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
   require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,

@@ -369,7 +369,7 @@ std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   return {out};
 }
 
-// Parts that canonicalization could not follow have types that are not known.
+// Throws Code::unsupported. Canonicalization leaves only parts that it could not follow, and their types are unknown.
 std::vector<Type> infer_sequence(const NodeTypes &types) {
   fail(Code::unsupported, types.subject(), "{} of parts that depend on data", types.node.op);
 }

@@ -77,10 +77,10 @@ struct Op {
   std::vector<std::size_t> wide = {};
   // Inputs that are state, which forward changes. Only an evaluation reads them.
   std::vector<StateInput> states = {};
-  // True: an element of the result depends on the operands' elements at its place alone. Operands broadcast.
+  // True: an element of the result depends only on the operands' elements at the same position. Operands broadcast.
   bool elementwise = false;
-  // True: the result repeats elements of its input. Backward then makes a result that it reads again, so that a step
-  // keeps only the input.
+  // True: the result repeats elements of its input. Where backward reads the result, it repeats the input again, so
+  // that a step keeps only the input.
   bool repeats = false;
   Storage storage = Storage::own;
   // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what

@@ -8,8 +8,8 @@
 //   MaxPoolGrad(dy, x) -> dx
 //     Each window gives its gradient to the element that it chose.
 //   AveragePool(x){count_include_pad} -> y
-//     With `count_include_pad` = 1 a window's sum is divided by the number of its elements and pads, without the pads
-//     that `ceil_mode` adds; otherwise by that of its elements.
+//     With `count_include_pad` = 1 a window's sum is divided by its number of elements and pads, without the pads that
+//     `ceil_mode` adds. Otherwise it is divided by its number of elements.
 //   AveragePoolGrad(dy){count_include_pad, shape} -> dx
 //     `shape` is that of dx.
 #include <cmath>
@@ -166,7 +166,7 @@ void differentiate_pool(GradientBuilder &builder, const Node &node) {
   builder.contribute(x, builder.emit("AveragePoolGrad", {dy}, attributes));
 }
 
-// Each window looks at all of its elements.
+// Returns the flops of a gradient: one for each element of each window.
 double backward_flops(const NodeTypes &types, Types) {
   const auto windows = static_cast<double>(element_count(types.input(0).shape));  // of a gradient
   return windows * static_cast<double>(element_count(types.node.attributes.integers("kernel_shape")));
@@ -176,7 +176,7 @@ double forward_flops(const NodeTypes &types, Types out) {
          static_cast<double>(element_count(types.node.attributes.integers("kernel_shape")));
 }
 
-// On a GPU, the element that each window chose.
+// Returns the bytes of scratch. A GPU keeps the position of the element that each window chose.
 std::uint64_t choices(const NodeTypes &types, bool on_gpu) {
   return on_gpu ? byte_count(DType::i32, types.input(0).shape) : 0;
 }

@@ -7,10 +7,10 @@
 // DequantizeLinear keeps ONNX's attributes, and has more for weights of four bits and for MatMulNBits:
 //   bits = 4, signed, shape   q is uint8 with two elements in a byte, the lower half first; `shape` is that of the
 //                             elements
-//   code                      "nf4" (of four bits) or "dynamic" (uint8): q are codes (arith/codes.h), and no zero
-//   points
-//                             are taken off what they stand for
-//   zero_row                  zero points too are uint8 with two in a byte; their last axis is padded to this length
+//   code                      "nf4" (of four bits) or "dynamic" (uint8): q holds codes (arith/codes.h), and there are
+//                             no zero points
+//   zero_row                  the zero points are uint8 with two in a byte as well, and their last axis is padded to
+//                             this length
 //   zero_point                the zero point if that input is absent
 //   output_dtype              the type of the result; the scale's if absent
 #include <cmath>
@@ -63,7 +63,7 @@ void require_bytes(const Type &packed, std::int64_t elements, const std::string 
           "{} does not hold {} elements of four bits", to_text(packed), elements);
 }
 
-// Checks zero points that are packed as `zero_row` says.
+// Checks zero points of four bits, packed two to a byte in rows of `zero_row`.
 void require_packed_zeros(const NodeTypes &types, const ScaleBlocks &blocks, std::int64_t zero_row) {
   const Shape &scale = types.input(1).shape;
   const bool rows = blocks.inner == 1 && blocks.inner_step == 1 && zero_row >= scale.back() && zero_row % 2 == 0;
@@ -71,7 +71,7 @@ void require_packed_zeros(const NodeTypes &types, const ScaleBlocks &blocks, std
   require_bytes(types.input(2), element_count({scale.begin(), scale.end() - 1}) * zero_row, types.subject());
 }
 
-// Checks zero points, input number `zero`, of which there must be as many as scales, which come before them.
+// Checks the zero points, input number `zero`. The scales are the input before it, and there must be as many of them.
 void require_zeros(const NodeTypes &types, std::size_t zero) {
   if (!types.has(zero)) return;
   const Type &given = types.input(zero), &scale = types.input(zero - 1);
@@ -231,7 +231,8 @@ Arrays evaluate_fake_quantize_grad(const Node &node, Inputs in, Types out) {
   })};
 }
 
-// The straight-through estimator, as PyTorch's fake_quantize has it.
+// Passes dy on where the quantised value was not clipped: the straight-through estimator, as in PyTorch's
+// fake_quantize.
 void differentiate_fake_quantize(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;

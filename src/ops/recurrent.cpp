@@ -37,8 +37,8 @@ void require_operand(const NodeTypes &types, std::size_t i, const Type &expected
           to_text(expected));
 }
 
-// Checks what forward nodes and gradient nodes have at the same places, and returns the sizes. `per_step` is an operand
-// (S, B, ...).
+// Checks inputs 1 to 5, which forward nodes and gradient nodes have in common, and returns the sizes. `per_step` is the
+// type of an operand (S, B, ...).
 RecurrentSettings require_steps(const NodeTypes &types, const Type &per_step) {
   const Type &r = types.input(1);
   require(per_step.shape.size() == 3 && r.shape.size() == 2, Code::shape, types.subject(), "{} takes no {} and {}",
@@ -63,7 +63,7 @@ std::vector<Type> infer_steps(const NodeTypes &types) {
   return out;
 }
 
-// The input that has a row for each step and sample and is never absent.
+// Returns the number of an input that has a row for each step and sample, and that is never absent.
 std::size_t input_of_steps(const std::string &op) {
   if (!op.ends_with("Grad")) return 0;
   return op.starts_with("Lstm") ? kRecurrentGates : kRecurrentStates;
@@ -184,7 +184,7 @@ void differentiate_steps(GradientBuilder &builder, const Node &node) {
   contribute_to_weights(builder, node, s, as_rows(builder, made[s.resets_product ? 2 : 0]));
 }
 
-// A product of (B, H) and (H, G * H) for each step, in forward and again in the gradient.
+// Returns the flops of one product of (B, H) and (H, G * H) for each step. Forward has one, and so has the gradient.
 double steps_flops(const NodeTypes &types, std::span<const Type>) {
   const Shape &r = types.input(1).shape, &per_step = types.input(input_of_steps(types.node.op)).shape;
   return 2.0 * static_cast<double>(per_step[0] * per_step[1]) * static_cast<double>(r[0] * r[1]);

@@ -12,8 +12,8 @@ namespace protrain::ops {
 
 struct RecurrentActivation {
   std::string_view name;
-  double alpha, beta;    // the values of a node that does not give them; NaN: a node must
-  bool scaled, shifted;  // whether a node's alpha and beta count
+  double alpha, beta;    // the defaults; NaN: a node must give the value
+  bool scaled, shifted;  // whether the activation has an alpha, and a beta
   double (*value)(double x, double alpha, double beta);
   double (*slope)(double y, double alpha, double beta);  // as a function of the value y
 };
@@ -57,7 +57,7 @@ struct RecurrentSettings {
   LimitedActivation f, g, h;
 };
 
-// The places of the operands of gradient nodes. At 1 to 5 are those of the forward node.
+// Numbers of the inputs of gradient nodes. Inputs 1 to 5 are those of the forward node.
 inline constexpr std::size_t kRecurrentStates = 6, kRecurrentGates = 7, kRecurrentCells = 8, kCellGradients = 9;
 
 std::vector<Array> evaluate_recurrent(const Node &node, std::span<const Array *const> in, std::span<const Type> out);

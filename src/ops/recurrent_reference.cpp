@@ -76,8 +76,8 @@ double product(const Doubles &r, std::int64_t row, const Doubles &h) {
   return sum;
 }
 
-// Each of the next three computes a step of one sample. `x` is the sample's row of x, and becomes the gates to save.
-// `h` and `c` are the states.
+// Each of the next three functions computes one step of one sample. `x` is the sample's row of x at first, and holds
+// the gates to save in the end. `h` and `c` are the states.
 void lstm_step(const RecurrentSettings &s, const Operands &o, Doubles &x, Doubles &h, Doubles &c) {
   const std::int64_t n = s.units;
   for (std::int64_t j = 0; j < 4 * n; ++j) x[index_of(j)] += product(o.r, j, h);
@@ -122,7 +122,7 @@ void rnn_step(const RecurrentSettings &s, const Operands &o, Doubles &x, Doubles
   h = x;
 }
 
-// Returns row `row` of a matrix, and sets it.
+// row_of() returns row `row` of a matrix, and set_row() replaces it.
 Doubles row_of(const Doubles &values, std::int64_t row, std::int64_t width) {
   const auto begin = values.begin() + row * width;
   return {begin, begin + width};
@@ -136,8 +136,8 @@ struct Saved {
   Doubles gates, h_before, h, c_before, c;
 };
 
-// Each of the next three turns the gradients dh and dc of the states after a step into those of the states before it,
-// without what goes through r. Returns the gradients of the sums that the activations got.
+// Each of the next three functions turns the gradients dh and dc of the states after a step into those of the states
+// before it. step_back() adds what comes through the product h R. Returns the gradients of the activations' arguments.
 Doubles lstm_step_gradient(const RecurrentSettings &s, const Operands &o, const Saved &at, Doubles &dh, Doubles &dc) {
   const std::int64_t n = s.units;
   Doubles d(index_of(4 * n));
@@ -198,10 +198,10 @@ Doubles rnn_step_gradient(const RecurrentSettings &s, const Saved &at, Doubles &
   return d;
 }
 
-// The gradient of all steps of one sample.
+// The gradients of one sample while its steps are visited from the last to the first.
 struct SampleGradient {
   Doubles dh, dc;     // of the states
-  Doubles d, d_of_r;  // of a step's x, and of its product h R, if this is another one
+  Doubles d, d_of_r;  // of a step's x, and of its product h R; they may be equal
 };
 
 void step_back(const RecurrentSettings &s, const Operands &o, DType dtype, const Saved &at, SampleGradient &g) {
@@ -214,7 +214,7 @@ void step_back(const RecurrentSettings &s, const Operands &o, DType dtype, const
   round_to(dtype, g.d);
   round_to(dtype, g.d_of_r);
   Doubles through = g.d_of_r;
-  if (s.cell == Cell::gru && !s.resets_product) through.resize(index_of(2 * s.units));  // the rest went through before
+  if (s.cell == Cell::gru && !s.resets_product) through.resize(index_of(2 * s.units));  // dh has the new gate's part
   add_through(o, 0, through, g.dh);
 }
 

@@ -9,7 +9,7 @@ namespace protrain::ops {
 
 struct Fourier {
   std::size_t axis;
-  std::int64_t length, bins;  // of the transform; the results that are kept
+  std::int64_t length, bins;  // length of the transform; number of results that are kept
   bool inverse;
 };
 

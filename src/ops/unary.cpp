@@ -11,7 +11,7 @@ namespace {
 
 using graph::ValueId;
 
-// The values of a Function's attributes: `a` of its `first`, `b` of its `second`.
+// The values of the attributes that a Function names: `a` is that of `first`, `b` that of `second`.
 struct Coefficients {
   double a = 0, b = 0;
 };

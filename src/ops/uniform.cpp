@@ -45,7 +45,7 @@ std::vector<Type> infer_multinomial(const NodeTypes &types) {
 
 }  // namespace
 
-// None has a reference evaluation: the numbers of each step are others.
+// No operator of this family has a reference evaluation, because each step draws different numbers.
 Family uniform_family() {
   return {{.name = "Uniform", .infer = infer_uniform},
           {.name = "RandomNormal", .infer = infer_drawn, .file_only = true},

@@ -7,7 +7,7 @@
 
 namespace protrain::ops {
 
-inline constexpr std::size_t kMostWindowAxes = 3;  // that kernels take
+inline constexpr std::size_t kMostWindowAxes = 3;  // spatial axes that kernels take
 
 struct SlidingWindows {
   // One entry per spatial axis.
@@ -27,13 +27,13 @@ SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
 // and `output`, the counts of windows, is the shape of x.
 SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
-// Returns the attributes of a Conv whose windows these are, all written out. Pads that no window reaches are left out.
+// Returns all attributes of a Conv that has these windows. Leaves out pads that no window reaches.
 Attributes conv_attributes(const SlidingWindows &windows, std::int64_t groups);
-// Returns the attributes of the ConvTranspose that goes with such a Conv.
+// Returns all attributes of the ConvTranspose that is the gradient of that Conv.
 Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t groups);
 
-// Returns the indices of all elements of all windows in the padded spatial axes, which are joined to one. They are
-// ordered by element, then by window.
+// Returns the index of each element of each window in the padded spatial axes, which are joined to one. The indices are
+// ordered by the element's position in the window, then by window.
 std::vector<std::int64_t> window_indices(const SlidingWindows &windows);
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>

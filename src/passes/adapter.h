@@ -14,14 +14,14 @@
 
 namespace protrain::passes {
 
-// A wish to adapt all parameters that match a pattern, or the one that belongs to a module.
+// A request to adapt all parameters that match a pattern, or the parameter that belongs to a module.
 struct AdapterRequest {
-  std::string pattern;  // a glob; for one module its name, which may lack leading parts
+  std::string pattern;  // a glob; with `one_module` the module's name, which may lack leading parts
   bool one_module = false;
   std::int64_t rank = 8;
   double alpha = 8;
   bool stabilised = false;  // rank-stabilised: scaled by alpha / sqrt(rank)
-  double dropout = 0;       // the ratio; lookups have none
+  double dropout = 0;       // the ratio of dropout; lookups have no dropout
 
   double scale() const;  // alpha / rank, unless it is stabilised
 };
@@ -57,7 +57,7 @@ const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std
 // Fills `out` with the start values of the elements from `first` on. They depend only on seed, name and position.
 void start_values(const AdapterMatrix &matrix, std::uint64_t seed, std::uint64_t first, std::span<float> out);
 
-// Adds the adapter's change to W, in the layout (in, out) if `transposed`, else (out, in).
+// Adds the adapter's change to `w`, the values of W in the layout (in, out) if `transposed`, else (out, in).
 void add_change(const Adapter &adapter, std::span<const float> a, std::span<const float> b, bool transposed,
                 std::span<float> w);
 

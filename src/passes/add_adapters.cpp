@@ -25,7 +25,7 @@ struct Target {
   ValueId x = ValueId::none;       // the other operand: the product's left one, or the lookup's indices
   ValueId result = ValueId::none;  // what the adapter's part is added to
   bool lookup = false;
-  bool as_stored = false;  // the parameter as it is stored is the product's (in, out); else its transpose is
+  bool as_stored = false;  // the product's (in, out) is the parameter as it is stored; false: its transpose
 };
 
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
@@ -46,7 +46,7 @@ class Targets {
 
   std::vector<Target> found;
   std::string refusal;
-  const Shape &matrix() const { return matrix_; }  // the parameter's shape, as it is stored, once it is dequantised
+  const Shape &matrix() const { return matrix_; }  // of the dequantised parameter, not transposed
 
  private:
   void follow(ValueId value, bool swapped, bool dequantised);
@@ -62,7 +62,7 @@ class Targets {
   Shape matrix_;
 };
 
-// True for a Slice that keeps the first rows and columns, as of dequantised weights whose rows are padded.
+// True for a Slice that keeps the first rows and columns, such as one that cuts the padding off dequantised weights.
 bool keeps_begin(const Node &node) {
   return node.op == "Slice" && std::ranges::all_of(node.attributes.integers("starts"), [](auto at) { return at == 0; });
 }
@@ -128,9 +128,9 @@ ValueId Targets::behind_bias(ValueId product) const {
   return stored && row && sum == graph_.value(at).type.shape ? reader->outputs[0] : product;
 }
 
-// Returns the module that a parameter belongs to. Exporters either keep the parameter's name ("h.0.attn.weight"), or
-// say from which one they computed it, or name the node after the module ("/h.0/attn/MatMul"). Else the parameter's own
-// name stands for it.
+// Returns the module that a parameter belongs to. Exporters keep the parameter's name ("h.0.attn.weight"), or declare
+// the parameter that they computed it from, or name the node after the module ("/h.0/attn/MatMul"). If none of these
+// tells the module, returns the parameter's own name.
 std::string module_of(const std::string &parameter, const std::vector<std::string> &made_from, const Node &node) {
   constexpr std::string_view kWeight = ".weight";
   std::vector<std::string> names = {parameter};
@@ -191,8 +191,8 @@ class Adapting {
     Target target;
     std::size_t adapter;
     ValueId a, b;
-    std::size_t number;  // among all parts
-    Attributes of_node;  // the product's, or the lookup's
+    std::size_t number;  // index among the parts of the adapter
+    Attributes of_node;  // attributes of the product or lookup
   };
 
   ValueId add_parameter(AdapterMatrix &matrix, DType dtype) {
@@ -258,7 +258,7 @@ ValueId Adapting::dropped(Rewriter &r, const Part &part) const {
 struct Candidate {
   ValueId id;
   std::string name, in_file;
-  std::string module;  // "": it can have no adapter, so what its node is named after is another's module
+  std::string module;  // the module that the parameter belongs to; "": it can have no adapter
   bool matches(const AdapterRequest &request) const {
     const std::string end = "." + request.pattern;
     if (request.one_module) return !module.empty() && ("." + module).ends_with(end);
@@ -286,7 +286,7 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
                            : module_of(in_file, made_from, graph.node(targets.found.front().node));
     ++modules[candidate.module];
   }
-  // A module with several matrices, or a merged one, says nothing.
+  // If several parameters have the same module, its name does not tell them apart, so their own names stand for it.
   for (Candidate &candidate : candidates)
     if (!candidate.module.empty() && modules[candidate.module] > 1) candidate.module = candidate.name;
   return candidates;

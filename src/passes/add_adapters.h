@@ -10,8 +10,9 @@ namespace protrain::passes {
 // Adapts every parameter that one of choices.adapters matches; the first that matches decides. A pattern is compared
 // with the parameter's name in the graph, with its name in the file, and with MODULE.weight. Takes a graph of core
 // operators whose parameters are known. Returns the adapters in the order of parameters, and adds a finding for each
-// matrix. Every node that reads an adapted parameter must be a product or a lookup, else Code::unsupported: then the
-// parameter plus the adapter's change is what all of them compute with. Code::arg if a pattern matches no parameter.
+// matrix. Throws Code::unsupported if a node reads an adapted parameter other than in a product or a lookup, because
+// all readers must compute with the parameter plus the adapter's change. Throws Code::arg if a pattern matches no
+// parameter.
 std::vector<Adapter> add_adapters(graph::Graph &graph, const Choices &choices, const std::vector<graph::Split> &splits,
                                   std::vector<Finding> &findings);
 

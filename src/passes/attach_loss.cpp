@@ -40,8 +40,8 @@ std::string outputs_of(const Graph &graph) {
 }
 
 // Returns the output, or the value between nodes, that is called `name`. Without a name, returns the first output that
-// may be a prediction: floats with at least one axis, or a value whose type is not known. With `scalars`, the first of
-// floats may have none.
+// may be a prediction: floats with at least one axis, or a value whose type is not known. With `scalars`, floats
+// without axes may be one too.
 ValueId find_output(const Graph &graph, const std::string &name, bool scalars) {
   if (const ValueId inner = name.empty() ? ValueId::none : graph.find(name);
       inner != ValueId::none && graph.value(inner).producer != graph::NodeId::none)
@@ -77,7 +77,7 @@ struct Trail {
   std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the axis asked for
 };
 
-// `axis`: of the output.
+// Returns the trail to `output`. `axis` is one of the output's axes, or nothing.
 Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> axis) {
   const auto shape = [&](ValueId id) -> const Shape & { return graph.value(id).type.shape; };
   Trail trail{.maker = {}, .moves = {}, .axis = axis};
@@ -97,7 +97,7 @@ Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> ax
   return trail;
 }
 
-// A loss in the graph, and what its prediction was taken for, or "".
+// A loss in the graph, and in words what its prediction was taken for; "" if there was no choice.
 struct Attached {
   ValueId loss;
   std::string from;
@@ -252,7 +252,8 @@ class Attachment : UnlabelledLosses {
     return emit("CtcLoss", inputs, {{"blank", loss_.blank}, {"ignore_index", kIgnored}});
   }
 
-  // Returns the input for the factors of the losses of labels of this shape: a new one, or another loss's.
+  // Returns the input for the factors of labels' losses, which has this shape: a new input, or one that another loss
+  // added.
   ValueId weights_input(const Shape &shape) {
     const Type wanted{DType::f32, shape};
     const ValueId present = graph_.find(loss_.weights);
@@ -267,7 +268,7 @@ class Attachment : UnlabelledLosses {
     return present;
   }
 
-  // Ignores the first label of each packed document, which follows another document.
+  // Ignores the first label of each packed document, because the token before it belongs to another document.
   void ignore_first_tokens(const Shape &shape) {
     const ValueId present = graph_.find(loss_.positions);
     const ValueId positions = present == ValueId::none ? add_input(loss_.positions, {DType::i64, shape}) : present;
@@ -351,7 +352,7 @@ class Attachment : UnlabelledLosses {
   bool from_probabilities_ = false;  // false: the prediction is logits
 };
 
-// Returns what `make` returns. An error about a loss other than the first is one of also_loss.
+// Returns what `make` returns. Turns an error about a loss other than the first into one about also_loss.
 template <typename Make>
 auto about(const Loss &loss, const std::vector<Loss> &losses, const Make &make) {
   try {

@@ -19,11 +19,11 @@ class LossNodes {
   graph::ValueId numbers(const std::vector<std::int64_t> &values);
   graph::ValueId real(double value);
   graph::ValueId add_input(const std::string &name, const graph::Type &type);
-  // Returns the input `name`: the model's, whose integers may be int32, or a new one. Errors are about `option`, and
-  // call the input `what`.
+  // Returns the model's input `name`, or adds it. The model's input may hold int32 where int64 is wanted. Errors are
+  // about `option`, and call the input `what`.
   graph::ValueId data_input(const std::string &name, const graph::Type &wanted, const char *option, const char *what);
 
-  // Returns parts of a value (N, ...) that has as many rows each, as (N / count, ...).
+  // Splits a value (N, ...) of this shape into `count` parts (N / count, ...).
   std::vector<graph::ValueId> parts_of(graph::ValueId x, std::int64_t count, const Shape &shape);
   graph::ValueId sum_of_rows(graph::ValueId x);  // (N, D) -> (N, 1)
   graph::ValueId mean(graph::ValueId x);         // a scalar
@@ -43,7 +43,7 @@ class WeighedLosses : public LossNodes {
   graph::ValueId sum(const std::vector<Term> &terms);
 };
 
-// Losses that have no class labels: of embeddings, and of a teacher's logits. Shapes are those of the prediction.
+// Losses that have no class labels: of embeddings, and of a teacher's logits. `shape` is that of the prediction.
 class UnlabelledLosses : public LossNodes {
  public:
   using LossNodes::LossNodes;
@@ -61,7 +61,7 @@ class UnlabelledLosses : public LossNodes {
   graph::ValueId distillation(graph::ValueId student, graph::ValueId teacher, const Shape &shape, double temperature);
 
  private:
-  graph::ValueId length(graph::ValueId x, double least);  // (N, D) -> (N, 1), at least that
+  graph::ValueId length(graph::ValueId x, double least);  // (N, D) -> (N, 1), but at least `least`
 };
 
 }  // namespace protrain::passes

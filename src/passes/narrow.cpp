@@ -48,7 +48,7 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// Returns the value whose elements a node moves to `id`.
+// Returns the value that the elements of `id` come from, before the nodes that only move elements.
 ValueId moved_to(const Graph &graph, ValueId id) {
   for (graph::NodeId made_by; (made_by = graph.value(id).producer) != graph::NodeId::none;) {
     if (!ops::only_moves(graph.node(made_by).op)) break;
@@ -57,7 +57,7 @@ ValueId moved_to(const Graph &graph, ValueId id) {
   return id;
 }
 
-// Marks the parameters that stay float32: frozen scales, also those of which rows are gathered.
+// Marks the parameters that stay float32: frozen scales, which nodes may read directly or after moves such as Gather.
 Marks wide_parameters(const Graph &graph) {
   Marks marks(graph.value_count(), false);
   for (const Node &node : graph.nodes())
@@ -114,7 +114,8 @@ class Narrowing {
     rewriter_.keep(std::move(node));
   }
 
-  // Returns the attribute that makes the node's result float32; nullptr if none does.
+  // Returns the name of the attribute that gives the result's type if the node is a DequantizeLinear or a Cast to
+  // float32; else nullptr.
   const char *result_type(const Node &node) const {
     if (node.op == "DequantizeLinear") return "output_dtype";
     const bool cast = node.op == "Cast" && node.attributes.text("to", "") == name_of(DType::f32) &&

@@ -1,5 +1,5 @@
 // Follows the axis of tokens from the inputs to the loss, node by node. A node may treat all tokens alike, or be
-// attention; any other node could carry something from one document to the next, and is refused.
+// attention. Any other node could carry something from one document to the next, and is refused.
 #include "passes/pack_documents.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace protrain::passes {
 
 namespace {
 
-// Where the tokens of a value lie: along an axis, in windows of `length` tokens from token `first` on. The axis holds
-// one window, or several, one after the other.
+// The place of a value's tokens: along an axis, in windows of `length` tokens from token `first` on. The axis holds one
+// window, or several, one after the other.
 struct TokenAxis {
   std::size_t axis;
   std::int64_t length, first = 0;
@@ -30,7 +30,7 @@ std::int64_t rows_to(const Shape &shape, std::size_t axis) {
   return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1));
 }
 
-// The sizes (B, S) of the windows, which every attention must have.
+// Returns the sizes (B, S) of the windows. Throws if they are not the same in all attention nodes.
 Shape windows_of(const Graph &graph) {
   Shape windows;
   for (const Node &node : graph.nodes()) {
@@ -173,7 +173,7 @@ class Packing {
     return at;
   }
 
-  // Returns (B, 1, ..., S), with `axis` the last of its axes.
+  // Returns a shape of `rank` axes with B on axis 0, S on `axis`, and 1 on all others.
   Shape shape_of_windows(std::size_t rank, std::size_t axis) const {
     Shape shape(rank, 1);
     shape[0] = windows_[0];
@@ -181,8 +181,8 @@ class Packing {
     return shape;
   }
 
-  // Returns the rows of a table, which lie along `axis`, by position. `windows` has B and S where the result has them;
-  // its other axes, those after S, are the table's.
+  // Looks up rows of a table, which lie along `axis`, by position. Returns a value of the shape `windows`, which has B,
+  // S and ones; its axes after S take the sizes that the table has.
   ValueId at_positions(ValueId table, std::size_t axis, Shape windows, const Node &reader) {
     const Shape shape = r_.shape(table);
     const std::size_t at = windows.size() - (shape.size() - axis);
@@ -199,7 +199,7 @@ class Packing {
     return looked_up_[{table, windows}] = made;
   }
 
-  // Returns the rows of a table for one window, if it has the same rows for each.
+  // Returns the rows of a table for one window. Refuses a table that may have different rows for different windows.
   ValueId of_one_window(ValueId table, std::size_t axis, const Node &reader) {
     const Shape shape = r_.shape(table);
     if (rows_to(shape, axis) == windows_[1]) return table;
@@ -225,8 +225,8 @@ class Packing {
     return tokens_of(node.inputs[0]);  // those of the output (B, S, H, D); only gradients read the other output
   }
 
-  // A bias by the place in the window, such as ALiBi, is one by the place in a document where there are first keys.
-  // It must be the same one for all windows.
+  // Refuses a bias that depends on data, or that differs between windows. Other biases, such as ALiBi, may stay as they
+  // are, because first_keys() hides the keys of earlier documents.
   void require_alike(const Node &node, ValueId bias) {
     if (of_data(bias))
       refuse(node, "adds a mask or bias that depends on data (bind a mask of padding with constant=NAME=1)");
@@ -270,7 +270,7 @@ class Packing {
     return at;
   }
 
-  // The tokens stay in their order if as many elements lie before the end of their axis.
+  // Finds the axis of tokens after a Reshape. They keep their order if the axes up to theirs have as many elements.
   Tokens reshaped(const Node &node, const TokenAxis &at) const {
     const Shape before = r_.shape(node.inputs[0]), after = r_.shape(node.outputs[0]);
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -279,7 +279,7 @@ class Packing {
     refuse(node, "takes windows of tokens apart");
   }
 
-  // A part of each window's tokens, as a loss takes it that compares with the next label.
+  // Handles a Slice that takes a part of each window's tokens, as a loss does that compares with the next label.
   Tokens sliced(const Node &node, const TokenAxis &at) const {
     const std::int64_t before = r_.shape(node.inputs[0])[at.axis], after = r_.shape(node.outputs[0])[at.axis];
     if (before == after) return at;
@@ -295,7 +295,7 @@ class Packing {
     return 0;
   }
 
-  // A sum over all axes is part of a loss.
+  // Handles a reduction over other axes than that of tokens. A reduction to one element is part of a loss.
   Tokens reduced(const Node &node, const TokenAxis &at) const {
     const Shape shape = r_.shape(node.inputs[0]);
     if (element_count(r_.shape(node.outputs[0])) == 1) return std::nullopt;

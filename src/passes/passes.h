@@ -30,10 +30,10 @@ struct Loss {
     l1,             // mean absolute difference
     bce,            // mean binary cross entropy
     dpo,            // direct preference optimization: the first half of the samples is preferred to the second
-    kl,             // divergence from the classes' probabilities by a teacher's logits, which are the labels
+    kl,             // KL divergence from a teacher's class probabilities; the labels are the teacher's logits
     cosine,         // mean of 1 - cosine with the labels
-    triplet,        // anchors nearer to positives than to negatives, which are thirds of the output
-    infonce,        // queries nearer to their own keys than to others; both are halves of the output
+    triplet,        // anchors nearer to positives than to negatives; each of the three is a third of the output
+    infonce,        // queries nearer to their own keys than to other keys; each of the two is half of the output
     mean,           // mean of the output's elements, which are losses already
     ctc,            // connectionist temporal classification: the output spells the labels, at times that are not known
   };
@@ -44,37 +44,37 @@ struct Loss {
     probabilities,  // clipped to [1e-7, 1 - 1e-7] before the logarithm
   };
   Kind kind = Kind::cross_entropy;
-  std::string output;  // an output of the graph; empty: the first one of floats, with an axis unless the kind is mean
+  std::string output;  // an output or inner value; empty: the first float output (a scalar only if the kind is mean)
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
-  std::string positions = "";    // with `shift`: an input; a label where it is 0 begins a document, and is ignored
-  std::string weights = "";      // a new input: float32 factors of the losses of single labels; empty: there is none
-  std::int64_t class_axis = -1;  // cross_entropy, ctc: of the output
+  std::string positions = "";    // with `shift`: an input of positions in documents; labels at position 0 are ignored
+  std::string weights = "";      // a new input, float32: a factor for each label's loss; empty: all factors are 1
+  std::int64_t class_axis = -1;  // the axis of classes in the output, for kinds with classes
   // For cross_entropy.
-  double label_smoothing = 0;              // share of a target that goes to all classes evenly
-  double z_loss = 0;                       // factor of log(sum(exp(logits))) squared, which is added
+  double label_smoothing = 0;              // the share of each target that is spread over all classes evenly
+  double z_loss = 0;                       // adds this factor times the square of log(sum(exp(logits)))
   std::vector<double> class_weights = {};  // a factor of the loss of each label's class; empty: all are 1
-  double focal = 0;                        // exponent of 1 - p, by which a row's loss is multiplied
-  // For the other kinds.
-  std::string reference = "";  // dpo: an input for the log probabilities of samples by the model that it starts from
-  double beta = 0;             // dpo
-  bool shows_log_probabilities = false;  // dpo: those of samples become the graph's last output
+  double focal = 0;                        // multiplies a row's loss by (1 - p)^focal; p is the label's probability
+  // For other kinds, which each line names.
+  std::string reference = "";  // dpo: a new input for the samples' log probabilities under the reference model
+  double beta = 0;             // dpo: the factor inside the sigmoid
+  bool shows_log_probabilities = false;  // dpo: the samples' log probabilities become the graph's last output
   double temperature = 1;                // kl, infonce
   double margin = 0;                     // triplet
-  double factor = 1;                     // in the sum of several losses
+  double factor = 1;                     // all kinds: the factor of this loss in the sum of several losses
   // For ctc.
   std::int64_t blank = 0;         // the class that is no label
-  std::int64_t label_length = 0;  // of a row of labels; 0: the model's input says it, else the number of times
-  std::string lengths = "";       // the input of samples' lengths in the output; empty: all are of full length
+  std::int64_t label_length = 0;  // labels per row; 0: that of the model's input for labels, else the number of times
+  std::string lengths = "";       // the input for each sample's number of times; empty: all samples have all times
   bool time_first = false;        // the output's axes are time, sample, class; else sample, time, class
 };
 
 // The mode in which BatchNormalization trains.
 enum class BatchNorm : std::uint8_t {
-  as_exported,  // that of each node in the file; running variances are the biased ones, as ONNX defines them
-  train,        // each batch's own statistics, and PyTorch's running ones
-  frozen,       // the running statistics, which stay as they are
+  as_exported,  // the node's own mode in the file; running variances are biased, as ONNX defines them
+  train,        // uses each batch's own statistics, and updates the running ones as PyTorch does
+  frozen,       // uses the running statistics, which stay as they are
 };
 
 struct Finding;
@@ -87,13 +87,13 @@ struct Choices {
   std::vector<AdapterRequest> adapters = {};  // if there are any, parameters are frozen unless `trainable` names them
   ModuleNames modules = {};                   // the modules that parameters belong to, where the user says so
   std::vector<Loss> losses = {};              // their sum is the loss; empty: the graph has one
-  std::string packed = "";                    // the input of positions of packed documents; empty: none are packed
+  std::string packed = "";                    // the input of positions in packed documents; empty: nothing is packed
   BatchNorm batch_norm = BatchNorm::as_exported;
-  graph::FileDeclarations declared = {};  // from the file; the list may come from the user
-  const graph::Bodies *bodies = nullptr;  // from the file: those of its control flow nodes
-  // For a graph that also computes outputs beside the loss: the number of such outputs, the last ones of the graph; the
-  // findings about the graph that is trained. Its parameters are parameters here; all other initializers are
-  // constants.
+  graph::FileDeclarations declared = {};  // the file's own declarations; the list may come from the user
+  const graph::Bodies *bodies = nullptr;  // the bodies of the file's control flow nodes
+  // Set for a second graph of the same file, which also computes outputs beside the loss. `shown` is the number of
+  // these outputs, which are the graph's last ones. `settled` holds the findings about the graph that is trained: its
+  // parameters are parameters here too, and all other initializers are constants.
   std::size_t shown = 0;
   const std::vector<Finding> *settled = nullptr;
 };
@@ -119,7 +119,7 @@ struct Finding {
   Evidence evidence = Evidence::rules;
   std::string doubt = "";      // not empty: why the verdict may be wrong
   bool is_initializer = true;  // options can change the verdict; false: a Constant, which only a new export can change
-  std::string tied_to = "";    // not empty: the parameter that it is tied to; exported with the value of that one
+  std::string tied_to = "";    // not empty: the parameter that this one is tied to, whose value is exported for both
   bool transposed = false;     // tied to the transpose of `tied_to`
 };
 
@@ -127,9 +127,9 @@ struct PreparedModel {
   graph::Graph graph;
   std::vector<Finding> findings;       // every initializer of floats or quantised weights, and matrices of adapters
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
-  std::vector<Adapter> adapters;       // in the order of the parameters that they are for
+  std::vector<Adapter> adapters;       // in the order of the parameters that they adapt
   std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
-  std::string loss_from;               // for attached losses: what they are computed from; "" if there is no choice
+  std::string loss_from;               // what attached losses read, such as "logits"; "" if there is no choice
   int block_count = 0;
 };
 
@@ -146,7 +146,7 @@ struct Problem {
 // (/w, /v); ...".
 struct Untrainable : Error {
   Untrainable(std::vector<Problem> problems_, std::size_t behind_);
-  std::vector<Problem> problems;  // only causes
+  std::vector<Problem> problems;  // causes alone, without the nodes that depend on them
   std::size_t behind;             // number of nodes that depend on these, and so could not be checked
 };
 
@@ -160,7 +160,7 @@ PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Cho
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
 // Runs one of several folds that share a budget. Returns why rules refused nodes; the key is the refused node's first
-// output. With `bodies`, replaces control flow whose conditions and numbers of iterations are constant.
+// output. With `bodies`, puts the nodes of bodies in the place of control flow nodes.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
                                            const graph::Bodies *bodies = nullptr);
 // The result of find_parameters(). That pass decides what each float initializer is, and loads those that are constants
@@ -177,8 +177,9 @@ void clean_up(graph::Graph &graph);
 // Replaces patterns by fused operators. Returns true if anything changed; more patterns may match once constants are
 // folded and the graph is cleaned up.
 bool fuse(graph::Graph &graph);
-// Sets the mode of each BatchNormalization of a file's graph. Code::arg if there is none, Code::unsupported if the
-// graph reads running statistics that a frozen one does not compute.
+// Sets the mode of each BatchNormalization in a file's graph; as_exported changes nothing. Throws Code::arg if the
+// graph has no such node. Throws Code::unsupported if the mode is `frozen` and something reads running statistics that
+// a node computes, because a frozen node computes none.
 void set_batch_norm(graph::Graph &graph, BatchNorm batch_norm);
 // Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
 // the running statistics. Adds no values to the graph.

@@ -36,7 +36,7 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
     for (const Node &node : one.nodes())
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] == ValueId::none || one.value(node.inputs[i]).origin != graph::Origin::initializer) continue;
-        if (ops::is_control_flow(node.op)) continue;  // what its bodies do counts
+        if (ops::is_control_flow(node.op)) continue;  // the nodes of its bodies count instead
         (is_statistic(node, i) ? found : others).insert(one.value(node.inputs[i]).name);
       }
   };
@@ -60,8 +60,8 @@ void leave_out_sequences(Graph &graph, std::size_t shown) {
   require(!graph.outputs.empty(), Code::unsupported, "outputs", "all outputs are sequences; expected a tensor");
 }
 
-// If the loss is known, leaves out the other outputs, except the last `shown` ones. What only they need may be of
-// operators that cannot be trained.
+// If the loss is known, leaves out the other outputs, except the last `shown` ones. Nodes that only the other outputs
+// need may have operators that cannot be trained.
 void keep_loss_alone(Graph &graph, std::size_t shown) {
   for (std::size_t i = 0; i + shown < graph.outputs.size(); ++i) {
     const ValueId id = graph.outputs[i];
@@ -79,7 +79,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   Problems problems;
   set_batch_norm(graph, choices.batch_norm);
   const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
-  // A training in the file updates each of its initializers as a whole.
+  // If the file declares which initializers it trains, it updates each as a whole.
   if (!choices.declared.updated) prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
   FoldBudget budget(graph);

@@ -49,7 +49,7 @@ class Rewriter {
   // and `to` is another output or is not computed by a node. The visitor must then keep the node.
   bool forward(ValueId from, ValueId to);
   ValueId resolve(ValueId id) const;
-  // Counts one more read for the rest of the walk, by something that is no node.
+  // Keeps a value alive for the rest of the walk, as if one more node read it.
   void hold(ValueId id) { ++uses_[index(id)]; }
 
   const Node *producer(ValueId id) const;  // among the nodes kept so far; nullptr for inputs, parameters, constants

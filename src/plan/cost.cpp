@@ -134,7 +134,8 @@ void CostModel::weigh() {
   }
 }
 
-// Eq. 4 and 7: the moves that bring a chunk's weights to the device, and the exchange that makes them whole.
+// Returns the work of fetching a chunk's weights (eq. 4 and 7): the moves to the device, and the exchange that gives
+// each rank the whole weights.
 CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
   if (tier == Tier::device) return shards_all() ? Load{.comm = exchange(weight(c).weights)} : load;
@@ -179,8 +180,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Eq. 6: the exchange and the moves of a chunk's gradient after backward, and in overlap order the update, which
-// follows at once. The gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
+// Returns the work that follows a chunk's backward (eq. 6): the exchange and the moves of its gradient, and in overlap
+// order its update. The gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
@@ -193,8 +194,8 @@ CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   return load;
 }
 
-// The moves of swapped activations: away from the device if `out`, else back. The moves of a block are divided among
-// the chunks that hold its parameters. They run on the same queues as the moves of chunks.
+// Returns the moves of swapped activations: away from the device if `out`, else back to it. Each block's moves are
+// divided among the chunks that hold its parameters. They run on the same queues as the moves of chunks.
 CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   Load load;
   const Tier away = chunking_.terms.shared_memory ? Tier::disk : Tier::host;
@@ -209,9 +210,9 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Returns the seconds of a load. With cores of its own, each queue runs beside all others, but uploads and downloads
-// together may be slower than each alone. On shared cores only the disk and the exchanges between ranks run beside the
-// other queues, which take turns.
+// Returns the seconds that a load takes. If the device has cores of its own, each queue runs beside all others, but
+// uploads and downloads together may be slower than each alone. On shared cores, compute, copies and the host's
+// optimizer take turns. Only the disk and the exchanges between ranks run beside them.
 double CostModel::longest(const Load &load) const {
   const double disk = disk_seconds(load.read, load.write);
   if (shares_cores_) return std::max({load.compute + load.up + load.down + load.host, disk, load.comm});
@@ -221,7 +222,8 @@ double CostModel::longest(const Load &load) const {
   return std::max({load.compute, load.up, load.down, both_ways, disk, load.host, load.comm});
 }
 
-// Returns the time in which the disk reads and writes, side by side, what takes `read` and `write` seconds alone.
+// Returns the seconds in which the disk reads and writes at the same time. Alone, the reads would take `read` seconds
+// and the writes `write` seconds.
 double CostModel::disk_seconds(double read, double write) const {
   const profile::Profile &profile = chunking_.durations.profile();
   if (read + write == 0) return 0;
@@ -267,9 +269,9 @@ void CostModel::sum_up(Tier tier) {
   }
 }
 
-// Eq. 8 to 10: the peak of activations over the backward of every block. The device then holds what earlier blocks
-// keep, all that this block saves, and the most that its nodes need besides. Inputs of recomputed blocks stay too; the
-// paper leaves them out.
+// Finds the bytes of Held. Activations (eq. 8 to 10) peak during the backward of some block. The device then holds what
+// earlier blocks keep, all that this block saves, and the most that its nodes need besides. The inputs of recomputed
+// blocks count too, although the paper leaves them out.
 void CostModel::hold() {
   std::uint64_t kept = chunking_.outline.outside;
   held_.activations = kept + chunking_.outline.head_transient;
@@ -316,7 +318,7 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  // During the backward of the first cached chunk, the chunk before it is fetched, because that one is not cached.
+  // While the first cached chunk runs backward, the chunk before it is fetched, because that chunk is not cached.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   const auto on_disk_for = [&](auto read, auto write) { return disk_seconds(parts(read, 0, n), parts(write, 0, n)); };

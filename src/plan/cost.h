@@ -41,8 +41,8 @@ struct Estimate {
 // The model's parameters cut into chunks for one value of chunk_bytes, with each chunk's bytes and seconds of compute.
 struct Chunking {
   struct Weight {
-    // Bytes. With several ranks `weights` and `gradient` count the whole chunk. The other bytes and the times of
-    // updates count one rank's shards.
+    // The members of the first two lines are in bytes. With several ranks, `weights` and `gradient` are those of the
+    // whole chunk. The other bytes, and the times of updates, are those of one rank's shards.
     std::uint64_t weights = 0, gradient = 0;
     std::uint64_t weights_shard = 0, gradient_shard = 0, state = 0;  // state: the optimizer's
     double forward = 0, backward = 0;
@@ -77,9 +77,9 @@ class CostModel {
   std::size_t chunks() const { return chunking_.chunks.size(); }
   // The chunks whose weights need buffers on the device if `persist` chunks persist.
   std::size_t buffered(std::size_t persist) const { return chunks() - whole(persist); }
-  // The most chunks after the first `persist` that fit in `bytes` of host memory.
+  // Returns how many chunks fit in `bytes` of host memory, in resting order after the first `persist`.
   std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
-  // The most buffers that fit in `bytes` of device memory; 0: not even one.
+  // Returns how many buffers fit in `bytes` of device memory. 0: not even one.
   std::size_t fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const;
   Estimate estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const;
 
@@ -93,18 +93,19 @@ class CostModel {
   // Seconds summed over chunks that all rest in the same tier.
   struct Sums {
     double forward = 0, backward = 0, cached = 0;  // eq. 3 and 5; cached: backward without a fetch
-    double fetch = 0;                              // added if there is one buffer: no fetch runs while that is in use
+    double fetch = 0;                              // added for a single buffer: nothing is fetched while it is in use
     double after = 0;                              // barrier order: updates that run after backward
-    double ways = 0, host = 0;                     // all moves; the host's optimizer
+    double ways = 0, host = 0;                     // all moves and exchanges; the host's optimizer
     double read = 0, write = 0;                    // the disk's moves: all, during forward, and during backward
     double read_forward = 0, write_forward = 0, read_backward = 0, write_backward = 0;
   };
 
   // True if persistent chunks are sharded too.
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
-  // Chunks on the disk are spread evenly (resting_order()), so the disk works beside all chunks of forward or of
-  // backward, not only beside its own. `forward`, `backward` and `cached` of the sums then leave it out. Without chunks
-  // on the disk they rest in another order than the sums assume, which only matters if chunks are uneven.
+  // True if there is a disk. Chunks that rest on it are spread evenly over the model (resting_order()), so the disk
+  // works all through forward and backward, not only next to its own chunks. The sums `forward`, `backward` and
+  // `cached` then leave out the disk's time, and estimate() takes the longer of both. If no chunk rests on the disk
+  // after all, the sums assume a wrong resting order, which only matters if chunks differ much.
   bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
@@ -117,7 +118,8 @@ class CostModel {
   Load update_on_device(std::size_t chunk, Tier tier) const;
   Load update_on_host(std::size_t chunk, Tier tier) const;
   Load swap(std::size_t chunk, bool out) const;
-  // Bytes of a chunk at rest on one rank: with the whole weights, and with the rank's shards of them.
+  // Return the bytes of a chunk at rest on one rank. rest() counts the whole weights, rest_of_shard() only the rank's
+  // shards of them.
   std::uint64_t rest(std::size_t chunk) const;
   std::uint64_t rest_of_shard(std::size_t chunk) const;
   double exchange(std::uint64_t bytes) const;

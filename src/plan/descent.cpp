@@ -44,7 +44,7 @@ void Descent::from(const Choice &start) {
 // Returns choices that are two steps of different kinds away from `from` and were not tried, the most promising first.
 // All single steps were tried, so the result of a pair can be guessed: it changes seconds and bytes by as much as its
 // two steps together. A typical pair is a step that is faster but too large and one that is slower but smaller. If a
-// pair leaves memory for persistent chunks, it gets them, and each is worth as much as it costs to have one fewer.
+// pair leaves device memory free, more chunks persist. Each of them is guessed to save worth_of_chunk() seconds.
 std::vector<Choice> Descent::pairs(const Trial &from) const {
   const std::vector<std::vector<const Trial *>> tried = tried_steps(from);
   const double worth = worth_of_chunk(from);
@@ -75,7 +75,7 @@ std::vector<Choice> Descent::pairs(const Trial &from) const {
   return choices;
 }
 
-// For each kind, the trials of the single steps from `from`.
+// Returns, for each kind of step, the trials that are one step away from `from`.
 std::vector<std::vector<const Trial *>> Descent::tried_steps(const Trial &from) const {
   std::vector<std::vector<const Trial *>> tried(kKinds);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
@@ -85,7 +85,8 @@ std::vector<std::vector<const Trial *>> Descent::tried_steps(const Trial &from) 
   return tried;
 }
 
-// Returns the seconds by which a step takes longer with one persistent chunk fewer; 0: it does not, or was not tried.
+// Returns the seconds by which a training step gets longer if one chunk fewer persists. Returns 0 if it gets no longer,
+// or if that choice was not tried.
 double Descent::worth_of_chunk(const Trial &from) const {
   Choice fewer = from.candidate.choice;
   --fewer.n_persist;
@@ -123,8 +124,8 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
   return nullptr;
 }
 
-// Returns by how much n_persist may grow if a plan takes these bytes and the device has some left. If it lacks some,
-// the result is negative: n_persist must shrink by that much.
+// Returns by how much n_persist can grow if a plan takes `bytes` and leaves device memory free. If the plan takes more
+// than the device has, the result is negative: n_persist must shrink by that much.
 int Descent::chunks_that_fit(const Choice &choice, const Bytes &bytes) const {
   const double left = static_cast<double>(terms_.capacity[Tier::device]) - static_cast<double>(bytes[Tier::device]);
   return static_cast<int>(

@@ -14,7 +14,7 @@ class Descent {
   // Device and host must have memories of their own. A descent ends once `trials` has laid out `most` instructions.
   Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most);
 
-  // `start` must be among the trials.
+  // Descends from `start`, which must be among the trials.
   void from(const Choice &start);
 
  private:

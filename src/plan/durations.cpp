@@ -8,7 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// The seconds of a node that was not measured. Kernels overlap arithmetic and memory traffic, so the longer one counts.
+// Returns the seconds of a node that was not measured. Kernels overlap arithmetic and memory traffic, so only the
+// longer of the two counts.
 double roofline(const profile::Profile &profile, const graph::Graph &graph, const graph::Node &node) {
   const ops::Cost cost = ops::cost(graph, node);
   const graph::ValueId first = node.inputs.empty() ? graph::ValueId::none : node.inputs[0];

@@ -23,7 +23,8 @@ struct OptimizerBytes {
 
 class Durations {
  public:
-  // Finds the time of every node: as measured if the profile has the node's kernel, else from the profile's rates.
+  // Finds the time of every node. It is the measured time if the profile has the node's kernel; else it follows from
+  // the profile's rates.
   Durations(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
 
   // All times are in seconds.

@@ -64,7 +64,7 @@ const Json::Array &list(const Json &json, const char *key) {
   return *items;
 }
 
-// Refuses unknown keys: a misspelt key would silently leave its default in place.
+// Throws for an unknown key, because a misspelt key would silently leave its default in place.
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
       "n_chunk",     "n_block", "piece_bytes", "n_persist",       "n_buffer", "n_swap",          "n_checkpoint",

@@ -17,9 +17,10 @@ class Lives {
   bool computed(std::size_t value) const;
   // True if a forward node makes the value and a backward node reads it.
   bool saved(std::size_t value) const;
-  // True if a single block saves the value, and one pass over values that backward reads anyway can recompute it.
-  // Outputs of activation functions and normalizations are cheap. The output of a matrix product is cheap only if each
-  // of its bytes takes few operations. (Selective activation recomputation: Korthikanti et al., arXiv 2205.05198.)
+  // True if a single block saves the value, and its node can recompute it with little work from values that backward
+  // reads anyway. Outputs of activation functions and normalizations are cheap. The output of a matrix product is cheap
+  // only if each of its bytes takes few operations. (Selective activation recomputation: Korthikanti et al., arXiv
+  // 2205.05198.)
   bool cheap(std::size_t value) const { return cheap_[value]; }
   int owner(std::size_t value) const { return owner_[value]; }  // the one block whose forward touches it, else negative
   std::size_t made(std::size_t value) const { return made_[value]; }  // the node that makes it

@@ -10,7 +10,7 @@ namespace protrain::plan {
 
 namespace {
 
-// True if `position` is one of `some` positions that are spread evenly over `all`.
+// True if `position` is one of `some` positions that are spread evenly over `all` positions.
 bool is_among(std::size_t some, std::size_t position, std::size_t all) {
   return (position + 1) * some / all > position * some / all;
 }
@@ -69,7 +69,7 @@ int count_blocks(const graph::Graph &graph) {
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes) {
   struct Open {
     std::size_t chunk = 0;
-    int block = -2;  // of the last parameter in the chunk; -2: none is open
+    int block = -2;  // of the last parameter in the chunk; -2: no chunk is open
   };
   const std::vector<int> blocks = block_of_first_use(graph);
   std::vector<Chunk> chunks;
@@ -104,7 +104,7 @@ std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk) {
     for (int bit = 0; bit < bits; ++bit) value = value * 2 + (chunk >> bit) % 2;
     return value;
   };
-  std::ranges::sort(order, {}, reversed);  // 0, then the multiples of the largest power of two, of half of it, ...
+  std::ranges::sort(order, {}, reversed);  // 16 chunks: 0, 8, 4, 12, 2, 10, 6, 14, 1, ...
   return order;
 }
 

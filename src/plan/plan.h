@@ -67,7 +67,8 @@ struct Choice {
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
-  // optimizer runs on the host, so that device and host work at the same time: the same share of host and disk.
+  // optimizer runs on the host, so that device and host work at the same time. They are the same share of the chunks on
+  // the host as of those on the disk.
   int n_device_update = 0;
   // Updates on the host that are deferred, spread evenly; -1: all updates, those on the device too.
   int n_deferred = 0;
@@ -79,10 +80,10 @@ struct Choice {
 };
 
 // Returns the numbers of all chunks in the order in which they get a place: the first n_persist of them persist, the
-// next n_host rest on the host, the others on the disk. Without a disk this is the order of first use, because no
-// earlier compute hides the first fetches (section 2.1). A disk has much more to do in backward than in forward. So
-// with one, any number of chunks from the end of the order is spread evenly over the model: then the disk has work all
-// through backward. The first chunk still comes first.
+// next n_host rest on the host, the others on the disk. Without a disk this is the order of first use: the first chunks
+// persist, because no earlier compute could hide their fetches (section 2.1). With a disk, any number of chunks from
+// the end of the order is spread evenly over the model. So the disk has work all through backward, where it has much
+// more to do than in forward. The first chunk still comes first.
 std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). Chunks rest by resting_order(). Swapped blocks
@@ -91,7 +92,7 @@ std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
 // number larger than the graph's chunks or blocks allow is reduced to what they allow.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
-// The plan with everything on the device: every chunk persists, every block keeps its activations.
+// Returns the plan with everything on the device: every chunk persists, every block keeps its activations.
 Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::overlap);
 
 // True if some update is deferred to the next step.
@@ -111,7 +112,8 @@ std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::si
 
 int count_blocks(const graph::Graph &graph);
 
-// For each value, the block of the first node that reads it; -1: that node is outside of blocks, or there is none.
+// Returns for each value the block of the first node that reads it. It is -1 if that node is outside of blocks, or if
+// no node reads the value.
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
 // Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, a wrong number of blocks, an

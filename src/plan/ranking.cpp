@@ -12,7 +12,7 @@ constexpr std::size_t kShortlist = 1500;  // most choices kept; a search goes th
 constexpr int kSteps = 10;                // rank() tries about this many values of each integer
 constexpr int kShares = 8;                // rank() tries shares of updates on the device in steps of 1 / kShares
 
-// Returns 0, 1, 2, ... `last`, or for a large `last` only about kSteps of these, with 0 and `last`.
+// Returns 0, 1, 2, ... `last`. If `last` is large, returns only about kSteps of these, including 0 and `last`.
 std::vector<int> spread(int last) {
   const int step = std::max(1, last / kSteps);
   std::vector<int> values;
@@ -117,8 +117,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
 }
 
 // Returns n_host for a choice that keeps `persist` chunks on the device: the most chunks that fit the host. On shared
-// memory one rank keeps none there, because such chunks would take as much memory as persistent ones. Several ranks
-// keep only shards there, as many as leave memory for a buffer.
+// memory with one rank it is 0, because chunks on the host would take as much memory as persistent ones. With several
+// ranks only shards rest there, as many as leave memory for a buffer.
 std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
   if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
   if (terms_.ranks == 1 || persist == model.chunks()) return 0;
@@ -126,8 +126,9 @@ std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist,
   return model.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
 }
 
-// Returns the values of n_persist to rank. The smallest leaves the host no more chunks than it holds, the largest
-// leaves room for a buffer on the device. If all chunks fit the device, their number is one more value.
+// Returns the values of n_persist to rank. With the smallest, the host or the disk can hold the remaining chunks. With
+// the largest, the device still has room for a buffer. If all chunks fit the device, the number of all chunks is one
+// more value.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;

@@ -15,7 +15,7 @@ constexpr std::size_t kInstructions = 30'000;
 constexpr std::size_t kDescent = 1'000'000;      // about this many more instructions are laid out by descents
 constexpr double kFarBehind = 1.25;              // no descent starts from a plan this many times as slow as the best
 constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid out for one ordering and slack
-constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // within distance kNeighbour of the best, this replaces kHope
+constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // kNeighbourHope replaces kHope within kNeighbour of the best
 constexpr int kSiblings = 2;                            // limit of laid-out points that differ in n_buffer alone
 // While no trial corrects the closed form, a choice is kept if its estimate is at most this many times the memory of
 // each tier. The search takes the first of these margins that leaves something to lay out.
@@ -141,7 +141,8 @@ class Search {
 
   // Descends from the best plan of each place of the optimizer, unless that plan is far slower than the best of all. A
   // descent seldom gets from one place to another, because each has a local minimum of its own. Each descent may lay
-  // out its share and what those before it left. What all of them left is spent on the best plan.
+  // out its share of kDescent and what earlier descents left over. What is left in the end goes to a descent from the
+  // best plan of all.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
@@ -157,8 +158,8 @@ class Search {
     if (const std::optional<Point> fastest = best()) from(fastest->choice, starts.size());
   }
 
-  // Returns the next point to lay out. The closed form estimates the cost of swaps worst. So if the first point swaps,
-  // the second does not, however slow it looks.
+  // Returns the next point to lay out. The closed form is least accurate for swaps. So if the first point swaps, the
+  // second does not, however slow it looks.
   const Candidate *best_hope() const {
     if (trials_.all().size() == 1 && trials_.all()[0].candidate.choice.n_swap > 0)
       if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny}); pick != nullptr) return pick;
@@ -211,7 +212,7 @@ class Search {
     return fits(bytes);
   }
 
-  // The fastest plan that fits, among the choices that `wanted` accepts.
+  // Returns the fastest plan that fits, among the choices that `wanted` accepts.
   template <typename Wanted>
   std::optional<Point> best_of(Wanted &&wanted) const {
     std::optional<Point> found;
@@ -252,7 +253,7 @@ class Search {
   Choice base_;  // ordering and slack of all points that are ranked now
   Point resident_;
   std::optional<Point> best_resident_;  // the resident plan if it fits, or its selective form
-  double margin_ = 1;                   // one of kMargins
+  double margin_ = 1;                   // the one of kMargins that is used now
 };
 
 }  // namespace

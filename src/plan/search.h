@@ -1,7 +1,7 @@
-// The search for a plan (ProTrain, section 3.3). The closed form ranks every point of the space. The best-looking
-// points are laid out, which means lowered to Programs, and simulated, and their results correct the ranking of their
-// neighbours. If the resident plan fits, it is taken, or its selective form if that saves much memory for little time.
-// The result is a function of graph, profile and budgets alone: no clock decides when the search ends.
+// The search for a plan (ProTrain, section 3.3). The closed form ranks every point of the space. The points that look
+// best are laid out (lowered to Programs) and simulated. Their results correct the ranking of their neighbours. If the
+// resident plan fits, it is taken, or its selective form if that saves much memory for little time. The result is a
+// function of graph, profile and budgets alone: no clock decides when the search ends.
 #pragma once
 
 #include <optional>
@@ -26,16 +26,16 @@ struct SearchResult {
 
 SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
 
-// The plan for budgets in which search() finds none. smallest() tries candidates that need little memory. It picks the
-// one that lacks the least device memory, then the least host memory and disk. Among equals it picks the one that needs
-// the least of the disk, then of the device. If even this plan does not fit, the budgets are refused. `lacks`: the
-// first tier that is too small for the plan; none: the plan fits.
+// The plan for budgets in which search() finds no plan. smallest() tries candidates that need little memory. It picks
+// the one that lacks the least device memory, then the least host memory and disk. Among equals it picks the one that
+// needs the least of the disk, then of the device. If even this plan does not fit, the budgets are refused. `lacks`:
+// the first tier that is too small for the plan; none: the plan fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;
 };
 Smallest smallest(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
-// The first tier in which `bytes` do not fit.
+// Returns the first tier in which `bytes` do not fit; none: they fit in all tiers.
 std::optional<Tier> first_lacking(const Bytes &bytes, const Bytes &capacity);
 
 }  // namespace protrain::plan

@@ -1,4 +1,4 @@
-// The fallback plan, and the figures of a refusal.
+// The plan for budgets in which the search finds none, and the figures that a refusal of such budgets quotes.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -47,9 +47,9 @@ class Fallback {
   }
 
   // True if a plan with the bytes `a` is better than one with `b`. The bytes that the device lacks are compared first,
-  // then those that host and disk lack. So the figure for the device does not depend on what the other tiers lack.
-  // Among plans that lack the same, the one that takes less of the disk is better, then the one that takes less of the
-  // device.
+  // then those that host and disk lack together. So the figure for the device does not depend on what the other tiers
+  // lack. Among plans that lack the same, the one that takes less of the disk is better, then the one that takes less
+  // of the device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
       return std::tuple(excess(bytes, Tier::device), excess(bytes, Tier::host) + excess(bytes, Tier::disk),
@@ -97,9 +97,9 @@ class Fallback {
             }
   }
 
-  // Adds up to four candidates: all chunks persist, whole or as shards; all rest on the disk; none persists, and the
-  // host holds as many as fit, or all of them if there is no disk. On shared memory the last one exists only with
-  // several ranks: there all chunks rest as shards.
+  // Adds up to four candidates. In two of them all chunks persist, whole or as shards. In the third all chunks rest on
+  // the disk. In the last no chunk persists: the host holds as many as fit, or all if there is no disk. On shared
+  // memory the last one exists only with several ranks, and all chunks rest in this memory as shards.
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();

@@ -61,7 +61,7 @@ class Trials {
 
 bool fits(const Bytes &bytes, const Bytes &capacity);
 
-// `bytes` plus `by`, never below 0.
+// Returns `bytes` plus `by`, but never less than 0.
 std::uint64_t shifted(std::uint64_t bytes, double by);
 
 }  // namespace protrain::plan

@@ -23,7 +23,7 @@ constexpr BytesKey kBytes[] = {{"device_memory", &Profile::device_memory},
 struct RateKey {
   const char *name;
   double Profile::*member;
-  bool always;  // every machine must give it
+  bool always;  // every machine must have this rate
 };
 constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"bf16_flops", &Profile::bf16_flops, false},
@@ -106,7 +106,7 @@ std::string name_in(const Json &json) {
   return *item->text();
 }
 
-// A description without a kind is of a CPU if device and host share cores, else of a GPU.
+// Returns the kind of device. A description without a kind is of a CPU if device and host share cores, else of a GPU.
 DeviceKind kind_in(const Json &json, bool shares_cores) {
   const Json *item = json.find("kind");
   if (item == nullptr) return shares_cores ? DeviceKind::cpu : DeviceKind::gpu;

@@ -51,8 +51,8 @@ struct Profile {
   // Bytes of scratch that single kernels need, by ops::signature. For other kernels the operators' estimate counts.
   std::map<std::string, std::uint64_t> scratch;
 
-  // The disk's reads and writes at the same time, together. A described machine may leave disk_both_ways out; then they
-  // are taken to be as fast as the faster of the two alone.
+  // Returns the disk's total rate while it reads and writes at the same time. If a described machine leaves out
+  // disk_both_ways, this is the faster of the two rates alone.
   double disk_total() const { return disk_both_ways > 0 ? disk_both_ways : std::max(disk_read, disk_write); }
   double matrix_flops(DType dtype) const { return dtype == DType::bf16 ? bf16_flops : fp32_flops; }
   std::uint64_t usable_device() const { return device_memory - std::min(device_memory, device_reserve); }
@@ -65,16 +65,17 @@ struct Profile {
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 
-// Returns the part of a machine that each of several ranks has. Code::arg if the machine has no link.
+// Returns the part of a machine that each of several ranks has. Throws Code::arg if the machine has no link.
 Profile share_of(Profile machine, int ranks);
 
 std::string to_json(const Profile &profile);
-// Keys are the members of the struct; memories may be text ("24GiB"). Code::format if the text is no profile. Code::arg
-// for an unknown key (the nearest is named) and for rates that no machine can have.
+// Reads a profile. Its keys are the members of the struct; memories may be text ("24GiB"). Throws Code::format if the
+// text is no profile. Throws Code::arg for an unknown key (the nearest is named) and for rates that no machine can
+// have.
 Profile from_json(const std::string &text);
 
 // Machines that can be planned for by name: "rtx3090", "a100-80gb", "h200".
 std::vector<std::string> known_machines();
-Profile known_machine(const std::string &name);  // Code::arg lists the names
+Profile known_machine(const std::string &name);  // throws Code::arg with a list of the names
 
 }  // namespace protrain::profile

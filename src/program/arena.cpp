@@ -34,7 +34,7 @@ class TakenRanges {
     at->end = std::max(range.end, (after - 1)->end);
     ranges_.erase(at + 1, after);
   }
-  // Becomes the bytes of `a` and of `others`, which are sorted by their begin and may overlap.
+  // Becomes the union of `a` and `others`. `others` are sorted by their begin and may overlap.
   void unite(const TakenRanges &a, std::span<const ByteRange> others) {
     ranges_.clear();
     auto own = a.ranges_.begin();
@@ -139,8 +139,8 @@ class Timetable {
   std::vector<ByteRange> met_;
 };
 
-// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`; if none does, the end
-// of the last range.
+// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`. If no gap does,
+// returns the end of the last range. The start is rounded up to `alignment`.
 std::uint64_t tightest_gap(const TakenRanges &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
   std::uint64_t best = kNoOffset, best_slack = kNoOffset, end = base;
   for (const ByteRange &range : taken.all()) {

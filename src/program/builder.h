@@ -39,7 +39,7 @@ class Builder {
   Program program;
 
  private:
-  // The next tier on the way from `from` to `to`.
+  // Returns the next tier on the way from `from` to `to`.
   Tier next(Tier from, Tier to) const;
   std::uint64_t alignment_for(Tier tier, Tier other) const;
   std::size_t end_of_slack(std::size_t instruction) const;

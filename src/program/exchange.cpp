@@ -37,7 +37,8 @@ std::uint64_t bytes_with_others(const std::vector<Message> &messages, int rank) 
   return sum;
 }
 
-// Sends each rank its part of `whole`. Receives from each rank its version of this rank's part, as one row of `rows`.
+// Adds messages that send each rank its part of `whole`. From each rank they receive its version of this rank's part,
+// as one row of `rows`.
 void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows,
              std::uint64_t row_bytes) {
   for (int r = 0; r < parts.ranks(); ++r) {
@@ -46,7 +47,7 @@ void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole,
   }
 }
 
-// Sends this rank's part to every rank. Receives the parts of all ranks into `whole`.
+// Adds messages that send this rank's part to every rank, and receive the parts of all ranks into `whole`.
 void gather(Instruction &exchange, const Parts &parts, int rank, Operand part, Operand whole) {
   for (int r = 0; r < parts.ranks(); ++r) {
     const Operand place = beyond(whole, parts.begin(r));

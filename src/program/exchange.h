@@ -17,8 +17,8 @@ struct GatheredChunk {
   std::size_t chunk;
 };
 
-// Emits the all-gather of a sharded chunk's weights. `rest`: the buffer of this rank's shards. Returns the new buffer
-// of the weights of all ranks, on the device.
+// Emits the all-gather of a sharded chunk's weights. `rest`: the buffer of this rank's shards. Returns the new buffer,
+// on the device, that holds the whole weights.
 BufferId gather_weights(const GatheredChunk &chunk, Builder &builder, BufferId rest);
 
 // Emits the all-gather, in place, of the weights of a chunk that rests whole, after every rank has updated its shards.

@@ -29,8 +29,8 @@ struct Roots {
   std::vector<bool> rests_on_disk;     // true: the root is a gradient that rests on the disk
 };
 
-// Returns the instruction that gives state its new values, unless the step's status says that something was not finite.
-// It comes after all checks. It has no targets if the Program changes no state.
+// Returns the update that stores the new values of the parameters that are state. It does nothing if the step's status
+// is not 0, so it comes after all checks. It has no targets if the Program changes no state.
 Instruction commit_of(const LoweringInput &source, const State &state, const Whereabouts &where) {
   Instruction commit{.kind = Kind::update};
   for (std::size_t p = 0; source.updates && p < source.changed.size(); ++p) {
@@ -135,8 +135,8 @@ class Lowering {
     roots_.owner = owners(source_, where_.roots);
     where_.of_root.resize(graph_.value_count());
     where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
-    // Graphs that share the state have the same values up to a point. Beyond it, one graph's constant may have the
-    // number of another's computed value.
+    // The graphs that share the state have the same values up to some number. Beyond that number, a value may be a
+    // constant in one graph and computed in another. So values that this graph computes are left out.
     for (const auto &[value, buffer] : state_.of_value[source_.binding])
       if (index(value) < graph_.value_count() && graph_.value(value).origin != Origin::node)
         where_.of_root[index(value)] = {buffer, 0};
@@ -247,7 +247,7 @@ class Lowering {
     builder_.emit(std::move(run));
   }
 
-  // In training with several ranks the loss is a vector of all ranks' losses.
+  // Emits the check that the loss is finite. In training with several ranks the loss is a vector of all ranks' losses.
   void emit_loss_check() {
     const graph::Type &type = graph_.value(source_.loss).type;
     const auto losses = static_cast<std::size_t>(element_count(type.shape));

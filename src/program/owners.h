@@ -7,7 +7,7 @@
 
 namespace protrain::program {
 
-// Returns for each storage root that a node makes the owner of its buffer.
+// Returns the owner of each storage root's buffer. The result only counts for roots that nodes make.
 std::vector<Owner> owners(const LoweringInput &source, const std::vector<graph::ValueId> &roots);
 
 }  // namespace protrain::program

@@ -61,8 +61,8 @@ struct Operand {
 enum class Kind : std::uint8_t {
   run,    // a node
   check,  // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
-  // The optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs {weights,
-  // state...} of each. Parameters that are state are set to what stands in for their gradients: their new values.
+  // The optimizer changes parameters, or a piece of one: inputs {gradients..., status[, scale]}, outputs {weights,
+  // state...} of each. For parameters that are state, the inputs are their new values in place of gradients.
   update,
   fetch,     // weights, optimizer state or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
@@ -72,7 +72,7 @@ enum class Kind : std::uint8_t {
   write,     // memory -> disk
   // Exchanges between ranks. Each sends parts of its inputs and receives parts of its outputs.
   all_to_all,  // gradients of this rank's micro-batch -> this rank's shards of all ranks' gradients
-  all_gather,  // this rank's shards of weights, or its part of a vector -> all ranks'
+  all_gather,  // this rank's shards of weights, or its part of a vector -> those of all ranks
 };
 template <typename T>
 using PerKind = EnumArray<Kind, 11, T>;
@@ -80,7 +80,7 @@ inline constexpr auto kKinds = all_values<Kind, 11>();
 inline constexpr PerKind<const char *> kKindNames = {
     "run", "check", "update", "fetch", "offload", "swap_out", "swap_in", "read", "write", "all_to_all", "all_gather"};
 
-// Moves copy one input to one output, unchanged.
+// True for moves, which copy one input to one output, unchanged.
 constexpr bool moves(Kind kind) {
   switch (kind) {
     case Kind::run:
@@ -123,7 +123,7 @@ struct Instruction {
   Queue queue = Queue::compute;
   graph::NodeId node = graph::NodeId::none;  // run; all_to_all and all_gather that are nodes
   bool again = false;                        // run: a forward node runs a second time
-  bool earlier = false;                      // belongs to the step before: done even if this step fails
+  bool earlier = false;                      // work of the step before, which is done even if this step fails
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
@@ -141,8 +141,9 @@ struct Instruction {
 
 using graph::OptimizerArray;
 
-// Returns the arrays for weights of this type, whose optimizer keeps `state`. For bfloat16 the first one is the lower
-// plane of the masters (the weights are the upper one; arith/planes.h), for float16 the whole masters.
+// Returns the optimizer arrays for weights of this type: those of `state`, and before them one that holds the masters
+// if the type needs it. For bfloat16 this is their lower plane (the weights are the upper one; arith/planes.h), for
+// float16 the whole masters.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, const std::vector<OptimizerArray> &state);
 
 // The buffers that outlive a step. They begin each arena, and every Program of a session shares them.
@@ -173,20 +174,21 @@ struct State {
   Tier exchanges = Tier::device;  // the memory that a Channel can send from and receive into
   std::vector<Buffer> buffers;
   std::vector<OptimizerArray> optimizer_arrays;
-  std::vector<Chunk> chunks;  // those of the plan; then one of the state that forward changes, if there is any
+  std::vector<Chunk> chunks;  // the plan's chunks, then one for the state that forward changes, if any
   std::vector<Parameter> parameters;
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
-  std::vector<BufferId> kept;        // per parameter: a copy of its gradient for readers, or none
+  std::vector<BufferId> kept;        // per parameter: a copy of its gradient that can be read after the step, or none
   BufferId status = BufferId::none;  // a StatusWord
   // The host's copies of status and scale, for Updates on the host that come after backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
-  // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord: 0 if the last step
-  // left Updates; otherwise not 0, so that deferred Updates do nothing. Deferred Updates on the host use host_status
-  // and host_scale.
+  // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord. It is 0 if the last
+  // step left Updates. Otherwise it is not 0, and deferred Updates do nothing. Deferred Updates on the host use
+  // host_status and host_scale.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
-  // The device's arena begins with so many bytes of frozen weights that rest there whole: pages that no step writes.
-  // They lie alike under every plan that keeps all frozen weights there, and on every rank.
+  // Number of bytes at the start of the device's arena that hold the frozen weights that rest there whole. No step
+  // writes these pages. Their layout is the same on every rank, and under every plan that keeps all frozen weights
+  // there.
   std::uint64_t frozen_bytes = 0;
 
   // True if nodes can read the chunk's weights where they rest.
@@ -275,7 +277,7 @@ Program lower(const LoweringInput &source, const plan::Plan &plan, const State &
 // Adds to each instruction the waits that its operands and bytes need, except those that other waits imply.
 void add_waits(Program &program);
 
-// Throws Code::internal, naming the first instruction that reads what is not there, touches bytes that another
+// Throws Code::internal with the first instruction that reads a buffer that was not written, touches bytes that another
 // instruction may be using, or leaves the arena.
 void verify(const Program &program);
 
@@ -283,7 +285,7 @@ void verify(const Program &program);
 std::string print(const Program &program, const graph::Graph &graph);
 // Returns the instruction's description for errors, such as "12 run MatMul (h.0/mlp)".
 std::string describe(const Program &program, const graph::Graph &graph, std::size_t instruction);
-// The operator that an instruction runs. If it runs none, its kind.
+// Returns the operator that an instruction runs, or the name of its kind if it runs no node.
 std::string operation_of(const Instruction &instruction, const graph::Graph &graph);
 
 }  // namespace protrain::program

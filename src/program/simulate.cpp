@@ -85,8 +85,8 @@ class Time {
     }
   }
 
-  // Returns the speed of the worker's instruction beside those that other workers run now; 1 is full speed. Work in
-  // compute's place is slowed, and slows others, as compute does.
+  // Returns the speed of the worker's instruction beside those that other workers run now; 1 is full speed. Work that
+  // runs in compute's place is slowed like compute, and slows other queues like compute.
   double speed(Queue worker) const {
     double speed = 1;
     for (const Queue other : kQueues)
@@ -122,7 +122,7 @@ class Time {
   const std::vector<std::int64_t> &ns_;
   const Queues &queues_;
   PerQueue<std::vector<std::size_t>> lists_;  // per worker: its instructions
-  PerQueue<std::size_t> next_{};              // per worker: the number that are over
+  PerQueue<std::size_t> next_{};              // per worker: the number of its instructions that are over
   PerQueue<bool> running_{};
   PerQueue<double> left_{};  // what is left of the running instruction, ns at full speed
   std::vector<bool> over_;   // per instruction
@@ -164,7 +164,7 @@ std::vector<std::int64_t> price(const Program &program, const plan::Durations &d
       seconds = durations.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else
       seconds = durations.launch();
-    // A year is long enough, even for a described machine with rates next to nothing.
+    // A described machine may have rates close to 0. The limit of a year keeps its times inside an int64_t.
     ns.push_back(static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9));
   }
   return ns;

@@ -27,7 +27,7 @@ struct Queues {
 };
 Queues queues_of(const profile::Profile &profile);
 
-// The record of one instruction: when it ran, and the bytes in use meanwhile if instructions run in the list's order.
+// The record of one instruction: when it ran, and the bytes in use then if instructions run in the list's order.
 struct Entry {
   std::int64_t start_ns = 0, end_ns = 0;
   PerTier<std::uint64_t> live_bytes{};  // of buffers in use and not yet released, persistent ones included
@@ -43,7 +43,7 @@ struct Simulation {
 // Returns the time in ns of each instruction when it runs alone.
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations);
 
-// `ns`: the result of price().
+// Runs the Program on a clock that starts at 0. `ns`: the result of price().
 Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues);
 
 }  // namespace protrain::program

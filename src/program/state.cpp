@@ -62,7 +62,7 @@ class Layout {
     return plan_.order == plan::OptimizerOrder::barrier || chunk.deferred || request_.accumulates;
   }
 
-  // State rests on the device of every rank, whatever the plan.
+  // Returns the chunk of the parameters that are state. They rest on the device of every rank, whatever the plan.
   plan::Chunk chunk_of_states() const {
     plan::Chunk chunk;
     for (std::size_t p = training_.graph.weights().size(); p < training_.graph.parameters.size(); ++p)
@@ -131,7 +131,7 @@ class Layout {
     if (gradients_rest(planned)) chunk.gradient = add(name + "/gradient", gradients, tier, Owner::gradients);
   }
 
-  // A parameter without elements has a place too, because instructions name it.
+  // Returns the bytes of a parameter's place. A parameter without elements has one too, because instructions name it.
   static std::uint64_t padded(std::uint64_t bytes) { return round_up(std::max<std::uint64_t>(bytes, 1), kAlignment); }
 
   std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }
@@ -174,7 +174,7 @@ class Layout {
     }
   }
 
-  // Adds constants that nodes read, and accumulators that are no parameter's.
+  // Adds constants that nodes read, and accumulators that belong to no parameter.
   void add_values(const LoweringInput &source) {
     auto &of_value = state_.of_value[source.binding];
     for (const graph::Node &node : source.graph.nodes())
@@ -201,7 +201,7 @@ class Layout {
   const plan::Plan &plan_;
   const StateRequest &request_;
   State state_;
-  std::map<std::string, BufferId> sums_;  // accumulators that are no parameter's
+  std::map<std::string, BufferId> sums_;  // accumulators that belong to no parameter
 };
 
 }  // namespace

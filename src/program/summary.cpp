@@ -29,7 +29,7 @@ std::int64_t total(const std::vector<Span> &spans) {
   return ns;
 }
 
-// The time that two sorted lists of disjoint spans share.
+// Returns the time that two sorted lists of disjoint spans have in common.
 std::int64_t common(const std::vector<Span> &a, const std::vector<Span> &b) {
   std::int64_t ns = 0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {

@@ -52,19 +52,19 @@ struct Summary {
   double overlap = 0;
 };
 
-// `spans`: one per instruction; `beside`: the queues that did not run in compute's place; `step_ns`: the whole step, at
-// least to the end of its last instruction.
+// Returns how a step used its time. `spans`: one per instruction. `beside`: the queues that did not run in compute's
+// place. `step_ns`: the whole step, at least to the end of its last instruction.
 //   Stalls follow the chain of waits. An instruction starts late because another ended late: one that it waits for, or
 // the one before it on its queue. The one that ended last is the culprit, and the time in which it ran is a stall of
 // its kind. The culprit may have started late too. Then the same rule divides the time before its start, and so on back
 // to when compute fell idle. So if compute waits for a fetch that waits for a read, both kinds have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 
-// The spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.
+// Returns the spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.
 std::vector<Span> busy_spans(const Program &program, const std::vector<Span> &spans, Queue queue,
                              std::int64_t join_ns = 0);
 
-// The time in which the disk was read, written, or both.
+// Returns the time in which the disk was read, written, or both.
 std::int64_t disk_busy_ns(const Program &program, const std::vector<Span> &spans);
 
 }  // namespace protrain::program

@@ -18,7 +18,7 @@ struct TimelinePoint {
   Holdings bytes{};
 };
 
-// Points per tier. The last point is the step's end; a tier that is never used has none.
+// Points per tier. The last point is at the step's end. A tier that is never used has no points.
 using Timeline = PerTier<std::vector<TimelinePoint>>;
 
 // Returns the bytes of each owner that are live while each instruction runs, in the Program's order. The simulator

@@ -18,8 +18,8 @@ void each_root(const TransferInputs &from, const Node &node, Do &&act) {
     if (id != ValueId::none) act(from.roots[index(id)]);
 }
 
-// Returns for each chunk that does not rest whole on the device the items that need its weights there, ascending. For
-// each chunk with deferred updates, also notes the first item that uses it.
+// Returns for each chunk the items that need its weights fetched to the device, ascending; none if it rests there
+// whole. For each chunk with deferred updates, also notes the first item that uses it.
 std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from, Transfers &transfers) {
   const std::size_t chunks = from.plan.chunks.size();
   std::vector<std::vector<std::size_t>> uses(chunks);

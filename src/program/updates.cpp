@@ -55,8 +55,8 @@ std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(
 
 // A gradient that outlives backward is complete after the last node that reads or writes it. Any other gradient is
 // complete when its update may run: its norm is known, and no node reads the weight any more. A weight that head and
-// embedding share waits for both. Each norm is checked once it is known; with several ranks the norm over all of them
-// is known at the end of backward.
+// embedding share waits for both. Each norm is checked once it is known. With several ranks, the norm of the gradient
+// over all ranks is known only at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
@@ -357,8 +357,9 @@ void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) 
     if (!moves_whole(i)) store(near.optimizer[i], home.optimizer[i], range_of_array(piece, i));
 }
 
-// Emits the update of one large parameter. The next piece is brought while the optimizer works on one. `whole`: the
-// places of the whole arrays. Weights that were fetched for compute, and arrays that move whole, are stored at the end.
+// Emits the update of one large parameter. While the optimizer works on one piece, the next piece is brought. `whole`:
+// the places of the whole arrays. Weights that were fetched for compute, and arrays that move whole, are stored at the
+// end.
 void Updates::update_by_pieces(std::size_t p, Arrays whole, const std::vector<Operand> &verdict) {
   const std::uint64_t elements = elements_of(p), step = piece_elements(p);
   const std::uint64_t element_bytes = bytes_of_parameter(p) / elements;
@@ -385,7 +386,7 @@ void Updates::update_by_pieces(std::size_t p, Arrays whole, const std::vector<Op
       builder_.store(whole.optimizer[i], rest.optimizer[i], whole_bytes(rest.optimizer[i]));
 }
 
-// Updates run in forward order, so that what the next step needs first is ready first.
+// Emits Updates in forward order, so that the chunks that the next step needs first are ready first.
 void Updates::finish() {
   if (!source_.updates || source_.gradients.empty()) return;
   if (waits_ && source_.scale != ValueId::none) check_scale();
@@ -437,8 +438,8 @@ void Updates::update_chunk(std::size_t chunk) {
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// With several ranks, lets every rank get the others' updated shards of a chunk that rests whole. Frozen parameters
-// stay as they are.
+// With several ranks, gives every rank the updated shards of the other ranks, if the chunk rests whole. Frozen
+// parameters stay as they are.
 void Updates::gather_if_whole(std::size_t chunk) {
   if (state_.shards.ranks == 1 || is_sharded(chunk)) return;
   std::vector<std::size_t> updated;

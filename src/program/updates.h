@@ -30,7 +30,7 @@ class Updates {
 
   // Works out after which item each gradient is complete.
   void schedule(const Sequence &sequence);
-  // The items that need a chunk's weights on the device because its optimizer runs there, ascending.
+  // Returns the items that need a chunk's weights on the device because its optimizer runs there, ascending.
   std::vector<std::size_t> device_uses(std::size_t chunk) const;
 
   // Lets backward write gradients straight to the place where they rest, if that is on the device. Called before the
@@ -48,7 +48,7 @@ class Updates {
   // begin_settling() only brings these copies, and settle() emits the Updates when compute comes to the chunk.
   // Otherwise begin_settling() emits the Updates.
   BufferId begin_settling(std::size_t chunk);
-  void settle(std::size_t chunk);  // emits the Updates unless that is done
+  void settle(std::size_t chunk);  // emits the Updates unless begin_settling() has
   void end_settling();
 
   // True if the chunk's Updates run in the next step.
@@ -72,7 +72,7 @@ class Updates {
 
   // The items of the sequence at which gradients are handled.
   struct Schedule {
-    std::vector<std::vector<Checked>> checks;      // per item: squared norms that are known
+    std::vector<std::vector<Checked>> checks;      // per item: squared norms to check after it
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
     std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
     std::vector<std::vector<std::size_t>> due;     // per chunk: items that complete its gradients, ascending
@@ -119,7 +119,7 @@ class Updates {
   ByteRange range_of_weights(const Piece &piece) const;
   // `which`: number of an optimizer's array
   ByteRange range_of_array(const Piece &piece, std::size_t which) const;
-  // True for an array that is not cut into pieces but moves whole: with one element for many weights it is small.
+  // True for an array that moves whole, not in pieces. It has one element for many weights, so it is small.
   bool moves_whole(std::size_t which) const { return state_.optimizer_arrays[which].block > 1; }
   Arrays at_rest(std::size_t parameter) const;
   Arrays bring_piece(const Arrays &whole, const Piece &piece);
@@ -161,7 +161,7 @@ class Updates {
   const bool waits_;       // Updates wait for the norm of all gradients
   Operand scale_on_host_;  // the host's copy of the scale, for update_at_once(); none: not made yet
   Schedule schedule_;
-  std::vector<std::size_t> left_;      // per chunk: gradients that are not applied yet
+  std::vector<std::size_t> left_;      // per chunk: the number of gradients that are not applied yet
   std::vector<Working> working_;       // per chunk
   std::vector<bool> unsettled_;        // per chunk: its deferred Updates are still to run
   std::vector<std::size_t> unstored_;  // updated chunks that are not stored yet where they rest: one at most

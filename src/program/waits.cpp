@@ -123,7 +123,7 @@ class Orderer {
   Program &program_;
   VectorClocks clocks_;
   std::vector<Last> written_, read_;  // per buffer
-  std::vector<bool> begun_;           // per buffer: written once
+  std::vector<bool> begun_;           // per buffer: true once an instruction has written it
   PerTier<Releases> released_;
   Last wanted_{};  // instructions that the current one must come after
 };

@@ -6,7 +6,7 @@
 
 namespace protrain::program {
 
-// A stay of a chunk on the device, in positions of the sequence.
+// A stretch of the sequence during which a chunk's weights are on the device.
 struct Window {
   std::size_t chunk = 0;
   std::size_t fetch_at = 0;                 // the fetch is issued before this item
@@ -14,8 +14,9 @@ struct Window {
 };
 
 // Returns the windows, ordered by fetch. `uses`: per chunk the items that read it, ascending; empty for chunks that
-// rest on the device. At most `buffers` chunks have windows at the same time; more only if one item reads more. The
-// chunk whose next use is farthest away makes room. A fetch is issued once there is room, at most two chunks ahead.
+// rest on the device. At most `buffers` chunks have windows at the same time, or more if a single item reads more
+// chunks. To make room, the chunk whose next use is farthest away leaves. A fetch is issued once there is room, at most
+// two chunks ahead.
 std::vector<Window> windows(const std::vector<std::vector<std::size_t>> &uses, std::size_t buffers);
 
 }  // namespace protrain::program

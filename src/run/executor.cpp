@@ -15,14 +15,15 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::uint64_t kRunsToRetry = 64;  // runs after a device's refusal to record until the device is asked again
+constexpr std::uint64_t kRunsToRetry = 64;  // runs before a device that refused to record is asked again
 constexpr int kPoison = 0xFF;               // a NaN in every float type, -1 in integers
 
 std::int64_t nanoseconds_since(Time::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Time::now() - start).count();
 }
 
-// One instruction in eight sleeps up to a third of a millisecond; each run picks other instructions (splitmix64).
+// Makes about one instruction in eight sleep for up to a third of a millisecond. The hash (splitmix64) picks other
+// instructions in each run.
 void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
   std::uint64_t z = run * 0x9E3779B97F4A7C15ull + instruction * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -153,8 +154,9 @@ void Executor::exchange(const Issue &issue) {
   channel_.exchange(issue.sends, issue.receives);
 }
 
-// Other ranks wait for this rank's messages, so a failure here aborts the channel at once. The abort also ends this
-// rank's own exchanges on other threads. So the reason of this instruction is noted first, and the run reports it.
+// Carries out an instruction: an exchange, a kernel or a move. Other ranks wait for this rank's messages, so a failure
+// here aborts the channel at once. The abort also ends exchanges of this rank on other threads, and they fail too. So
+// this error is given to the workers before the abort: the run reports the error that it got first.
 void Executor::work(const Issue &issue, bool alone) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -198,7 +200,7 @@ void Executor::execute(std::size_t instruction) {
   perform(instruction, true);
 }
 
-// Stops a cancelled run if the step has not yet changed anything that outlives it.
+// Stops a cancelled run and returns true, if the step has not yet changed anything that outlives it.
 bool Executor::stopped(std::size_t instruction) {
   if (instruction > program_.commit || !run_.cancelled->load(std::memory_order_relaxed)) return false;
   run_.stopped = true;
@@ -211,8 +213,8 @@ void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
 }
 
-// Runs the instructions that the step before deferred to this one and that did not run, because this step ended early.
-// One thread can do this, because a single queue could run the Program's instructions in the order of the list.
+// Runs the instructions that the previous step deferred to this step and that have not run yet, because this step ended
+// early. One thread can do this, because the order of the Program's list is also a valid order for a single queue.
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i)
     if (issues_[i].earlier && !issues_[i].over) do_alone(i);
@@ -255,8 +257,8 @@ void Executor::issue() {
   }
 }
 
-// Events tell only when an instruction of an asynchronous device ended. Its start is assumed to be the moment when all
-// that it had to wait for was over.
+// Fills in the spans of the instructions that an asynchronous device ran. Events tell only when an instruction ended.
+// Its start is assumed to be the moment when its queue was free and all that it waits for was over.
 void Executor::note_spans() {
   std::vector<program::Span> &spans = report_.timed.spans;
   PerQueue<std::int64_t> free{};
@@ -272,8 +274,8 @@ void Executor::note_spans() {
   }
 }
 
-// Adds to the error's facts what the run had done, and to the error's text the instruction. If memory is short, the
-// text stays as it is.
+// Sets the error's facts to what the run had done, and adds the instruction to the error's text. If memory is short,
+// the text stays as it is.
 void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   Facts &facts = error.facts;
@@ -299,8 +301,8 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   }
 }
 
-// This step may end early, but the step before may not. So runs what is left of the instructions that the step before
-// deferred to this one. If one of them fails, its error becomes the outcome.
+// Runs the instructions that the previous step deferred to this step and that have not run yet. This step may end
+// early, but the previous one must not. If one of these instructions fails, its error becomes the outcome.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {
@@ -369,7 +371,8 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   if (recordings_.from_run == 0) recordings_.from_run = report_.runs + 1;
 }
 
-// Makes the recording for this run to replay, if one is possible and missing. Without a recording the run is issued.
+// Makes the recording that this run replays, if the device can record and the recording is missing. A run without a
+// recording is issued instruction by instruction.
 void Executor::record() {
   if (!recordings_.possible || recordings_.of[run_.timed] || recordings_.from_run == 0 ||
       report_.runs < recordings_.from_run)

@@ -91,8 +91,8 @@ class Executor final : public Job {
     Tier from = Tier::device, to = Tier::device;
     bool commits = false;             // once this instruction has begun, the step may have changed state
     bool earlier = false;             // belongs to the step before
-    bool over = false;                // it has ended in this run; only noted if `earlier` is true
-    bool awaited = false;             // others wait for its event
+    bool over = false;                // has ended in this run; only noted if `earlier` is true
+    bool awaited = false;             // other instructions wait for its event
     std::vector<Wait> waits;          // waits for instructions that threads run
     std::vector<std::size_t> events;  // waits for instructions that the device's queues run
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;

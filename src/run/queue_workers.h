@@ -1,6 +1,6 @@
 // QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
-// share. Workers sleep between runs. A run is a list of instructions for each queue. A worker starts them in the order
-// of the list, each once it was issued and its waits are over.
+// share. Workers sleep between runs. In a run, each queue has a list of instructions. Its worker takes them in the
+// order of the list, and starts each one when it has been issued and its waits are over.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace protrain::run {
 
-// An instruction of another queue that must be over.
+// An instruction of another queue that must be over before the instruction that waits may start.
 struct Wait {
   Queue queue;
   std::size_t instruction;

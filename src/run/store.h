@@ -39,7 +39,7 @@ class Store {
 
   // Only for buffers on device and host.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
-  std::byte *at(Tier tier, std::uint64_t offset) const;  // of a tier's memory; not on disk
+  std::byte *at(Tier tier, std::uint64_t offset) const;  // the byte at `offset` of a tier's memory; not for the disk
 
   // Announces an array on disk, or whole pieces of one, before the first write, so that the write takes no memory.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);

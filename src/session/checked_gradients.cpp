@@ -15,7 +15,7 @@ using graph::Node;
 using graph::NodeId;
 using graph::ValueId;
 
-// Keeps the gradients of parameters that a run computes, at the moment when the first node reads them.
+// Watches a run and copies the gradient of each parameter just before the first node reads it.
 class GradientReader final : public run::Watch {
  public:
   GradientReader(const grad::Training &training, const program::Program &program, run::Store &store)
@@ -48,7 +48,8 @@ class GradientReader final : public run::Watch {
   std::vector<std::vector<double>> gradients_;
 };
 
-// Returns the values of inputs and parameters of floats that a step computes with.
+// Returns the values that a step computes with: all inputs, and all parameters in float64. Throws Code::unsupported if
+// a parameter is quantised.
 std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
   const graph::Graph &graph = machine.draft().variants[variant]->training.graph;
   const program::State &state = machine.draft().programs.state;
@@ -71,7 +72,7 @@ std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
   return values;
 }
 
-// The largest error that arithmetic in the precision explains.
+// Returns the largest error that rounding in the precision explains.
 double tolerance_of(DType precision) { return precision == DType::f32 ? 1e-3 : 0.1; }
 
 }  // namespace

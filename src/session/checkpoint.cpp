@@ -42,7 +42,8 @@ state::Read reader_of(Parameters &parameters) {
   };
 }
 
-// Reads what this rank owns. After every kRoundBytes it calls pulse(), which waits for the other ranks.
+// Returns a function that reads what this rank owns. After every kRoundBytes the function calls pulse(), which waits
+// for the other ranks.
 state::Read in_rounds(Parameters &parameters, const Ranks::Pulse &pulse) {
   constexpr std::uint64_t kRoundBytes = 256 << 20;
   return [&, read = std::uint64_t{0}](std::size_t parameter, std::size_t array, std::uint64_t offset,
@@ -64,7 +65,8 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   return scale;
 }
 
-// A checkpoint of adapters holds no base, so it goes on only on the base that they were trained on.
+// Throws Code::mismatch if the session cannot go on from the checkpoint: if only one of both has adapters, or if the
+// frozen weights differ from those that the checkpoint's adapters were trained on.
 void require_base(const draft::Draft &draft, const Parameters &parameters, const state::Checkpoint &checkpoint) {
   const std::optional<std::uint64_t> base = find_counter(checkpoint, kBase);
   require(!base || !draft.adapters.empty(), Code::mismatch, checkpoint.path(),

@@ -6,7 +6,8 @@ namespace protrain::session {
 
 namespace {
 
-// Before the first step the moving average is that of no weights, and the weights stand for it.
+// Returns a function that reads the values to export. Before the first step the moving average holds nothing yet, so
+// the weights are exported in its place.
 draft::Values values_of(const ExportSource &from) {
   const bool average = from.draft.settings.export_average && from.stepped;
   return [&, average](const std::string &name, std::byte *out) {

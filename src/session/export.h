@@ -18,11 +18,12 @@ struct ExportSource {
 
 void export_model(const ExportSource &from, const std::string &path);
 
-// Writes the adapters in the form of PEFT. Code::state if there are none, unsupported if other parameters change too.
+// Writes the adapters in the form of PEFT, or as an .onnx_adapter file. Code::unsupported if other parameters change
+// too.
 void export_adapters(const ExportSource &from, const std::string &directory);
 
-// Writes the values that a file has for the adapters `from` to the session's, `to`. If the file's scale is another one,
-// matrix B makes up for it.
+// Copies the values of a file's adapters, `from`, to the session's adapters, `to`. If their scales differ, matrix B is
+// multiplied by the quotient of the scales.
 void load_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
                    const std::vector<passes::Adapter> &to, Parameters &parameters);
 

@@ -25,7 +25,8 @@ AllBases &all_bases() {
   return all;
 }
 
-// The bases that `is` returns true for. The caller holds the mutex.
+// Returns the bases for which is(base) is true, and drops from the list those that no session uses any more. The caller
+// holds the mutex.
 template <typename Is>
 std::vector<std::shared_ptr<FrozenBase>> find_bases(Is &&is) {
   std::erase_if(all_bases().bases, [](const auto &base) { return base.expired(); });

@@ -24,18 +24,20 @@ class FrozenBase {
  public:
   // Returns the bases that sessions of this process have now for this model, each in another precision or layout.
   static std::vector<std::shared_ptr<FrozenBase>> of_model(const onnx_import::ModelSource &source);
-  // Returns the memory for a draft of the only rank. `hash` is hash_of_base(): bases of the same hash and layout are
-  // one, unless there are no adapters, because then frozen weights can be written between steps.
+  // Returns the memory for a draft of a session with one rank. `hash` is hash_of_base(). Drafts with the same hash and
+  // layout share one memory. Without adapters nothing is shared, because then frozen weights can be written between
+  // steps.
   static std::shared_ptr<FrozenBase> of_process(const draft::Draft &draft, const onnx_import::ModelSource &source,
                                                 std::uint64_t hash);
-  // Returns the memory for a draft of several ranks. Those of one machine have the same pages. Every rank writes the
-  // same values there, so that none waits for another. If the system does not allow it, each rank has its own.
+  // Returns the memory for a draft of several ranks. The ranks of one machine share the same pages. Each of them writes
+  // the same values there, so that none waits for another. If the system does not allow shared pages, each rank has its
+  // own.
   static std::shared_ptr<FrozenBase> of_ranks(const draft::Draft &draft, comm::Channel &channel);
 
   std::span<std::byte> bytes() const { return {memory_.data(), memory_.size()}; }
-  // True if the memory is that of the draft.
+  // True if the draft has the same frozen weights at the same places, so that it can use this memory.
   bool holds(const draft::Draft &draft, std::uint64_t hash) const { return !key_.empty() && key_ == key(draft, hash); }
-  // Calls `write`, which fills the memory, unless another session has done so. A session waits for one that is writing.
+  // Calls `write`, which fills the memory, unless another session has done so. Waits while another session is writing.
   void fill(const std::function<void()> &write);
 
  private:

@@ -48,7 +48,7 @@ Graph loss_in_float64(const grad::Training &training) {
   return graph;
 }
 
-// A number between 0 and `below` - 1 that looks random.
+// Returns a number between 0 and `below` - 1 that looks random and depends only on the arguments.
 std::size_t draw(std::size_t number, std::size_t below) {
   return static_cast<std::size_t>(arith::scrambled((number + 1) * 0x9E3779B97F4A7C15u) % below);
 }
@@ -98,8 +98,8 @@ double GradientCheck::loss_at(Behind &behind, ValueId parameter, const std::vect
   return ops::interpret(behind.graph, behind.bound)[index(loss_id_)].stored_double(0);
 }
 
-// Returns the slope of the loss along `direction`, from differences over a step and over half of it. Where both differ,
-// the loss has a kink, as Relu has.
+// Returns the slope of the loss along `direction`, found twice from differences of the loss: over a step, and over half
+// of that step. If the two slopes differ, the loss has a kink there, such as that of Relu, and is not smooth.
 GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
                                           const std::vector<double> &direction) const {
   constexpr double kStep = 1e-5, kAlike = 1e-3;

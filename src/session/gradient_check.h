@@ -20,15 +20,16 @@ class GradientCheck {
   double loss() const { return loss_; }  // in float64
 
   struct Result {
-    std::size_t elements = 0;  // that were compared
+    std::size_t elements = 0;  // elements that were compared
     std::size_t kinks = 0;     // elements left out, because the loss is not smooth around them
     double norm = 0;           // of the gradient
-    // The largest difference between the gradient and the loss's slope, as a share of the slope or of the gradient's
-    // root mean square, whichever is larger: of single elements, and along a direction that changes all elements.
+    // The differences between the gradient and the slope of the loss, as shares. `worst_element` is the largest of
+    // single elements, as a share of the slope or of the gradient's root mean square, whichever is larger. `direction`
+    // is for a direction that changes all elements, as a share of the slope or of the gradient's norm.
     double worst_element = 0, direction = 0;
   };
-  // `gradient`: of parameter `parameter`, in the layout of its value. Compares its largest element, `samples` - 1
-  // others, and one direction.
+  // Compares the largest element of `gradient`, up to `samples` - 1 other elements, and one direction. `gradient` is
+  // that of `parameter`, in the layout of its value.
   Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples) const;
 
  private:

@@ -1,4 +1,5 @@
-// GroupNorms: the norm of the gradients of each group of parameters, from the squared norms that alarms read.
+// GroupNorms: the norm of the gradients of each group of parameters, computed from the parameters' squared norms in
+// StepAlarms.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,11 @@ class GroupNorms {
   // Groups of which no parameter is in `trained` are left out.
   GroupNorms(const draft::NormGroups &groups, const std::vector<StepAlarms::Parameter> &trained);
 
-  // Takes up the squared norms of a step. `factor` is the number by which its gradients are too large.
+  // Computes the norms of the groups from the squared norms of a step, whose gradients are `factor` times too large.
   void take(std::uint64_t step, const std::vector<StepAlarms::Parameter> &trained, double factor);
 
-  std::uint64_t step() const { return step_; }  // the last one that was taken up, or 0
-  Json json() const;                            // by the group's name: its norm in that step
+  std::uint64_t step() const { return step_; }  // the last step given to take(), or 0
+  Json json() const;                            // the norm of each group in that step, by the group's name
 
  private:
   struct Group {
@@ -29,7 +30,7 @@ class GroupNorms {
     double norm = 0;
   };
   std::vector<Group> groups_;
-  std::vector<std::size_t> of_trained_;  // per trained parameter
+  std::vector<std::size_t> of_trained_;  // the position in groups_, per trained parameter
   std::uint64_t step_ = 0;
 };
 

@@ -18,7 +18,7 @@ using graph::Node;
 using graph::Type;
 using graph::ValueId;
 
-constexpr std::int64_t kMostElements = 1 << 24;  // of an operand that is followed
+constexpr std::int64_t kMostElements = 1 << 24;  // elements of the largest value that Trace follows
 // Trace gives each element of the inputs a code: kInput times the number of the input, counted from 1, plus the
 // element's place in the input. Elements that come from constants are smaller than kInput.
 constexpr std::int64_t kInput = std::int64_t{1} << 40;
@@ -32,7 +32,7 @@ bool only_moves(const Graph &graph, const Node &node) {
   return ops::is_alias(node) || one_of(node.op, {"Slice", "Transpose", "Expand", "Concat", "Split", "Pad"});
 }
 
-// Values may lie at any address.
+// Returns element `i` of the values at `data`, which may be unaligned.
 template <typename T>
 T index_at(const void *data, std::size_t i) {
   T value;

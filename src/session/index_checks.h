@@ -30,15 +30,15 @@ class IndexChecks {
 
  private:
   enum class What : std::uint8_t { index, label, length };
-  // The elements of an input that one node reads. The node accepts values from `lowest` to `beyond` - 1 but `blank`,
-  // and `ignored`.
+  // The elements of an input that one node reads. The node accepts `ignored`, and values from `lowest` to `beyond` - 1
+  // except `blank`.
   struct Check {
     std::size_t input;
     std::string subject;
     What what;
     std::int64_t lowest, beyond;
     std::optional<std::int64_t> ignored, blank;
-    std::vector<std::uint32_t> elements, rows;  // of the input, and of the node's operand
+    std::vector<std::uint32_t> elements, rows;  // positions in the input, and in the node's operand
   };
   class Trace;
   struct Operand;

@@ -14,7 +14,7 @@ Inputs::Inputs(const draft::Draft &draft)
   for (const graph::Node &node : outputs.nodes())
     for (std::size_t i = 0; i < count(); ++i)
       if (std::ranges::find(node.inputs, outputs.inputs[i]) != node.inputs.end()) read_by_outputs_[i] = true;
-  if (draft.settings.ranks.count == 1) return;  // a kernel's refusal changes nothing, and nobody waits
+  if (draft.settings.ranks.count == 1) return;  // kernels check the values too, and no other rank waits for this one
   for (const auto &variant : draft.variants)
     checked_.push_back({IndexChecks(variant->training.graph, variant->forward.inputs), {}});
   for (Checked &checked : checked_) checked.faults.resize(count());

@@ -19,10 +19,10 @@ class Inputs {
   std::size_t count() const { return forward().inputs.size(); }  // in the file's order
   const graph::Value &value(std::size_t i) const { return forward().value(forward().inputs.at(i)); }
   const std::string &name(std::size_t i) const { return value(i).name; }
-  // The type in the file: float16 where the session computes with float32.
+  // The type that the file gives the input. It may be float16 where the session computes with float32.
   DType dtype(std::size_t i) const;
   std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
-  // True for an input of the file that has no elements, and so is none of the session's.
+  // True for an input of the file that has no elements. The session does not have such an input.
   bool is_empty(const std::string &name, const Shape &shape) const;
 
   // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`. Where the

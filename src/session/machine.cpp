@@ -55,8 +55,9 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
   if (settings.declared_state && settings.resume.empty()) parameters_->fill_moments();
 }
 
-// Compiles a draft, and finds the memory of its frozen weights. If another session of this process has the same
-// model's, the draft may count on these bytes. It is made anew if its frozen weights turn out to lie otherwise.
+// Compiles a draft and sets frozen_base_, the memory of its frozen weights. If other sessions of this process hold
+// frozen weights of the same model, first compiles drafts that count on sharing them. If none of these drafts has the
+// same frozen weights at the same places, compiles one that does not count on sharing.
 draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
                               const draft::Log &progress) {
   const bool several = channels_.hosts->ranks() > 1, shared = device_->info().shares_memory;

@@ -18,7 +18,7 @@ using graph::NodeId;
 using graph::Type;
 using graph::ValueId;
 
-// Returns the loss before it is weighed for a mean over ranks.
+// Returns the loss as the model computes it, without the node CountedLoss, which makes the mean over no targets 0.
 ValueId loss_of_batch(const draft::ShapeVariant &variant) {
   const NodeId producer = variant.forward.value(variant.loss).producer;
   if (producer == NodeId::none) return variant.loss;
@@ -28,8 +28,8 @@ ValueId loss_of_batch(const draft::ShapeVariant &variant) {
 
 }  // namespace
 
-// The forward graph tells which targets count, because differentiation may have joined the loss with its gradient. Its
-// values have the same ids.
+// Looks in the forward graph for the targets that count, because in the training graph the loss may be joined with its
+// gradient. The values of both graphs have the same ids.
 NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store)
     : training_(variant.training),
       graph_(training_.graph),
@@ -43,7 +43,7 @@ NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program
   }
 }
 
-// Inputs, parameters and constants are looked at when a node reads them first.
+// Looks at inputs, parameters and constants when the first node reads them.
 void NonfiniteTrace::before(std::size_t i) {
   const program::Instruction &instruction = program_.instructions[i];
   if (instruction.node == NodeId::none) return;
@@ -77,7 +77,7 @@ void NonfiniteTrace::keep_target(ValueId id, const program::Operand &at) {
   target = Array(type, type.shape, std::move(bytes));
 }
 
-// Reads a value in parts. A part is small, because a step that fails for want of memory is no reason to want more.
+// Returns the worst kind of number that a value holds. Reads the value in small parts, because memory may be short.
 NonfiniteTrace::Holds NonfiniteTrace::read(const program::Operand &at, const Type &type) const {
   if (!is_float(type.dtype)) return Holds::finite;
   constexpr std::int64_t kPart = 1 << 14;  // elements
@@ -99,8 +99,8 @@ NonfiniteTrace::Holds NonfiniteTrace::read(const program::Operand &at, const Typ
   return worst;
 }
 
-// Returns the node's first input that holds a NaN, else the first that holds an infinity and so `at_least` as much;
-// none: there is no such input.
+// Returns the node's first input that holds a NaN. If there is none, returns the first input that holds an infinity.
+// Inputs that hold less than `at_least` do not count. Returns ValueId::none if no input is left.
 ValueId NonfiniteTrace::worst_input(const Node &node, Holds at_least) const {
   ValueId worst = ValueId::none;
   for (const ValueId in : node.inputs) {
@@ -110,8 +110,8 @@ ValueId NonfiniteTrace::worst_input(const Node &node, Holds at_least) const {
   return worst;
 }
 
-// Returns the value from which the number that is not finite has spread to `at`. A NaN is followed along NaNs, because
-// many models hold infinities on purpose, in masks.
+// Goes back from `at` to the value where its NaN or infinity began, and returns that value. From a NaN it goes only to
+// NaNs, because many models hold infinities on purpose, in masks.
 ValueId NonfiniteTrace::walk_back(ValueId at) const {
   const Holds sought = holds(at);
   for (;;) {

@@ -1,6 +1,6 @@
 // NonfiniteTrace: finds the node that made the first NaN or infinity of a step. It watches a second run of the step and
-// notes which values hold such numbers. Then it goes back from the number that the step's checks found, along the
-// values that are not finite, to a node whose inputs are.
+// notes which values hold such numbers. Then it starts at the number that the step's checks found and goes back along
+// values that are not finite, until it comes to a node whose inputs are finite.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ class NonfiniteTrace final : public run::Watch {
   void before(std::size_t instruction) override;
   void after(std::size_t instruction) override;
 
-  // The place where the numbers come from that are not finite.
+  // The place where the first NaN or infinity came from.
   struct Origin {
     std::string subject;   // the node's name, or that of an input or a parameter
     std::string sentence;  // "Sqrt (/norm/Sqrt) made the first NaN, in /norm/Sqrt_output_0, from finite numbers"

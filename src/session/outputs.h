@@ -16,12 +16,13 @@ class Outputs {
   std::size_t count() const { return draft_.output_names.size(); }  // in the file's order
   const std::string &name(std::size_t i) const { return draft_.output_names.at(i); }
   std::size_t find(const std::string &name) const;  // Code::arg for an output that is not kept
-  // The type as it is read: that of the file, also where the session computes with another type of floats.
+  // The type in which the output is read. A float has the type of the file, even where the session computes with
+  // another type of floats.
   DType dtype(std::size_t i) const;
   // The shape in the last prediction; before the first one, under the session's first binding.
   const Shape &shape(std::size_t i) const { return computed(i).shape; }
 
-  // Notes that a prediction was made for a shape variant, or that its memory is used for something else.
+  // note() records that a prediction was made for a shape variant, forget() that its memory now has another use.
   void note(std::size_t variant) {
     variant_ = variant;
     readable_ = true;

@@ -71,7 +71,7 @@ struct Parameters::PlaneBuffer {
   std::span<std::byte> high_of(std::size_t count) { return std::span(high).first(count * kNarrowBytes); }
   std::span<std::byte> low_of(std::size_t count) { return std::span(low).first(count * low_size); }
 
-  // A parameter that is not trained has only the upper plane.
+  // Splits masters into the two planes. A parameter that is not trained has only the upper plane.
   void split(std::span<const std::byte> masters, bool trained) {
     with_narrow(dtype, [&]<typename T>(T) {
       trained ? session::split<T>(masters, high.data(), low.data()) : session::round<T>(masters, high.data());
@@ -138,8 +138,8 @@ void Parameters::fill(int threads, bool reachable, FrozenBase *base) {
   if (base != nullptr) base->fill([&] { fill_in_place(frozen, threads); });
 }
 
-// Divides the chunks among threads, because the first touch of new memory takes longer than copying a file out of the
-// page cache.
+// Fills chunks that the host can write to directly. Divides them among threads, because the first touch of new memory
+// takes longer than copying a file out of the page cache.
 void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threads) {
   on_threads(chunks.size(), threads, "protrain-read", [&](std::size_t i) {
     const program::Buffer *low = low_plane(chunks[i]);
@@ -267,7 +267,8 @@ void Parameters::use_adapters(bool use) {
   if (!use) unused_ = std::move(kept);
 }
 
-// The optimizers that a file can declare keep moments in float32. A moving average is not among them, and begins here.
+// Fills the moments, which are in float32 for all optimizers that a file can declare. A file holds no moving average of
+// weights, so the array of the average is left as it is.
 void Parameters::fill_moments() {
   const auto &moments = draft_.file->declared().training->moments;
   run::Store::Sweep sweep(store_);
@@ -443,9 +444,9 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   if (from < to) write_own(p, array, from, in.subspan((from - first) * size, (to - from) * size));
 }
 
-// On disk, the pieces of each gradient are counted from the gradient's own begin. Store::read() counts them from the
-// begin of the buffer, so it cannot be used there. A narrow gradient is read into the second half of `out` and widened
-// from there.
+// Reads a gradient as float32. A narrow gradient is read into the second half of `out` and widened from there. On disk,
+// the pieces of a gradient are counted from its own begin. Store::read() counts them from the begin of the buffer, so
+// it cannot be used there.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

@@ -1,8 +1,8 @@
 // Parameters: access to every parameter of floats as float32, wherever it rests and whatever type a step computes in.
-// Quantised weights are filled from the file, or rounded from its floats, and not shown: they never change. Neither
-// does the frozen base of adapters. Masters kept in two planes (arith/planes.h) are split on their way in and joined on
-// their way out. With several ranks each has its shards, and ranks send each other what a reader lacks. Not for use
-// during a step.
+// Quantised weights are filled from the file, or rounded from its floats. They never change and are not shown, and
+// neither is the frozen base of adapters. Masters kept in two planes (arith/planes.h) are split on their way in and
+// joined on their way out. With several ranks, each rank has its shards and sends them to the ranks that read. Not for
+// use during a step.
 #pragma once
 
 #include <optional>
@@ -23,21 +23,22 @@ class Parameters {
   // Draft, store and channel must outlive it. `base` is hash_of_base().
   Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base);
 
-  // The parameters of floats, without a base of adapters: positions in the graph's list, by which all functions here
-  // know a parameter.
+  // Returns the parameters of floats, without the frozen base of adapters, as positions in the graph's list. All
+  // functions here know a parameter by this position.
   const std::vector<std::size_t> &shown() const { return shown_; }
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
   const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
   std::size_t elements(std::size_t p) const { return static_cast<std::size_t>(element_count(shape(p))); }
-  std::size_t elements() const;                                    // of all that are shown
-  std::optional<std::size_t> find(const std::string &name) const;  // among those that are shown
+  std::size_t elements() const;                                    // of all shown parameters
+  std::optional<std::size_t> find(const std::string &name) const;  // among the shown parameters
 
   // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
-  // the host can write to the device's memory. `base`: the memory of frozen weights, if it is apart; it is filled once.
+  // the host can write to the device's memory. `base` is the memory of frozen weights, or nullptr; it is filled only
+  // once.
   void fill(int threads, bool reachable, FrozenBase *base);
   // A hash of the frozen weights that adapters are trained on, and of their names.
   std::uint64_t base() const { return base_; }
-  // Adapters change nothing while they are not used: one matrix of each is zero, and its values are kept aside.
+  // Switches the adapters on or off. While they are off, matrix B of each is zero, and its values are kept aside.
   void use_adapters(bool use);
   bool uses_adapters() const { return unused_.empty(); }
   // Fills the optimizer's arrays with the state that the model's file declares.
@@ -73,7 +74,7 @@ class Parameters {
     program::Operand at;
   };
   Kept kept_weights(std::size_t parameter) const;
-  // The elements of an array that a rank gives to others: its shard.
+  // A range of elements of an array, such as the shard that a rank owns.
   struct Elements {
     std::uint64_t begin, end;
   };
@@ -94,7 +95,7 @@ class Parameters {
     std::uint64_t first, element_bytes;
     std::span<std::byte> out;
   };
-  // Fills in those parts of `wanted.out` that other ranks own. It already holds this rank's shard. Only rank `reader`
+  // Fills in those parts of `wanted.out` that other ranks own. This rank's shard is there already. Only rank `reader`
   // gets the parts, or every rank if `reader` is negative.
   void complete(const Wanted &wanted, int reader);
   template <typename Read>
@@ -115,15 +116,17 @@ class Parameters {
   void fill_through_memory(std::size_t chunk);
   void read_chunk(std::size_t chunk, const Planes &to) const;
   void read_masters(std::size_t parameter, const Planes &to) const;
-  // Reads the values that a parameter starts with: bytes of the file, or those of a new adapter.
+  // Reads bytes of the values that a parameter starts with. Adapters start with new values, or with those of an adapter
+  // file. All other parameters start with the values of the model's file.
   void read_start(std::size_t parameter, std::uint64_t offset, std::span<std::byte> out) const;
 
-  // The values of the last matrix that was rounded, of which one part after the other is asked for.
+  // The last matrix that was rounded, with the values of all its parts. The parts are asked for one after the other.
   struct LastRounded {
     const passes::RoundedMatrix *matrix = nullptr;
     passes::RoundedValues values = {};
   };
-  // The matrix that a parameter holds the rounded values of, or a part of them. 0 is the integers or codes.
+  // The rounded matrix that a parameter belongs to, and the part of it that the parameter holds. Part 0 is the integers
+  // or codes.
   struct RoundedPart {
     const passes::RoundedMatrix *matrix = nullptr;  // nullptr: the parameter holds the file's values
     std::size_t part = 0;
@@ -141,7 +144,7 @@ class Parameters {
   comm::Channel &channel_;
   std::vector<std::size_t> shown_;
   const std::uint64_t base_;
-  std::vector<float> unused_;  // the values of adapters that are not used
+  std::vector<float> unused_;  // matrix B of all adapters, while they are off; else empty
 };
 
 }  // namespace protrain::session

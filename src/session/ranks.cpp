@@ -19,7 +19,7 @@ constexpr const char *kCallNames[] = {"step",       "evaluate", "predict", "read
 
 std::string subject_of(std::size_t rank) { return fmt::format("rank {}", rank); }
 
-// Options that may differ from rank to rank.
+// True for options that may differ from rank to rank.
 bool is_own(std::string_view key) {
   constexpr std::string_view kOwn[] = {"rank", "rendezvous", "device", "offload_dir", "profile_dir", "trial"};
   return std::ranges::find(kOwn, key) != std::end(kOwn);

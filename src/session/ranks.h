@@ -69,7 +69,7 @@ class Ranks {
   // Code::nonfinite on all ranks if a loss is not finite, or all weights are 0.
   float mean(const Evaluated &own);
 
-  // Runs work(pulse) on every rank and returns the results of all ranks. If it throws on a rank, that error is thrown
+  // Runs work(pulse) on every rank and returns the results of all ranks. If work throws on a rank, that error is thrown
   // there and Code::peer on the others, and the session stays as it was. Long work must call pulse() now and then.
   // pulse() waits for the other ranks, so that none waits beyond its deadline, and throws if a rank has failed.
   using Pulse = std::function<void()>;

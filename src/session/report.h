@@ -24,7 +24,7 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
                          const std::string &why_not_nccl);
 std::string warning_json(const std::string &text);
 std::string alarm_json(const StepAlarms::Raised &raised);
-// `loss_scale` is the step's; 0 if it has none. `norms` may be of an earlier step, and are left out then.
+// `loss_scale` is the step's, or 0 if it has none. `norms` are left out if they belong to an earlier step.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale,
                       const GroupNorms &norms);
 std::string saved_json(std::uint64_t step, const std::string &path);
@@ -38,8 +38,8 @@ struct ReportFacts {
   bool traces;
 };
 
-// The text of protrain_session_report. Besides `facts`, everything is about the Program that ran last. `prediction` is
-// for the same Program with the same queues beside compute, or nullptr.
+// Returns the text of protrain_session_report. All but `facts` is about the Program that ran last. `prediction` is for
+// the same Program with the same queues beside compute, or nullptr.
 std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
                         const graph::Graph &graph, const program::Simulation *prediction);
 

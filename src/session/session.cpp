@@ -28,7 +28,7 @@ constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
 
-constexpr const char *kNoMemory = "out of memory";  // short enough to need none
+constexpr const char *kNoMemory = "out of memory";  // short enough to need no memory
 
 // True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
 // percent or two of the step. The first run is cold and the second is the first replay; a few later runs are enough for
@@ -256,14 +256,14 @@ void Session::read_numbers(const program::Program &program, std::size_t variant)
     machine_.read_result(program, program.squared_norms[trained.position], &trained.squared_norm, sizeof(double));
 }
 
-// True if the norms of single gradients are read in this step. Each is a small copy from a device with memory of its
-// own, which takes some microseconds; there a few steps are enough.
+// True if this step reads the norms of single gradients. From a device with memory of its own, each norm is a small
+// copy that takes some microseconds; there only a few steps read them.
 bool Session::reads_norms() const {
   const std::uint64_t step = account_.counters().steps;
   return machine_.device().shares_memory || step < 4 || step % 64 < 2;
 }
 
-// Looks for what a complete step shows to be wrong. If memory is too short to say it, the step counts all the same.
+// Raises alarms for what a complete step shows to be wrong. If memory is too short for an alarm, the step still counts.
 void Session::judge_step(const StepResult &result, bool has_norms) {
   try {
     log_alarms(alarms_.judge({.step = step_count(),
@@ -283,8 +283,8 @@ void Session::log_alarms(std::size_t count) {
     reporting_.log(alarm_json(alarms_.all()[i]));
 }
 
-// Runs the Program that was not finite once more, and says in which node that began; "" if the second run does not
-// show it. The status keeps Updates from changing anything. In the overlap order, some have run in the first run.
+// Runs the last Program again and says in which node NaN or infinity began; "" if this run does not show it. The status
+// keeps Updates from changing anything in this run. In the overlap order, the first run may have done some.
 std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
   try {
     machine_.set_status(numbers_.status);

@@ -83,10 +83,11 @@ class Session {
 
   void export_model(const std::string &path);
   void export_adapters(const std::string &directory);  // Code::state if there are none
-  // Gives the adapters the values of a file with adapters of the same parameters and shapes. Code::state if there are
-  // none; mismatch, shape, and what AdapterFile throws.
+  // Loads the adapters' values from a file whose adapters have the same parameters and shapes. Code::state if the
+  // session has no adapters; mismatch, shape, and what AdapterFile throws.
   void load_adapters(const std::string &directory);
-  // Until they are used again, adapters change nothing, and only evaluations and predictions are possible.
+  // Switches the adapters on or off. While they are off they change nothing, and only evaluations and predictions are
+  // possible.
   void use_adapters(bool use);  // Code::state if there are none
   // Saves everything that training goes on from; returns the checkpoint's path. Code::state within a
   // step, busy, io, nospc, path.
@@ -152,9 +153,9 @@ class Session {
   struct {
     draft::Log log;
     GroupNorms norms;
-    bool traced = false;        // where a number that was not finite came from, in a step that was skipped
-    bool warned = false;        // that steps are not recorded
-    bool times_wanted = false;  // for the next step, because a report was asked for
+    bool traced = false;        // a skipped step has been traced to its first NaN or infinity
+    bool warned = false;        // the log has said that steps are not recorded
+    bool times_wanted = false;  // the next step is timed, because a report was asked for
   } reporting_;
   std::atomic<bool> cancelled_{false};
 };

@@ -4,7 +4,8 @@
 
 namespace protrain::session {
 
-// The optimizer counts the steps that it took; random numbers count all steps.
+// Returns the scalars of the next micro-batch. The optimizer does not count skipped steps; random numbers count all
+// steps.
 backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer,
                                           const std::vector<backend::Group> &groups) const {
   const auto t = static_cast<double>(counters_.steps + 1 - counters_.skipped);

@@ -49,17 +49,17 @@ class StepAccount {
     bool scales_loss = false;
     bool skips = false;  // a step that is not finite counts but changes nothing
     draft::Schedule schedule;
-    double learning_rate = 0;  // the full one, where the schedule does not reduce it
+    double learning_rate = 0;  // the full rate, which the schedule may reduce
   };
   StepAccount(const Terms &terms, const Counters &counters) : terms_(terms), counters_(counters) {}
 
   const Counters &counters() const { return counters_; }
-  std::uint64_t micro_batch() const { return micro_batch_; }  // the next one of the step, of rank 0
+  std::uint64_t micro_batch() const { return micro_batch_; }  // the number of rank 0's next micro-batch in the step
   bool accumulates() const { return terms_.accumulation > 1; }
 
-  // These are about the next micro-batch; with several ranks about the next one of each. They say whether it is the
-  // step's last, the scale of its loss, its initial status word and its learning rate. The word is not 0 after a
-  // micro-batch that was not finite, so that no Update runs.
+  // These functions are about the next micro-batch, or with several ranks about the next one of each rank. They return
+  // whether it is the step's last, the scale of its loss, its initial status word, its learning rate and all its
+  // scalars. The word is not 0 after a micro-batch of the same step that was not finite, so that no Update runs.
   bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
   program::StatusWord status() const { return spoilt_; }
@@ -72,8 +72,8 @@ class StepAccount {
   // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
   // Accounts for finished micro-batches, one of each rank, in the order of ranks. If a number is not finite, the loss
-  // scale shrinks or the step is skipped, where the terms allow it. Otherwise the step begins anew and nothing is
-  // returned. No parameter has changed then (except in the overlap order).
+  // scale shrinks or the step is skipped, where the terms allow it. If they do not, the step begins anew and nothing is
+  // returned. In that case no parameter has changed, except in the overlap order.
   std::optional<StepResult> add(const RoundNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();
@@ -85,7 +85,7 @@ class StepAccount {
 
   // The norm of the last complete step; Code::state before the first.
   double grad_norm() const;
-  // The learning rate of the last complete step; before the first that of the next.
+  // Returns the learning rate of the last complete step, or of the next step if none is complete.
   double last_learning_rate() const { return last_ ? last_->learning_rate : learning_rate(); }
   // Returns the factor to apply to the gradients of the last complete step. Code::state if there are no such gradients,
   // or not any more.
@@ -102,7 +102,7 @@ class StepAccount {
 
   Terms terms_;
   Counters counters_;
-  std::uint64_t micro_batch_ = 0;         // the next one of the step, of rank 0
+  std::uint64_t micro_batch_ = 0;         // the number of rank 0's next micro-batch in the step
   std::uint64_t samples_ = 0;             // in the step's micro-batches so far
   program::StatusWord spoilt_;            // the status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;  // over the step's micro-batches

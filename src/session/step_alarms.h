@@ -22,7 +22,7 @@ struct StepFacts {
 
 class StepAlarms {
  public:
-  // An alarm, and the step that raised it; 0: known before the first.
+  // An alarm, and the step that raised it, or 0 if it was known before the first step.
   struct Raised {
     std::uint64_t step;
     draft::Alarm alarm;
@@ -31,8 +31,8 @@ class StepAlarms {
     std::size_t position = 0;  // in the graph's list
     std::string name = {};
     double squared_norm = 0;  // of its gradient in the last step
-    int zeros = 0;            // steps in a row in which that was zero
-    bool said = false;        // an alarm named it
+    int zeros = 0;            // steps in a row in which the gradient was zero
+    bool said = false;        // an alarm has named the parameter
   };
   // `known`: the alarms of the draft.
   StepAlarms(std::vector<Parameter> trained, const std::vector<draft::Alarm> &known);

@@ -81,10 +81,11 @@ class Saving {
 // A rank's part of a checkpoint.
 struct Part {
   std::size_t number = 0, count = 1;
-  // Per parameter and per array, the weights included: how many elements the part has. Not read if it is the only one.
+  // The number of elements that the part has of each array of each parameter, the weights included. Not used if the
+  // checkpoint has one part.
   std::vector<std::vector<std::uint64_t>> elements = {};
 };
-inline constexpr std::size_t kMostParts = 400;  // a checkpoint keeps two files of each open; limits are often 1,024
+inline constexpr std::size_t kMostParts = 400;  // two files of each stay open; a process may often open 1,024
 
 // Writes a part into the folder of a Saving, and returns the text that finish() needs. The offsets that `read` gets
 // count from the begin of the part.

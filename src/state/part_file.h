@@ -34,12 +34,13 @@ struct ArrayName {
 };
 std::optional<ArrayName> array_of(const std::string &tensor);
 
-// Returns the shape in which an optimizer's array of so many elements is saved: its parameter's, or one dimension.
+// Returns the shape in which an optimizer's array is saved: its parameter's shape if that has as many `elements`, else
+// one dimension.
 Shape whole_shape(const Shape &of_parameter, std::uint64_t elements);
 
-// Returns the whole tensors that the parts join into. `shape_of` gives the shape of the tensor of a name, whose parts
-// have so many elements together; nothing if there is none. Code::format if the parts name different tensors, or if a
-// tensor's elements do not add up to its shape.
+// Returns the whole tensors that the parts join into. shape_of(name, elements) returns the shape of the tensor `name`,
+// whose parts have `elements` elements together, or nothing if the tensor is unknown. Code::format if the parts name
+// different tensors, or if a tensor's elements do not add up to its shape.
 using ShapeOf = std::function<std::optional<Shape>(const std::string &name, std::uint64_t elements)>;
 std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts, const ShapeOf &shape_of);
 

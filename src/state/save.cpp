@@ -1,5 +1,6 @@
-// Saving: tensors, manifest, sync, rename, sync, in this order. No earlier checkpoint is touched before the new one is
-// whole. No sync is tried twice, because after a failed one a second may succeed although data are lost.
+// Saving writes the tensors and the manifest, syncs them, renames the folder and syncs its parent, in this order. No
+// earlier checkpoint is touched before the new one is whole. A failed sync is not tried again, because the second one
+// may succeed although data are lost.
 #include <algorithm>
 
 #include "base/error.h"
@@ -82,7 +83,7 @@ bool tidy(const std::string &parent, const std::string &name, bool alone) {
 std::string put_in_place(const std::string &fresh, const std::string &target, const std::string &aside, bool replace) {
   if (!replace) {
     rename_directory(fresh, target);
-    return aside;  // left by a save that was killed between its two renames
+    return aside;  // exists only if a save was killed between its two renames
   }
   if (exchange_names(fresh, target)) return fresh;
   rename_directory(target, aside);  // Checkpoint::open() still finds it under this name

@@ -40,7 +40,7 @@ std::string header_of(const std::vector<Tensor> &tensors);
 // Reads the header's length from the first eight bytes of `file`, and checks it against the file's size.
 std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes, const std::string &file);
 
-// Reads a shape from a JSON array of dimensions. Code::format if `dims` is none; `what` and `file` are for errors.
+// Reads a shape from a JSON array of dimensions. Code::format if `dims` is no such array; `what` names it in errors.
 Shape shape_of(const Json &dims, const char *what, const std::string &file);
 
 // Parses a header and returns the tensors in the order of their data. Code::format if the tensors leave gaps in the

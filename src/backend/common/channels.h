@@ -1,4 +1,4 @@
-// ChannelParts: a tensor (N, C, d...) as kernels see it that work channel by channel.
+// ChannelParts: the view of a tensor (N, C, d...) for kernels that work channel by channel.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 
 namespace protrain::backend {
 
-// All axes after that of the channels are joined to `inner`. A channel's samples are cut into parts, so that a few
-// channels still keep many threads busy. The shape alone fixes the parts, and so the order of sums.
+// The axes after the channel axis are merged into one axis of length `inner`. A channel's samples are cut into parts,
+// so that a few channels still keep many threads busy. The shape alone fixes the parts, and so the order of sums.
 struct ChannelParts {
-  // `enough`: how many parts there should be in all.
+  // `enough` is the number of parts that all channels together should have.
   ChannelParts(const Shape &shape, std::int64_t enough)
       : samples(shape.at(0)), count(shape.at(1)), inner(element_count({shape.begin() + 2, shape.end()})) {
     const std::int64_t wanted = (enough + count - 1) / std::max<std::int64_t>(count, 1);
@@ -20,7 +20,7 @@ struct ChannelParts {
     parts = std::max<std::int64_t>(1, (samples + part - 1) / part);
   }
 
-  PROTRAIN_HD std::int64_t elements() const { return samples * inner; }  // of a channel
+  PROTRAIN_HD std::int64_t elements() const { return samples * inner; }  // elements of a channel
   PROTRAIN_HD std::int64_t begin(std::int64_t sample, std::int64_t channel) const {
     return (sample * count + channel) * inner;
   }
@@ -29,7 +29,7 @@ struct ChannelParts {
   }
 
   std::int64_t samples, count, inner;
-  std::int64_t part, parts;  // samples in a part, the last may have fewer; parts of a channel
+  std::int64_t part, parts;  // samples in a part (the last may have fewer); number of parts of a channel
 };
 
 }  // namespace protrain::backend

@@ -5,7 +5,7 @@
 namespace protrain::backend {
 
 namespace {
-// Puts the last sizes of a list at the end of kConvAxes sizes; those before are 1.
+// Returns kConvAxes sizes. The last ones are those of `list` from index `first` on, and all others are `missing`.
 ConvSizes last_sizes(const std::vector<std::int64_t> &list, std::size_t first, std::int64_t missing = 1) {
   ConvSizes sizes;
   sizes.fill(missing);
@@ -22,7 +22,7 @@ WindowSizes::WindowSizes(const KernelRequest &request, const Shape &x, const Sha
           subject(request), "{} of {} has too many axes", request.node.op, to_text(x));
   const auto listed = [&](const char *name, std::int64_t missing) {
     std::vector<std::int64_t> list = request.node.attributes.integers(name);
-    list.resize(rank - 2, missing);  // pads at the end follow from the sizes
+    list.resize(rank - 2, missing);  // drops the pads at the end, which follow from the sizes
     return last_sizes(list, 0, missing);
   };
   input = last_sizes(x, 2);

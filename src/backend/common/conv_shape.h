@@ -12,14 +12,14 @@
 
 namespace protrain::backend {
 
-// Axes that the operands lack have one element and come first.
+// Every shape gets this number of spatial axes. Axes that the operands lack come first, and have one element.
 inline constexpr int kConvAxes = 3;
 using ConvSizes = std::array<std::int64_t, kConvAxes>;
 
 // Windows that slide over the spatial axes of x (.., input...) and make y (.., output...).
 struct WindowSizes {
   // Reads strides, dilations and pads from the node's attributes. Axes 0 and 1 of x and y are not spatial.
-  // Code::unsupported for too many axes, or none.
+  // Code::unsupported if there are no spatial axes, or more than kConvAxes.
   WindowSizes(const KernelRequest &request, const Shape &x, const Shape &y, const Shape &window);
 
   std::int64_t input_count() const { return count_of(input); }  // elements of a channel of x

@@ -11,20 +11,20 @@
 
 namespace protrain::backend {
 
-// What is known of a sample before its gradient is computed.
+// The numbers of a sample that its loss and its gradient need.
 struct CtcSample {
   std::int64_t length, labels_count;
   double loss;   // 0 if no path spells the labels
-  double share;  // of the loss in the mean, 1 / (N max(1, labels_count)); 0 if no path spells the labels
+  double share;  // factor of the loss in the mean: 1 / (N max(1, labels_count)); 0 if no path spells the labels
 };
 
-// The arrays of the scratch. `states` has `kept` rows for each sample, with a number for each state. The first two rows
-// hold the state of the latest times. In the gradient a row for each time follows.
+// The arrays in scratch. `states` has kept() rows for each sample, with one number for each state. The first two rows
+// belong to the two latest times. The gradient keeps one more row for each time.
 struct CtcScratch {
   CtcSample *samples;    // (N)
   double *lse;           // (N, T), log(sum(exp(logits)))
   double *states;        // (N, kept, 2 S + 1)
-  std::int64_t *labels;  // (N, S): the labels that count
+  std::int64_t *labels;  // (N, S): the labels without the ignored ones
 };
 
 struct CtcShape {
@@ -58,7 +58,8 @@ struct CtcShape {
   }
 
   PROTRAIN_HD std::int64_t kept() const { return gradient ? times + 2 : 2; }
-  // The rows of a sample's states: that of an even or an odd time, and that of a time in the gradient.
+  // Both return a row of a sample's states. turn() returns one of the first two rows: one is for even times, the other
+  // for odd times. row() returns the row that the gradient keeps for time t.
   PROTRAIN_HD double *turn(const CtcScratch &scratch, std::int64_t n, std::int64_t t) const {
     return scratch.states + (n * kept() + t % 2) * (2 * width + 1);
   }
@@ -72,8 +73,8 @@ struct CtcShape {
   PROTRAIN_HD static std::int64_t integer(const void *data, bool wide, std::int64_t i) {
     return wide ? static_cast<const std::int64_t *>(data)[i] : static_cast<const std::int32_t *>(data)[i];
   }
-  // Copies the labels of a sample that count. Returns their number, or, if one is no class or the blank, -1 less its
-  // place among all labels.
+  // Copies the labels of sample n, without the ignored ones, to scratch. Returns their number. If label i, counted over
+  // all samples, is not a class or is the blank, returns -1 - i.
   PROTRAIN_HD std::int64_t take_labels(const void *labels, std::int64_t n, const CtcScratch &scratch) const {
     std::int64_t count = 0;
     for (std::int64_t i = n * width; i < (n + 1) * width; ++i) {
@@ -93,7 +94,7 @@ struct CtcShape {
   }
 
   bool gradient;
-  std::size_t logits;  // the input; labels and lengths follow
+  std::size_t logits;  // index of the input `logits`; labels and lengths follow
   std::int64_t samples, times, classes, width;
   std::int64_t blank, ignored;
   bool ignores, wide_labels, wide_lengths;

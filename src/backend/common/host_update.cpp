@@ -15,8 +15,9 @@ namespace {
 using arith::bf16;
 using arith::f16;
 
-// 16-bit numbers in a cache line; no two members write to the same line. With moments in 8 bits a member takes whole
-// blocks: in the array of scales two members may then write to one line.
+// The number of 16-bit elements in a cache line. Members' shares are cut at multiples of it, so that no two members
+// write to the same line. With 8-bit moments shares are cut at whole blocks instead. Then two members may write to the
+// same line of the scales.
 constexpr std::int64_t kLine = 32;
 
 template <typename Step, typename Weights, typename Gradient>
@@ -29,7 +30,7 @@ PROTRAIN_INLINE void update_range(const Step &step, const Common &common, const 
   for (std::int64_t i = range.begin; i < range.end; ++i) update(s, c, at, i);
 }
 
-// `range` begins at a block.
+// Updates the elements of `range`, which begins where a block begins.
 template <typename Weights, typename Gradient>
 PROTRAIN_INLINE void update_range(const arith::AdamW &step, const Common &common,
                                   const CodedArrays<Weights, Gradient> &arrays, Range range) {

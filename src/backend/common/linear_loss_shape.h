@@ -25,7 +25,7 @@ struct LinearLossShape {
   std::int64_t rows, depth, classes;
   bool bias;
   Reduction reduction;
-  std::int64_t slice_rows;  // shapes alone fix it; only the last slice may have fewer
+  std::int64_t slice_rows;  // rows of a slice, fixed by shapes alone; only the last slice may have fewer
 };
 
 }  // namespace protrain::backend

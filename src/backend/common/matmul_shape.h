@@ -20,7 +20,7 @@ struct MatMulShape {
   bool trans_a, trans_b;
   bool bias;
   float alpha;
-  Layout<3> batch;  // from product to product, merged: strides of a, b and y
+  Layout<3> batch;  // the walk from product to product, merged; operands: a, b, y
 };
 
 }  // namespace protrain::backend

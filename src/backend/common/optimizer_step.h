@@ -51,7 +51,7 @@ struct SplitWeights {
 struct StateOperands {
   explicit StateOperands(const Optimizer &optimizer)
       : count(static_cast<std::size_t>(optimizer.state_count())), average(optimizer.average > 0 ? 1 : 0) {}
-  std::size_t count, average;  // of all; of the moving average, which comes first: 0 or 1
+  std::size_t count, average;  // number of all operands; number of moving averages, 0 or 1, which come first
 };
 
 // The arrays that every update of one parameter works on. `average` is nullptr if there is no moving average.
@@ -61,7 +61,7 @@ struct TrainedArrays {
   Weights weights;
   float *__restrict average;
 
-  // Returns the arrays of a launch's i-th parameter, and the number of the first output after them.
+  // Returns the arrays of a launch's i-th parameter, and sets `moments` to the index of the first output after them.
   static TrainedArrays of(const Launch &launch, std::size_t i, const StateOperands &state, std::size_t &moments) {
     const std::size_t first = i * (Weights::kState + state.count);
     moments = first + Weights::kState + state.average;
@@ -70,7 +70,7 @@ struct TrainedArrays {
   }
 };
 
-// `first` and `second` are the optimizer's moments; nullptr if it does not have them.
+// The arrays of an update with float32 moments. `first` or `second` is nullptr if the optimizer lacks this moment.
 template <typename Weights, typename Gradient>
 struct UpdateArrays : TrainedArrays<Weights, Gradient> {
   static UpdateArrays of(const Launch &launch, std::size_t i, const StateOperands &state) {
@@ -85,7 +85,8 @@ struct UpdateArrays : TrainedArrays<Weights, Gradient> {
   float *__restrict second;
 };
 
-// The moments are coded in 8 bits (arith/code8.h). Each block of kCodedBlock weights has one scale of either moment.
+// The arrays of an update whose moments are coded in 8 bits (arith/code8.h). For each of the two moments, a block of
+// kCodedBlock weights has one scale.
 template <typename Weights, typename Gradient>
 struct CodedArrays : TrainedArrays<Weights, Gradient> {
   static CodedArrays of(const Launch &launch, std::size_t i, const StateOperands &state) {
@@ -139,7 +140,7 @@ PROTRAIN_HD void advance(const arith::Assign &, float g, float &w, const At &, s
   w = g;
 }
 
-// Numbers that an update has whatever its optimizer is.
+// The numbers that the updates of every optimizer use.
 struct Common {
   arith::Treatment treatment;
   float average_rest;
@@ -158,7 +159,8 @@ PROTRAIN_HD void update(const Step &step, const Common &common, const At &at, st
   update_with(common, at, i, [&](float g, float &w) { advance(step, g, w, at, i); });
 }
 
-// Updates element i of this block. Returns its new moments: the mean, and the root of the mean of squares.
+// update_coded() updates element i, whose scales are those of block number `block`. It does not store the element's new
+// moments, but returns them: the mean, and the root of the mean of squares.
 struct CodedMoments {
   float mean, root;
 };

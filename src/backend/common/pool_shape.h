@@ -1,5 +1,5 @@
-// The sizes of MaxPool, AveragePool and their gradients (ops/pool.cpp), over planes: the spatial axes of a channel of a
-// sample.
+// The sizes of MaxPool, AveragePool and their gradients (ops/pool.cpp). A plane is one channel of one sample: all
+// its elements along the spatial axes.
 #pragma once
 
 #include "backend/common/conv_shape.h"
@@ -14,7 +14,7 @@ struct PoolShape : WindowSizes {
 
   bool largest;  // true: MaxPool
   std::int64_t planes;
-  ConvSizes index_steps;                        // of MaxPool's indices, along each axis
+  ConvSizes index_steps;                        // steps of MaxPool's indices along each axis
   ConvSizes counted_before{}, counted_after{};  // pads that count as elements of an average
 
  private:

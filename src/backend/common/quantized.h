@@ -11,11 +11,11 @@
 
 namespace protrain::backend {
 
-// The forms in which integers, codes, zero points and frozen floats lie in memory. Of four bits there are two in a
-// byte, the lower half first.
+// The forms in which integers, codes, zero points and frozen floats lie in memory. A byte holds two elements of four
+// bits, the first of them in its lower half.
 enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, nf4, dynamic8, bf16, f16, f32 };
 
-// Returns element i as a float, which holds every integer of up to 16 bits exactly, or what its code stands for.
+// Returns element i as a float. Integers of up to 16 bits are exact. A code gives the float that it stands for.
 PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
   const auto half = [&] { return static_cast<const std::uint8_t *>(data)[i / 2] >> (i % 2 * 4) & 15; };
   switch (form) {
@@ -46,9 +46,11 @@ PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
   }
 }
 
-// The scales and zero points of a node. Those of an element lie at the places that scale() and zero() return.
+// The layout of a node's scales and zero points. scale() returns the place of an element's scale, and zero() that of
+// its zero point.
 struct QuantisedShape {
-  // `tensor` is the shape that the scales, input number `scales` of the request, belong to. Zero points come next.
+  // `tensor` is the shape of the tensor that is scaled. Input number `scales` of the request holds the scales, and the
+  // next input the zero points.
   QuantisedShape(const KernelRequest &request, const Shape &tensor, std::size_t scales);
   explicit QuantisedShape(const Shape &tensor);  // without scales
 
@@ -62,7 +64,7 @@ struct QuantisedShape {
   graph::ScaleBlocks blocks;
   StoredForm zero_form = StoredForm::u8;
   std::int64_t zero_outer_step;
-  float zero_point = 0;       // if zero points are absent
+  float zero_point = 0;       // of all elements, if the input with zero points is absent
   arith::IntegerRange range;  // of the integers that a FakeQuantize rounds to
 
  private:

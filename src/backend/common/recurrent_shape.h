@@ -9,7 +9,7 @@
 
 namespace protrain::backend {
 
-// The places of operands. Gradient nodes have those of forward nodes at the same places, but dy instead of x.
+// The indices of a node's inputs. Gradient nodes have dy in place of x, and the other inputs at the same indices.
 enum RecurrentInput : std::size_t {
   kX = 0,
   kUpstream = 0,
@@ -18,7 +18,7 @@ enum RecurrentInput : std::size_t {
   kLengths,
   kExtra,  // peepholes (3 * H), or the bias of a GRU's h R
   kFirstCell,
-  kStates,  // from here on: of gradients alone
+  kStates,  // this input and all later ones exist only for gradient nodes
   kGates,
   kCells,
   kCellUpstream,
@@ -32,13 +32,14 @@ struct RecurrentShape {
 
   std::int64_t time(std::int64_t k) const { return reverse ? steps - 1 - k : k; }  // the k-th step's place in time
   std::int64_t elements(std::int64_t columns) const { return batch * columns * units; }  // of a step
-  // Returns how many gates of R the states are multiplied by. The new gate of a GRU that resets h sees r * h instead.
+  // Returns by how many gates' parts of R the states h are multiplied. In a GRU that resets h, the new gate's part is
+  // multiplied by r * h instead.
   std::int64_t first_gates() const { return resets_state ? 2 : gates; }
 
   Cell cell;
   std::int64_t steps, batch, units;
   std::int64_t gates;  // x has gates * H columns
-  std::int64_t saved;  // so has the output `gates`, with `saved`
+  std::int64_t saved;  // the output `gates` has saved * H columns
   bool reverse;
   bool resets_state;    // a GRU's reset gate multiplies h, so that a step has two products
   bool resets_product;  // a GRU's reset gate multiplies h R
@@ -46,8 +47,8 @@ struct RecurrentShape {
   arith::Activation f, g, h;
 };
 
-// The parts of an operand (S, ...) that a kernel reads and writes. If the operand is absent, its last two steps lie in
-// scratch.
+// An operand (S, ...) that a kernel uses step by step. of() returns the part of one step. If the operand is absent, its
+// last two steps lie in scratch.
 template <typename T>
 class StepParts {
  public:

@@ -25,7 +25,7 @@ inline arith::RowLoss row_loss_of(const KernelRequest &request) {
   return {attributes.real("label_smoothing", 0), attributes.real("z_loss", 0), attributes.real("focal", 0)};
 }
 
-// Returns true if the targets, an input, are a teacher's logits; else they are labels.
+// Returns true if input number `targets` is a teacher's logits, false if it is labels.
 inline bool has_teacher(const KernelRequest &request, std::size_t targets) {
   return is_float(request.inputs.at(targets).dtype);
 }

@@ -1,4 +1,4 @@
-// Where the parts of a kernel's scratch lie.
+// ScratchLayout: the offsets of the parts of a kernel's scratch.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 
 namespace protrain::backend {
 
-// Divides scratch into parts. Each part begins on a cache line of its own.
+// Divides scratch into parts. Each part begins on a cache line of its own. take(), room() and bytes() add a part, and
+// return its offset.
 class ScratchLayout {
  public:
   template <typename E>
   std::uint64_t take(std::int64_t count) {
     return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
   }
-  // Takes memory for `count` float32 results rounded to T; none if T is float32.
+  // Adds a part for copies of `count` float32 results that are rounded to T. It is empty if T is float32.
   template <typename T>
   std::uint64_t room(std::int64_t count) {
     return take<T>(std::is_same_v<T, float> ? 0 : count);

@@ -1,5 +1,5 @@
-// StoredMatrix: the frozen weights of a product, which its kernel takes as they rest and widens panel by panel
-// (ops/stored.h). They are floats of 16 bits, or integers with scales and zero points.
+// StoredMatrix: the frozen weights of a product, in the form in which they rest in memory. The product's kernel widens
+// them panel by panel (ops/stored.h). They are 16-bit floats, or integers or codes with scales and zero points.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace protrain::backend {
 
-// The places of a stored matrix among a node's inputs: its own, and that of its scales. Zero points follow the scales.
+// The indices of a stored matrix and of its scales among a node's inputs. Zero points follow the scales.
 struct StoredInputs {
   std::size_t matrix, scales;
 };
@@ -23,7 +23,7 @@ struct StoredOperand {
 StoredOperand stored_operand(const Launch &launch, const StoredInputs &at);
 
 struct StoredMatrix {
-  // The request is for a Cast or a DequantizeLinear.
+  // `widening` is the request for a Cast or a DequantizeLinear that makes floats of the matrix.
   explicit StoredMatrix(const KernelRequest &widening);
 
   PROTRAIN_HD float value(const StoredOperand &from, std::int64_t element) const {
@@ -36,9 +36,10 @@ struct StoredMatrix {
   QuantisedShape shape;
 };
 
-// Returns nothing if the request's node has no stored operand.
+// Returns the stored matrix of the request's node; nothing if it has none.
 std::optional<StoredMatrix> stored_matrix(const KernelRequest &request, const StoredInputs &at);
-// Returns the request in which the floats that the matrix stands for are its operand.
+// Returns the request in which the matrix is replaced by the floats that it stands for, and scales are left out. A
+// request without a stored matrix is returned as it is.
 KernelRequest with_floats(const KernelRequest &request, const StoredInputs &at);
 
 }  // namespace protrain::backend

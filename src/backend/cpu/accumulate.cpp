@@ -22,7 +22,7 @@ struct Part {
 
 template <typename T, typename S, int kCount>
 struct Loop {
-  // Returns `total` plus element i of each part from number `first` on, times the part's weight.
+  // Adds element i of each part from number `first` on, times the part's weight, to `total`. Returns the sum.
   PROTRAIN_INLINE static S added(const Part<T, S> *parts, int first, std::int64_t i, S total) {
     for (int k = first; k < kCount; ++k)
       if constexpr (std::is_same_v<S, float>)

@@ -38,7 +38,7 @@ class ArgKernel : public CpuKernel {
   const ArgLine best_;
 };
 
-// Each member has the indices of one line in scratch. It sorts only the k that come first.
+// Computes TopK. Each member keeps the indices of one line in scratch, and sorts only until the first k are in order.
 template <typename T>
 class TopKKernel : public CpuKernel {
  public:

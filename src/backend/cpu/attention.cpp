@@ -37,7 +37,7 @@ struct Loops {
       for (std::int64_t i = 0; i < lanes; ++i)
         most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
     for (std::int64_t i = 0; i < lanes; ++i) {
-      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key was seen yet: exp(-inf - 0) is 0, as it must be
+      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // 0 if no key was seen yet, as exp(-inf - 0) is 0
       keep[i] = arith::exp(r.most[i] - shift[i]);
       sum[i] = r.sum[i] * keep[i];
       r.most[i] = most[i];
@@ -141,7 +141,8 @@ class Attention : public CpuKernel {
       });
   }
 
-  // Copies `rows` of the keys of one key head, number b * Hk + h, to dense rows, and of the values to transposed tiles.
+  // Copies the rows `rows` of the keys and values of a key head to scratch. `head` is b * Hk + h. The keys become dense
+  // rows, and the values become transposed tiles.
   void pack(const Member &member, const Launch &launch, std::int64_t head, Range rows) const {
     const TiledAttention &a = shape_;
     const std::int64_t first = (head / a.kv_heads * a.key_rows + rows.begin) * a.kv_heads + head % a.kv_heads;
@@ -157,7 +158,8 @@ class Attention : public CpuKernel {
     }
   }
 
-  // `rows`: the queries that the tile is one of, as rows in memory.
+  // Computes the outputs and the lse of a tile of queries. `rows` are the rows in memory that are cut into tiles: those
+  // of a document, or all. `tile` counts from their beginning.
   void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range rows, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();

@@ -20,14 +20,14 @@ namespace protrain::backend::cpu {
 inline constexpr std::int64_t kMostEdge = 128;
 
 struct TiledAttention : AttentionShape {
-  // `first` and `bias` are those of AttentionShape. The bias is float32 or of the operands' type. The first keys
-  // of packed documents follow the bias.
+  // `first` and `bias` are those of AttentionShape. The bias is float32 or of the operands' type. If documents are
+  // packed, the input after the bias holds, for each query, the first key of its document.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
   // Returns the bias of one head; nullptr if there is none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
-  // Calls visit(rows) for each document in row `b` of the batch. The tiles of a document begin with it and are all
-  // full: those at its end are filled up with zeros. So its results are the same bits wherever it lies.
+  // Calls visit(rows) for each document in row `b` of the batch. The first tile of a document begins with the document,
+  // and its last tile is filled up with zeros. So the results of a document are the same bits wherever it lies.
   template <typename Visit>
   void for_each_document(const Launch &launch, std::int64_t b, Visit &&visit) const {
     const std::int64_t *first_key = input<std::int64_t>(launch, bias_input + 1) + b * query_rows;
@@ -36,8 +36,8 @@ struct TiledAttention : AttentionShape {
       visit(Range{begin, end});
     }
   }
-  // tiles_of() returns how many tiles that many queries or keys have. query_tile() and key_tile() return the queries or
-  // the keys of a tile.
+  // tiles_of() returns into how many tiles `rows` queries or keys are cut. filled() returns how many rows they have
+  // after the last tile is filled up. query_tile() and key_tile() return the queries or the keys of a tile.
   std::int64_t tiles_of(std::int64_t rows) const { return (rows + edge - 1) / edge; }
   std::int64_t filled(std::int64_t rows) const { return packed ? tiles_of(rows) * edge : rows; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
@@ -45,15 +45,15 @@ struct TiledAttention : AttentionShape {
   // Returns the key tiles that at least one query of `tile` sees.
   Range visible_key_tiles(Range tile) const;
 
-  std::int64_t edge;                  // number of queries in a tile, and of keys; depends on shapes alone
-  std::int64_t query_rows, key_rows;  // in memory. If documents are packed, `queries` and `keys` fill up the last tile
+  std::int64_t edge;                  // number of queries, and also of keys, in a tile; depends on shapes alone
+  std::int64_t query_rows, key_rows;  // rows in memory; if documents are packed, `queries` and `keys` count full tiles
   bool packed;
   std::size_t bias_input;
   DType bias_type = DType::none;
 };
 
-// One product in all sizes that its tiles have. The tile of queries and the tile of keys may each be full or the last
-// one, so there are four sizes.
+// One product, made ready for every size of its tiles. The tile of queries and the tile of keys may each be full or the
+// last one, so there are four sizes.
 class TileProducts {
  public:
   // shape(queries, keys) returns the GemmShape for a tile of that many queries and keys.
@@ -81,7 +81,7 @@ class TileProducts {
 struct ScoreTile {
   float *scores;
   Range queries, keys;
-  std::int64_t present;   // the first ones of the queries; the others fill up the tile
+  std::int64_t present;   // how many queries exist; those after them only fill up the tile
   const std::byte *bias;  // the bias of this batch and head; nullptr: there is none
   float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
@@ -89,13 +89,13 @@ struct ScoreTile {
 // wanted.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
-// Copies rows, and adds rows of zeros until there are `filled`.
+// Copies rows, and adds rows of zeros until there are `filled` rows.
 template <typename T>
 void copy_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to, std::int64_t filled) {
   copy_rows<T>(from, rows, columns, to);
   std::fill_n(to.at + rows * to.ld, (filled - rows) * to.ld, T{});
 }
-// Transposes rows to columns, and adds columns of zeros until there are to.ld.
+// Transposes rows to columns, and adds columns of zeros until there are to.ld columns.
 template <typename T>
 void transpose_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
   if (rows < to.ld) std::fill_n(to.at, columns * to.ld, T{});

@@ -135,7 +135,7 @@ class AttentionGrad : public CpuKernel {
     return {.m = m, .n = n, .k = k, .accumulate = true, .in = kType};
   }
 
-  // `queries` and `keys`: rows in memory.
+  // Computes the gradients of a key head. `queries` and `keys` are rows in memory: those of a document, or all.
   void run_head(const MemberScratch &m, std::int64_t head, Range queries, Range keys) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
@@ -163,7 +163,7 @@ class AttentionGrad : public CpuKernel {
                    keys.size(), a.value_depth, {dv + first * a.value_depth, ldv});
   }
 
-  // The queries of one head and one sample. `rows`: where they lie in memory.
+  // The queries of one head and one sample. `rows` are their rows in memory: those of a document, or all.
   struct QueryHead {
     std::int64_t b, h;
     Range rows;
@@ -187,7 +187,7 @@ class AttentionGrad : public CpuKernel {
     for (std::int64_t i = 0; i < lanes; ++i) {
       const bool is_there = i < present;
       m.floats(at_.delta)[i] = is_there ? Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth) : 0;
-      // 0 if the query saw no key: exp(-inf - 0) is 0.
+      // If the query saw no key, lse becomes 0 instead of -inf, because exp(-inf - 0) is 0.
       m.floats(at_.lse)[i] = !is_there || lse[i] == -HUGE_VALF ? 0 : lse[i];
     }
   }

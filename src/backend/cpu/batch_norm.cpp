@@ -1,8 +1,8 @@
 // BatchNorm and its gradient, and the folding of statistics. Members share the channels, or parts of channels if there
 // are few. A member reads a channel's data twice in a row: first for its sums, and then, out of the cache, for the
 // result.
-//   Data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. Other data are
-// converted, into one row of a member's room in scratch, and back.
+//   The data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. All other rows of
+// a part are converted into one float32 row in scratch, called the member's room, and results are converted back.
 #include <algorithm>
 #include <cmath>
 
@@ -67,7 +67,7 @@ class Rows {
         in_place_(std::is_same_v<T, float> && channels.inner >= kLongRow),
         room_bytes_(round_up(byte_count(DType::f32, {channels.part * channels.inner}), kAlignment)) {}
 
-  // The bytes that each member needs for data of one tensor.
+  // Returns the bytes that each member needs for the data of one tensor.
   std::uint64_t room_bytes() const { return in_place_ ? 0 : room_bytes_; }
   std::int64_t count(std::int64_t part) const { return in_place_ ? channels_.samples_in(part) : 1; }
   std::int64_t length(std::int64_t part) const {
@@ -83,7 +83,7 @@ class Rows {
       for (std::int64_t i = 0; i < channels_.inner; ++i) room[at + i] = widened(from[i]);
     });
   }
-  // Stores the room's results.
+  // Converts a part's results back, unless they were computed in place.
   void write(const float *room, std::int64_t channel, std::int64_t part, T *y) const {
     if (in_place_) return;
     each_sample(part, [&](std::int64_t sample, std::int64_t at) {
@@ -92,7 +92,7 @@ class Rows {
       for (std::int64_t i = 0; i < channels_.inner; ++i) to[i] = narrowed<T>(room[at + i]);
     });
   }
-  // Returns row number `row` of the part: of the tensor x, or of the room. V: T or const T.
+  // Returns row number `row` of the part, which lies in the tensor x or in the room. V is T or const T.
   template <typename V, typename F>
   F *row(V *x, std::int64_t channel, std::int64_t part, std::int64_t row, F *room) const {
     if constexpr (std::is_same_v<T, float>)
@@ -111,8 +111,8 @@ class Rows {
   const std::uint64_t room_bytes_;
 };
 
-// Carries out work on each part of each channel in two passes. The second pass may read what the first found in other
-// parts of the channel.
+// Calls first(channel, part) and then second(channel, part, is_read) for each part of each channel. second() may read
+// the results of first() for all parts of its channel. `is_read` is true if the room still holds this part's data.
 template <typename First, typename Second>
 void in_two_passes(const ChannelParts &channels, Member &member, First &&first, Second &&second) {
   const Range mine = share(channels.count * channels.parts, 1, member);
@@ -309,8 +309,8 @@ class BatchNormGrad : public CpuKernel {
   const double epsilon_;
 };
 
-// FoldStatistics begins with the state. AccumulateStatistics does so in the step's first micro-batch; later ones go on
-// with the sum, which is both inputs[0] and outputs[0].
+// Folds statistics into a running statistic. FoldStatistics begins with the state. AccumulateStatistics begins with the
+// state in the step's first micro-batch. In later ones it goes on with outputs[0], which is also inputs[0].
 class FoldStatistics : public CpuKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

@@ -217,7 +217,7 @@ struct Choice {  // one run of Where
   void *y;
 };
 
-// AS and BS are the strides of a and b, known to the compiler.
+// Computes a run whose conditions are contiguous. AS and BS are the strides of a and b.
 template <typename T, std::int64_t AS, std::int64_t BS>
 void choose_known(const Choice &run, std::int64_t count) {
   const T *a = static_cast<const T *>(run.a), *b = static_cast<const T *>(run.b);

@@ -19,7 +19,7 @@ constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
 std::size_t number(ConvOperand operand) { return static_cast<std::size_t>(operand); }
 
-// Returns the number of spatial axes that oneDNN is told of: it has fast code for two.
+// Returns the number of spatial axes in oneDNN's shapes. It is 2 if possible, because oneDNN has fast code for two.
 int axes_of(const ConvShape &s) {
   return s.input[0] == 1 && s.kernel[0] == 1 && s.output[0] == 1 && s.before[0] == 0 ? 2 : 3;
 }
@@ -37,7 +37,7 @@ Dims dense_strides(const Dims &dims) {
   return strides;
 }
 
-// The dims of the operands, by number.
+// Returns the dims of x, w and y.
 std::array<Dims, 3> dims_of(const ConvShape &s, std::int64_t samples) {
   Dims w = {s.maps, s.channels};
   if (s.groups > 1) w = {s.groups, s.maps_in_group(), s.channels_in_group()};
@@ -45,7 +45,7 @@ std::array<Dims, 3> dims_of(const ConvShape &s, std::int64_t samples) {
           with_axes({samples, s.maps}, s, s.output)};
 }
 
-// The layouts of tensors outside of oneDNN: w, and one sample of x and y.
+// Returns the layouts outside of oneDNN of w, and of one sample of x and of y. `row` is that of BlockedConv::find().
 std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row) {
   std::array<Dims, 3> dims = dims_of(s, 1);
   std::array<Desc, 3> layouts;
@@ -67,7 +67,7 @@ struct Windows {
 Windows windows_of(const ConvShape &s) {
   ConvSizes dilations, after;
   for (std::size_t i = 0; i < kConvAxes; ++i) {
-    dilations[i] = s.dilations[i] - 1;  // oneDNN counts the elements between two of a window's
+    dilations[i] = s.dilations[i] - 1;  // for oneDNN a dense window has dilation 0
     const std::int64_t reach = (s.output[i] - 1) * s.strides[i] + (s.kernel[i] - 1) * s.dilations[i] + 1;
     after[i] = std::max<std::int64_t>(0, reach - s.before[i] - s.input[i]);
   }
@@ -111,8 +111,8 @@ Choice choose(const ConvShape &s) {
           weights.scratchpad_desc()};
 }
 
-// True for code that oneDNN generates for the convolution itself. Its other implementations unroll windows, or are
-// written without vectors, and allocate when they run.
+// Returns true if implementation `name` is code that oneDNN generates for the convolution itself. The other
+// implementations unroll windows, or are written without vectors, and allocate when they run.
 bool is_direct(std::string_view name) {
   return (name.starts_with("jit") || name.starts_with("brg")) && name.find("gemm") == std::string_view::npos;
 }
@@ -130,7 +130,7 @@ std::optional<Desc> one_sample(Desc layout) {
   return layout;
 }
 
-// A primitive with the operands of one call.
+// The operands and arguments with which one seat calls a primitive.
 struct Call {
   std::vector<dnnl::memory> operands;
   std::vector<dnnl_exec_arg_t> arguments;
@@ -177,9 +177,9 @@ std::array<int, 3> arguments_of(Result result) {
 struct BlockedConv::State {
   ConvShape shape;
   Choice choice;
-  std::array<Desc, 3> plain, blocked;  // of w, and of one sample of x and y
+  std::array<Desc, 3> plain, blocked;  // layouts of w, and of one sample of x and of y
   std::vector<Call> calls;
-  std::array<std::optional<Conversion>, 3> conversions;  // none if oneDNN's layout is that of the tensor
+  std::array<std::optional<Conversion>, 3> conversions;  // none for an operand whose layouts are equal
 };
 
 std::optional<BlockedConv> BlockedConv::find(const ConvShape &shape, std::int64_t row, int seats) {

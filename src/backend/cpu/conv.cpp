@@ -1,8 +1,8 @@
 // Conv, ConvTranspose and ConvWeightGrad: the choice of a way, and convolutions as products of unrolled windows.
 //
-// `columns` have a row for each channel and each element of a window, and a column for each window. With w (M, C * K)
-// and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy columns^T. What is unrolled at a time stays in the
-// cache: some rows of y, or some channels of x.
+// The matrix `columns` has a row for each channel and each element of a window, and a column for each window. With
+// w (M, C * K) and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy columns^T. Only some rows of y, or
+// some channels of x, are unrolled at a time, so that their columns stay in the cache.
 #include "backend/cpu/conv.h"
 
 #include <algorithm>
@@ -15,18 +15,18 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kColumnsBytes = 1 << 20;  // of columns that are unrolled at a time
+constexpr std::int64_t kColumnsBytes = 1 << 20;  // most bytes of columns that are unrolled at a time
 
-// The part of a row of y whose windows have an element at place k of the last axis inside of x.
+// Returns the windows of a row of y for which element k along the last axis lies inside of x.
 Range inside(const ConvShape &s, std::int64_t k) {
-  const std::int64_t first = k * s.dilations[2] - s.before[2];  // where the first window has it
+  const std::int64_t first = k * s.dilations[2] - s.before[2];  // the element's place for the first window
   const std::int64_t begin = first >= 0 ? 0 : (-first + s.strides[2] - 1) / s.strides[2];
   const std::int64_t end = first >= s.input[2] ? 0 : (s.input[2] - 1 - first) / s.strides[2] + 1;
   return {std::min(begin, s.output[2]), std::max(std::min(end, s.output[2]), std::min(begin, s.output[2]))};
 }
 
-// Calls act(first element of x's row, range, place of the last axis) for each row of columns of a channel and each of
-// the rows `rows` of y. The range is empty if the windows of the row have only pads there.
+// Calls act(at, range) for each row of a channel's columns, and within it for each of the rows `rows` of y. Window o of
+// such a row has the element x[at + o * stride], if o is in `range`; else it has a pad.
 template <typename Act>
 void each_row(const ConvShape &s, Range rows, Act act) {
   for (std::int64_t a = 0; a < s.kernel[0]; ++a)
@@ -69,8 +69,8 @@ void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, fl
     });
 }
 
-// Unrolls a part of the rows or channels at a time, and multiplies its columns. Parts are equal but for the last, so
-// there are two products. Each member of the team has a copy of both, and scratch for columns, sums and a product.
+// Unrolls a part of the rows or channels at a time, and multiplies its columns. All parts but the last have the same
+// size, so there are two products. Each member has a copy of both, and scratch for columns, sums and a product.
 class Unrolled : public CpuKernel {
  protected:
   explicit Unrolled(const ConvShape &shape) : shape_(shape) {}
@@ -100,7 +100,7 @@ class Unrolled : public CpuKernel {
     gemm.run(Member(0, 1, nullptr), operands, scratch_.own<void>(member, launch, product_at_));
   }
 
-  std::int64_t row_elements() const { return shape_.channels_in_group() * shape_.kernel_count(); }  // of w
+  std::int64_t row_elements() const { return shape_.channels_in_group() * shape_.kernel_count(); }  // in w
   const float *of_x(const float *x, std::int64_t sample, std::int64_t channel) const {
     return x + (sample * shape_.channels + channel) * shape_.input_count();
   }
@@ -118,12 +118,12 @@ class Unrolled : public CpuKernel {
   const ConvShape shape_;
 
  private:
-  std::vector<Gemm> whole_, last_;  // by member
+  std::vector<Gemm> whole_, last_;  // one for each member
   std::uint64_t columns_at_ = 0, sums_at_ = 0, product_at_ = 0;
   TeamScratch scratch_;
 };
 
-// A unit is some rows of a group's maps in a sample.
+// Computes Conv. A unit of work is some rows of y for the maps of one group in one sample.
 class UnrolledConv : public Unrolled {
  public:
   UnrolledConv(const ConvShape &s, int team_size)
@@ -169,7 +169,8 @@ class UnrolledConv : public Unrolled {
   const std::int64_t rows_, rows_at_a_time_;
 };
 
-// A unit is some channels of a group in a sample of x. The columns of its channels come from rows of w^T.
+// Computes ConvTranspose. A unit of work is some channels of one group in one sample of x. The columns of these
+// channels are products of rows of w^T and y.
 class UnrolledTranspose : public Unrolled {
  public:
   UnrolledTranspose(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {
@@ -213,10 +214,11 @@ class UnrolledTranspose : public Unrolled {
     return {.m = channels * shape_.kernel_count(), .n = shape_.output_count(), .k = shape_.maps_in_group()};
   }
 
-  const std::int64_t channels_;  // at a time
+  const std::int64_t channels_;  // how many are unrolled at a time
 };
 
-// A unit is the weights of some channels of a group. It sums up all samples, in order.
+// Computes ConvWeightGrad. A unit of work is the weights of some channels of one group. It sums over all samples, in
+// order.
 class UnrolledWeights : public Unrolled {
  public:
   UnrolledWeights(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {
@@ -253,7 +255,7 @@ class UnrolledWeights : public Unrolled {
             .accumulate = true};
   }
 
-  const std::int64_t channels_;  // at a time
+  const std::int64_t channels_;  // how many are unrolled at a time
 };
 }  // namespace
 
@@ -270,7 +272,7 @@ KernelPtr make_in_float32(const ConvShape &shape, int team_size) {
   return make_unrolled_conv(shape, team_size);
 }
 
-// A kernel of float32 for operands of a narrow type, which it converts as a whole.
+// A convolution of operands of a narrow type. It widens all operands, runs a float32 kernel, and narrows the result.
 template <typename T>
 class WidenedConv : public CpuKernel {
  public:

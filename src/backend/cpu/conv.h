@@ -1,7 +1,7 @@
 // The ways to compute Conv, ConvTranspose and ConvWeightGrad on the CPU, all in float32.
 //
-// Each cuts the work into units by a rule of shape alone, and members share the units. A sum lies within one unit, and
-// its order is fixed, so bits do not depend on the team's size.
+// Each way cuts the work into units by a rule that depends on the shape alone, and members share the units. A sum lies
+// within one unit, and its order is fixed, so bits do not depend on the team's size.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace protrain::backend::cpu {
 
-// By oneDNN's convolutions, in oneDNN's layouts; nullptr if oneDNN has none for the shape.
+// Uses oneDNN's convolutions, in oneDNN's layouts. Returns nullptr if oneDNN has none for the shape.
 KernelPtr make_blocked_conv(const ConvShape &shape, int team_size);
-// Each channel by itself; nullptr unless each channel is a group with one map.
+// Computes each channel by itself. Returns nullptr unless each channel is a group with one map.
 KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size);
-// By products with windows that are unrolled; for any shape.
+// Computes products of unrolled windows. Takes any shape.
 KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size);
 
 // Stores the sums of a channel, with the bias of the launch if there is one.

@@ -8,27 +8,28 @@ namespace protrain::backend::cpu {
 namespace {
 using Result = ConvShape::Result;
 
-constexpr double kLeastFlops = 4e6;            // of a unit, so that copies of its operands take little of its time
+constexpr double kLeastFlops = 4e6;            // of a unit, so that it spends little time on copies of its operands
 constexpr double kUnits = 32;                  // units that keep a large team busy
-constexpr std::int64_t kMapGrain = 64;         // maps of a unit of y: oneDNN computes so many with each element of x
-constexpr std::int64_t kChannelGrain = 16;     // channels of a unit of x, that lie side by side in oneDNN's layouts
-constexpr std::int64_t kWeightGrain = 32;      // maps of a unit of weights, for each of which x is read once
-constexpr std::int64_t kRoundBytes = 4 << 20;  // of the samples of x and y that are held for the weights' gradient
+constexpr std::int64_t kMapGrain = 64;         // least maps of a unit of y: oneDNN computes so many per element of x
+constexpr std::int64_t kChannelGrain = 16;     // least channels of a unit of x: so many lie side by side for oneDNN
+constexpr std::int64_t kWeightGrain = 32;      // least maps of a unit of weights, because each unit reads all of x
+constexpr std::int64_t kRoundBytes = 4 << 20;  // of a round's samples of x and y, for the weights' gradient
 
 double flops_of(const ConvShape &s) {
   return 2.0 * static_cast<double>(s.samples * s.output_count() * s.maps) *
          static_cast<double>(s.channels_in_group() * s.kernel_count());
 }
 
-// Returns into how many equal parts, of at least `grain` elements and at most `wanted` parts, `count` elements are cut.
+// Returns into how many equal parts `count` elements are cut. There are at most `wanted` parts. If there is more than
+// one, the size of a part is a multiple of `grain`.
 std::int64_t equal_parts(std::int64_t count, std::int64_t grain, double wanted) {
   auto parts = static_cast<std::int64_t>(std::min(wanted, static_cast<double>(count / grain)));
   while (parts > 1 && (count % parts != 0 || count / parts % grain != 0)) --parts;
   return std::max<std::int64_t>(parts, 1);
 }
 
-// Returns into how many parts the result is cut if there are `units` units without that: parts of groups, if there are
-// several, else of the result's channels.
+// Returns into how many parts the result is cut. Without this cut there would be `units` units. A part has some of the
+// groups if there are several, else some of the result's channels.
 std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   const double of_flops = flops_of(s) / kLeastFlops / static_cast<double>(units);
   const double wanted = std::min(kUnits / static_cast<double>(units), of_flops);
@@ -38,7 +39,7 @@ std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   return equal_parts(s.maps, kMapGrain, wanted);
 }
 
-// Returns the convolution of `samples` samples and one of `parts` parts of the result.
+// Returns the shape of the convolution that computes one of `parts` equal parts of the result for `samples` samples.
 ConvShape part_of(ConvShape s, std::int64_t samples, std::int64_t parts) {
   s.samples = samples;
   if (s.groups > 1) {
@@ -51,8 +52,8 @@ ConvShape part_of(ConvShape s, std::int64_t samples, std::int64_t parts) {
   return s;
 }
 
-// Where the parts of an operand lie: elements of a sample, and from the first part to the next; 0 if parts share the
-// operand.
+// The number of elements from one sample of an operand to the next, and from one part to the next. `part` is 0 if all
+// parts share the operand.
 struct Steps {
   std::int64_t sample, part;
 };
@@ -90,7 +91,7 @@ class BlockedResult : public CpuKernel {
                     weights(launch, part));
     member.barrier();
     const Range mine = share(shape_.samples * parts_, 1, member);
-    std::int64_t held = -1;  // the elements that lie in oneDNN's layout
+    std::int64_t held = -1;  // the first element of the source that was converted last; -1: none
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const bool by_part = weighs_more();
       const std::int64_t sample = by_part ? i % shape_.samples : i / parts_;
@@ -108,7 +109,8 @@ class BlockedResult : public CpuKernel {
   }
 
  private:
-  // If the weights are larger than a sample, all samples of a part follow each other; else all parts of a sample.
+  // Returns true if the weights are larger than a sample. Then all samples of a part are computed one after the other.
+  // If not, all parts of a sample are.
   bool weighs_more() const { return weight_bytes_ * static_cast<std::uint64_t>(parts_) > conv_.bytes(source_); }
   std::int64_t weight_step() const {
     const std::int64_t row = shape_.channels_in_group() * shape_.kernel_count();
@@ -180,7 +182,7 @@ class BlockedWeights : public CpuKernel {
   struct Placed {
     ConvOperand operand;
     Steps steps;
-    std::uint64_t sample_bytes, bytes;  // of one sample; of all samples, for one part
+    std::uint64_t sample_bytes, bytes;  // bytes of one sample; bytes of all samples of the round, for one part
     std::uint64_t copies;               // one for each part, or one that all parts share
     bool in_place;                      // oneDNN reads the tensor itself
   };

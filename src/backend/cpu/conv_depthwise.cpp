@@ -1,10 +1,10 @@
-// Convolutions of single channels: each map has the weights of one channel.
+// Depthwise convolutions: each channel is a group with one map.
 //
-// A plane of x is padded and split by the strides, so that each element of a window meets neighbouring elements for
-// neighbouring windows. Element k of a window along an axis has phase k * dilation % stride and shift k * dilation /
-// stride: window o finds it at place o + shift of the elements whose place in the padded plane is `phase` modulo the
-// stride. A phase's elements, in all axes, are a dense array of `extent` elements. Windows are numbered in the same
-// array, so a row has some numbers without a window. Then y, dx and dw are sums over long vectors.
+// A plane of x is padded, and split by the strides into phases. Along an axis, phase p holds the elements at places p,
+// p + stride, p + 2 * stride and so on of the padded plane. Element k of a window has phase k * dilation % stride and
+// shift k * dilation / stride: window o finds it at place o + shift of that phase, so neighbouring windows find it in
+// neighbouring places. A phase is a dense array with `extent` elements along each axis. Windows are numbered as the
+// elements of such an array, so some numbers of a row have no window. Then y, dx and dw are sums over long vectors.
 #include <algorithm>
 
 #include "arith/math.h"
@@ -41,7 +41,7 @@ struct TapLoops {
       to[i] = sum;
     }
   }
-  // Adds the products of y and x[t] to sums[t]. Product i belongs to lane i % kDotLanes.
+  // Adds the dot product of y and x[t] to sums[t]. Term i of the dot product belongs to lane i % kDotLanes.
   PROTRAIN_CLONES static void dot(const float *y, const float *const *x, std::int64_t count, double *sums) {
     float lanes[kCount][kDotLanes] = {};
     const std::int64_t whole = count / kDotLanes * kDotLanes;
@@ -59,7 +59,7 @@ struct TapLoops {
   }
 };
 
-// to[i] = from[i * stride]. kStride: the stride; 0: any.
+// to[i] = from[i * stride]. kStride is the stride, or 0 if only `stride` gives it.
 template <int kStride>
 struct ReadLoops {
   PROTRAIN_CLONES static void run(const float *from, std::int64_t stride, float *to, std::int64_t count) {
@@ -113,8 +113,8 @@ class DepthwiseConv : public CpuKernel {
   float *x_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, x_at_); }
   float *y_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, y_at_); }
 
-  // Calls act(first element of a row of x or -1 for a row of pads, row of the room, phase along the last axis) for all
-  // rows of all phases.
+  // Calls act(row, in_room, phase) for all rows of all phases. `row` is the first element of a row of x, or -1 for a
+  // row of pads. `in_room` is the row's place in the room, and `phase` its phase along the last axis.
   template <typename Act>
   void each_row(float *room, Act act) const {
     const ConvShape &s = shape_;
@@ -128,7 +128,7 @@ class DepthwiseConv : public CpuKernel {
               act(exists ? (i * s.input[1] + j) * s.input[2] : -1, room, r);
             }
   }
-  // The elements of a room's row that are not pads.
+  // Returns the elements of a row in the room that are not pads.
   Range inside(std::int64_t phase) const {
     const std::int64_t first = phase - shape_.before[2], stride = shape_.strides[2];
     const std::int64_t begin = first >= 0 ? 0 : (-first + stride - 1) / stride;
@@ -164,14 +164,15 @@ class DepthwiseConv : public CpuKernel {
       for (std::int64_t i = 0; i < range.size(); ++i) to[i * stride] = from[i];
     });
   }
-  // Calls act(row of y, where its windows are numbered).
+  // Calls act(first element, number of the first window) for each row of y.
   template <typename Act>
   void each_row_of_y(Act act) const {
     for (std::int64_t e = 0; e < shape_.output[0]; ++e)
       for (std::int64_t f = 0; f < shape_.output[1]; ++f)
         act((e * shape_.output[1] + f) * shape_.output[2], (e * extent_[1] + f) * extent_[2]);
   }
-  // Puts y behind `most_shift_` zeros, and zeros where there are no windows.
+  // Copies each element of y to the number of its window in the room. Numbers without a window become 0, and
+  // `most_shift_` zeros come before number 0. Returns the place of number 0.
   float *number(const float *y, float *room) const {
     std::fill_n(room, most_shift_ + phase_elements(), 0.0f);
     each_row_of_y(
@@ -179,7 +180,7 @@ class DepthwiseConv : public CpuKernel {
     return room + most_shift_;
   }
 
-  // Calls loop(kCount, first tap) for groups of `count` taps.
+  // Divides `count` taps into groups of 9, 3 or 1, and calls loop(taps of the group, first tap) for each group.
   template <typename Loop>
   static void in_groups(std::size_t count, Loop loop) {
     std::size_t i = 0;
@@ -248,12 +249,12 @@ class DepthwiseConv : public CpuKernel {
   }
 
   const ConvShape shape_;
-  ConvSizes extent_;                 // of a phase's array
+  ConvSizes extent_;                 // elements of a phase's array along each axis
   std::vector<Tap> taps_;            // one for each element of a window
-  std::int64_t most_shift_ = 0;      // of all taps
-  std::int64_t windows_ = 0;         // numbers of windows, from the first window to the last
-  std::vector<const float *> from_;  // for each member and tap
-  std::vector<float> weights_;       // likewise
+  std::int64_t most_shift_ = 0;      // the largest shift of a tap
+  std::int64_t windows_ = 0;         // how many numbers there are from the first window to the last
+  std::vector<const float *> from_;  // one for each member and tap
+  std::vector<float> weights_;       // one for each member and tap
   std::uint64_t x_at_, y_at_, sums_at_;
   TeamScratch scratch_;
 };

@@ -63,8 +63,8 @@ class CtcLoss : public CpuKernel {
     scratch.samples[n] = {length, count, 0, 0};
   }
 
-  // Sums the paths of a sample up to each time and state. Returns the logarithm of the probability of all. The gradient
-  // keeps the sums of all times.
+  // Sums the probabilities of a sample's paths up to each time and state, as logarithms. Returns the logarithm of the
+  // probability of all paths. The gradient keeps the sums of all times.
   double forwards(const T *logits, const CtcScratch &scratch, std::int64_t n) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const double *before = nullptr;
@@ -97,8 +97,8 @@ class CtcLoss : public CpuKernel {
     }
   }
 
-  // Adds the probabilities of states with the same label to that of the first of them, and those of blanks to that of
-  // the first blank.
+  // Gathers the probability of each class in the first state of this class. The blank is such a class. Later states of
+  // a label are set to -1.
   static void gather(const arith::CtcStates &states, double *row) {
     for (std::int64_t s = 2; s < states.count(); s += 2) row[0] += row[s];
     for (std::int64_t s = states.count() - 2; s > 0; s -= 2)

@@ -19,8 +19,8 @@ namespace {
 constexpr std::int64_t kRowGrain = 16;         // a multiple of the rows in a register tile
 constexpr std::int64_t kPanelBytes = 1 << 20;  // bytes of a copied panel, which then stays in a core's cache
 constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sums, if c is narrower
-constexpr std::int64_t kLeastPanelRows = 64;   // with fewer, reading b again for each panel costs more time
-constexpr std::int64_t kMostPanels = 1 << 22;  // of a member, which lists them
+constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b for each panel costs more time
+constexpr std::int64_t kMostPanels = 1 << 22;  // most panels of a member, which keeps a list of them
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},

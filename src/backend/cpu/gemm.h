@@ -52,8 +52,8 @@ class Product {
 
 // A product that the whole team computes. Each member computes its own rows of c, one panel at a time. oneDNN is slow
 // if K is large and b is not transposed. In this case K is cut, and the parts' products are summed in float32. oneDNN
-// also needs the rows of a panel of `a` to be dense. If `a` is transposed or K is cut, they are first copied to a dense
-// panel.
+// also needs the rows of a panel of `a` to be dense. If `a` is transposed or K is cut, these rows are first copied to a
+// dense panel.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);

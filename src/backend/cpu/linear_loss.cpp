@@ -22,8 +22,8 @@ constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
 template <typename T>  // most bytes of a block's gradients
 constexpr std::int64_t kBlockBytes = std::is_same_v<T, float> ? kSlices.bytes : 128 << 20;
-// Without dw nothing is summed over blocks, so both can be small. Then training an adapter of a large model needs
-// little memory for its loss.
+// The slices of a gradient with neither dw nor dbias. Nothing is summed over blocks then, so slices and blocks can be
+// small. So training an adapter of a large model needs little memory for its loss.
 constexpr SliceRule kSlicesWithoutSums{.bytes = 16 << 20, .least_rows = 64, .row_grain = kRowGrain};
 
 template <typename T>
@@ -228,7 +228,7 @@ class LinearCrossEntropy : public CpuKernel {
     return static_cast<double>(target.weight) * loss;
   }
 
-  // The same against a teacher.
+  // Does the same as follow_label(), but against a teacher's row of logits instead of a label.
   double follow_teacher(const Launch &launch, std::int64_t i, float *row, float factor) const {
     const Teacher::Row wanted = targets_.teacher->row(launch, i);
     const double lse = targets_.teacher->log_sum_exp(row), loss = targets_.teacher->loss(wanted, row, lse);

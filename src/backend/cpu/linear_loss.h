@@ -1,4 +1,4 @@
-// LinearCrossEntropy with slices of other sizes than the CPU's own. Tests compare their bits.
+// Makes LinearCrossEntropy kernels with slices of any size. Tests compare the bits that different sizes give.
 #pragma once
 
 #include "backend/common/linear_loss_shape.h"

@@ -1,5 +1,5 @@
-// CrossEntropy of logits that an operand holds, and its gradient. Members share the rows. Their losses are summed in
-// double, in the order of the rows.
+// CrossEntropy, whose logits are an operand, and its gradient. Members share the rows. The losses of the rows are
+// summed in double, in the order of the rows.
 #include <algorithm>
 
 #include "backend/cpu/floats.h"

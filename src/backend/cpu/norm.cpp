@@ -94,7 +94,7 @@ class JoinSquares : public CpuKernel {
   }
 
  private:
-  std::vector<std::int64_t> pieces_;  // of each tensor
+  std::vector<std::int64_t> pieces_;  // number of pieces of each tensor
 };
 
 class LossScale : public CpuKernel {

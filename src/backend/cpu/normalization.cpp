@@ -216,7 +216,7 @@ class NormalizationGradKernel : public CpuKernel {
     }
   }
 
-  // Adds the blocks' sums in order, into the first block's, and writes the total to `to`.
+  // Adds the sums of the other blocks, in order, to those of the first block, and writes the total to `to`.
   void sum_blocks(float *partial, Range columns, T *to) const {
     float *total = partial + columns.begin;
     for (std::int64_t b = 1; b < blocks_; ++b) add(total + b * sums_ * dims_.width, total, columns.size());

@@ -1,4 +1,4 @@
-// Shared by the files that call oneDNN. Only they know of it.
+// Functions for the files that call oneDNN. Other files do not include oneDNN's headers.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,13 +13,13 @@ namespace protrain::backend::cpu {
 dnnl::engine &onednn_engine();
 dnnl::stream &onednn_stream();  // holds no state on the cpu, so all threads share it
 
-// Returns attributes that all primitives have: scratch comes from us, and the variables of the environment do not
-// change the arithmetic.
+// Returns the attributes that all primitives have. With them the caller provides a primitive's scratch, and environment
+// variables do not change the arithmetic.
 dnnl::primitive_attr onednn_attributes();
 
 // Allocates as much memory as oneDNN needs to create a primitive, and frees it again. oneDNN 2.6 does not check its own
 // allocations: if one fails, it makes its objects, or writes its code, at address 0. Its objects take some tens of KiB
-// from malloc, which keeps as much freed memory at hand. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
+// from malloc, which keeps the memory freed here for it. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
 void require_room_for_primitive();
 
 [[noreturn]] void fail_to_make(const dnnl::error &error, const std::string &what);
@@ -28,7 +28,8 @@ void require_room_for_primitive();
 inline dnnl_status_t point(dnnl::memory &memory, const void *at) {
   return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
 }
-// Runs a primitive if `status` is still that of a success. `what`: "a product".
+// Runs a primitive, unless `status` is already that of a failure. Throws if it is, or if the run fails. `what` names
+// the primitive in the error, such as "a product".
 void execute(dnnl_status_t status, const dnnl::primitive &primitive, std::span<const dnnl_exec_arg_t> arguments,
              const char *what);
 

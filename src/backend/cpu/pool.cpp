@@ -1,8 +1,8 @@
 // MaxPool, AveragePool and their gradients. Members share the rows of y; for the gradients they share the planes, so
 // that a plane's sums have an order that shapes alone fix.
 //
-// A row's windows are computed together, one element of a window after the other: an element meets neighbouring windows
-// at places of x that lie a stride apart. Narrow types are widened row by row.
+// All windows of a row are computed together, one element of a window after the other. Neighbouring windows have this
+// element at places of x that lie a stride apart. Narrow types are widened row by row.
 #include <algorithm>
 #include <limits>
 
@@ -16,7 +16,7 @@ namespace protrain::backend::cpu {
 
 namespace {
 
-// The loops over a row's windows. kStride: from one place to the next; 0: `stride`.
+// The loops over a row's windows, whose elements lie kStride apart in x, or `stride` apart if kStride is 0.
 template <int kStride>
 struct RowLoops {
   PROTRAIN_CLONES static void take_larger(const float *x, std::int64_t stride, std::int64_t count, float *best) {
@@ -26,7 +26,7 @@ struct RowLoops {
       best[i] = value > best[i] || value != value ? value : best[i];
     }
   }
-  // Also notes the place of what it takes. The first place is `place`.
+  // Takes the larger elements as take_larger() does, and writes their places to `at`. `place` is the place of x[0].
   PROTRAIN_CLONES static void choose_larger(const float *x, std::int64_t stride, std::int64_t count, float *best,
                                             std::int32_t *at, std::int32_t place) {
     const auto step = static_cast<std::int32_t>(kStride > 0 ? kStride : stride);
@@ -63,7 +63,7 @@ void with_stride(std::int64_t stride, Act act) {
   act(RowLoops<0>{});
 }
 
-// A row of windows of a plane: their numbers along the axes in front of the last.
+// A row of windows: its plane, and the numbers of its windows along the first two axes, which all of them share.
 struct RowPlace {
   std::int64_t plane, first, second;
 };
@@ -99,8 +99,8 @@ class PoolKernel : public CpuKernel {
       }
     }
   }
-  // Calls act(the windows that have this element inside of x, the element's place in the first one's row) for each
-  // element of a window along the last axis, in order.
+  // Calls act(windows, place) for each element of a window along the last axis, in order. `windows` are those that have
+  // this element inside of x. `place` is where the first of them has it in a row of x.
   template <typename Act>
   void each_element(Act act) const {
     for (std::size_t k = 0; k < inside_.size(); ++k) {
@@ -111,7 +111,8 @@ class PoolKernel : public CpuKernel {
     }
   }
 
-  // Chooses the largest element of each window of a row. `read` returns a row of x as floats.
+  // Chooses the largest element of each window of a row. Writes its value to `best` and its place in the plane to `at`.
+  // read(place) returns the row of x that begins at this place of the plane, as floats.
   template <typename Read>
   void choose(const RowPlace &row, Read read, float *best, std::int32_t *at) const {
     std::fill_n(best, width(), -std::numeric_limits<float>::infinity());
@@ -127,7 +128,7 @@ class PoolKernel : public CpuKernel {
     });
   }
 
-  // Divides by the numbers of elements of a row's windows.
+  // Divides one number for each window of a row by how many elements of the window count for an average.
   void divide(const RowPlace &row, const float *from, float *to) const {
     const std::int64_t others = shape_.counted(0, row.first) * shape_.counted(1, row.second);
     Divide::by(counts_.data(), static_cast<float>(others), width(), from, to);
@@ -137,7 +138,7 @@ class PoolKernel : public CpuKernel {
 
  private:
   std::vector<Range> inside_;  // for each element of a window along the last axis: the windows that have it inside of x
-  std::vector<float> counts_;  // of the elements of each window along the last axis
+  std::vector<float> counts_;  // how many elements of each window along the last axis count
 };
 
 template <typename T>

@@ -1,5 +1,5 @@
-// DequantizeLinear, FakeQuantize and its gradient, and the reading of stored weights. They compute pieces of neighbours
-// in float32: integers and narrow floats are widened first, and results are rounded once.
+// DequantizeLinear, FakeQuantize and its gradient, and the reading of stored weights. All of them compute in float32,
+// one piece of neighbours at a time. Integers and narrow floats are widened first, and results are rounded once.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -42,7 +42,7 @@ struct HalfBytes {
   }
 };
 
-// Codes that a byte holds `kCodes` of, and the floats that each byte stands for.
+// Widens codes, of which a byte holds `kCodes`. A table holds the floats that each byte stands for.
 template <StoredForm kForm>
 struct Codes {
   static constexpr std::int64_t kCodes = kForm == StoredForm::nf4 ? 2 : 1;
@@ -149,7 +149,7 @@ struct ScaledLoops {
     const graph::ScaleBlocks &blocks = shape.blocks;
     const bool shared = blocks.inner_step == 0 || blocks.inner == 1;
     const std::int64_t run = shared ? blocks.block * blocks.inner : blocks.inner;
-    const std::int64_t rows = shared ? blocks.length * blocks.inner : blocks.inner;  // runs end with these too
+    const std::int64_t rows = shared ? blocks.length * blocks.inner : blocks.inner;  // runs also end at multiples of it
     for (std::int64_t i = 0; i < count;) {
       const std::int64_t at = first + i, in_row = at % rows;
       const std::int64_t end = i + std::min({run - in_row % run, rows - in_row, count - i});

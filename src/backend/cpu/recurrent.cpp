@@ -98,7 +98,8 @@ void StepsKernel::run_product(const Member &member, const Launch &launch, std::s
 }
 
 namespace {
-// Computes the cells and states of `n` units of a sample. `gates` has their sums, and gets the gates i, o, f and c.
+// Computes the cells and states of `n` units of a sample. `gates` holds the sums of the gates i, o, f and c before the
+// call, and the gates themselves after it.
 void step_lstm(const RecurrentShape &s, const float *peepholes, std::int64_t n, float *gates, float *cells, float *y) {
   float *i = gates, *o = gates + n, *f = gates + 2 * n, *g = gates + 3 * n;
   if (peepholes != nullptr) {
@@ -216,7 +217,7 @@ class Recurrent : public StepsKernel {
     for (std::int64_t b = 0; b < shape_.batch && n > 0; ++b) finish_row(member, launch, time, b, h, y);
   }
 
-  // Sets the sums to what is added to the products of h and R.
+  // Sets the sums to their terms from x and from a GRU's bias. The products of h and R are added later.
   void begin_sums(const Member &member, const Launch &launch, std::int64_t time) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size(), width = shape_.first_gates() * n, columns = shape_.gates * shape_.units;
@@ -267,7 +268,7 @@ class Recurrent : public StepsKernel {
     if (T *to = optional_output<T>(launch, 1)) save_gates(mine, gates, fresh, to + row * shape_.saved * shape_.units);
   }
 
-  // A GRU's saved gates are z, r, the new one, and its h R if that is what is reset.
+  // Saves the gates of a sample. A GRU saves z, r and the new gate, and also the new gate's h R if r multiplies it.
   void save_gates(const UnitPart &mine, const float *gates, const float *fresh, T *to) const {
     const std::int64_t n = mine.units.size();
     narrow_gates(gates, shape_, mine, shape_.cell == Cell::gru ? 2 : shape_.saved, to);

@@ -1,6 +1,6 @@
-// Pieces that the kernels of recurrent layers share with those of their gradients. Each member of the team computes
-// some of the units, all their gates, so that it needs the others' results only once in a step: the states of all
-// units, or their gradients. Sums and cells are float32 whatever the operands are.
+// Functions that the kernels of recurrent layers share with those of their gradients. Each member of the team computes
+// some of the units, with all their gates. So it needs the results of other members only once in a step, or twice in a
+// GRU that resets h. Sums and cells are float32 whatever the operands are.
 #pragma once
 
 #include <array>
@@ -14,13 +14,14 @@
 
 namespace protrain::backend::cpu {
 
-// A member's units, and the products of a step for them. There are none without units.
+// A member's units, and the products of a step for these units. A member without units has no products.
 struct UnitPart {
   Range units;
   std::vector<StepProduct> products;
 };
 
-// The parts of the team, and where their scratch lies: what all share comes first, then what each member has.
+// The base of all kernels here. It keeps the units of each member, and the layout of scratch: first the part that all
+// members share, then a part for each member.
 class StepsKernel : public CpuKernel {
  protected:
   // Returns the shape of product 0 or 1 of a step for `units` units.
@@ -81,7 +82,7 @@ inline bool has_step(const Launch &launch, std::int64_t sample, std::int64_t tim
 
 // Loops over `count` numbers.
 void activate(const arith::Activation &a, float *row, std::int64_t count);  // row = F(row)
-// row *= F', where `values` are those of F
+// row *= F', which is computed from `values`, the values of F
 void apply_slope(const arith::Activation &a, const float *values, float *row, std::int64_t count);
 void multiply(const float *a, const float *b, float *to, std::int64_t count);         // to = a * b; `to` may be a or b
 void add_products(const float *a, const float *b, float *to, std::int64_t count);     // to += a * b

@@ -1,6 +1,6 @@
-// LstmStepsGrad, GruStepsGrad and RnnStepsGrad: from the last step to the first. A step gives the gradients of the sums
-// that forward's activations got. These, times the member's columns of R, are added to the gradients of its states one
-// step earlier.
+// LstmStepsGrad, GruStepsGrad and RnnStepsGrad, which go from the last step to the first. A step computes the gradients
+// of the sums of its gates. Their product with the member's columns of R is then added to the gradients of the member's
+// states before the step.
 #include <algorithm>
 
 #include "backend/cpu/recurrent.h"
@@ -68,7 +68,7 @@ void step_lstm_back(const RecurrentShape &s, const float *peepholes, const Sampl
   std::fill_n(at.dh, n, 0.0f);
 }
 
-// Leaves the gradient of a reset gate that multiplies h to finish_reset().
+// Computes a GRU's gradients. The gradient of a reset gate that multiplies h comes later, from finish_reset().
 void step_gru_back(const RecurrentShape &s, const SampleStep &at) {
   const std::int64_t n = at.n;
   const float *z = at.gates, *r = z + n, *fresh = z + 2 * n, *of_state = z + 3 * n;
@@ -84,7 +84,7 @@ void step_gru_back(const RecurrentShape &s, const SampleStep &at) {
   apply_slope(s.f, r, dr, n);
 }
 
-// `through` is the gradient of the product of r and h.
+// Passes `through`, the gradient of the product r * h of a GRU that resets h, on to the gradients of r and h.
 void finish_reset(const RecurrentShape &s, const float *through, const SampleStep &at) {
   const float *r = at.gates + at.n;
   float *dr = at.d + at.n;
@@ -156,7 +156,7 @@ class RecurrentGrad : public StepsKernel {
         .m = s.batch, .n = n, .k = (i == 0 ? s.first_gates() : 1) * s.units, .accumulate = i == 0, .in = kDTypeOf<T>};
   }
 
-  // Copies the member's columns of R, and sets the gradients behind the last step to zero.
+  // Copies the member's columns of R, and sets the gradients after the last step to zero.
   void prepare(const Member &member, const Launch &launch) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size();
@@ -237,7 +237,7 @@ class RecurrentGrad : public StepsKernel {
       write(mine, step, b, at);
   }
 
-  // Writes sample b's gradients. h R of a reset new gate has another gradient than x.
+  // Writes sample b's gradients. If the reset gate multiplies h R, the new gate's h R has another gradient than its x.
   void write(const UnitPart &mine, const Step &step, std::int64_t b, const SampleStep &at) const {
     const std::int64_t row = b * shape_.gates * shape_.units;
     narrow_gates(at.d, shape_, mine, shape_.gates, step.dx + row);

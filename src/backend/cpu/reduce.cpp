@@ -82,11 +82,12 @@ class ReduceKernel : public CpuKernel {
   }
 
  private:
-  // Merges the axes. The innermost becomes the row, the others go to kept_ or reduced_.
+  // Merges neighbouring axes that are both kept or both reduced. The innermost merged axis becomes the row. Each other
+  // merged axis goes to kept_ or reduced_.
   void lay_out(const Shape &shape, const std::vector<bool> &reduced) {
     const Strides strides = row_major_strides(shape);
     bool row_known = false, last_kept = true;
-    Layout<1> *outer = nullptr;  // the layout that the last axis went to; nullptr: the row
+    Layout<1> *outer = nullptr;  // the layout that the previous axis went to; nullptr: that axis went to the row
     for (std::size_t axis = shape.size(); axis-- > 0;) {
       if (shape[axis] == 1) continue;
       const bool keeps = !reduced[axis];

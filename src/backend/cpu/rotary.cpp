@@ -70,7 +70,7 @@ class RotaryKernel : public CpuKernel {
 
  private:
   std::int64_t positions_, heads_, dims_, half_;
-  std::int64_t table_rows_[2];  // of cosines, of sines
+  std::int64_t table_rows_[2];  // rows of the table of cosines; rows of the table of sines
   float sign_;
   void (*turn_)(const T *, const T *, const T *, float, T *, std::int64_t);
 };

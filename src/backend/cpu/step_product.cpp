@@ -11,8 +11,8 @@ namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kVector = 8;             // elements
-constexpr std::int64_t kColumns = 3 * kVector;  // of a panel; the last one has fewer
-constexpr int kRows = 4;                        // of a tile: 12 sums, and 4 of the 16 registers are left
+constexpr std::int64_t kColumns = 3 * kVector;  // of a panel; the last panel may have fewer
+constexpr int kRows = 4;                        // of a tile, whose sums take at most 12 of the 16 registers
 
 // Calls act(first column, columns) for each panel.
 template <typename Act>
@@ -23,12 +23,13 @@ void each_panel(std::int64_t columns, Act act) {
 #ifdef PROTRAIN_TILES
 bool has_tiles() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
-// The rows and columns of c from one row to the next.
+// The elements from one row to the next, in a and in c.
 struct Strides {
   std::int64_t a, c;
 };
 
-// A tile of `kHeight` rows and `kVectors` vectors of c. `panel` has a row of its columns for each of the k.
+// Computes a tile of c with `kHeight` rows, each of `kVectors` vectors. `panel` has k rows, with b's elements in the
+// columns of the tile.
 template <int kHeight, int kVectors>
 struct Tile {
   [[gnu::target("avx2,fma")]] static void run(const float *a, const float *panel, std::int64_t k, bool accumulate,
@@ -78,7 +79,7 @@ bool has_tiles() { return false; }
 void multiply(const GemmShape &, const float *, const float *, float *) {}
 #endif
 
-// True if oneDNN would copy b, and tiles fit the product.
+// Returns true if oneDNN would copy b, and if tiles can compute the product.
 bool lays_out(const GemmShape &s) {
   const bool fits = s.in == DType::f32 && s.out == DType::f32 && s.n % kVector == 0 && !s.trans_a && !s.trans_b &&
                     !s.bias && s.alpha == 1 && s.m > 0 && s.n > 0 && s.k > 0;

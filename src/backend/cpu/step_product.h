@@ -1,8 +1,8 @@
-// A product of a step: c (M, N) = or += a (M, K) b (K, N) on one thread, where b stays the same for many steps and M is
-// small.
+// StepProduct: a product c = a b or c += a b that one thread computes in each step of a recurrent layer. a is (M, K), b
+// is (K, N), and c is (M, N). b stays the same for many steps, and M is small.
 //
 // On processors with AVX2 but not AVX-512, oneDNN 2.6 copies b into a layout of its own in every product, which takes a
-// fifth of the time. Here such a b is laid out once: in panels of some columns, each of which lies row by row.
+// fifth of the time. Here such a b is laid out once, in panels of a few columns. Each panel is dense, row by row.
 #pragma once
 
 #include "backend/cpu/gemm.h"
@@ -14,10 +14,10 @@ class StepProduct {
   explicit StepProduct(const GemmShape &shape);
 
   std::uint64_t scratch_bytes() const { return gemm_.scratch_bytes(); }
-  // Returns how many elements b has where it is laid out; 0: oneDNN reads it as it is.
+  // Returns how many elements lay_out() writes; 0: b is not laid out, and oneDNN reads it as it is.
   std::int64_t laid_elements() const { return is_laid_out_ ? shape_.k * shape_.n : 0; }
   void lay_out(const float *b, float *to) const;
-  // `laid`: where b is laid out, if laid_elements() is not 0. operands.b is read if it is.
+  // `laid` points to what lay_out() wrote. If laid_elements() is 0, it is not used, and operands.b is read instead.
   void run(const GemmOperands &operands, const float *laid, void *scratch);
 
  private:

@@ -8,11 +8,12 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kGrain = 16;            // rows and columns come in multiples of it where they can
-constexpr std::int64_t kPanelBytes = 1 << 20;  // of widened weights
+constexpr std::int64_t kGrain = 16;            // rows and columns are cut at multiples of this
+constexpr std::int64_t kPanelBytes = 1 << 20;  // most bytes of a panel of widened weights, unless it is one grain
 constexpr std::int64_t kBlockRows = 512;       // most rows of a at once
 
-// Returns the number of panels or blocks that `count` is cut into if each has at most `most`, but at least a grain.
+// Returns into how many panels or blocks `count` columns or rows are cut. Each has at most `most` of them, or
+// kGrain if that is more.
 int pieces_of(std::int64_t count, std::int64_t most) {
   return static_cast<int>(divided_up(count, std::max(most, kGrain)));
 }
@@ -80,7 +81,7 @@ void StoredGemm::run(const Member &member, const GemmOperands &operands, const S
   }
 }
 
-// The panel has b's columns from columns.begin on. It is (K, columns), or (columns, K) if b is transposed.
+// Widens the panel with columns `columns` of b. The panel is (K, columns), or (columns, K) if b is transposed.
 template <typename T>
 void StoredGemm::widen_panel(Range columns, const StoredOperand &from, T *to) const {
   if (shape_.trans_b) return weights_.read(from, columns.begin * shape_.k, columns.size() * shape_.k, to);

@@ -13,8 +13,8 @@ namespace protrain::backend::cpu {
 
 class StoredGemm {
  public:
-  // `shape.in` is the type to which the weights, which take the place of b, are widened. `shape` neither transposes a
-  // nor accumulates.
+  // The weights take the place of b, and are widened to the type `shape.in`. `shape` neither transposes a nor
+  // accumulates.
   StoredGemm(const GemmShape &shape, const StoredRows &weights, int team_size);
 
   std::uint64_t scratch_bytes() const { return weights_bytes_ + results_bytes_ + product_bytes_; }  // of one member
@@ -43,7 +43,7 @@ class StoredGemm {
   std::uint64_t weights_bytes_ = 0, results_bytes_ = 0, product_bytes_ = 0;
 };
 
-// A product by weights, which may be stored ones.
+// A product whose second factor is a matrix of weights, which may be stored.
 class WeightGemm {
  public:
   WeightGemm(const GemmShape &shape, int team_size, const std::optional<StoredMatrix> &stored);

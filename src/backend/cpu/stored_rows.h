@@ -1,4 +1,4 @@
-// StoredRows: frozen weights as they rest, read as floats.
+// StoredRows: reads frozen weights, in whatever form they rest in memory, as floats.
 #pragma once
 
 #include "backend/common/stored.h"

@@ -28,13 +28,14 @@ class Targets {
   // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.
   Targets(const KernelRequest &request, std::size_t labels, std::size_t weights, std::int64_t classes);
 
-  // Not with a teacher. Code::arg if the label is neither a class nor the ignored one. A row of weight 0 is ignored.
+  // Returns the target of a row. A row of weight 0 is ignored. Call it only without a teacher. Code::arg if the label
+  // is neither a class nor the ignored one.
   Target at(const Launch &launch, std::int64_t row) const;
   // Returns the sum of the weights of the rows that are not ignored. With a teacher every row weighs 1.
   double total(const Launch &launch) const;
 
   const arith::RowLoss terms;
-  const std::optional<Teacher> teacher;  // in the place of labels
+  const std::optional<Teacher> teacher;  // set if a teacher takes the place of labels
 
  private:
   std::size_t labels_, weights_;

@@ -10,20 +10,20 @@ namespace protrain::backend::cpu {
 
 class Teacher {
  public:
-  // A row of the teacher's logits, and its log(sum(exp(t / T))).
+  // A row t of the teacher's logits, and its log(sum(exp(t / temperature))).
   struct Row {
     const float *logits;
     double lse;
   };
 
-  // `logits` (M, C) is an index among the inputs.
+  // `logits` is the index of the teacher's logits (M, C) among the inputs.
   Teacher(const KernelRequest &request, std::size_t logits, std::int64_t classes);
 
   Row row(const Launch &launch, std::int64_t i) const;
-  // Returns log(sum(exp(x / T))) of a row of any float type (floats.h).
+  // Returns log(sum(exp(x / temperature))) of a row x of any float type (floats.h).
   template <typename T>
   double log_sum_exp(const T *x) const;
-  // Returns the loss of the student's row x, which has this `lse`.
+  // Returns the loss of the student's row x against the teacher's `row`. `lse` is the log_sum_exp() of x.
   template <typename T>
   double loss(const Row &row, const T *x, double lse) const;
   // Computes the gradient of that loss times `factor`. `to` may be x.

@@ -14,7 +14,7 @@ constexpr std::int64_t kLine = 64, kPack = 16;  // bytes in a cache line; bytes 
 using Four = std::uint32_t __attribute__((vector_size(kPack)));
 using Eight = std::uint16_t __attribute__((vector_size(kPack)));
 
-// Interleave elements of a and b: `lower` takes the lower halves of both, `upper` the upper halves.
+// lower() interleaves the elements of the lower halves of a and b, and upper() those of the upper halves.
 PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }

@@ -22,7 +22,7 @@ class WidenedProduct {
   void finish(const float *sums, Range rows, Range columns, const GemmOperands &operands) const;
 
   GemmShape shape_;
-  std::int64_t rows_, columns_, depth_;        // of a panel
+  std::int64_t rows_, columns_, depth_;        // sizes of panels
   Product product_;                            // the product of two panels, which it adds to the sums
   std::uint64_t b_at_, sums_at_, product_at_;  // offsets in scratch, which begins with a's panel
 };

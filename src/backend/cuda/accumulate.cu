@@ -5,7 +5,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// The parts of x (inputs[1], of type T) and their weights.
+// The parts of the input x, which has elements of type T, and their weights.
 template <typename T>
 struct Parts {
   const T *x;

@@ -37,7 +37,7 @@ class Arg : public CudaKernel {
   const ArgLine best_;
 };
 
-// Makes k passes over a line. Each pass finds the element that comes next after the one found before.
+// Makes k passes over a line. Each pass finds the element that is next in the order.
 template <typename T>
 class TopK : public CudaKernel {
  public:
@@ -56,7 +56,7 @@ class TopK : public CudaKernel {
         for (std::int64_t j = 0; j < lines.length; ++j)
           if (j != before && (before < 0 || top.precedes(x, before, j)) && (best < 0 || top.precedes(x, j, best)))
             best = j;
-        if (best < 0) best = before;  // NaNs have no order
+        if (best < 0) best = before;  // only with NaNs, which have no order
         const std::int64_t to = lines.begin(line, top.k) + i * lines.inner;
         if (values != nullptr) values[to] = x[best * lines.inner];
         if (indices != nullptr) indices[to] = best;

@@ -25,7 +25,7 @@ __device__ float across(float value, Join join) {
   return value;
 }
 
-// `first_keys`: the index of the input that says where packed documents begin.
+// Throws Code::unsupported if documents are packed. `first_keys` is the index of the input that says where they begin.
 inline void refuse_documents(const KernelRequest &request, std::size_t first_keys) {
   require(!has_input(request, first_keys), Code::unsupported, subject(request),
           "attention within packed documents has no kernel for GPUs yet; leave out the option packed");
@@ -46,7 +46,7 @@ struct Heads {
         kv_heads(a.kv_heads),
         depth(a.depth),
         value_depth(a.value_depth),
-        window(std::min(a.window, a.keys + a.queries)),  // a wider window hides no more
+        window(std::min(a.window, a.keys + a.queries)),  // a window of keys + queries hides no key
         bias_b(a.bias_b),
         bias_h(a.bias_h),
         bias_q(a.bias_q),

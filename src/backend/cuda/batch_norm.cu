@@ -12,7 +12,7 @@ using arith::Moments;
 
 constexpr std::int64_t kEnoughParts = kEmulated ? 7 : 132 * 4;  // parts of all channels together
 
-// Returns the position of element i of a part, where a part is part `block % parts` of channel `block / parts`.
+// Returns the position in the tensor of element i of a channel's part.
 __device__ inline std::int64_t position(const ChannelParts &channels, std::int64_t channel, std::int64_t part,
                                         std::int64_t i) {
   std::int64_t inner = 0;
@@ -174,15 +174,16 @@ class BatchNormGrad : public CudaKernel {
   std::uint64_t terms_at_;
 };
 
-// The statistics that one launch folds.
+// The arrays of statistics that one launch folds.
 constexpr std::size_t kMostStatistics = 16;
 struct FoldedInputs {
   const float *at[kMostStatistics];
   int count;
 };
 
-// FoldStatistics begins with the state. AccumulateStatistics does so in the step's first micro-batch; later ones go on
-// with the sum, which is both inputs[0] and outputs[0].
+// Folds the statistics of batches into a running statistic. FoldStatistics begins with the state. AccumulateStatistics
+// begins with the state in the step's first micro-batch. In later micro-batches it continues with its own result, which
+// is both inputs[0] and outputs[0].
 class FoldStatistics : public CudaKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

@@ -1,6 +1,7 @@
-// Conv, ConvTranspose and ConvWeightGrad as products of unrolled windows. A sample's columns (C * K, windows) have a
-// row for each channel and each element of a window: y = w columns, columns of dx = w^T dy, dw = dy columns^T. A round
-// unrolls as many samples as scratch has room for. With windows of one element that touch each other, x itself is the
+// Conv, ConvTranspose and ConvWeightGrad, computed as matrix products. A sample's windows are unrolled into a matrix,
+// called its columns (C * K, windows). It has a row for each element of a window in each channel, and a column for each
+// window. Then y = w columns, the columns of dx are w^T dy, and dw = dy columns^T. A round unrolls as many samples as
+// kColumnsBytes has room for. If each window is one element, and the windows are the elements of x, x itself is the
 // columns.
 #include <numeric>
 
@@ -31,7 +32,7 @@ __device__ T unrolled(const Windows &w, const T *x, std::int64_t i) {
   return x[at];
 }
 
-// Returns the sum of all columns that were unrolled from element i of x (channels, d...).
+// Returns the sum of the elements of `columns` that belong to element i of x (channels, d...).
 __device__ inline float rolled_up(const Windows &w, const float *columns, std::int64_t i) {
   std::int64_t position = 0;
   const std::int64_t channel = divide(i, w.input_count, position);
@@ -65,7 +66,7 @@ struct ChannelBias {
   std::int64_t channels;
 };
 
-// Computes `count` elements of x.
+// Computes `count` elements of x from their columns, and adds the bias.
 template <typename T>
 void roll_up(Stream stream, const Windows &windows, std::int64_t count, const float *columns, ChannelBias<T> bias,
              T *x) {
@@ -93,15 +94,15 @@ bool is_matrix(const ConvShape &s) {
          s.before == ConvSizes{0, 0, 0};
 }
 
-// Returns how many samples are unrolled in a round: a divisor of N.
+// Returns how many samples a round unrolls: the largest divisor of N whose columns fit into kColumnsBytes, at least 1.
 std::int64_t samples_of_round(const ConvShape &s, std::int64_t sample_bytes) {
   std::int64_t rounds = 1;
   while (rounds < s.samples && (s.samples % rounds != 0 || s.samples / rounds * sample_bytes > kColumnsBytes)) ++rounds;
   return s.samples / rounds;
 }
 
-// The products of a round. Without groups, one launch multiplies all of its samples. With groups, and for the weights'
-// gradient, a launch multiplies the groups of one sample. `columns`: the type of the columns.
+// Returns the shape of a round's products. Without groups, one launch multiplies all samples of the round. With groups,
+// and for the weights' gradient, a launch multiplies the groups of one sample. `columns`: the type of the columns.
 GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
   const std::int64_t row = s.channels_in_group() * s.kernel_count(), windows = s.output_count();
   const std::int64_t of_w = s.maps_in_group() * row, of_y = s.maps_in_group() * windows, of_columns = row * windows;

@@ -1,4 +1,6 @@
-// CtcLoss, and its gradient: a block for each row of logits, then one for each sample, then one for each row again.
+// CtcLoss and its gradient. The first launch has a block for each row of logits, the second one for each sample. For
+// the gradient, a third launch has a block for each row. For the loss, it has one block, which adds up the samples'
+// losses.
 #include "backend/common/ctc_shape.h"
 #include "backend/cuda/targets.h"
 
@@ -12,7 +14,7 @@ struct Ctc {
   CtcScratch scratch;
   const T *logits;
   const void *labels, *lengths;
-  const float *upstream;  // of the gradient
+  const float *upstream;  // the gradient of the loss; nullptr in forward
   Note class_note, blank_note, length_note;
 
   __device__ double log_p(std::int64_t row, std::int64_t of) const {
@@ -44,8 +46,8 @@ __global__ void ctc_rows_kernel(Ctc<T> ctc) {
   if (threadIdx.x == 0) ctc.scratch.lse[row] = lse;
 }
 
-// Sums the paths of a sample up to each time and state. The gradient keeps the sums of all times, and replaces them by
-// the probabilities of the states at that time, given the labels.
+// For each time and state of a sample, sums the paths that reach this state at this time. The gradient keeps the sums
+// of all times. It then replaces each sum by the probability, given the labels, of being in the state at the time.
 template <typename T>
 __global__ void ctc_paths_kernel(Ctc<T> ctc) {
   __shared__ bool legal;

@@ -15,8 +15,8 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kHugePage = 2 << 20;
 
-// The StepScalars of a step, in device memory. A step copies them there before its first kernel, always from the same
-// host address. A replayed step repeats this copy, and so gets new numbers.
+// The StepScalars of a step, in device memory. A step copies them there before its first kernel that reads them, always
+// from the same host address. A replayed step repeats this copy, and so gets new numbers.
 class Scalars {
  public:
   Scalars()

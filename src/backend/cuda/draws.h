@@ -1,5 +1,5 @@
-// The random numbers of a node's elements, which are the CPU's: within a step an element's number depends only on its
-// sample and on its position in the sample.
+// The random numbers of a node's elements. They equal the CPU's, because within a step an element's number depends only
+// on its sample and on its position in the sample.
 #pragma once
 
 #include <algorithm>
@@ -34,9 +34,9 @@ struct Draws {
   }
 
   std::uint64_t key;
-  std::int64_t per_sample, quads;  // elements of a sample; its groups of four, drawn together
+  std::int64_t per_sample, quads;  // elements of a sample; groups of four in a sample, drawn together
   std::int64_t drawn;              // groups of four in all samples
-  bool samples;                    // each sample has its own numbers; else all elements are sample 0
+  bool samples;                    // each sample has its own numbers; else all elements belong to sample 0
 };
 
 }  // namespace protrain::backend::cuda

@@ -18,7 +18,7 @@ Note Faults::source(FaultKind kind, const std::string &subject, std::int64_t ext
 void Faults::raise() {
   std::atomic_ref number(fault_->source);
   if (number.load(std::memory_order_acquire) == 0) return;
-  const std::uint32_t whose = number.exchange(0);  // one of the waiting threads gets it
+  const std::uint32_t whose = number.exchange(0);  // if several threads call raise(), only one gets the number
   if (whose == 0) return;
   const Fault fault = *fault_;
   const FaultSource &source = sources_.at(whose - 1);

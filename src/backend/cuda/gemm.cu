@@ -87,7 +87,7 @@ void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const
   product_->run(stream, operands, algorithms_[chosen_], workspace);
 }
 
-// Cuts stored weights into panels of all K and some columns of c.
+// Cuts stored weights into panels. A panel has the weights of some columns of c, over all of K.
 void Gemm::cut(Blas &blas) {
   require(shape_.batch == 1 && !shape_.trans_a && !shape_.accumulate, Code::internal, "gemm",
           "stored weights are the second of two factors");

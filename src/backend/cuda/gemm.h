@@ -16,7 +16,8 @@ struct Columns {
 
 class Gemm {
  public:
-  // `stored`: b is a stored matrix, and `shape.in` the type to which it is widened. Such a product has one variant.
+  // If `stored` is given, b is a stored matrix, which is widened to the type `shape.in`. Such a product has one
+  // variant.
   Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix> &stored = std::nullopt);
 
   // Returns the number of algorithms that cuBLASLt proposes, at least 1. The first is cuBLASLt's own choice.

@@ -71,7 +71,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
-// The same against a teacher.
+// Computes the same as finish_kernel, but with a teacher's logits in place of labels.
 template <typename T>
 __global__ void finish_taught_kernel(Teacher teacher, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                                      T *gradients) {

@@ -1,4 +1,4 @@
-// CrossEntropy of logits that an operand holds, and its gradient, with a block for each row.
+// CrossEntropy and its gradient, for logits that an operand holds. A block computes one row.
 #include "backend/cuda/targets.h"
 #include "backend/cuda/teacher.h"
 
@@ -20,7 +20,7 @@ __global__ void rows_kernel(Targets targets, const T *logits, double *losses, fl
   if (loss != nullptr) loss[row] = static_cast<float>(own);
 }
 
-// The same against a teacher.
+// Computes the same as rows_kernel, but with a teacher's logits in place of labels.
 template <typename T>
 __global__ void taught_rows_kernel(Teacher teacher, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x;
@@ -45,7 +45,7 @@ struct LossFactor {
   }
 };
 
-// A row's gradient is 0 if its label is ignored.
+// Computes the gradient of each row. It is 0 if the row's label is ignored.
 template <typename T>
 __global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, LossFactor upstream, T *dx) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];

@@ -14,7 +14,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; fewer take less time than waking the team
+constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; for fewer, waking the team takes too long
 
 // The parameters that one launch updates: as many as fit into a kernel's arguments. Each has blocks of its own.
 constexpr int kUpdateTensors = 32;
@@ -49,7 +49,7 @@ struct WeightPack<SplitWeights<T>, kWidth> {
   }
 };
 
-// Neighbours of an array that an optimizer may not have, loaded into registers.
+// Neighbouring elements of an array that only some optimizers have, loaded into registers.
 template <int kWidth>
 struct OptionalPack {
   Pack<float, kWidth> at{};
@@ -127,7 +127,8 @@ __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> ten
   if (rest < share.count) update_pack<1>(step, common, share.at, rest);
 }
 
-// With moments in 8 bits a warp updates a block of weights: kOfBlock neighbours for each lane.
+// With moments in 8 bits, a warp updates kCodedBlock weights at a time, which share a scale. Each lane updates kOfBlock
+// neighbouring weights.
 constexpr int kOfBlock = static_cast<int>(arith::kCodedBlock) / kWarp;
 
 __device__ std::int32_t largest_of_warp(std::int32_t value) {
@@ -135,7 +136,7 @@ __device__ std::int32_t largest_of_warp(std::int32_t value) {
   return value;
 }
 
-// Updates this lane's kWidth neighbours from `begin` on, and returns their moments.
+// Updates the kWidth neighbouring weights from `begin` on, and writes their new moments to `moments`.
 template <int kWidth, typename Weights, typename Gradient>
 __device__ void update_coded_pack(const arith::AdamW &step, const Common &common,
                                   const CodedArrays<Weights, Gradient> &at, std::int64_t begin, CodedMoments *moments) {
@@ -192,7 +193,8 @@ __global__ void coded_kernel(UpdateTensors<CodedArrays<Weights, Gradient>> tenso
       largest1 = Larger::of(largest1, arith::magnitude(moments[i].mean));
       largest2 = Larger::of(largest2, arith::magnitude(moments[i].root));
     }
-    // All lanes have read the block's old scales once they meet here.
+    // The lanes meet in largest_of_warp(). Afterwards all of them have read the block's old scales, which may be
+    // overwritten.
     const float scale1 = arith::scale_of(largest_of_warp(largest1)),
                 scale2 = arith::scale_of(largest_of_warp(largest2));
     if (whole) store_codes<kOfBlock>(moments, scale1, scale2, step.dither, at.code1 + begin, at.code2 + begin);

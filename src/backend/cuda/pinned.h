@@ -43,8 +43,8 @@ class PinnedMemory {
     whole_.erase(in_parts);
   }
 
-  // Calls act(part) for the pieces of a copy, which is cut at the borders of parts. CUDA refuses a copy that begins in
-  // one part and ends in another.
+  // Cuts a copy at the borders of pinned parts, and calls act() with each of the resulting copies. CUDA refuses a copy
+  // that begins in one part and ends in another.
   template <typename Act>
   void each_part(const Copy &copy, Act act) const {
     std::uint64_t done = 0;

@@ -1,6 +1,6 @@
-// MaxPool, AveragePool and their gradients. A thread computes a window, or the gradient of an element of x: that is the
-// sum over the windows that have the element, in order. For MaxPool a first launch notes which element each window
-// chose.
+// MaxPool, AveragePool and their gradients. In forward, a thread computes the result of one window. In the gradient, a
+// thread computes the gradient of one element of x, a sum over the windows that contain the element, in order. For
+// MaxPool's gradient a first launch notes which element each window chose.
 #include "backend/common/pool_shape.h"
 #include "backend/common/scratch_layout.h"
 #include "backend/cuda/windows.h"
@@ -13,14 +13,15 @@ struct Plane {
   std::int64_t number;
   Place at;
 };
-// Returns the place of element i of planes of these sizes.
+// Returns the plane of element i, and the element's place in this plane. A plane has `count` elements and these sizes.
 __device__ inline Plane plane_of(std::int64_t i, std::int64_t count, const std::int64_t *sizes) {
   std::int64_t rest = 0;
   const std::int64_t number = divide(i, count, rest);
   return {number, place_of(rest, sizes)};
 }
 
-// Calls act(place of the element in its plane) for each element of a window that is not a pad, in order.
+// Calls act(index) for each element of a window that is not a pad, in order. `index` is the element's index in its
+// plane.
 template <typename Act>
 __device__ void each_reached(const Windows &w, const Place &window, Act act) {
   std::int64_t begin[kConvAxes];
@@ -37,8 +38,8 @@ __device__ void each_reached(const Windows &w, const Place &window, Act act) {
   }
 }
 
-// Calls act(number of the window in its plane, its place) for each window that has an element of x, in the order of the
-// window's elements.
+// Calls act(number, place) for each window that contains the element of x at place `p`. `number` is the window's index
+// in its plane. Windows come in the order of the kernel's element that lies on `p`.
 template <typename Act>
 __device__ void each_window(const Windows &w, const Place &p, Act act) {
   for (std::int64_t a = 0; a < w.kernel[0]; ++a) {
@@ -53,7 +54,7 @@ __device__ void each_window(const Windows &w, const Place &p, Act act) {
   }
 }
 
-// The largest element of a window, and its place in its plane; -1: all elements are pads.
+// The largest element of a window, and its index in its plane. The index is -1 if all elements of the window are pads.
 struct Choice {
   float value = -INFINITY;
   std::int64_t at = -1;
@@ -68,7 +69,8 @@ __device__ Choice choice_of(const Windows &w, const T *plane, const Place &windo
   return best;
 }
 
-// What an average divides by: how many elements count in the windows along each axis.
+// The pads of each axis that count as elements of an average. elements_of() returns the number of elements that a
+// window's sum is divided by.
 struct Counted {
   explicit Counted(const PoolShape &s) {
     for (int axis = 0; axis < kConvAxes; ++axis) {

@@ -6,20 +6,20 @@ namespace protrain::backend::cuda {
 namespace {
 using Cell = RecurrentShape::Cell;
 
-// The operands of a step. Rows of gates are those of a sample, (gates, H).
+// The operands of a step. In `x`, `sums` and `gates`, a sample's row holds H numbers for each of several gates.
 template <typename T>
 struct Step {
   std::int64_t time;
-  const T *x, *h, *extra;  // of this step, and the states before it; peepholes or bias, or nullptr
+  const T *x, *h, *extra;  // x of this step; the states before the step; peepholes, a bias or nullptr
   const std::int32_t *lengths;
   float *sums;   // products of h and R
   float *fresh;  // of a GRU that resets h: the product of r * h and R
   T *reset;      // r * h
-  float *cells;  // (B, H), before and after the step
-  T *y, *gates;  // gates: nullptr if nobody wants them
+  float *cells;  // (B, H); the step replaces its old cells by its new ones
+  T *y, *gates;  // gates: nullptr if not wanted
   float *all_cells;
 
-  // Beyond its length a sample keeps its state.
+  // True if this step is within the length of sample b. After its length a sample keeps its state.
   __device__ bool reaches(std::int64_t b) const { return lengths == nullptr || time < lengths[b]; }
   __device__ float extra_of(std::int64_t i) const { return extra != nullptr ? widened(extra[i]) : 0.0f; }
 };
@@ -88,7 +88,8 @@ __device__ void step_rnn(const RecurrentShape &s, const Step<T> &at, std::int64_
   at.y[i] = narrowed<T>(y);
 }
 
-// These launch kernels. They are no members of the class, because nvcc takes no __device__ lambda in a private one.
+// The following functions launch kernels. They are not members of the class, because nvcc refuses __device__ lambdas in
+// private member functions.
 template <typename T>
 void begin_cells(Stream stream, const RecurrentShape &shape, const T *from, float *to) {
   each(stream, shape.elements(1),
@@ -165,7 +166,7 @@ class Recurrent : public CudaKernel {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  // The product of the states, or of r * h, and `gates` gates of R.
+  // Returns the shape of the product of the states, or of r * h, with the rows of R that belong to `gates` gates.
   GemmShape product_shape(std::int64_t gates) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T));
     return {.m = shape_.batch,

@@ -1,4 +1,4 @@
-// LstmStepsGrad, GruStepsGrad and RnnStepsGrad: from the last step to the first.
+// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. They go from the last step to the first.
 #include "backend/cuda/recurrent.h"
 
 namespace protrain::backend::cuda {
@@ -6,16 +6,17 @@ namespace protrain::backend::cuda {
 namespace {
 using Cell = RecurrentShape::Cell;
 
-// The operands of a step. `before` is the state before the step: of an LSTM's cells, else of the units.
+// The operands of a step. An LSTM reads `cells_before`, the cells before the step, and a GRU reads `states_before`, the
+// states before the step. At the first step both read `first` instead.
 template <typename T>
 struct StepBack {
   std::int64_t time;
-  const T *dy, *extra, *first, *gates, *states;  // nullptr if absent; `first`: the first state if it is the one before
+  const T *dy, *extra, *first, *gates, *states;  // nullptr if absent; `first`: the layer's first cells or states
   const std::int32_t *lengths;
   const T *states_before;  // nullptr at the first step
   const float *cells, *cells_before, *dcells;
   T *dx, *dproduct;  // gradients of x, and of h R if a GRU resets h R
-  float *dh, *dc;    // (B, H): after the step, then before it
+  float *dh, *dc;    // (B, H): gradients after the step, which become those before it
   float *through;    // of a GRU that resets h: the gradient of r * h
 
   __device__ bool reaches(std::int64_t b) const { return lengths == nullptr || time < lengths[b]; }
@@ -61,7 +62,7 @@ __device__ void step_gru_back(const RecurrentShape &s, const StepBack<T> &at, st
   at.dproduct[to + 2 * n] = narrowed<T>(dfresh * r);
 }
 
-// The gradient of a reset gate that multiplies h.
+// Computes the gradient of a reset gate that multiplies h. Adds the gradient that h gets from r * h to dh.
 template <typename T>
 __device__ void finish_reset(const RecurrentShape &s, const StepBack<T> &at, std::int64_t b, std::int64_t j) {
   const std::int64_t n = s.units, unit = b * n + j;
@@ -91,7 +92,8 @@ __device__ void step_back(const RecurrentShape &s, const StepBack<T> &at, std::i
   }
 }
 
-// These launch kernels. They are no members of the class, because nvcc takes no __device__ lambda in a private one.
+// The following functions launch kernels. They are not members of the class, because nvcc refuses __device__ lambdas in
+// private member functions.
 template <typename T>
 void begin_step(Stream stream, const RecurrentShape &shape, const StepBack<T> &step) {
   each_unit(stream, shape.batch, shape.units,
@@ -153,7 +155,8 @@ class RecurrentGrad : public CudaKernel {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  // The product of the gradients of `gates` gates, which are some columns of a step's dx, with their rows of R.
+  // Returns the shape of the product of the gradients of `gates` gates with the rows of R that belong to these gates.
+  // The gradients are columns of a step's dx or dproduct.
   GemmShape product_shape(std::int64_t gates, bool accumulate) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t first = accumulate ? 0 : 2 * shape_.units;  // column of dx and row of R

@@ -21,8 +21,9 @@ using CapturedGraph = CUgraphExec_st *;
 int device_count();
 // The device's name on the PCI bus of its machine: "0000:17:00.0".
 std::string pci_bus_id(int index);
-// Makes device number `index` the calling thread's, and returns "NVIDIA H200, compute capability 9.0, driver 13.0".
-// Code::device if there is no such device, or no driver. Code::unsupported if the device is too old for the kernels.
+// Makes device number `index` the calling thread's current device. Returns a description: "NVIDIA H200, compute
+// capability 9.0, driver 13.0". Code::device if there is no such device, or no driver. Code::unsupported if the device
+// is too old for the kernels.
 std::string open_device(int index);
 std::uint64_t free_memory();  // of the current device, bytes
 void use_device(int index);

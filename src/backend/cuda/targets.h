@@ -9,8 +9,8 @@
 
 namespace protrain::backend::cuda {
 
-// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss;
-// or a teacher (teacher.h), with which every row weighs 1.
+// The targets of a loss: labels, or a teacher's logits (teacher.h). Labels may have weights, and one label may be
+// ignored. With a teacher every row weighs 1. `terms` says how a row's loss is computed from its label.
 struct Targets {
   static constexpr std::int64_t kIgnored = -1, kWrong = -2;
 
@@ -40,8 +40,8 @@ struct Targets {
     return bound;
   }
 
-  // Returns the class of a row, or kIgnored, also for a row of weight 0. If the label is neither a class nor the
-  // ignored one, notes a fault and returns kWrong.
+  // Returns the class of a row. Returns kIgnored if the row's label is the ignored one or its weight is 0. If the label
+  // is neither a class nor the ignored one, notes a fault and returns kWrong.
   __device__ std::int64_t operator[](std::int64_t row) const {
     const std::int64_t label =
         wide ? static_cast<const std::int64_t *>(at)[row] : static_cast<const std::int32_t *>(at)[row];
@@ -106,7 +106,8 @@ __device__ double log_sum_exp(const T *x, std::int64_t count, Scale scaled = {})
 // a time and these stay in the cache until they are read again.
 inline int logit_threads(std::int64_t classes) { return classes < 8192 ? row_threads(classes) : 1024; }
 
-// Returns the loss of a row of `count` logits, whose log(sum(exp(x))) is `lse`. The result counts in thread 0.
+// Returns the loss of a row of `count` logits to all threads of the block. `lse` is the row's log(sum(exp(x))). All
+// threads of the block must call it.
 template <typename T>
 __device__ double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t count, double lse,
                            std::int64_t label) {

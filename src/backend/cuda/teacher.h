@@ -1,5 +1,5 @@
-// A teacher's logits in the place of a loss's labels, and the loss of one row of logits against them, computed by a
-// block.
+// A teacher's logits, which take the place of a loss's labels. A block computes the loss of one row of logits against
+// the teacher's row.
 #pragma once
 
 #include "arith/distillation.h"
@@ -10,7 +10,7 @@ namespace protrain::backend::cuda {
 struct Teacher {
   explicit Teacher(const KernelRequest &request) : terms(distillation_of(request)) {}
 
-  Teacher from(const Targets &targets) const {  // bound to a launch
+  Teacher from(const Targets &targets) const {  // returns a copy that is bound to a launch
     Teacher bound = *this;
     bound.at = static_cast<const float *>(targets.at);
     bound.classes = targets.classes;

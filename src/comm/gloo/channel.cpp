@@ -18,8 +18,8 @@ namespace {
 using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
 constexpr std::size_t kMostReason = 1000;              // bytes of the reason of an abort
-constexpr std::chrono::milliseconds kReasonWait(200);  // it may arrive after the end of the rank's connection
-constexpr int kPartsBits = 20;                         // low bits of a slot: the message; the others: the exchange
+constexpr std::chrono::milliseconds kReasonWait(200);  // a rank's reason may arrive after its connection has ended
+constexpr int kPartsBits = 20;                         // low bits of a slot number the message, high bits the exchange
 
 std::string key_of_reason(int rank) { return fmt::format("protrain-failed-{}", rank); }
 
@@ -32,7 +32,8 @@ bool timed_out(const std::exception &error) {
          std::string_view(error.what()).find("timeout") != std::string_view::npos;
 }
 
-// A folder that all ranks share. Gloo's own wait rounds its timeout up to whole seconds.
+// A store in a folder that all ranks share. Its wait() replaces Gloo's own, which rounds its timeout up to whole
+// seconds.
 class FolderStore final : public ::gloo::rendezvous::FileStore {
  public:
   using FileStore::FileStore;
@@ -95,7 +96,7 @@ void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive>
   const NoSigpipe guard;
   std::vector<std::pair<int, Buffer>> sent, received;
   const Deadline deadline(timeout_);
-  int at = rank_;  // the rank that is dealt with
+  int at = rank_;  // the rank that an error will name
   try {
     Slots from(exchanges_), to(exchanges_);
     ++exchanges_;

@@ -25,7 +25,7 @@ namespace {
 
 using ::gloo::rendezvous::Store;
 
-constexpr std::chrono::milliseconds kAgain(20);  // between two looks at connections that have been closed
+constexpr std::chrono::milliseconds kAgain(20);  // after the deadline, all connections are closed this often
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -142,7 +142,7 @@ void Mesh::connect_all(const ChannelRequest &request, Store &store, const Deadli
     store.wait({key}, deadline.left());
     const std::vector<char> all = store.get(key);
     const std::size_t bytes = all.size() / static_cast<std::size_t>(size - 1);
-    const auto at = static_cast<std::ptrdiff_t>(bytes) * (rank > r ? rank - 1 : rank);  // a rank has none for itself
+    const auto at = static_cast<std::ptrdiff_t>(bytes) * (rank > r ? rank - 1 : rank);  // no listener for r itself
     const std::vector<char> theirs(all.begin() + at, all.begin() + at + static_cast<std::ptrdiff_t>(bytes));
     auto &pair = *transportContext_->getPair(r);
     const std::vector<char> own = pair.address().bytes();

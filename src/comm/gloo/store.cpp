@@ -25,16 +25,16 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostBytes = 1 << 20;  // that a rank may send, all its records together
 constexpr std::size_t kMostGreeting = 256;   // bytes; a stranger may send no more
 constexpr std::size_t kMostStrangers = 64;   // connections that have not yet greeted
-constexpr timeval kPatience{2, 0};           // of one try to reach rank 0, and until it takes what is sent
+constexpr timeval kPatience{2, 0};           // of one try to connect to rank 0, and of one send to it
 constexpr auto kPause = 100ms;               // between two tries
-constexpr auto kEcho = 1000ms;               // until the relay has passed on a value
+constexpr auto kEcho = 1000ms;               // the longest wait for the relay to pass on a value
 constexpr const char kNoRank[] = "what listens there does not speak as a rank does";
 const std::string kGreeting = "protrain " PROTRAIN_COMM_BUILD_ID;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
-// The unit in which ranks and relay talk: the sizes of the key and the value, then both. A rank's first record is its
-// greeting.
+// A message between a rank and the relay. It is sent as the sizes of the key and the value, then both. A rank's first
+// record is its greeting.
 struct Record {
   std::string key, value;
 };
@@ -100,8 +100,8 @@ Socket listener_of(const std::string &port, const std::string &rendezvous) {
 
 // The relay: a thread of rank 0. It polls all connections and never waits for a single one. It appends every record to
 // a log and sends the whole log to every rank, so a rank that connects late misses nothing. A connection that has not
-// greeted is a stranger. It is sent nothing. It is closed if it sends anything but a greeting, and when all ranks have
-// greeted.
+// greeted is a stranger. The relay sends nothing to a stranger. It closes the connection if the stranger sends anything
+// but a greeting, and once all ranks have greeted.
 class Relay {
  public:
   Relay(Socket listener, Socket rank_0, int ranks) : listener_(std::move(listener)), ranks_(ranks) {
@@ -116,9 +116,9 @@ class Relay {
  private:
   struct Peer {
     Socket socket;
-    int rank = -1;  // of a stranger
+    int rank = -1;  // -1 for a stranger
     std::string unread;
-    std::size_t received = 0, sent = 0;  // bytes; those sent are of the log
+    std::size_t received = 0, sent = 0;  // bytes received from the peer, and bytes of the log sent to it
     bool gone = false;
   };
 
@@ -190,7 +190,7 @@ class Relay {
 
   void admit() {
     Socket guest(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (guest.get() < 0) return std::this_thread::sleep_for(kPause);  // the process has no descriptor left, say
+    if (guest.get() < 0) return std::this_thread::sleep_for(kPause);  // for example, the process has no descriptor left
     if (peers_.size() >= static_cast<std::size_t>(ranks_) + kMostStrangers)
       peers_.erase(std::ranges::find(peers_, -1, &Peer::rank));
     peers_.push_back({.socket = std::move(guest)});
@@ -199,7 +199,7 @@ class Relay {
   Socket listener_;
   const int ranks_;
   std::vector<Peer> peers_;                     // rank 0 is the first
-  std::string log_ = encoded({kGreeting, ""});  // all records; the first lets a rank in
+  std::string log_ = encoded({kGreeting, ""});  // all records; the first one tells a rank that it was let in
   std::thread thread_;
 };
 

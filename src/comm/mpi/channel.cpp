@@ -123,9 +123,10 @@ void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> rec
     });
 }
 
-// A rank that aborted may already have used its memory for something else, so what came counts only if no abort came
-// before its last byte. MPI_Iprobe may look first and take in what has arrived afterwards. Therefore a second probe
-// follows the last message.
+// Polls until all messages are over. A rank that aborted may already have used its memory for something else, so
+// messages count only if no abort came before their last byte. MPI_Iprobe may look for an abort first and only then
+// take in what has arrived, so it can miss an abort that came before the last byte. Therefore a second probe follows
+// the last message.
 void MpiChannel::wait() {
   const Clock::time_point deadline = Clock::now() + timeout_;
   for (int polls = 0;; ++polls) {

@@ -22,16 +22,16 @@ struct Start {
   int code = MPI_SUCCESS, level = MPI_THREAD_SINGLE;
 };
 
-// A process that started MPI must end it, or mpirun takes its exit for a crash. After a failure MPI cannot be ended: it
-// would wait for messages that never come.
+// Ends MPI when the process exits; otherwise mpirun would report a crash. After a failure MPI cannot be ended: it would
+// wait for messages that never come.
 void finish_mpi() {
   const std::lock_guard lock(mpi_mutex);
   int over = 0;
   if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0 && !any_broken) MPI_Finalize();
 }
 
-// MPI_Init_thread waits for every rank of the job and knows no deadline. So a thread of its own calls it. If a rank
-// never comes, this thread never returns.
+// Starts MPI and returns the level of threads that it allows. MPI_Init_thread waits for every rank of the job and knows
+// no deadline, so a separate thread calls it. If a rank never comes, that thread never returns.
 int initialize(Clock::time_point deadline) {
   static bool abandoned = false;
   require(!abandoned, Code::state, "comm", "MPI is still waiting for a rank that did not come; end this process");

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kQuestion(1);  // between two looks at the hosts' channel
-constexpr std::chrono::seconds kFarewell(5);  // that an orderly end may take
+constexpr std::chrono::seconds kFarewell(5);  // the longest time that an orderly end may take
 
 void check(cudaError_t code, const char *what) {
   require(code == cudaSuccess, Code::device, "comm", "{}: {}", what, cudaGetErrorString(code));
@@ -116,7 +116,7 @@ void NcclChannel::abort_communicator() {
   communicator_ = nullptr;
 }
 
-// NCCL matches the messages between two ranks by their order.
+// Begins all messages of an exchange as one group. NCCL matches the messages between two ranks by their order.
 void NcclChannel::begin(std::span<const Send> sends, std::span<const Receive> receives) {
   check(ncclGroupStart(), "ncclGroupStart");
   ncclResult_t code = ncclSuccess;
@@ -148,7 +148,7 @@ void NcclChannel::poll(Done done, const char *what) {
     try {
       if (done()) return;
     } catch (const Error &) {
-      hosts_.throw_if_failed();  // it may know the rank and the reason
+      hosts_.throw_if_failed();  // the hosts' channel may know the rank and the reason
       throw;
     }
     const Clock::time_point now = Clock::now();
@@ -162,7 +162,7 @@ void NcclChannel::poll(Done done, const char *what) {
   }
 }
 
-// CUDA keeps the current GPU for each thread.
+// Makes this rank's GPU the calling thread's current one. CUDA keeps a current GPU for each thread.
 void NcclChannel::use_gpu() const { check(cudaSetDevice(gpu_), "cudaSetDevice"); }
 
 void NcclChannel::throw_if_broken() {

@@ -1,4 +1,4 @@
-// A channel over NCCL, for ranks that compute on NVIDIA's GPUs. What it sends and receives lies in the GPUs' memory.
+// A channel over NCCL, for ranks that compute on NVIDIA's GPUs. Its messages lie in the GPUs' memory.
 #pragma once
 
 #include <nccl.h>

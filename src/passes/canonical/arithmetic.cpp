@@ -76,8 +76,8 @@ bool reduce_log_sum(Canonical &c, Node &node) {
   return true;
 }
 
-// max + log(sum(exp(x - max))), so that no exponential overflows. The maximum is kept finite, because a row of -inf has
-// no difference from its maximum. Its result is -inf.
+// Computes max + log(sum(exp(x - max))), so that no exponential overflows. The maximum is clipped to finite numbers,
+// because -inf minus -inf is NaN. The result for a row of -inf is still -inf.
 bool reduce_log_sum_exp(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
@@ -144,7 +144,8 @@ bool pow(Canonical &c, Node &node) {
   return true;
 }
 
-// A division of integers truncates, so x - y (x / y) has the sign of x. Without fmod, the result has the sign of y.
+// A division of integers truncates, so x - y (x / y) has the sign of x. With `signed_like_x` false, the result has the
+// sign of y.
 ValueId integer_mod(Canonical &c, ValueId x, ValueId y, bool signed_like_x) {
   const ValueId rest = c.add("Sub", {x, c.add("Mul", {y, c.add("Div", {x, y})})});
   if (signed_like_x) return rest;
@@ -154,7 +155,7 @@ ValueId integer_mod(Canonical &c, ValueId x, ValueId y, bool signed_like_x) {
   return c.add("Where", {moved, c.add("Add", {rest, y}), rest});
 }
 
-// x - y floor(x / y). With fmod, the result has the sign of x: it is sign(x) (|x| - |y| floor(|x| / |y|)).
+// Computes x - y floor(x / y). With fmod, the result has the sign of x: it is sign(x) (|x| - |y| floor(|x| / |y|)).
 bool mod(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0), y = node.inputs.at(1);
   if (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr) return false;
@@ -177,7 +178,7 @@ bool mod(Canonical &c, Node &node) {
   return true;
 }
 
-// Turns functions of integers on data into operators that have kernels for integers.
+// Turns Abs, Neg, Relu and Sign of integers that depend on data into operators that have kernels for integers.
 bool of_integers(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const DType dtype = c.type(x).dtype;
@@ -227,7 +228,7 @@ bool swish(Canonical &c, Node &node) {
   return true;
 }
 
-// A bound of a Clip that was absorbed.
+// Returns the bound of a Clip that absorb() turned into the attribute `name`, as a constant.
 ValueId clip_bound(Canonical &c, const Node &node, const char *name, DType dtype) {
   if (is_float(dtype)) return c.scalar(dtype, node.attributes.real(name, 0));
   return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {node.attributes.integers(name).at(0)}));
@@ -246,7 +247,7 @@ bool clip(Canonical &c, Node &node) {
   return true;
 }
 
-// Vectors become matrices of one row or column.
+// Turns vectors into matrices of one row or column, and the product back.
 bool matmul(Canonical &c, Node &node) {
   const Shape a = c.shape(node.inputs.at(0)), b = c.shape(node.inputs.at(1));
   if (a.size() != 1 && b.size() != 1) return false;

@@ -14,8 +14,8 @@
 
 namespace protrain::passes {
 
-// A slice along one axis whose bounds depend on data: its elements lie in `whole`, from `start` to `end`, which have
-// one integer each.
+// A slice along one axis whose bounds depend on data. Its elements are those of `whole` from `start` up to `end`, which
+// are values with one integer each.
 struct Cut {
   ValueId whole = ValueId::none;
   std::size_t axis = 0;
@@ -44,7 +44,7 @@ class Canonical {
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
   // Makes `x` the first output of `node`.
   void pass(const Node &node, ValueId x);
-  // Makes `id` the sequence of `parts`. It needs a type, like any other value.
+  // Makes `id` the sequence of `parts`. Gives it the type `type`, because every value needs a type.
   void name_sequence(ValueId id, std::vector<ValueId> parts, const Type &type);
   // Returns the types of the node's outputs, from its present inputs and attributes.
   std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
@@ -61,7 +61,7 @@ class Canonical {
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
 
   std::map<ValueId, std::vector<ValueId>> sequences;  // by sequence: its parts
-  std::map<ValueId, Cut> cuts;                        // by value
+  std::map<ValueId, Cut> cuts;                        // by the value that is the cut
   std::map<std::int64_t, ValueId> positions;          // by extent: a constant 0, 1, ...
   std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
@@ -82,7 +82,8 @@ class Canonical {
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 
-// Follows cuts through the nodes that read them. Returns true if it replaced the node.
+// Records what the node computes if it is a cut, and replaces a node that reduces a cut. Returns true if it replaced
+// it.
 bool follow_cut(Canonical &c, const Node &node);
 
 // Returns true if the rule replaced the node. False: the node is a core operator already, or it has no core form.
@@ -90,7 +91,7 @@ using Rule = bool (*)(Canonical &, Node &);
 using Rules = std::map<std::string_view, Rule>;
 
 Rules shape_rules();                 // Reshape and similar operators, Split, Slice, Cast, ...
-Rules sequence_rules();              // sequences of tensors, and what is made of them
+Rules sequence_rules();              // sequences of tensors, and operators that read sequences
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
 Rules layer_rules();                 // normalizations, attention, rotary embeddings
 Rules recurrent_rules();             // LSTM, GRU, RNN
@@ -104,7 +105,7 @@ Rules resize_rules();                // Resize
 Rules sample_rules();                // AffineGrid, GridSample, RoiAlign
 Rules signal_rules();                // Fourier transforms
 Rules window_rules();                // convolution and pooling
-Rules random_rules();                // Dropout, and what draws noise
+Rules random_rules();                // Dropout, and operators that draw noise
 Rules quantize_rules();              // quantised tensors, and com.microsoft::MatMulNBits
 Rules contrib_rules();               // com.microsoft: activations, products and convolutions with activations
 Rules channel_block_rules();         // com.microsoft.nchwc

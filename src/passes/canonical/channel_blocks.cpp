@@ -1,7 +1,7 @@
 // Rules for the domain com.microsoft.nchwc: convolutions and pools that ONNX Runtime computes on blocks of channels. A
-// value between such nodes has whole blocks of channels, of which the last ones may be padding. Here it keeps ONNX's
-// order of elements, so only weights are reordered. Import gives each node the attribute `block`: the channels of a
-// block.
+// value between such nodes has channels for whole blocks, the last of which may be padding. These rules keep ONNX's
+// order of elements in values, so only weights are reordered. Import sets each node's attribute `block` to the number
+// of channels in a block.
 #include <numeric>
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ Shape image_shape(const Canonical &c, const Node &node) {
   return shape;
 }
 
-// (n, h, w, c) or (n, c, h, w) -> (n, c, h, w), with channels for whole blocks.
+// Turns (n, h, w, c) or (n, c, h, w) into (n, c, h, w), and fills the last block of channels up with zeros.
 bool reorder_input(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   image_shape(c, node);
@@ -44,7 +44,7 @@ bool reorder_input(Canonical &c, Node &node) {
   return true;
 }
 
-// Back to `channels` channels, in front of the other axes or behind them.
+// Cuts the padding off, so that `channels` channels are left. With `channels_last`, moves their axis behind the others.
 bool reorder_output(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   const std::int64_t found = image_shape(c, node)[1], channels = node.attributes.integer("channels", found);
@@ -57,8 +57,9 @@ bool reorder_output(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns weights (m, c, h, w) in ONNX's order. Their elements lie as (m / block, c, h, w, block), or if c is a
-// multiple of `block` as (m / block, c / block, h, w, block of c, block of m).
+// Returns a convolution's weights (m, c, h, w) with the elements in ONNX's order. If c is a multiple of `block`, the
+// file has them in the order (m / block, c / block, h, w, block of c, block of m), else in the order (m / block, c, h,
+// w, block of m).
 ValueId plain_weights(Canonical &c, const Node &node) {
   const ValueId weights = node.inputs.at(1);
   const Shape shape = c.shape(weights);
@@ -81,7 +82,7 @@ bool blocked_conv(Canonical &c, Node &node) {
   return true;
 }
 
-// A pool treats each channel alone.
+// Turns a pool into ONNX's, which gives the same numbers, because a pool treats each channel alone.
 bool blocked_pool(Canonical &c, Node &node) {
   c.become(node, node.op.substr(node.op.rfind(':') + 1), node.inputs, without_block(node));
   return true;

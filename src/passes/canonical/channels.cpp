@@ -66,8 +66,8 @@ bool takes_statistics_of_batch(const Node &node) {
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// Computes a running statistic that the graph reads: output number `output` of a node in training mode. State gets its
-// new value from the step instead.
+// Makes output number `output` of a node in training mode, a running statistic, if the graph reads it. The state itself
+// gets its new value from the step.
 void fold_statistic(Canonical &c, const Node &node, std::size_t output, ValueId statistic) {
   if (!c.rewriter().is_read(node, output)) return;
   const double momentum = node.attributes.real("momentum", 0.9);

@@ -13,7 +13,7 @@ using Integers = std::vector<std::int64_t>;
 
 const std::string &contrib_subject(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
-// Gelu, FastGelu and BiasGelu: the second input, a vector along the last axis, is added first.
+// Handles Gelu, FastGelu and BiasGelu. First adds the second input, a vector along the last axis, if there is one.
 bool contrib_gelu(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   if (has(node, 1)) {
@@ -33,7 +33,7 @@ bool quick_gelu(Canonical &c, Node &node) {
   return true;
 }
 
-// The first half of the features times the GELU of the second half, after adding the bias.
+// Adds the bias, and multiplies the first half of the features by the GELU of the second half.
 bool bias_split_gelu(Canonical &c, Node &node) {
   const ValueId sum = c.add("Add", {node.inputs.at(0), node.inputs.at(1)});
   const Shape shape = c.shape(sum);
@@ -46,8 +46,8 @@ bool bias_split_gelu(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns an operand of FusedMatMul with at least two axes. `batch_key` names the attribute that moves the first axis
-// behind those of the batch.
+// Returns an operand of FusedMatMul with at least two axes. If the attribute `batch_key` is set, the operand's first
+// axis moves behind the axes of the batch.
 ValueId product_operand(Canonical &c, const Node &node, std::size_t input, const char *batch_key) {
   const ValueId x = node.inputs.at(input);
   const Shape shape = c.shape(x);
@@ -113,7 +113,7 @@ bool fused_gemm(Canonical &c, Node &node) {
   return true;
 }
 
-// The parameters of a FusedConv's activation are a list without names.
+// Returns the parameters of a FusedConv's activation as attributes. The node has them as a list without names.
 Attributes listed_parameters(const Node &node, const std::string &activation) {
   const std::vector<double> values = node.attributes.reals("activation_params");
   std::vector<const char *> names;

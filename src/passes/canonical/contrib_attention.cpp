@@ -34,7 +34,7 @@ void refuse_input(const Node &node, std::size_t input, const char *what) {
   require(!has(node, input), Code::unsupported, node.name, "has {}; export the model without it", what);
 }
 
-// A cache of no tokens is as good as none.
+// Refuses a cache of earlier tokens, unless it holds no tokens.
 void refuse_past(const Canonical &c, const Node &node, std::size_t input) {
   require(!has(node, input) || element_count(c.shape(node.inputs[input])) == 0, Code::unsupported, node.name,
           "has a cache of earlier tokens; set past=none, or export the model without a cache");
@@ -72,8 +72,9 @@ void become_attention(Canonical &c, const Node &node, const Heads &h) {
   c.become(node, "Attention", inputs, attributes);
 }
 
-// Returns which keys a mask shows, broadcasting to (B, 1, S, T). The mask has the length of each sample (B), also the
-// start (2 B), or a number for each key, (B, T) or (B, S, T), that is positive for a visible one.
+// Returns a boolean that is true for the keys that a mask shows, and broadcasts to (B, 1, S, T). The mask holds each
+// sample's number of keys (B), or the ends and then the starts of keys (2 B), or for each key a number that is positive
+// if the key is visible: (B, T) or (B, S, T).
 ValueId visible_keys(Canonical &c, const Node &node, ValueId mask, const Shape &scores) {
   const Type type = c.type(mask);
   const std::int64_t batch = scores[0], keys = scores[2];
@@ -105,7 +106,7 @@ void add_mask(Canonical &c, const Node &node, std::size_t input, Heads &h) {
   h.bias = sum_of(c, c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, hidden)}), h.bias);
 }
 
-// Makes keys and values (2, B, heads, S, D) the output `present`.
+// Joins keys and values to (2, B, heads, S, D) and makes this the output `present`.
 void give_present(Canonical &c, const Node &node, const Heads &h) {
   if (!c.rewriter().is_read(node, 1)) return;
   const Shape k = c.shape(h.k), v = c.shape(h.v);
@@ -133,7 +134,7 @@ Integers widths_in(const Node &node, const Shape &weights, std::int64_t heads) {
   return widths;
 }
 
-// input (B, S, I), weights (I, q + k + v)[, bias, mask, past, bias of scores]
+// Inputs: input (B, S, I), weights (I, q + k + v)[, bias, mask, past, bias of scores].
 bool contrib_attention(Canonical &c, Node &node) {
   refuse_past(c, node, 4);
   refuse_attribute(node, "do_rotary");
@@ -174,7 +175,8 @@ ValueId heads_joined(Canonical &c, ValueId x) {
   return c.reshape(c.transpose(x, {0, 2, 1, 3}), {shape[0], shape[2], element_count({shape[1], shape[3]})});
 }
 
-// Sets q, k and v from three values, from two of which one is packed, or from one.
+// Sets q, k and v. The node has three inputs with one each, or two inputs with q and with k and v packed together, or
+// one input with all three packed together.
 void collect_heads(Canonical &c, const Node &node, Heads &h) {
   h.q = node.inputs.at(0);
   if (!has(node, 1)) {
@@ -195,7 +197,7 @@ void collect_heads(Canonical &c, const Node &node, Heads &h) {
             to_text(c.shape(x)));
 }
 
-// Adds the parts of the bias (q + k + v). Keys and values that come with heads apart are taken as they are.
+// Adds the parts of the bias (q + k + v). Keys and values that come as (B, heads, S, D) get no bias.
 void add_projection_bias(Canonical &c, const Node &node, Heads &h) {
   if (!has(node, 3)) return;
   const Integers widths = {c.shape(h.q)[2], c.shape(h.k)[2], c.shape(h.v)[2]};
@@ -255,7 +257,7 @@ ValueId rotated(Canonical &c, const Node &node, ValueId x, std::int64_t heads, V
                 {"rotary_embedding_dim", 2 * table[1]}});
 }
 
-// Positions of one number stand for the first token; the others follow.
+// If the positions are a single number, it is the position of the first token, and the other tokens follow.
 bool contrib_rotary(Canonical &c, Node &node) {
   refuse_attribute(node, "is_packed_batching");
   require(node.attributes.real("scale", 1) == 1, Code::unsupported, node.name, "a scale of {} is not supported",
@@ -275,7 +277,7 @@ bool contrib_rotary(Canonical &c, Node &node) {
   return true;
 }
 
-// Hides the keys after the query and those `window` or more before it.
+// Returns a mask that hides from each query the keys after it, and the keys `window` or more positions before it.
 ValueId window_mask(Canonical &c, const Node &node, DType dtype, const Shape &scores, std::int64_t window) {
   require(scores[0] <= kMostPairs / std::max<std::int64_t>(1, scores[1]), Code::limit, node.name,
           "a mask of {} is too large", to_text(scores));
@@ -300,8 +302,8 @@ void refuse_parts_of_group_query(Canonical &c, const Node &node) {
   require(!c.rewriter().is_read(node, 3), Code::unsupported, node.name, "the output qk is read");
 }
 
-// Without a cache every sample begins with its first token. Tokens behind a sample's length (seqlens_k) come after all
-// others, so that no token within the length sees them.
+// Without a cache every sample begins with its first token. The samples' lengths (seqlens_k) are not needed: tokens
+// beyond a sample's length come after all others, so no token within the length sees them.
 bool group_query_attention(Canonical &c, Node &node) {
   refuse_parts_of_group_query(c, node);
   Heads h;
@@ -340,8 +342,8 @@ bool group_query_attention(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the row of the table for a key at `distance` behind the query, as T5 assigns rows: near distances have rows
-// of their own, and far ones share rows by the logarithm, up to `most`.
+// Returns the row of the table for a key whose position is the query's plus `distance`, as T5 assigns rows. Near
+// distances have rows of their own. Far distances share rows by their logarithm, up to the distance `most`.
 std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t most, bool both_sides) {
   std::int64_t first = 0;
   if (both_sides) {
@@ -359,7 +361,7 @@ std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t
   return first + std::min(exact + steps, buckets - 1);
 }
 
-// table (buckets, heads), length of queries, length of keys -> (1, heads, queries, keys)
+// Inputs: table (buckets, heads), number of queries, number of keys. Output: (1, heads, queries, keys).
 bool relative_position_bias(Canonical &c, Node &node) {
   const Shape table = c.shape(node.inputs.at(0));
   Integers lengths;

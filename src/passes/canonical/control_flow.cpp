@@ -1,5 +1,6 @@
-// Rules for If, Loop and Scan. The nodes of a body take the node's place: those of the branch that is taken, and those
-// of a loop once for each iteration. So no rule of theirs is needed for gradients.
+// Rules for If, Loop and Scan. The nodes of a body take the node's place: those of the taken branch of an If, or of
+// both branches if its condition depends on data, and those of a loop's body once for each iteration. So the three
+// operators need no gradients of their own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ const Body &body_of(const Canonical &c, const Node &node, const char *attribute)
 
 std::size_t captured_count(const Body &body) { return body.graph.inputs.size() - body.own; }
 
-// Returns the one number that a value holds. `what` it is says the error if the value depends on data.
+// Returns the one number that a value holds. `what` names the value in the error if the number depends on data.
 std::int64_t known_number(const Canonical &c, ValueId id, const char *what) {
   const graph::Array *array = c.constant_of(id);
   const graph::Value &value = c.rewriter().value(id);
@@ -42,7 +43,7 @@ void give(Canonical &c, const Node &node, const ValueIds &results) {
           node.outputs.size(), results.size());
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] == ValueId::none || results[i] == ValueId::none) continue;
-    c.pass(with_output(node, i), c.rewriter().resolve(results[i]));  // which an output before may have taken over
+    c.pass(with_output(node, i), c.rewriter().resolve(results[i]));  // an earlier output may have taken it over
   }
 }
 
@@ -103,16 +104,16 @@ ValueId stacked(Canonical &c, const Node &node, ValueIds parts, std::int64_t axi
   return parts.size() == 1 ? parts[0] : c.add("Concat", parts, {{"axis", static_cast<std::int64_t>(at)}});
 }
 
-// A Loop or Scan on its way through its iterations.
+// A Loop or Scan while its iterations are emitted one by one.
 struct Unrolled {
   const Node &node;
   const Body &body;
-  ValueIds carried;              // what an iteration hands to the next
-  std::vector<ValueIds> stacks;  // what each iteration adds
+  ValueIds carried;              // the values that an iteration hands to the next
+  std::vector<ValueIds> stacks;  // for each stacked output, its part from each iteration so far
 };
 
-// Runs the body once more. `first` are the inputs before the carried values, `last` those behind them. Returns the
-// outputs before the carried values.
+// Emits the nodes of one more iteration. `first` and `last` are the body's inputs before and after the carried values.
+// Returns the body's outputs before the carried values.
 ValueIds iterate(Canonical &c, Unrolled &loop, const ValueIds &first, const ValueIds &last, std::int64_t iteration) {
   ValueIds inputs = first;
   inputs.insert(inputs.end(), loop.carried.begin(), loop.carried.end());

@@ -1,6 +1,6 @@
-// Slices whose bounds depend on data, such as the bags of an EmbeddingBag: their extent depends on data too. What is
-// computed from such a cut element by element is computed from the whole axis instead, and a reduction along the axis
-// leaves out what lies outside of the cut. No other node can read a cut.
+// Cuts: Slices whose bounds depend on data, such as the bags of an EmbeddingBag. The extent of a cut depends on data
+// too. So nodes that work element by element compute the whole axis instead, and a reduction along the axis leaves out
+// the elements outside of the cut. No other node can read a cut.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -17,7 +17,7 @@ namespace {
 using graph::Array;
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kLongestCut = 1 << 22;  // elements of an axis, each of which gets a number
+constexpr std::int64_t kLongestCut = 1 << 22;  // elements of a cut's axis; a constant holds their positions
 
 bool is_typed(const Canonical &c, ValueId id) { return id != ValueId::none && c.type(id).dtype != DType::none; }
 
@@ -45,7 +45,7 @@ std::optional<Cut> cut_of_slice(Canonical &c, const Node &node) {
   return Cut{node.inputs[0], axis, start, end};
 }
 
-// Rows of a table that a cut of indices picks.
+// Returns the cut that a Gather at a cut of indices makes; nothing if the table has no type.
 std::optional<Cut> cut_of_gather(Canonical &c, const Node &node, const Cut &indices) {
   if (!is_typed(c, node.inputs[0])) return std::nullopt;
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), c.shape(node.inputs[0]).size(), node.name);
@@ -63,7 +63,8 @@ std::optional<Cut> cut_of_unsqueeze(Canonical &c, const Node &node, Cut cut) {
   return cut;
 }
 
-// A product of two cuts with the same bounds, or of one with a value that has one element along its axis.
+// Returns the cut that a product makes: a product of two cuts with the same bounds, or of a cut and a value that has
+// one element along the axis of the cut. Returns nothing for other products.
 std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
   std::optional<Cut> found;
   std::vector<ValueId> operands;
@@ -94,7 +95,7 @@ std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
   return found;
 }
 
-// (extent): 0, 1, ...
+// Returns the constant 0, 1, ..., extent - 1.
 ValueId positions_along(Canonical &c, std::int64_t extent) {
   const auto [made, fresh] = c.positions.emplace(extent, ValueId::none);
   if (fresh) {
@@ -105,7 +106,7 @@ ValueId positions_along(Canonical &c, std::int64_t extent) {
   return made->second;
 }
 
-// (extent): true inside of the cut. A negative bound counts from the end.
+// Returns a boolean (extent) that is true inside of the cut. A negative bound counts from the end.
 ValueId inside(Canonical &c, const Cut &cut) {
   const std::int64_t extent = c.shape(cut.whole)[cut.axis];
   const ValueId positions = positions_along(c, extent), zero = c.scalar(DType::i64, 0);
@@ -117,7 +118,7 @@ ValueId inside(Canonical &c, const Cut &cut) {
   return c.add("And", {c.add("Not", {before}), c.add("Less", {positions, from_front(cut.end)})});
 }
 
-// A mean of no elements is 0, and their maximum -inf.
+// Replaces a sum, mean or maximum along a cut's axis. Over no elements, a mean is 0, and a maximum is -inf.
 bool reduce_cut(Canonical &c, const Node &node, const Cut &cut) {
   const Shape shape = c.shape(cut.whole);
   const DType dtype = c.type(cut.whole).dtype;

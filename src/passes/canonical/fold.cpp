@@ -63,7 +63,7 @@ bool has_array(const Attributes &attributes) {
 void Canonical::visit(Node &node) {
   absorb(node);
   require_tensors(node);
-  const bool has_bodies = ops::is_control_flow(node.op);  // which may read cuts
+  const bool has_bodies = ops::is_control_flow(node.op);  // control flow may read cuts
   const bool typed = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || type(in).dtype != DType::none || (has_bodies && cuts.contains(in));
   });
@@ -71,7 +71,8 @@ void Canonical::visit(Node &node) {
   if (!typed || !replace(node)) rewriter_.keep(std::move(node));
 }
 
-// A sequence's value has the type of a tensor, and so would pass for one.
+// Throws Code::graph if a node that takes tensors reads a sequence. No other check would find this, because the value
+// of a sequence has the type of a tensor.
 void Canonical::require_tensors(const Node &node) const {
   if (sequences.empty() || reads_sequences(node.op)) return;
   const auto found = std::ranges::find_if(node.inputs, [this](ValueId in) { return sequences.contains(in); });
@@ -145,7 +146,8 @@ void Canonical::absorb(Node &node) const {
   while (!node.inputs.empty() && node.inputs.back() == ValueId::none) node.inputs.pop_back();
 }
 
-// Exporters write a scalar again wherever they need it. Sharing one value makes equal computations recognizable.
+// Replaces inputs that are small constants of equal type and bytes by one value. Exporters write a scalar again
+// wherever they need it. With shared inputs, equal computations are recognizable.
 void Canonical::share_small_constants(Node &node) {
   for (ValueId &in : node.inputs) {
     const Array *array = in == ValueId::none ? nullptr : constant_of(in);
@@ -194,8 +196,8 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   return true;
 }
 
-// Outputs of no elements are known without being computed. Makes them constants and returns true if all outputs are
-// such.
+// If no output has an element, makes all outputs constants and returns true. Such outputs are known without being
+// computed.
 bool Canonical::settle_empty(const Node &node) {
   std::vector<Type> types;
   try {

@@ -13,7 +13,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kLongestSequence = 1 << 22;            // each of its elements gets a number
+constexpr std::int64_t kLongestSequence = 1 << 22;            // elements; a constant holds their positions
 constexpr std::int64_t kLongestAxis = std::int64_t{1} << 30;  // so that no sum of pads overflows
 
 ValueId integer(Canonical &c, DType dtype, std::int64_t value) {
@@ -27,8 +27,8 @@ ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
 }
 
-// Joins indices. The given ones (..., depth) address the first `depth` axes of `dims`. The returned ones (...) address
-// the same elements with these axes joined to one.
+// Joins the indices of several axes to an index of one. The given indices (..., depth) address the first `depth` axes
+// of `dims`. The returned indices (...) address the same elements once these axes are joined to one.
 ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   const Shape shape = c.shape(indices);
   const std::int64_t depth = shape.back();
@@ -98,7 +98,8 @@ struct Write {
   Attributes where;
 };
 
-// A reduction of writes that has no sum: the core operators, and the number that changes no result.
+// A reduction of writes other than a sum: the core operator over an axis, the one with two operands, and the neutral
+// number, which changes no result.
 struct Reduction {
   std::string_view name;
   const char *over, *with;
@@ -108,8 +109,8 @@ constexpr Reduction kReductions[] = {
     {"max", "ReduceMax", "Max", -HUGE_VAL}, {"min", "ReduceMin", "Min", HUGE_VAL}, {"mul", "ReduceProd", "Mul", 1}};
 constexpr std::int64_t kMostMeetings = std::int64_t{1} << 26;
 
-// Lays every update beside every element of the axis, the neutral number where they do not meet, and reduces over the
-// updates: data (A, D, B), indices and updates (A, K, B) -> (A, K, D, B) -> (A, D, B).
+// Pairs every update with every element of the axis, puts the neutral number where the update does not address the
+// element, and reduces over the updates: data (A, D, B), indices and updates (A, K, B) -> (A, K, D, B) -> (A, D, B).
 bool become_reduced(Canonical &c, const Node &node, const Write &write, const Reduction &reduction) {
   const Shape data = c.shape(write.data), places = c.shape(write.indices);
   const bool one_by_one = std::string_view(write.read) == "GatherElements";
@@ -139,8 +140,8 @@ bool become_reduced(Canonical &c, const Node &node, const Write &write, const Re
   return true;
 }
 
-// Computes the node's output: the updates where something is written, and the data elsewhere. With a reduction, it
-// joins both. The output has the shape of the node's data.
+// Computes the node's output: the updates where something is written, and the data elsewhere. With a reduction, joins
+// the updates and the data. The output has the shape of the node's data.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
@@ -253,7 +254,7 @@ bool pad(Canonical &c, Node &node) {
   return true;
 }
 
-// Cuts each axis to its new size or pads it with zeros, in front and behind.
+// Cuts each axis to its new size, or pads it with zeros, at both ends.
 bool center_crop_pad(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   const Shape shape = c.shape(x);
@@ -281,7 +282,8 @@ bool center_crop_pad(Canonical &c, Node &node) {
   return true;
 }
 
-// A read at constant positions, of the elements of x in row-major order if there is no axis.
+// Turns a Compress by a constant condition into a Gather. Without an axis, it picks from all elements of x in row-major
+// order.
 bool compress(Canonical &c, Node &node) {
   const graph::Array *condition = c.constant_of(node.inputs.at(1));
   if (condition == nullptr || condition->shape().size() != 1) return false;
@@ -323,7 +325,7 @@ bool reverse_sequence(Canonical &c, Node &node) {
   return true;
 }
 
-// The values of its operand do not matter, so zeros of the same type are evaluated.
+// Replaces the operand by zeros of the same type, so that the node is evaluated. The operand's values do not matter.
 bool eye_like(Canonical &c, Node &node) {
   if (c.constant_of(node.inputs.at(0)) != nullptr) return false;
   c.become(node, "EyeLike", {c.rewriter().constant(graph::Array::filled(c.type(node.inputs[0]), 0))}, node.attributes);

@@ -148,7 +148,8 @@ ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode
   return c.add("Where", {blind, zero, scores});
 }
 
-// Brings q, k and v to our layout. False if they do not fit.
+// Brings q, k and v to the layout (B, S, H, D), with the keys and values of earlier tokens in front. Returns false if
+// they do not fit.
 bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   const auto &in = node.inputs;
   if (!has(node, 2) || has(node, 4) != has(node, 5)) return false;

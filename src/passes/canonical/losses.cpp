@@ -6,7 +6,8 @@ namespace protrain::passes {
 
 namespace {
 
-// PyTorch's exporters write this operator for labels that are probabilities too.
+// Throws if the labels are no integers, or the scores have no axis of classes. PyTorch's exporters write this operator
+// for labels that are probabilities too.
 void require_classes(const Canonical &c, const Node &node, const Shape &scores) {
   const DType labels = c.type(node.inputs.at(1)).dtype;
   require(is_integer(labels), Code::type, node.name,

@@ -40,7 +40,8 @@ bool dequantize(Canonical &c, Node &node) {
   return true;
 }
 
-// A QuantizeLinear of constants is evaluated.
+// Refuses a QuantizeLinear of data. If dequantize() later replaces the pair, the refusal has no effect. A
+// QuantizeLinear of constants is evaluated.
 bool quantize(Canonical &c, Node &node) {
   if (c.constant_of(node.inputs.at(0)) != nullptr) return false;
   fail(Code::unsupported, "",
@@ -69,7 +70,7 @@ BlockedWeights blocked_weights(const Canonical &c, const Node &node) {
   return w;
 }
 
-// Refuses a group index, unless it says what its absence says: that element i is of group i / block.
+// Refuses a group index, unless element i is of group i / block, as it is without a group index.
 void require_order(const Canonical &c, const Node &node, const BlockedWeights &w) {
   if (!has(node, 4)) return;
   const graph::Array *groups = c.constant_of(node.inputs[4]);
@@ -119,7 +120,7 @@ struct QuantisedTable {
   Shape shape;  // of the elements
   std::int64_t block;
   bool packed;       // two elements in a byte
-  bool pairs_zeros;  // the zero points too
+  bool pairs_zeros;  // two zero points in a byte
 };
 
 QuantisedTable quantised_table(const Canonical &c, const Node &node) {

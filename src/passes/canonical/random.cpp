@@ -49,7 +49,7 @@ bool dropout(Canonical &c, Node &node) {
   return true;
 }
 
-// Numbers in (0, 1).
+// Returns random numbers in (0, 1).
 ValueId drawn(Canonical &c, const Node &node, const Shape &shape, const std::string &draw = "") {
   return c.add("Uniform", {},
                {{"key", key_of(c, node, draw)},
@@ -57,7 +57,7 @@ ValueId drawn(Canonical &c, const Node &node, const Shape &shape, const std::str
                 {"shape", shape}});
 }
 
-// Makes the float32 `x` the node's output, in the type that the node has.
+// Makes `x` the node's output, cast to `dtype`.
 bool become_cast(Canonical &c, const Node &node, ValueId x, DType dtype) {
   if (c.type(x).dtype == dtype)
     c.pass(node, x);
@@ -88,7 +88,7 @@ bool random_normal(Canonical &c, Node &node) {
   return become_cast(c, node, moved(c, normal, scale, mean), type.dtype);
 }
 
-// 1 with the probability that the input gives, else 0.
+// Gives 1 with the probability that the input holds, else 0.
 bool bernoulli(Canonical &c, Node &node) {
   const Type type = c.infer(node).at(0);
   const ValueId p = c.add("Cast", {node.inputs.at(0)}, {{"to", std::string(name_of(DType::f32))}});

@@ -1,6 +1,6 @@
-// Rules for ONNX's LSTM, GRU and RNN. Each direction becomes a product of the inputs of all steps with W, and the
-// operator that goes from step to step with R (ops/recurrent.cpp). So the work on all steps at once, and its gradients,
-// are those of any other product. Layouts and directions are moves.
+// Rules for ONNX's LSTM, GRU and RNN. Each direction becomes a product of the inputs of all steps with W, and an
+// operator that goes from step to step with R (ops/recurrent.cpp). So the product over all steps has the kernels and
+// gradients of any other product. Transposes, Splits and Concats express layouts and directions.
 #include "ops/recurrent.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// The facts that the rule has about a node. x is (S, B, I).
+// The sizes, flags and inputs of a node that the rule needs. x is (S, B, I).
 struct Layer {
   std::int64_t steps, batch, gates, units, directions;
   bool reverse, batch_first, resets_product;
@@ -100,7 +100,7 @@ Layer layer_of(Canonical &c, const Node &node) {
   return layer;
 }
 
-// Returns the part of an operand for each direction, without the axis of directions, which is axis `axis`.
+// Splits an operand along `axis`, the axis of directions. Returns the part of each direction without that axis.
 std::vector<ValueId> by_direction(Canonical &c, ValueId x, std::int64_t axis) {
   Shape shape = c.shape(x);
   const std::int64_t count = shape[static_cast<std::size_t>(axis)];
@@ -126,12 +126,13 @@ std::vector<ValueId> first_states(Canonical &c, const Node &node, std::size_t in
   return by_direction(c, node.inputs[input], layer.batch_first ? 1 : 0);
 }
 
-// The biases of one direction: of the product with the inputs, and of a GRU's h R.
+// The biases of one direction: `input` is added to the product of the inputs with W, and `product` to a GRU's h R.
 struct Biases {
   ValueId input = ValueId::none, product = ValueId::none;
 };
 
-// b (2 * G * H) has a bias for the inputs and one for h R. Both are added to the same sums, unless a GRU resets h R.
+// Splits b (2 * G * H) into a bias for the inputs and a bias for h R. Adds the two up, except where a GRU multiplies h
+// R and its bias by the reset gate.
 Biases biases_of(Canonical &c, ValueId b, const Layer &layer) {
   if (b == ValueId::none) return {};
   const std::int64_t n = layer.units, all = layer.gates * n;
@@ -189,7 +190,7 @@ ValueId joined(Canonical &c, const std::vector<ValueId> &parts, std::int64_t axi
   return parts.size() == 1 ? parts[0] : c.add("Concat", parts, {{"axis", axis}});
 }
 
-// Y (S, D, B, H), or (B, S, D, H)
+// Returns Y: (S, D, B, H), or (B, S, D, H) if the batch comes first.
 ValueId all_states(Canonical &c, const std::vector<Results> &results, const Layer &layer) {
   std::vector<ValueId> parts;
   for (const Results &direction : results)
@@ -199,7 +200,7 @@ ValueId all_states(Canonical &c, const std::vector<Results> &results, const Laye
   return layer.batch_first ? c.transpose(y, {2, 0, 1, 3}) : y;
 }
 
-// Y_h or Y_c: the states (D, B, H), or (B, D, H), after each direction's last step.
+// Returns Y_h or Y_c: the states after each direction's last step, (D, B, H), or (B, D, H) if the batch comes first.
 ValueId last_states(Canonical &c, const std::vector<Results> &results, ValueId Results::*of, const Layer &layer) {
   std::vector<ValueId> parts;
   for (std::size_t d = 0; d < results.size(); ++d) {

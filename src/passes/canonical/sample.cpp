@@ -13,7 +13,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMostPlaces = 64;        // along one axis of an element of a region
+constexpr std::int64_t kMostPlaces = 64;        // places along one axis of an element of a region
 constexpr std::int64_t kLargestGrid = 1 << 21;  // places, whose coordinates are constants
 
 // A value with the operators of arithmetic, so that formulas read like formulas.
@@ -25,7 +25,7 @@ struct Number {
   Number with(const char *op, Number other) const { return {c, c->add(op, {id, other.id})}; }
   Number with(const char *op, double other) const { return {c, c->add(op, {id, c->scalar(c->type(id).dtype, other)})}; }
   Number clipped(double low, double high) const { return {c, c->add("Clip", {id}, {{"min", low}, {"max", high}})}; }
-  // The value where x lies in [low, high], and 0 elsewhere.
+  // Returns the value where x lies in [low, high], and 0 elsewhere.
   Number between(Number x, double low, double high) const {
     const Number inside = x.with("GreaterOrEqual", low).with("And", x.with("LessOrEqual", high));
     return {c, c->add("Where", {inside.id, id, c->scalar(c->type(id).dtype, 0)})};
@@ -66,14 +66,15 @@ Number brought_inside(Number x, std::int64_t length, const Sampling &how) {
   return x.clipped(0, static_cast<double>(length) - 1);
 }
 
-// The tap at position x, which is a whole number. Outside of the axis it counts as `how.padding` says.
+// Returns the tap at position x, a whole number. `how.padding` says what a tap outside of the axis reads.
 Tap tap(Number x, Number weight, std::int64_t length, const Sampling &how) {
   const double last = static_cast<double>(length) - 1;
   if (how.padding == "zeros") weight = weight.between(x, 0, last);
   return {brought_inside(x, length, how).clipped(0, last).cast(DType::i64), weight};
 }
 
-// The weight of an element in cubic interpolation (Keys, 1981), by its distance, below 1 and from 1 to 2.
+// The weight of an element in cubic interpolation (Keys, 1981), by its distance d from the place: near_weight() if d is
+// below 1, and far_weight() if d is from 1 to 2.
 constexpr double kCubic = -0.75;
 Number near_weight(Number d) { return (d * (kCubic + 2) - (kCubic + 3)) * d * d + 1; }
 Number far_weight(Number d) { return ((d * kCubic - 5 * kCubic) * d + 8 * kCubic) * d - 4 * kCubic; }
@@ -189,7 +190,7 @@ bool affine_grid(Canonical &c, Node &node) {
   return true;
 }
 
-// Interpolates `each` places per element along one axis of the regions, and returns their taps: (R, count * each).
+// Returns the taps (R, count * each) of `each` places for each element along one axis of the regions.
 std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::int64_t each, std::int64_t length,
                              bool half_pixel) {
   Canonical &c = *begin.c;

@@ -1,4 +1,4 @@
-// Rules for sequences of tensors. The parts of each sequence are known, so its values never exist as one.
+// Rules for sequences of tensors. The parts of each sequence are known, so no node has to make a sequence.
 #include <algorithm>
 
 #include "base/error.h"

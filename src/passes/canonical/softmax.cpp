@@ -7,7 +7,8 @@ namespace protrain::passes {
 
 namespace {
 
-// With `flattens`, the axes before `axis` are the rows, and the others together the columns.
+// Handles nodes with the attribute `flattens`, which join the axes before `axis` to rows, and the other axes to
+// columns. Returns false for other nodes.
 bool softmax(Canonical &c, Node &node) {
   if (!node.attributes.has("flattens")) return false;
   const ValueId x = node.inputs.at(0);

@@ -1,5 +1,5 @@
-// Rules for convolution and pooling. Attributes are written out. A pool over many axes becomes several: the last axes
-// come first, so that of equal elements the first one in row-major order is chosen.
+// Rules for convolution and pooling. They write out all attributes. A pool over many axes becomes several pools, and
+// the last axes come first, so that the first of equal elements in row-major order is chosen.
 #include <algorithm>
 
 #include "base/error.h"
@@ -43,7 +43,7 @@ bool conv(Canonical &c, Node &node) {
   return true;
 }
 
-// Adds up what windows share: (N, C, elements, windows) -> (N, C, d...).
+// Adds up the elements that windows share: (N, C, elements, windows) -> (N, C, d...).
 ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   const Shape shape = c.shape(columns);
   Shape whole;
@@ -60,8 +60,8 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
-// Leaves out of the windows' input the elements at an axis's end that could belong to further windows, and returns how
-// many they are. There are some only if pads are negative.
+// Shortens the windows' input by the elements at each axis's end that could belong to further windows. Returns the
+// number of these elements for each axis. It is 0 unless pads are negative.
 Integers cut_off(SlidingWindows &w) {
   Integers beyond;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -127,8 +127,8 @@ Attributes pool_attributes(const Node &node, const SlidingWindows &w, std::size_
   return attributes;
 }
 
-// Pools the last axes first, as many as a pool takes beside one axis that joins those behind. The axes in front are
-// joined to the channels.
+// Pools the axes in several steps, the last axes first. A step takes one axis fewer than a pool may have, because the
+// axes behind those of the step are joined to one further axis. The axes in front are joined to the channels.
 ValueId pool_in_parts(Canonical &c, const Node &node, SlidingWindows w, ValueId x) {
   for (std::size_t last = w.kernel.size(); last > 0;) {
     const std::size_t first = last - std::min(last, ops::kMostWindowAxes - 1);

@@ -114,8 +114,9 @@ struct Term {
   bool negated = false;
 };
 
-// Adds terms to `terms` that together hide what the condition `id` hides. Splits an And that is not negated, and an Or
-// that is, because then every part must allow a key. A Not only inverts `negated`.
+// Adds terms to `terms` that together hide the keys that the condition `id` hides. An And hides a key if one of its
+// parts is false, and a negated Or if one is true, so each part becomes a term of its own. A Not only inverts
+// `negated`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);

@@ -24,12 +24,12 @@ struct Numbers {
   double operator[](std::int64_t i) const { return values[static_cast<std::size_t>(i)]; }
 
   Shape shape;
-  bool repeats;  // along an axis that is stored once
+  bool repeats;  // some axis repeats its numbers, and is stored once
   std::vector<double> values;
   double most = 0;  // the largest magnitude; numbers far below it count as zero
 };
 
-constexpr std::int64_t kShortest = 5;  // numbers in a line; 5 give three equations for r of line_of()
+constexpr std::int64_t kShortest = 5;  // least count of numbers in a line; 5 give three equations for r of line_of()
 
 // True for a table of sines and cosines of positions. Each row holds them in two halves, or alternating. The squares of
 // a sine and its cosine add up to one. A row for padding may be zero.
@@ -87,7 +87,7 @@ std::vector<double> differences(const std::vector<double> &c) {
 }
 
 // True if each line along the axis is a curve or flat (see line_of()), and not all are flat. A line also counts as a
-// curve if the differences of its neighbouring numbers are one. This finds raised cosines, such as a Hann window.
+// curve if the differences of its neighbouring numbers form a curve. This finds raised cosines, such as a Hann window.
 bool follows_curves(const Numbers &numbers, std::size_t axis) {
   const Shape &shape = numbers.shape;
   const std::int64_t length = shape[axis];

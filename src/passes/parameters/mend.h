@@ -15,7 +15,7 @@ void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<
 // along an axis are not tied, because two of them may be equal by chance.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
-// Lists the graph's parameters in the order of first use, state after all others.
+// Sets graph.parameters: the parameters and states that nodes read, in the order of first use, with all states last.
 void order_parameters(graph::Graph &graph);
 
 }  // namespace protrain::passes

@@ -14,8 +14,8 @@ enum class Naming : std::uint8_t {
 
 Naming naming_of(std::string_view name);
 
-// True for names that exporters give to numbers that stand in the program's code. (Other folded values were computed
-// from stored ones.)
+// True for names that exporters give to literals of the model's source code, such as the 0.5 in x * 0.5. All other
+// values that an exporter names were computed from stored values.
 bool names_literal(std::string_view name);
 
 // True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".

@@ -22,7 +22,8 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// The numbers of larger values are not read. Tables of positions are large; matrices that follow a formula are not.
+// The most bytes of a value whose numbers are read. Tables of positions may be large; matrices that follow a formula
+// are small.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
 // Above this many bytes, a fixed value where weights are expected is not folded into the graph.
@@ -203,8 +204,8 @@ Use Judge::best_use(ValueId id) const {
 }
 
 // True if several equal initializers may have been merged into this one, as PyTorch's older exporter does.
-// split_merged() has split vectors of layers again. It does not split learned tokens and tables, because nothing says
-// whether they were one tensor.
+// split_merged() has already split such vectors of layers. It does not split learned tokens and tables, because nothing
+// shows whether they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -412,7 +413,7 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
     require_used(choices.frozen, eligible, "frozen");
   }
   tie(graph, choices.ties, judged.findings);
-  // A training in the file says of each matrix on its own that it is trained.
+  // If the file declares which initializers it trains, it trains each matrix on its own.
   if (!choices.declared.updated) retie_transposes(graph, load, judged.findings);
   order_parameters(graph);
   return judged;

@@ -248,7 +248,7 @@ bool Places::adds_to_scores(const Node &node) const {
   return found;
 }
 
-// True for a variance that gets an epsilon.
+// True if a Sqrt reads the node's result, as where an epsilon is added to a variance.
 bool Places::feeds_root(const Node &node) const {
   const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
   return std::ranges::any_of(readers, [this](NodeId reader) { return graph_.node(reader).op == "Sqrt"; });
@@ -389,7 +389,7 @@ bool Places::is_input(ValueId id) const {
     if (!standardizes && !moves(*node)) return false;
     const auto data =
         std::ranges::find_if(node->inputs, [&](ValueId in) { return in != ValueId::none && kind(in) == Kind::data; });
-    if (data == node->inputs.end()) return false;  // its result may be data because its type is unknown
+    if (data == node->inputs.end()) return false;  // the value does not depend on the model's inputs
     id = *data;
   }
   return graph_.value(id).origin == Origin::input;

@@ -30,7 +30,7 @@ struct Use {
   bool as_kept = false;  // in the layout that frameworks store; an exporter renames such a value only if it computed it
   bool formula = false;  // weights are expected here, but the values follow a formula
   bool recurrent = false;  // of a recurrent layer: an exporter that renamed it only reordered and stacked weights
-  bool inert = false;      // it only shifts the loss, so it must have been computed from parameters
+  bool inert = false;      // only adds a number to the loss, such as a penalty that was computed from parameters
   std::string reason;      // why weights are expected here, or why not
   std::string doubt;       // not empty: why `weights` may be wrong
 };

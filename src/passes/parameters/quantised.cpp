@@ -25,7 +25,7 @@ constexpr const char *kGather = "com.microsoft::GatherBlockQuantized";
 
 // The inputs of a node that hold integers to dequantise, and the scales and zero points after them.
 struct QuantisedInputs {
-  std::size_t weights = 0;  // as many as the node has inputs: none
+  std::size_t weights = 0;  // the input's index; the number of inputs if no input holds weights
   std::size_t first_scale = 0, last_scale = 0;
 };
 
@@ -43,7 +43,7 @@ bool only_moves(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Gather"});
 }
 
-// Decides about the initializers of one graph.
+// Finds out which initializers of a graph are quantised weights, scales and zero points.
 class Quantisation {
  public:
   explicit Quantisation(const Graph &graph) : graph_(graph), readers_(graph.consumers()) {
@@ -59,12 +59,13 @@ class Quantisation {
       }
   }
 
-  // By initializer: the finding.
+  // Returns the findings, by initializer.
   const std::map<ValueId, Finding> &found() const { return found_; }
   bool is_read(ValueId id) const { return !readers_[index(id)].empty(); }
 
  private:
-  // Returns the initializer whose elements a value has; none if it has others too, or if they are computed.
+  // Returns the initializer whose elements a value holds, moved or cast. Returns ValueId::none if other nodes computed
+  // it.
   ValueId source_of(ValueId id) const {
     while (id != ValueId::none) {
       const Value &value = graph_.value(id);
@@ -156,7 +157,7 @@ void widen_late(Graph &graph) {
   };
   for (std::size_t n = 0; n < nodes.size(); ++n)
     if (!late[n]) place(n);
-  for (std::size_t n = 0; n < nodes.size(); ++n) place(n);  // outputs of the graph
+  for (std::size_t n = 0; n < nodes.size(); ++n) place(n);  // the late nodes that only outputs of the graph need
   graph.set_nodes(std::move(ordered));
 }
 

@@ -25,7 +25,7 @@ constexpr Rounding kRoundings[] = {{.name = "bf16", .bits = 16},
                                    {.name = "nf4", .bits = 4, .block = 64, .codes = true},
                                    {.name = "int4", .bits = 4, .block = 128}};
 
-// Returns the axis of a matrix along which the product adds up; nothing unless the node takes the matrix as stored.
+// Returns the axis of a matrix that the product sums over; nothing if the node reads it other than as stored weights.
 std::optional<std::size_t> inner_axis(const Node &node, ValueId matrix) {
   const ops::StoredInput *input = ops::find_stored_input(node.op);
   if (input == nullptr || node.inputs.at(input->matrix) != matrix || std::ranges::count(node.inputs, matrix) != 1)
@@ -35,7 +35,8 @@ std::optional<std::size_t> inner_axis(const Node &node, ValueId matrix) {
   return transposed ? 1 : 0;
 }
 
-// As inner_axis(), of all nodes that read the matrix. Nodes that add up along different axes leave the choice open.
+// Returns the axis that the first reader of the matrix sums over. If readers sum over different axes, any of them will
+// do. Returns nothing if some reader has no such axis, or if the matrix is an output of the graph.
 std::optional<std::size_t> inner_axis(const Graph &graph, const std::vector<NodeId> &readers, ValueId matrix) {
   std::optional<std::size_t> axis;
   for (const NodeId reader : readers) {
@@ -47,7 +48,7 @@ std::optional<std::size_t> inner_axis(const Graph &graph, const std::vector<Node
   return is_output ? std::nullopt : axis;
 }
 
-// Makes one parameter a rounded one.
+// Turns one parameter of the graph into a rounded one.
 class Conversion {
  public:
   Conversion(Graph &graph, ValueId id, RoundedMatrix &matrix, std::vector<Node> &nodes)
@@ -87,7 +88,7 @@ class Conversion {
     add("DequantizeLinear", inputs, attributes, widened);
   }
 
-  // The parameter and those that were added for it.
+  // Returns the parameter, and those that were added for it.
   const std::vector<ValueId> &parameters() const { return parameters_; }
 
  private:
@@ -124,7 +125,7 @@ class Conversion {
   const ValueId id_;
   RoundedMatrix &matrix_;
   std::vector<Node> &nodes_;
-  const Type floats_;  // what the parameter was
+  const Type floats_;  // the parameter's type before rounding
   std::vector<ValueId> parameters_;
 };
 

@@ -14,51 +14,52 @@
 
 namespace protrain::passes {
 
-// A form to round to: one of the option `base_precision`.
+// A form that weights are rounded to: one of the values of the option `base_precision`.
 struct Rounding {
   std::string_view name;
   int bits;
-  // Elements along a product's inner axis that share a scale; the last block may be shorter. 0: there are no scales,
-  // and the form is bfloat16.
+  // The number of elements along a product's inner axis that share a scale; the last block may be shorter. 0: there are
+  // no scales, and the form is bfloat16.
   std::int64_t block = 0;
-  // Codes of NF4 and the largest magnitude of each block, which is itself rounded to eight bits, as bitsandbytes does
-  // with `compress_statistics`. False: integers from 0 on with a scale and a zero point for each block, as ONNX
-  // Runtime's MatMulNBitsQuantizer makes them by default.
+  // True: elements are codes of NF4, and a block's scale is its largest magnitude, which is itself rounded to eight
+  // bits, as bitsandbytes does with `compress_statistics`. False: elements are integers from 0 on, and each block has a
+  // scale and a zero point, as ONNX Runtime's MatMulNBitsQuantizer makes them by default.
   bool codes = false;
 };
-inline constexpr std::int64_t kScaleBlock = 256;       // scales whose codes share a scale
-const Rounding *find_rounding(std::string_view name);  // nullptr: the file's own form
+inline constexpr std::int64_t kScaleBlock = 256;       // with codes: number of blocks' scales that share a scale
+const Rounding *find_rounding(std::string_view name);  // nullptr if weights keep the file's form
 
 // A parameter that is rounded.
 struct RoundedMatrix {
   const Rounding *rounding;
-  std::string parameter;  // the file's floats; in the graph their integers or codes
+  std::string parameter;  // its name; it holds floats in the file, and integers or codes in the graph
   Shape shape;            // of the floats
-  std::size_t axis = 0;   // the one along which blocks lie
+  std::size_t axis = 0;   // the axis along which blocks lie
   // Names of the parameters that hold the rest: scales and zero points; or the codes of scales, the scales of these
   // codes, and the offset of all scales.
   std::vector<std::string> others = {};
 };
 
-// Finds what is rounded: frozen float32 matrices, and narrower ones, that are nothing but the right operand of
-// products. In bfloat16 all frozen float32 parameters of two or more axes are.
+// Finds the parameters to round: frozen matrices of floats that are read only as the right operand of products. In
+// bfloat16, all frozen float32 parameters of two or more axes are rounded.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
-// Makes the parameters integers or codes that a DequantizeLinear widens, or bfloat16 before a Cast. Adds the other
-// parameters, and notes their names in `matrices`. A parameter that the graph lacks is left out.
+// Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds
+// the parameters for scales and the like, and writes their names to RoundedMatrix::others. Skips a matrix whose
+// parameter the graph lacks.
 void round_frozen(graph::Graph &graph, std::vector<RoundedMatrix> &matrices);
 
 // The values of a rounded matrix.
 struct RoundedValues {
-  MemoryBlock room;                 // of the elements. The heap would keep memory of this size when it is freed
-  std::vector<float> scales;        // for codes: the scales of the codes of scales
-  std::vector<std::uint8_t> bytes;  // zero points; for codes: the codes of scales
-  std::vector<float> offset;        // for codes: what is added to each scale
+  MemoryBlock room;                 // for the elements. The heap would keep so much memory after it is freed
+  std::vector<float> scales;        // one for each block; for codes: one for each kScaleBlock codes in `bytes`
+  std::vector<std::uint8_t> bytes;  // the blocks' zero points; for codes: the blocks' scales, as codes
+  std::vector<float> offset;        // for codes: the number that is added to each block's scale
 
-  // Integers or codes. Two of four bits are in a byte, the lower half first.
+  // Returns the integers or codes. If they have four bits, a byte holds two, the first one in its lower half.
   std::span<std::uint8_t> elements() const { return {reinterpret_cast<std::uint8_t *>(room.data()), room.size()}; }
 
-  // The values of the parameter itself (0), or of one of RoundedMatrix::others (1 and up).
+  // Returns the values of the parameter itself if `i` is 0, else those of RoundedMatrix::others[i - 1].
   std::span<const std::byte> part(std::size_t i) const;
 };
 

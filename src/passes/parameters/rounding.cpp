@@ -15,9 +15,9 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr std::int64_t kPanelElements = 1 << 18;  // that are read at once, at least
+constexpr std::int64_t kPanelElements = 1 << 18;  // the least number of elements that are read at once
 
-// Finds the codes of a set whose values are nearest to numbers in [-1, 1]. Of two that are as near it takes the lower.
+// Finds the code whose value is nearest to a number in [-1, 1]. If two are equally near, takes the lower one.
 template <int kCount>
 class NearestCode {
  public:
@@ -60,7 +60,7 @@ float largest_magnitude(std::span<const float> x) {
   return largest;
 }
 
-// A block of NF4: codes of x / scale, with the largest magnitude as the scale.
+// Encodes a block as codes of NF4 for x / scale. Returns the scale, which is the block's largest magnitude.
 float encode_nf4(std::span<const float> x, std::uint8_t *codes) {
   static const NearestCode<16> kNearest = nearest_code<16>([](int code) { return arith::nf4(code); });
   const float scale = largest_magnitude(x), factor = scale > 0 ? 1 / scale : 0;
@@ -68,8 +68,8 @@ float encode_nf4(std::span<const float> x, std::uint8_t *codes) {
   return scale;
 }
 
-// A block of integers from 0 to `most`: x / scale + zero_point, halves away from zero. 0 is always among the numbers
-// that the integers stand for.
+// Encodes a block as integers from 0 to `most`: x / scale + zero_point, with halves rounded away from zero. One of the
+// integers always stands for 0. Returns the scale.
 float encode_integers(std::span<const float> x, float most, std::uint8_t *integers, std::uint8_t &zero_point) {
   float low = 0, high = 0;
   for (const float value : x) {
@@ -88,7 +88,7 @@ float encode_integers(std::span<const float> x, float most, std::uint8_t *intege
   return scale;
 }
 
-// Rounds scales to codes of eight bits, in blocks of kScaleBlock, after their mean is taken off.
+// Rounds the scales to codes of eight bits, in blocks of kScaleBlock. Subtracts the mean of all scales before.
 void compress_scales(RoundedValues &values) {
   static const NearestCode<256> kNearest = nearest_code<256>([](int code) { return arith::dynamic8(code); });
   const std::vector<float> scales = std::move(values.scales);
@@ -110,7 +110,7 @@ void compress_scales(RoundedValues &values) {
   }
 }
 
-// Returns the scales that codes stand for.
+// Returns the scales that compress_scales() turned into codes.
 std::vector<float> expanded_scales(const RoundedValues &values) {
   std::vector<float> scales;
   scales.reserve(values.bytes.size());
@@ -140,7 +140,8 @@ class Rounder {
   }
 
   RoundedValues run(const ReadFloats &read) {
-    // A panel has whole rows of blocks: all of the inner axis, or, if that is the last one, some rows.
+    // A panel holds whole blocks. `row` is a row of the matrix if blocks lie along its last axis, else all rows of a
+    // block.
     const bool last = blocks_.inner == 1;
     const std::int64_t row = last ? blocks_.length : blocks_.block * blocks_.inner;
     const std::int64_t count = element_count(matrix_.shape),

@@ -54,7 +54,7 @@ class Sizes {
             follow(node.inputs[i], node);
   }
 
-  // The node that each initializer sizes.
+  // Returns, for each initializer, the node whose sizes are computed from it.
   const std::map<ValueId, NodeId> &found() const { return found_; }
 
  private:

@@ -42,7 +42,7 @@ bool holds_vectors(const Node &node) {
 }
 
 // Finds the stored matrices that data passes shortly before and after a node. Exporters merge equal vectors of
-// different layers. The matrices near a reader tell the reader's layer, and so which readers read one vector before the
+// different layers. The matrices near a reader tell the reader's layer, and so which readers shared a vector before the
 // merge.
 class Neighbours {
  public:
@@ -159,16 +159,17 @@ class Neighbours {
   std::map<NodeId, ValueId> products_;
 };
 
-// A node that reads the vector as input `input`. The node itself, or nodes after it, combine the vector with data.
-// `before` and `after` are the nearest products that data passes before and after those nodes.
+// One read of a vector: `node` reads it as input number `input`. The vector meets data in that node or in nodes after
+// it. `before` and `after` are the nearest products that the data passes before and after it meets the vector.
 struct Reading {
   NodeId node;
   std::size_t input;
   Applications before, after;
 };
 
-// Groups readings that read one vector before the exporter merged vectors: those next to the same matrix, if several
-// nodes apply that matrix. Returns for each reading the first member of its group.
+// Groups readings that shared one vector before the exporter merged vectors. Two readings belong to one group if they
+// are next to the same matrix, and if several nodes apply this matrix. Returns for each reading the first member of its
+// group.
 std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   std::vector<std::size_t> first(readings.size());
   std::iota(first.begin(), first.end(), 0);
@@ -220,8 +221,8 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // A bias belongs to the product before it. The next matrix does not tell layers apart, because queries and keys
-        // meet before it.
+        // A bias belongs to the product before it. The matrix after it does not tell layers apart, because queries and
+        // keys have the same one.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }

@@ -13,7 +13,7 @@ namespace protrain::passes {
 // if the matrices near them are also applied in several places: then a whole layer is shared on purpose. Takes the
 // graph as the file has it, and loads only vectors that may be split.
 //
-// Means and variances of normalizations are no parameters, and never share a vector with one.
+// Means and variances of normalizations are no parameters, and never share a vector with a parameter.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load);
 
 // True if the input is a mean or variance that the node does not compute itself.

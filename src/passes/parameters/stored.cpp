@@ -20,7 +20,8 @@ using graph::ValueId;
 
 bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-// Marks, by node, those that depend on frozen weights and constants alone, and of these the ones behind a widening.
+// Marks the nodes that depend on frozen weights and constants alone. Among these, marks as widened the nodes that widen
+// stored weights, and the nodes behind them.
 class StoredNodes {
  public:
   explicit StoredNodes(const Graph &graph) : graph_(graph), stored_(graph.node_count()), widened_(graph.node_count()) {
@@ -32,7 +33,7 @@ class StoredNodes {
     }
   }
 
-  // The node that makes the value; nullptr unless it is one of those behind a widening, or a widening itself.
+  // Returns the node that makes the value if the node widens stored weights, or is behind one that does; else nullptr.
   const Node *maker(ValueId id) const { return is_widened(id) ? &graph_.node(graph_.value(id).producer) : nullptr; }
   bool is_widened(NodeId node) const { return widened_[index(node)]; }
   bool widens(const Node &node) const {
@@ -64,8 +65,8 @@ ValueId add_like(Graph &graph, ValueId id, DType dtype) {
   return graph.add_value(std::move(value));
 }
 
-// Puts a Cast of stored weights behind the nodes that only move their elements: an embedding's rows are gathered in 16
-// bits.
+// Moves each Cast of stored weights behind the nodes that only move their elements. So an embedding's rows are gathered
+// in 16 bits.
 void move_before_casting(Graph &graph) {
   const StoredNodes stored(graph);
   std::vector<Node> nodes;
@@ -117,7 +118,8 @@ class Placing {
       if (const Node *maker = stored_.maker(in)) in = widened(in, *maker, reader);
   }
 
-  // Returns the value, made again for the reader and the others of its block in the same direction.
+  // Returns a copy of the widened value for `reader`, and emits a copy of the node that makes it. Readers in the same
+  // block and phase share one copy.
   ValueId widened(ValueId id, const Node &maker, const Node &reader) {
     const auto key = std::tuple(id, reader.phase, reader.block);
     if (const auto found = made_.find(key); reader.block >= 0 && found != made_.end()) return found->second;
