@@ -1,5 +1,6 @@
-// Writes the nodes of the main graph anew, in their order. A product x W becomes x W + (x P) Q, where P Q is the
-// change of W. A lookup of rows of W becomes such a sum too.
+// Writes the nodes of the main graph anew, in their order. A product x W with an adapted initializer W becomes
+// x W + (x P) Q, where P and Q are the adapter's matrices, and P Q is the change of W. A lookup of rows of W also
+// becomes a sum: the rows of W plus the rows of P Q.
 #include "onnx_import/adapted_model.h"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ bool reads_as(const NodeProto &node, int input, const std::string &name) {
   return node.input_size() > input && node.input(input) == name;
 }
 
-// A node that uses W in a product, or looks up rows of W.
+// A node that uses an adapted initializer W in a product, or looks up rows of W.
 struct AdaptedReader {
   bool lookup = false;
   bool transposes = false;  // computes with W^T
@@ -50,7 +51,7 @@ std::optional<AdaptedReader> reader_of(const NodeProto &node, const std::string 
   return {};
 }
 
-// True for a node that only passes W on; sets `transposes` if it passes on W^T.
+// True for a node that only passes the matrix `w` on to its readers. Sets `transposes` if it passes on the transpose.
 bool passes_on(const NodeProto &node, const std::string &w, bool &transposes) {
   transposes = node.op_type() == "Transpose";
   const bool one_of_them = one_of(node.op_type(), {"Transpose", "Identity", "DequantizeLinear"});
@@ -84,8 +85,8 @@ void AdaptedModel::add_inputs(const graph::LowRank &adapter) {
   add_input(adapter.b, {adapter.out, 0}, type);
 }
 
-// Adds an input, and its default as an initializer. A dim of 0 in `shape` stands for the rank, which the values of an
-// adapter decide.
+// Adds an input, and an empty initializer of the same name as its default. A dim of 0 in `shape` stands for the
+// adapter's rank. In the input this dim is symbolic, because the rank depends on the adapter that is given.
 void AdaptedModel::add_input(const std::string &name, const Shape &shape, std::int32_t type) {
   require(names_.insert(name).second, Code::unsupported, printable(name),
           "the model has a value of this name already, so no input for an adapter can have it");
@@ -154,7 +155,7 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
           "adapter instead",
           printable(node.name()), printable(node.op_type()));
   const AdaptedReader reader = found.value_or(AdaptedReader{});
-  // A W of shape (in, out) changes by A^T B^T, and a W of shape (out, in) by B A.
+  // Adds the product of the adapter's matrices A and B: A^T B^T if W has shape (in, out), B A if it has (out, in).
   const bool in_out = value.transposed != reader.transposes;
   const graph::LowRank &adapter = *value.adapter;
   const std::string first = in_out ? transpose_of(adapter.a) : adapter.b;

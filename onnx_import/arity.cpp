@@ -20,8 +20,8 @@ namespace {
 constexpr int kAny = std::numeric_limits<int>::max();
 
 // The least and most inputs, and the most outputs, of some operators. `operators` has a space before and after each
-// name. The first `least` inputs must be present. If `most` is kAny and `least` is not 0, the inputs after them must be
-// present too, except at the end.
+// name. The first `least` inputs must be present. If `most` is kAny and `least` is not 0, all further inputs that a
+// node lists must be present too, except that empty names at the end of the list are allowed.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;
@@ -96,7 +96,7 @@ constexpr auto kArities = std::to_array<Arity>({
     {4, 4, 1, " com.microsoft::RotaryEmbedding "},
 });
 
-// Counts names. Empty names at the end are left out, because they mean that the input or output is absent.
+// Returns the number of names without the empty ones at the end. An empty name means that an input or output is absent.
 template <typename Names>
 int count(const Names &names) {
   int size = names.size();

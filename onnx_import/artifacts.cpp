@@ -40,7 +40,7 @@ std::string parameter_of(const NodeProto &accumulator) {
   return buffer.substr(0, buffer.size() - kBuffer.size());
 }
 
-// ConcatTraining is Concat with a second output, which only the backward part reads.
+// Turns a ConcatTraining into a Concat. Its second output is dropped, because only the backward part reads it.
 void make_plain(NodeProto &node) {
   if (node.domain() != kDomain || node.op_type() != "ConcatTraining") return;
   node.clear_domain();

@@ -10,11 +10,12 @@
 
 namespace protrain::onnx_import {
 
-// Throws Code::unsupported if a training_info updates none of `initializers`, and Code::format for malformed names.
+// Returns what the metadata and the training_infos declare. Throws Code::unsupported if there are training_infos and
+// none of them updates any of `initializers`. Throws Code::format for malformed names.
 graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
                                           const std::string &path);
 
-// Throws Code::shape if a moment does not have the type of its parameter.
+// Throws Code::shape if a moment does not consist of floats or does not have the shape of its parameter.
 void check_moments(const graph::FileTraining &training, const std::map<std::string, Tensor> &initializers);
 
 }  // namespace protrain::onnx_import

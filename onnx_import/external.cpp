@@ -1,5 +1,5 @@
-// Locations are checked first as text, then by their real path. The file is then opened without following links. So a
-// link that someone creates in between causes an error.
+// The location of an external file is checked first as text. Then its real path, with all links resolved, is checked
+// and opened without following links. So a link that someone creates between check and opening causes an error.
 #include "onnx_import/external.h"
 
 #include <algorithm>

@@ -17,12 +17,12 @@ void convert_floats(DType from, const std::byte *in, std::int64_t count, DType t
 class Floats {
  public:
   Floats() = default;
-  // With `doubles`, float64 becomes float32 too. In other models float64 stays, because some exporters use it in nodes
-  // that are folded.
+  // `doubles`: the model is one of float64, which becomes float32 like float16 and bfloat16. In other models float64
+  // stays, because some exporters use it in nodes that are folded.
   explicit Floats(bool doubles) : doubles_(doubles) {}
 
-  // Returns the type in the graph of floats that have `dtype` in the file. Other types stay. The second function
-  // converts an array in the same way.
+  // computed(dtype) returns the type that elements of `dtype` in the file have in the graph. Only floats can change.
+  // computed(array) returns the array converted to that type.
   DType computed(DType dtype) const;
   graph::Array computed(const graph::Array &array) const;
   // Replaces float types in a node's attributes: types that are named, such as `to` of Cast, and types of tensors,

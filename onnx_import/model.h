@@ -99,8 +99,8 @@ class Model {
 
   // Returns the values of an initializer in the type that it has in the graph. Code::arg for an unknown name.
   virtual graph::Array load(const std::string &initializer) const = 0;
-  // Reads out.size() bytes of the same values, from byte `offset` on. Both numbers must be multiples of the element's
-  // size.
+  // Reads out.size() bytes of the array that load() returns, from byte `offset` on. Both numbers must be multiples of
+  // the element's size.
   virtual void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
   // Fills `out` with an initializer's new bytes and returns true. Returns false if the initializer keeps the file's
@@ -110,9 +110,9 @@ class Model {
   // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,
   // synced and renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time.
   // Weights come in the type that they have in the graph, and are rounded to the file's. Each of `splits` adds an
-  // initializer, and the nodes that the split lists read this one instead of the original. The matrices of `adapters`
-  // become inputs, and the nodes that read an adapted initializer compute with the sum. With `as_computed`, all floats
-  // of the saved file have the types that they have in the graph.
+  // initializer, and the nodes that the split lists read the added one instead of the original. The matrices of
+  // `adapters` become inputs, and the nodes that read an adapted initializer compute with the initializer plus the
+  // product of its matrices. With `as_computed`, all floats of the saved file have the types of the graph.
   virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
                     const std::vector<graph::Split> &splits = {}, bool as_computed = false,
                     const std::vector<graph::LowRank> &adapters = {}) const = 0;

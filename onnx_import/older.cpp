@@ -23,8 +23,8 @@ void flatten(Graph &, Node &node) {
   node.attributes.set("flattens", std::int64_t{1});
 }
 
-// Converts the first forms of Resize, x[, scales], in which new element i lies at i / scale. ONNX's cases, and ONNX
-// Runtime, round this place down on an axis that grows, and up on one that shrinks.
+// Converts the first forms of Resize, x[, scales], in which new element i lies at i / scale. ONNX's test cases and ONNX
+// Runtime round this place down on an axis that grows, and up on one that shrinks.
 void resize_from_corner(Graph &, Node &node) {
   const std::string mode = node.attributes.text("mode", "nearest");
   node.op = "Resize";

@@ -62,7 +62,7 @@ class OpenModel : public Model {
       take(proto);
     }
   }
-  // Opens the eval model of `artifacts`. If that is nullptr, opens a model and leaves out its training_info.
+  // Opens the eval model of `artifacts`. If `artifacts` is nullptr, opens `source` without its training_info.
   OpenModel(const ModelSource &source, const Artifacts *artifacts)
       : storage_(source), in_checkpoint_(artifacts != nullptr) {
     ModelProto &proto = parse(storage_, messages_);

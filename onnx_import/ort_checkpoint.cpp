@@ -118,7 +118,7 @@ class CheckpointReader {
     return out;
   }
 
-  // Returns the place that the distance at `at` leads to.
+  // Reads a distance at `at`, and returns the place that lies so many bytes after `at`.
   std::uint64_t pointed(std::uint64_t at) const {
     const std::uint64_t to = at + value<std::uint32_t>(at);
     require_within(to, sizeof(std::uint32_t));

@@ -12,7 +12,7 @@ namespace protrain::onnx_import {
 // Adds to `reads` the names that a node and its bodies read. A body may read names of the graphs around it.
 void add_reads(const NodeProto &node, std::vector<std::string> &reads);
 
-// Marks the nodes that the values `wanted` need, directly or through others.
+// Marks the nodes that the values `wanted` need, directly or through other nodes.
 std::vector<bool> needed_nodes(const GraphProto &graph, const std::vector<std::string> &wanted);
 
 // Drops the elements of a list for which drops(element, index) is true.

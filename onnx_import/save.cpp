@@ -32,7 +32,7 @@ class MessageParts {
     parts_.back().bytes += bytes;
     size_ += bytes.size();
   }
-  // `bytes`: how many will be written for the tensor.
+  // Appends a gap for a tensor. `bytes` is the number of bytes that will be written into it.
   void append(const Tensor &tensor, std::uint64_t bytes) {
     parts_.push_back({{}, &tensor});
     size_ += bytes;
@@ -162,7 +162,8 @@ class ModelWriter {
 
 constexpr std::int32_t kFloat = 1;  // ONNX's number of float32, the only type that replaces others
 
-// Writes an initializer's new values in the written type. Returns false if there are none.
+// Puts an initializer's new values into `out`, in the type that the saved file has for them. Returns false if there are
+// no new values.
 bool ModelWriter::fetch(const Tensor &tensor, std::byte *out) const {
   const DType to = written(tensor.type.dtype), computed = original_.floats.computed(tensor.type.dtype);
   if (!is_float(to)) return false;
@@ -174,7 +175,7 @@ bool ModelWriter::fetch(const Tensor &tensor, std::byte *out) const {
   return true;
 }
 
-// Writes the values that the file holds, in the written type.
+// Puts the values that the original file holds into `out`, in the type that the saved file has for them.
 void ModelWriter::read(const Tensor &tensor, std::byte *out) const {
   const DType in_file = tensor.type.dtype, to = written(in_file);
   if (to == in_file) return original_.storage.read(tensor, out);
@@ -183,7 +184,7 @@ void ModelWriter::read(const Tensor &tensor, std::byte *out) const {
   convert_floats(in_file, bytes.get(), element_count(tensor.type.shape), to, out);
 }
 
-// Returns the tensor's message without values, in the written type.
+// Returns the tensor's message without values, with the type that the saved file has for the tensor.
 TensorProto &ModelWriter::head_of(const Tensor &tensor) {
   TensorProto &head = without_values(*tensor.proto, messages_);
   if (written(tensor.type.dtype) != tensor.type.dtype) head.set_data_type(kFloat);

@@ -26,7 +26,8 @@ constexpr std::size_t kMostCaptured = 1 << 18;
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
-// True also for ONNX Runtime's operators of these names, which take types that ONNX's lacked before opset 21.
+// True for QuantizeLinear and DequantizeLinear of ONNX, and for ONNX Runtime's operators of the same names, which take
+// some types that ONNX's operators take only from opset 21 on.
 bool is_quantization(const NodeProto &node) {
   return one_of(node.op_type(), {"QuantizeLinear", "DequantizeLinear"}) &&
          (is_default_domain(node.domain()) || node.domain() == "com.microsoft");

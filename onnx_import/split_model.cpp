@@ -25,7 +25,8 @@ void SplitModel::add_copy(const graph::Split &split) {
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
   copy.set_name(split.name);
-  // Files of IR 3, and some later ones, also list initializers among the inputs. Then the copy becomes an input too.
+  // Files of IR 3, and some later ones, also list initializers among the inputs. In such a file the initializer's copy
+  // becomes an input too.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
   const ValueInfo &info = *input;

@@ -338,7 +338,8 @@ void Storage::check_range(const Tensor &tensor, std::uint64_t size) const {
           external.offset, printable(external.location), tensor.bytes);
 }
 
-// Returns nothing if there is no such file (yet), because planning needs no weights. Reading weights reports the error.
+// Returns the size of the tensor's external file, or nothing if the file cannot be opened (yet). Planning needs no
+// weights, so a missing file is an error only when weights are read.
 std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   try {
     return open_data(tensor).size();

@@ -31,7 +31,8 @@ struct Tensor {
 
 // Throws Code::type, with `subject`, for an ONNX element type that this library does not support.
 DType dtype_of(std::int32_t onnx, const std::string &subject);
-// Does the same for tensors that a file holds. They may be int4 or uint4, and are int8 or uint8 once they are loaded.
+// Like dtype_of(), for tensors that a file holds. Returns int8 or uint8 also for int4 or uint4, which such tensors may
+// have, because their elements are widened when they are loaded.
 DType stored_dtype_of(std::int32_t onnx, const std::string &subject);
 bool has_four_bits(std::int32_t onnx);
 std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" for unknown numbers

@@ -1,5 +1,6 @@
-// The algorithm is read for what it says, and is never run. The operator Gradient names the loss and the trained
-// initializers; Adam, Momentum and Adagrad name rate, count of steps, gradients and moments.
+// A training_info contains an algorithm, which is a graph. The algorithm is never run. Its nodes are only read to learn
+// how to train: Gradient names the loss and the trained initializers, and the optimizer (Adam, Momentum or Adagrad)
+// names the rate, the count of steps, the gradients and the moments.
 #include "onnx_import/training_info.h"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ using Options = std::vector<std::pair<std::string, std::string>>;
 
 bool is_gradient(const NodeProto &node) { return node.domain() == kDomain && node.op_type() == "Gradient"; }
 
-// The elements of a list by name. The list must outlive it.
+// Finds the elements of a list by name. The list must outlive this object.
 template <typename Named>
 class ByName {
  public:
@@ -54,7 +55,7 @@ const AttributeProto &attribute_of(const NodeProto &node, const char *name) {
   return *found;
 }
 
-// The first step's count T, as the algorithm's operators take it.
+// The count of steps, T, that the algorithm's optimizer nodes take as an input. `first` is its value in the first step.
 struct Count {
   bool counts = true;  // false: T stays 0
   std::int64_t first = 0;

@@ -17,7 +17,8 @@ struct UnboundGraph {
   graph::Graph graph;  // sorted; inputs have a dtype but no shape, `deferred` constants have no array
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  // In the file's types: all initializers, even if nothing reads them, and constants.
+  // Tensors in the file's types. `initializers` holds all initializers of the file, even if nothing reads them.
+  // `deferred` holds constants whose values are read once the dims are bound.
   std::map<std::string, Tensor> initializers;
   std::map<graph::ValueId, Tensor> deferred;
   // Initializers and constants of four-bit elements that only DequantizeLinear reads. In the graph they are vectors of

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kOldestIr = 3, kNewestIr = 14;
 constexpr int kMostImports = 1024;
 constexpr std::int64_t kOldestOpset = 7, kKnownOpset = 24, kNewestOpset = 28;
-// Functions came with opset 15. The operators of older ones are not converted.
+// The oldest opset of a model with functions. Operators inside functions are not converted from older opsets.
 constexpr std::int64_t kOldestWithFunctions = 13;
 
 // Operators by the opset that introduced or changed them. `operators` has a space before and after each name.

@@ -23,7 +23,7 @@ std::optional<std::int64_t> imported(const OpsetImports &imports, const std::str
 
 // Throws Code::version for a version of the default domain that this library does not read.
 void check_opset(std::int64_t version, const std::string &subject);
-// Does the same for a function, and for a model that defines functions.
+// Like check_opset(), for a function or for a model that defines functions. Refuses more of the old versions.
 void check_opset_with_functions(std::int64_t version, const std::string &subject);
 
 // Checks an operator of the default domain against a file's opset. Code::unsupported if it was introduced later or

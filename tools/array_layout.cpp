@@ -25,7 +25,8 @@ std::size_t element_bytes(protrain_dtype dtype) {
 bool takes_bytes(protrain_dtype dtype, const std::vector<std::int64_t> &shape, std::uint64_t bytes) {
   std::uint64_t taken = element_bytes(dtype);
   bool fits = true;
-  // From the last axis to the first, so that no product of the inner axes overflows either.
+  // Multiplies from the last axis to the first. So the product of any number of last axes is known to fit 64 bits, even
+  // if a first axis of length 0 makes the whole product 0.
   for (std::size_t i = shape.size(); i-- > 0;)
     fits &= !__builtin_mul_overflow(taken, static_cast<std::uint64_t>(shape[i]), &taken);
   return fits && taken == bytes;

@@ -213,8 +213,8 @@ void Batches::open_array(const ModelInput &input, const std::string &path, const
   if (input.name == model.batch_input) counted_ = input.name;
 }
 
-// Throws if axis 0 of the arrays differs, in its length or in what it counts. If an array started again before the
-// others, its labels would belong to other samples.
+// Throws if the arrays differ in the length of axis 0, or if axis 0 counts samples in one and batches in another. If an
+// array of labels started again before the array of samples, the labels would belong to other samples.
 void Batches::require_same_rows() const {
   const ArrayInput *first = nullptr;
   for (const ArrayInput &array : arrays_) {

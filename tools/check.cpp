@@ -83,7 +83,7 @@ void print_batch(const Json &batch) {
   fmt::print("batch: {} samples{}, of {}\n", plain(batch["samples"]), tokens, plain(batch["input"]));
 }
 
-// Says in what type the file's own floats are computed.
+// Prints, for each float type of the file that the graph replaces, the type in which it is computed.
 void print_replaced_floats(const Json &about) {
   for (const Json &row : about.value("replaced_floats", Json::array())) {
     const std::string name = plain(row), computed = name == "float64" ? "float32" : "the session's precision";

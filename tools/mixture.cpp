@@ -20,7 +20,7 @@ struct WeightedFile {
   std::optional<double> weight;
 };
 
-// A path may contain '=' itself, so only a number after the last one is a weight.
+// Splits FILE=WEIGHT. A path may contain '=' itself, so a weight is only a number after the last '=' of the word.
 WeightedFile weighted_file(const std::string &word) {
   const std::size_t equals = word.rfind('=');
   if (equals == std::string::npos || equals + 1 == word.size()) return {word, {}};
@@ -47,8 +47,8 @@ Mixture::Mixture(const std::vector<std::string> &words, const std::string &type,
   take_turns(weights);
 }
 
-// Rounds the shares to thousandths, up for the largest remainders and down for the others. Then gives each turn to the
-// file that is furthest behind its share.
+// Rounds each file's share to thousandths: up for the shares with the largest remainders, down for all others. Then
+// gives each of the thousand turns to the file that is furthest behind its share.
 void Mixture::take_turns(const std::vector<double> &weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::pair<double, std::size_t>> remainders;

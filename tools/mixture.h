@@ -15,9 +15,9 @@ namespace tool {
 // The n-th window depends on n alone, so a run that resumes needs to know only its step.
 class Mixture {
  public:
-  // `words` are those of --tokens, FILE or FILE=WEIGHT; the other arguments are as for TokenFile and TokenWindows.
-  // Throws UsageError for a weight that is not above 0, if some files have a weight and others have none, and for a
-  // share below a thousandth.
+  // `words` are the arguments of --tokens, each FILE or FILE=WEIGHT. The other parameters are those of TokenFile and
+  // TokenWindows. Throws UsageError if a weight is not above 0, if only some of the files have a weight, or if a weight
+  // is so small that its file has no window among a thousand.
   Mixture(const std::vector<std::string> &words, const std::string &type, std::int64_t length, bool next,
           std::optional<std::int64_t> separator);
 

@@ -98,7 +98,7 @@ double end_of(const std::vector<Panel> &panels) {
   return end > 0 ? end : 1e-3;
 }
 
-// Returns a curve with fewer points: the highest and the lowest of each stretch.
+// Returns a curve with fewer points. Of each stretch of neighbouring points, only the highest and the lowest stay.
 std::vector<Point> thinned(const std::vector<Point> &points) {
   const std::size_t stretch = points.size() / 500 + 1;
   std::vector<Point> kept;

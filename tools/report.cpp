@@ -55,7 +55,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Adds a row for each pair of numbers, unless both are 0. On a device without memory of its own, all of them are 0.
+// Adds two rows, each with two numbers of bytes. Leaves out a row whose numbers are both 0, as on a device without
+// memory of its own.
 void add_memory(Table &table, const Json &memory) {
   const auto row = [&](const char *name, const char *key, const char *other) {
     if (memory.at(key) == 0 && memory.at(other) == 0) return;

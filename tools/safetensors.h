@@ -10,9 +10,10 @@
 
 namespace tool {
 
-// Both throw Failure unless the file has a safetensors header.
+// The two functions below throw Failure unless the file has a safetensors header.
 std::vector<std::string> safetensors_names(const InputFile &file);
-// Also throws Failure if the file has no such tensor, or its bytes do not fit its shape or lie outside of the file.
+// Throws Failure if the file has no such tensor, or if the tensor's bytes do not fit its shape or lie outside of the
+// file.
 ArrayLayout safetensors_layout(const InputFile &file, const std::string &tensor);
 
 }  // namespace tool

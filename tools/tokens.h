@@ -9,8 +9,8 @@ namespace tool {
 
 class TokenFile {
  public:
-  // `type` is "uint16", "uint32", or "" if the user did not say. A raw file is then uint16. Throws Failure if such a
-  // file looks like uint32, and if a size or header does not fit.
+  // `type` is "uint16", "uint32", or "" if the user gave no type. Without a type, a raw file is read as uint16, and
+  // Failure is thrown if it looks like uint32. Also throws Failure if the file's size or its header does not fit.
   TokenFile(const std::string &path, const std::string &type);
 
   const std::string &path() const { return file_.path(); }

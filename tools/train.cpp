@@ -265,8 +265,8 @@ bool judge(protrain_session *session, const Step &step, const Evaluation &evalua
   return !best && checkpoints.best() && evaluation.exhausted(step.number, checkpoints.best()->step);
 }
 
-// Trains as one of the ranks. Only rank 0 prints, and writes the metrics and the report. For other ranks `flags` names
-// no file for these two.
+// Trains as one of the ranks. Only rank 0 prints, and writes the metrics and the report. In the other ranks, `flags`
+// names no file for the metrics or the report.
 int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &evaluation, const TrainFlags &flags,
         const Rank &rank) {
   RunRecord record{.model = flags.model, .ranks = rank.count, .about = created(session)};
@@ -313,7 +313,8 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
     fmt::print("ended after step {}: no evaluation was better than that of step {}\n", before + done,
                checkpoints.best()->step);
   write_results(session, flags, checkpoints, record);
-  // A rank that the signal has not reached yet returns what the others return after Ctrl-C.
+  // If the run was stopped, returns 128 + the signal's number. A rank that the signal has not reached yet takes the
+  // number of Ctrl-C's signal.
   return !stopped ? kOk : 128 + (signal_number != 0 ? signal_number : SIGINT);
 }
 

@@ -32,7 +32,7 @@ TokenWindows::TokenWindows(TokenFile file, std::int64_t length, bool next, std::
 double TokenWindows::filled() const { return static_cast<double>(tokens_) / static_cast<double>(count() * length_); }
 
 // Cuts the file after each separator. Also cuts a document that is longer than a window into pieces as long as a
-// window, and a rest. Leaves out pieces of one token, which predict nothing.
+// window. The last piece of a document may be shorter. Leaves out pieces of one token, which predict nothing.
 std::vector<TokenWindows::Piece> TokenWindows::cut_documents() {
   std::vector<Piece> pieces;
   std::uint64_t begin = 0;
@@ -90,7 +90,8 @@ void TokenWindows::read(std::uint64_t window, WindowRows &rows) {
   }
 }
 
-// Appends a piece of the file. With a separator, labels that a token of another document would predict are ignored.
+// Appends a piece of the file. With a separator, a label becomes kIgnoredLabel if it is a token of the next
+// document, or if the token before it lies outside of the piece.
 void TokenWindows::append(const Piece &piece, WindowRows &rows) {
   std::vector<std::int64_t> tokens(piece.length + (next_ && !piece.ends ? 1 : 0));
   file_.read(piece.begin, tokens);

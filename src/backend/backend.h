@@ -60,8 +60,8 @@ struct StepScalars {
       0;  // number of the micro-batch's first sample within the step, on which random numbers depend
 };
 
-// The optimizer's settings, which no step changes. `assign` is for state that forward changes: the new value, which
-// takes the gradient's place, replaces the old one.
+// The optimizer's settings, which no step changes. `assign` is the kind for state that forward changes, such as running
+// means. The state's new value is given in place of a gradient, and the update copies it over the old value.
 struct Optimizer {
   enum class Kind : std::uint8_t { adamw, sgd, adagrad, lion, assign } kind = Kind::adamw;
   // AdamW's bias correction, which is needed because moments begin at zero. `moments` corrects each moment. `rate`
@@ -154,9 +154,9 @@ class Device {
   // Makes the kernel of a node. Code::unsupported with the reason if there is none.
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
   // Makes a kernel that updates weights in place. Launch: inputs = {each gradient, status[, scale]}, outputs =
-  // {weights, state...} of one parameter after the other. The state of narrow weights begins with their masters' lower
-  // plane. Gradients are multiplied by the scale (float32), then limited to clip_value. The kernel does nothing if the
-  // status word (uint32) is not 0.
+  // {weights, state...} of one parameter after the other. If weights are narrow, their state begins with the lower
+  // plane of their float32 masters. Gradients are multiplied by the scale (float32), then limited to clip_value. The
+  // kernel does nothing if the status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
   // Makes a kernel that checks for NaN and infinity. Launch: inputs = scalars of `dtype`, outputs = {status[, copy]}.
   // If the status is 0 and a scalar is not finite, the status becomes words[i], where i is the first such scalar. Then
@@ -170,7 +170,8 @@ class Device {
   virtual void release(void *memory) = 0;
   // Returns how many bytes of the device's own memory are free; 0 if the device computes in the host's memory.
   virtual std::uint64_t free_bytes() const;
-  // Both copy between the device's memory and the host's, and are complete on return. Call them outside of steps.
+  // write() and read() copy between the device's memory and the host's, and are complete on return. Call them outside
+  // of steps.
   virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;
   virtual void read(void *host, const void *device, std::uint64_t bytes) = 0;
 
@@ -183,12 +184,13 @@ class Device {
   // thread on which launches are cheapest. On the CPU this is the team's first member, so no launch passes between
   // threads. Exceptions come out here.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
-  // Both append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in order.
+  // launch() and copy() append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in
+  // order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
   virtual void copy(Queue queue, const Copy &copy) = 0;
-  // Both are complete on return, and may run while the device's queues work. Call them on any thread but the one that
-  // issues a step; only one thread at a time may launch. The operands of a launch lie in host memory. Only updates are
-  // launched this way, because their bits are the same on host and device.
+  // launch_alone() and copy_alone() are complete on return, and may run while the device's queues work. Call them on
+  // any thread but the one that issues a step. Only one thread at a time may launch. The operands of a launch lie in
+  // host memory. Only updates are launched this way, because they give the same bits on host and device.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 
@@ -197,8 +199,8 @@ class Device {
   virtual void reserve_events(std::size_t count);
   // Records the event in the queue. The event completes once all work that the queue holds now is done.
   virtual void record(Queue queue, std::size_t event);
-  // Makes all work that is appended to the queue from now on wait until the event has completed. The event's last
-  // record() counts.
+  // Makes all work that is appended to the queue from now on wait until the event has completed. If the event was
+  // recorded several times, the last record() counts.
   virtual void wait(Queue queue, std::size_t event);
   // Makes the calling thread wait for the event; any thread may call it. Errors of work appended earlier come out here.
   virtual void wait_here(std::size_t event);

@@ -9,15 +9,16 @@
 namespace protrain::backend {
 
 // Returns AdamW's numbers for step t. One kernel serves all corrections. With Correction::rate the learning rate is
-// multiplied by sqrt(1 - beta2^t) / (1 - beta1^t), and epsilon is added to sqrt(v). Here the step and its divisor are
-// both divided by sqrt(1 - beta2^t), which gives the form of Correction::moments with another epsilon.
+// multiplied by sqrt(1 - beta2^t) / (1 - beta1^t), and epsilon is added to sqrt(v), where v is the second moment. This
+// is the same as Correction::moments with the larger epsilon `epsilon / sqrt(1 - beta2^t)`, which is returned.
 inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, double t) {
   const bool corrected = o.correction != Optimizer::Correction::none && t > 0;
   const double correction1 = corrected ? 1 - std::pow(o.beta1, t) : 1;
   const double root_correction2 = corrected ? std::sqrt(1 - std::pow(o.beta2, t)) : 1;
   const double decay = o.decoupled ? 1 - learning_rate * o.weight_decay : 1;
   const double epsilon = o.correction == Optimizer::Correction::rate ? o.epsilon / root_correction2 : o.epsilon;
-  // (w - step) * decay, which is a decay after the step, is w * decay - step * decay.
+  // If the weight w decays after the step, its new value is (w - step) * decay, which is w * decay - step * decay. The
+  // kernel computes w * decay - step, so the step is multiplied by the decay here.
   const double step = learning_rate / correction1 * (o.decays_after ? decay : 1);
   return {.l2 = static_cast<float>(o.decoupled ? 0 : o.weight_decay),
           .decay = static_cast<float>(decay),

@@ -1,5 +1,5 @@
-// The functions that a backend's plugin exports under C names, besides the one that returns its build id. They do not
-// throw. Everything else goes through Device.
+// The functions that a backend's plugin exports under C names, besides the one that returns its build id. These
+// functions do not throw. The library reaches everything else in a plugin through Device.
 #pragma once
 
 #include "backend/backend.h"

@@ -26,7 +26,7 @@ struct Backend {
   std::unique_ptr<Device> (*open)(const Backend &, const Request &);
   const char *plugin = nullptr;  // the plugin's file
   std::string_view vendor = {};  // the plugin's name in errors
-  std::string_view any = {};     // the name that gives each process of the machine a device of its own
+  std::string_view any = {};     // the name, such as "cuda", that gives each process of the machine its own device
 };
 
 std::unique_ptr<Device> open_cpu(const Backend &, const Request &request) {

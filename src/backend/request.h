@@ -13,7 +13,8 @@ template <typename T>
 T *output(const Launch &launch, std::size_t i) {
   return static_cast<T *>(launch.outputs[i]);
 }
-// Both return nullptr if the operand is absent, or if the list ends before index i.
+// optional_input() and optional_output() return nullptr if operand i is absent, or if the list ends before
+// index i.
 template <typename T>
 const T *optional_input(const Launch &launch, std::size_t i) {
   return i < launch.inputs.size() ? input<T>(launch, i) : nullptr;

@@ -45,13 +45,13 @@ class Json {
 
   // Returns the member `key`, and adds it if it is missing. If this value is null, it becomes an object first.
   Json &operator[](std::string_view key);
-  // Both add a value to this object or array, and return it. If this value is null, it becomes an object or an array
-  // first.
+  // append() adds a member to this object, and push_back() an item to this array. They return the added value. If this
+  // value is null, it becomes an object or an array first.
   Json &append(std::string key, Json value);  // the key must be new
   Json &push_back(Json item);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  // Each returns the value, or nullptr if it is of another kind.
+  // Each of the next functions returns the value as one kind, or nothing (nullptr) if it is of another kind.
   const Array *items() const { return std::get_if<Array>(&value_); }
   const Object *members() const { return std::get_if<Object>(&value_); }
   const std::string *text() const { return std::get_if<std::string>(&value_); }

@@ -30,7 +30,7 @@ void *open(const char *file, std::string_view vendor, std::string_view subject) 
   fail(Code::unsupported, subject, "the plugin for {} cannot be loaded: {}", vendor, reason != nullptr ? reason : file);
 }
 
-// Returns the library's handle, which the first call opens.
+// Returns the handle of the library `file`. The first call for this file opens the library.
 void *handle_of(const char *file, std::string_view vendor, std::string_view subject) {
   static std::mutex mutex;
   static std::map<std::string, void *> handles;

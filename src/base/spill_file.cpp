@@ -207,9 +207,9 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::span<std::byte> memory
   }
 }
 
-// Keeps up to kDepth parts in flight. The checksum costs no time of its own: a part that is written is summed while it
-// is on its way, and a part that was read while the next ones are. If a request failed or moved only some of its bytes,
-// transfer_plain() moves the rest, and reports an error if there is one.
+// Keeps up to kDepth parts in flight. The checksum costs no time of its own. A part to write is summed while it is in
+// flight. A part that was read is summed while the next parts are in flight. If a request failed or moved only some of
+// its bytes, transfer_plain() moves the remaining bytes, and reports an error if there is one.
 std::uint64_t SpillFile::transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
   Ring &ring = *(writes ? writing_ : reading_).ring;
   const auto part = [&](std::uint64_t at) { return memory.subspan(at, std::min(kPart, memory.size() - at)); };

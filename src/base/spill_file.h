@@ -56,8 +56,8 @@ class SpillFile {
 
   void open(const std::string &directory, std::uint64_t bytes);
   Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
-  // All three copy `memory` to the file if `writes`, else from the file. Offsets and sizes are multiples of
-  // kDiskAlignment. The first two return the checksum of the bytes that they copied.
+  // The three transfer functions copy `memory` to the file if `writes` is true, else from the file to `memory`. Offsets
+  // and sizes are multiples of kDiskAlignment. A returned number is the checksum of the bytes that were copied.
   std::uint64_t transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes);
   std::uint64_t transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes);
   void transfer_plain(std::uint64_t offset, std::span<std::byte> memory, bool writes);

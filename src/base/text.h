@@ -11,8 +11,8 @@
 
 namespace protrain {
 
-// Return the number that the whole of `text` spells, or nothing. They use no locale, and accept no leading '+' or
-// spaces. A real must be finite.
+// parse_integer() and parse_real() return the number that all of `text` spells, or nothing. They use no locale, and
+// accept no leading '+' or spaces. A real must be finite.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_real(std::string_view text);
 

@@ -83,7 +83,7 @@ class WaitCounter {
   }
 
   // Waits while the number is `old`: spins, then sleeps. If spinning was in vain several times in a row, other threads
-  // probably need the cores, so that only one wait in eight spins, until one succeeds.
+  // probably need the cores. Then only one wait in eight spins, and the others sleep at once, until a spin succeeds.
   void await(std::uint32_t old) {
     constexpr unsigned kPatience = 4, kSeldom = 8;
     thread_local unsigned in_vain = 0, waits = 0;

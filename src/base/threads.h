@@ -55,7 +55,7 @@ class Team {
   // throw, the exception of the lowest one comes out here.
   void run(void (*work)(void *, Member &), void *argument);
 
-  // The next two do the same with any callable, which they take by reference.
+  // Forms of enter() and run() that take any callable, by reference, instead of a function and its argument.
   template <typename Issue>
   void enter(Issue &&issue) {
     enter([](void *self) { (*static_cast<std::remove_reference_t<Issue> *>(self))(); }, &issue);

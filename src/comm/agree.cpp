@@ -62,7 +62,8 @@ std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0) 
   return text;
 }
 
-// Two machines may have the same host name. So the boot id is added, which the kernel draws at random when it starts.
+// Adds the machine's boot id to the host name, because two machines may have the same host name. The kernel draws the
+// boot id at random when it starts.
 std::string name_of_machine() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);

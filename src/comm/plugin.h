@@ -10,11 +10,11 @@ namespace protrain::comm {
 // Opens a channel; the caller owns it. Returns nullptr and sets `error` on failure. It does not throw.
 using OpenChannel = Channel *(const ChannelRequest &request, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open_channel";
-// Does the same for a channel between GPUs.
+// Opens a channel between GPUs; the caller owns it. Returns nullptr and sets `error` on failure. It does not throw.
 using OpenGpuChannel = Channel *(const GpuRequest &request, Error &error);
 inline constexpr const char *kOpenGpuSymbol = "protrain_plugin_open_gpu_channel";
 
-// The body of such a function. Own is the plugin's class of channels.
+// Opens a channel of class Own, or sets `error` and returns nullptr. The functions that a plugin exports call it.
 template <typename Own, typename Request>
 Channel *open_or_say(const Request &request, Error &error) {
   try {

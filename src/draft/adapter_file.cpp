@@ -21,7 +21,7 @@ constexpr std::string_view kBefore = "base_model.model.";  // the prefix that PE
 constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
 constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
 
-// Returns the name of the module that a tensor is matrix A of; "" if it is another tensor.
+// Returns the name of the module whose matrix A is in the tensor called `tensor`. Returns "" if it holds no matrix A.
 std::string module_of_a(const std::string &tensor) {
   for (const std::string_view end : {kA, kEmbeddingA})
     if (tensor.starts_with(kBefore) && tensor.ends_with(end) && tensor.size() > kBefore.size() + end.size())
@@ -61,7 +61,7 @@ class Config {
       require(!flag(key), Code::unsupported, path_, "{} is true; plain low-rank adapters are read", key);
   }
 
-  // Returns the module's alpha. A key of alpha_pattern is a module's name, which may lack leading parts.
+  // Returns the module's alpha. A key of alpha_pattern is the name of a module, or the last parts of the name.
   double alpha_of(const std::string &module) const {
     const Json *pattern = json_.find("alpha_pattern");
     if (pattern != nullptr && pattern->members() != nullptr)
@@ -87,7 +87,8 @@ auto usual(const std::vector<Adapter> &adapters, Get get) {
   return std::ranges::max_element(counts, {}, [](const auto &pair) { return pair.second; })->first;
 }
 
-// Returns the text of adapter_config.json. It lists by module the ranks and alphas that differ from the usual ones.
+// Returns the text of adapter_config.json. The text gives the rank and the alpha that most modules have. It names each
+// module with another rank or alpha.
 std::string config_of(const std::vector<Adapter> &adapters) {
   const auto rank_of = [](const Adapter &adapter) { return adapter.request.rank; };
   const auto alpha_of = [](const Adapter &adapter) { return adapter.request.alpha; };

@@ -24,11 +24,11 @@ class AdapterFile {
 
   // Returns one request for each module that the file has matrices for.
   const std::vector<passes::AdapterRequest> &requests() const { return requests_; }
-  // Makes the file the source of the adapter's start values. Code::shape if the shapes differ. Code::mismatch if only
-  // one of file and model treats the parameter as an embedding.
+  // Makes the file the source of the adapter's start values. Code::shape if the shapes differ. Code::mismatch if the
+  // file has an adapter of an embedding where the model multiplies by the parameter, or the other way round.
   void give(passes::Adapter &adapter) const;
-  // Does the same for all adapters that a session already has, and replaces their requests by those of the file.
-  // Code::mismatch if file and session do not adapt the same modules.
+  // Makes the file the source of the start values of all adapters that a session already has. Replaces their requests
+  // by those of the file. Code::mismatch if file and session do not adapt the same modules.
   void give(std::vector<passes::Adapter> &adapters) const;
   // Reads elements of a tensor as float32.
   void read(const std::string &tensor, std::uint64_t first, std::span<float> out) const;
@@ -52,7 +52,7 @@ using MatrixValues = std::function<std::vector<float>(const passes::AdapterMatri
 void write_adapters(const std::string &path, const std::vector<passes::Adapter> &adapters, const MatrixValues &values,
                     const std::function<DType(const passes::Adapter &adapter)> &type_of);
 
-// Reads the file of the option adapter_names. Returns modules by initializer.
+// Reads the file of the option adapter_names. Returns the name of the module for each initializer in the file.
 std::map<std::string, std::string> read_module_names(const std::string &path);
 
 }  // namespace protrain::draft

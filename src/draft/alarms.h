@@ -9,7 +9,7 @@
 
 namespace protrain::draft {
 
-// The graph and the options that alarms are looked for in.
+// The graphs, the options and the findings that find_alarms() looks at.
 struct AlarmFacts {
   const Settings &settings;
   const onnx_import::Model &file;

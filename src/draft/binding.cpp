@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kLargestRank = 65536;  // the largest value that the option lora_rank accepts
 
-// The keys of an also_loss, each with the option of the first loss that has the same meaning.
+// The keys that a value of the option also_loss may have. Each key is followed by the name of the option that says the
+// same about the first loss.
 constexpr std::pair<std::string_view, std::string_view> kLossKeys[] = {{"loss", "loss"},
                                                                        {"factor", "loss_factor"},
                                                                        {"labels", "loss_labels"},

@@ -49,8 +49,8 @@ Budget budget_of(const Settings &settings, const profile::Profile &profile) {
     device = checked_add(settings.memory.value_or(free), settings.base_at_hand);
     return budget;
   }
-  // Device and host share one memory, but the options give them separate budgets. A budget that is not given is what
-  // the other one leaves.
+  // Device and host share one memory, but the options give them separate budgets. If only one of the budgets is given,
+  // the other one gets the remaining free memory.
   device = settings.device_memory.value_or(free - std::min(free, settings.host_memory.value_or(0)));
   host = settings.host_memory.value_or(free - std::min(free, device));
   device = checked_add(device, settings.base_at_hand);

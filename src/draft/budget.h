@@ -11,7 +11,7 @@ struct Budget {
   bool shared_memory = false;  // device and host share one budget, `memory`, which is the device's entry
 };
 
-// Code::arg if options contradict each other or the machine.
+// Returns the budgets. Code::arg if options contradict each other or the machine.
 Budget budget_of(const Settings &settings, const profile::Profile &profile);
 
 // Code::budget if the plan needs more than an option allows or than the machine has. Code::arg if the plan needs a disk

@@ -1,6 +1,7 @@
-// Finds sizes by trial. First all dims get guessed sizes, and the graph's types are inferred. The first node whose
-// inputs do not fit together is a misfit. Its inputs show which sizes would fit. These sizes are tried for each dim
-// that changes one of the inputs. A size with which inference gets further is taken, and the types are inferred again.
+// Finds sizes for symbolic dims by trial. First gives all dims guessed sizes, and infers the graph's types. The first
+// node whose inputs do not fit together is called a misfit. The inputs of this node show which sizes would fit. Tries
+// these sizes for each dim that changes one of the node's inputs. Takes a size with which inference gets past the node,
+// and infers the types again.
 #include "draft/dims.h"
 
 #include <algorithm>
@@ -25,14 +26,14 @@ using By = DimSize::By;
 // The sizes that are guessed first: large enough for realistic shapes, small enough that inference costs little.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// Limits for all inferences of the graph's types together: nodes, and operations on constants.
+// Limits for the work of all trials together: nodes whose types are inferred, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
-constexpr int kMostRounds = 16;  // limits how many misfits are mended
+constexpr int kMostRounds = 16;  // the most nodes for which dims get other sizes
 
 // Dims that get the same size: a single dim, or the sides of an image.
 using DimGroup = std::vector<std::string>;
 
-// A size at a node: one axis of an input, or without an axis the input's number of elements.
+// Names a size at a node: the length of one axis of an input. If there is no axis, it is the input's element count.
 struct NodeSize {
   std::size_t input;
   std::optional<std::size_t> axis;
@@ -61,8 +62,9 @@ struct WantedSize {
   std::size_t input;
 };
 
-// Collects the dims of all inputs, as they are and multiplied by the groups of a convolution. From inputs whose values
-// are known, such as a shape, collects the values, their product and their sum too.
+// Returns sizes that the node may accept. They are the dims of all its inputs, and for a convolution also these dims
+// times its number of groups. An input whose values are known, such as a shape, adds its values, their product and
+// their sum.
 std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
@@ -88,7 +90,7 @@ std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   return sizes;
 }
 
-// The roundest number in [low, high]: the one divisible by the largest power of two.
+// Returns the roundest number from `low` to `high`, which is the one that the largest power of two divides.
 std::int64_t roundest(std::int64_t low, std::int64_t high) {
   for (std::int64_t step = std::int64_t{1} << 40; step > 1; step /= 2)
     if (const std::int64_t multiple = (low + step - 1) / step * step; multiple <= high) return multiple;
@@ -108,9 +110,10 @@ struct Candidate {
   std::int64_t size() const { return roundest(low, high); }
 };
 
-// Finds sizes for the dims that were not given: guesses all of them, then repairs one misfit after the other. If
-// several sizes repair a misfit, takes the one with which most nodes fit. That size is an inference if no other does as
-// well, else an assumption. Where a whole range of sizes fits, takes the roundest number in it.
+// Finds sizes for the dims that were not given. First guesses all of them. As long as a node's inputs do not fit
+// together, it gives a dim another size, so that the first such node works. If several sizes make the node work, it
+// takes the one with which most of the following nodes work too. This size counts as inferred if no other size does as
+// well, else as assumed. If a whole range of sizes fits, it takes the roundest number of the range.
 class DimSolver {
  public:
   DimSolver(const onnx_import::Model &model, const DimBindings &given, const InputValues &values)
@@ -197,7 +200,7 @@ DimBindings DimSolver::with(std::size_t group, std::int64_t size) const {
 }
 
 // True if the group's dim is one side of an image, and `found` already has a size for both sides together. Such a side
-// is not tried alone, because images are assumed to be square. Candidates that merely broadcast do not count.
+// is not tried alone, because images are assumed to be square. Sizes that only make an input broadcast do not count.
 bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
@@ -223,8 +226,9 @@ bool DimSolver::mend(const NodeDescription &misfit) {
   return true;
 }
 
-// Adds to `found` the sizes of the group with which the misfit's node works. A size is left out if twice that size
-// works too: then the node asks for no particular size, and the present size is only too small.
+// Adds to `found` those sizes of the group's dims with which the node `misfit` works. This is the first node that fails
+// with the present sizes. Leaves out a size if twice that size works too. In that case the node asks for no particular
+// size, and the present size is only too small.
 void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
   const NodeDescription twice = look(with(group, 2 * now), misfit.position);
@@ -247,8 +251,8 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// Returns the smallest size of the group's dims with which `at` has at least the size `size` at node number `until`.
-// Bisection works, because a size at a node grows with the dims that it depends on.
+// Returns the smallest size of the group's dims that makes the size `at` of node number `until` at least `size`. Finds
+// it by bisection, because a size at a node grows with the dims that it depends on.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -283,8 +287,9 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// Tries other sizes if none of those in the misfit's inputs makes the node work. Takes one group after the other,
-// doubles its size until the node works, and halves the size instead if the node never does.
+// Finds a size for a group by doubling and halving, because no size in the inputs of the node `misfit` makes this node
+// work. Takes one group of dims after the other. Doubles its size until the node works. If the node never works, halves
+// the size instead.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

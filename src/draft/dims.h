@@ -1,5 +1,5 @@
-// Sizes for symbolic dimensions that nobody bound. A size is inferred if the model's own shapes ask for it and no other
-// size makes as many nodes fit. All other sizes are assumed.
+// Finds sizes for symbolic dimensions that nobody bound. A size is inferred if the model's own shapes ask for it and no
+// other size makes as many nodes fit. All other sizes are assumed.
 #pragma once
 
 #include <cstdint>

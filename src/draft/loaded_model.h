@@ -27,16 +27,17 @@ struct LoadedModel {
 LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more = {});
 
-// Does the same for a file that is already open. `dims` binds all symbolic dims.
+// Prepares a model whose file is already open. `dims` binds all symbolic dims.
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims);
 
-// Does the same for a model that need not have a loss, and leaves batch and loss open.
+// Opens the adapters and prepares the graph, but does nothing else. So the model need not have a loss, and the result
+// has no batch and no loss.
 LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                               const onnx_import::DimBindings &dims);
 
-// Finds the frozen weights that base_precision rounds. Code::arg if the option is set and there are none, unless it is
-// bf16 and the step computes in 16 bits anyway.
+// Finds the frozen weights that base_precision rounds. Code::arg if the option is set and there are no such weights.
+// The value bf16 is accepted without such weights if the step computes in 16 bits anyway.
 std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings);
 
 // Returns the initializers that are tied to parameters.

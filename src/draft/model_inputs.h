@@ -25,7 +25,8 @@ std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const Setting
 // True if one of the input's dims is bound to 0.
 bool has_no_elements(const ModelInput &input, const onnx_import::DimBindings &dims);
 
-// Returns those of the file's inputs that the prepared graph has, plus its other inputs, whose dims are numbers.
+// Returns the inputs of the prepared graph. Inputs that the file has too come first, with the dims that the file gives.
+// The dims of all other inputs are numbers.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const graph::Graph &prepared);
 
 }  // namespace protrain::draft

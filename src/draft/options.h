@@ -24,8 +24,8 @@ struct OptionRow {
   std::string_view key;
   OptionType type;
   std::string_view fallback;  // as text; "" = not set
-  // Numbers: conditions that all hold (">= 0, < 1"). Choices and words: globs ("cpu|cuda:*"). Others: the form of a
-  // value ("NAME=N").
+  // The values that are allowed. For numbers: conditions that must all hold (">= 0, < 1"). For choices and words: globs
+  // ("cpu|cuda:*"). For all other types: the form of a value ("NAME=N").
   std::string_view range;
   std::string_view sentence;
 };

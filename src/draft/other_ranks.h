@@ -1,5 +1,5 @@
-// OtherRanks: the memory that a plan needs on the other ranks. This rank chooses the plan for all ranks. Shards are
-// whole grains, so another rank's shards may be somewhat larger than this rank's.
+// OtherRanks: computes the memory that a plan needs on the other ranks. This rank chooses the plan for all ranks, and
+// another rank may need somewhat more memory. Shards are whole grains, so another rank's shards may be larger.
 #pragma once
 
 #include <deque>

@@ -47,7 +47,8 @@ bool is_vector(const Shape &shape) {
   return std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) <= 1;
 }
 
-// Places finds the nodes at which a parameter meets data, and tells whether the parameter is a norm or a bias there.
+// Places finds the nodes at which a parameter meets data: values that depend on the model's inputs, or are random. It
+// tells whether the parameter is a norm or a bias there.
 class Places {
  public:
   explicit Places(const Graph &graph)
@@ -67,7 +68,8 @@ class Places {
 
   std::int32_t blocks() const { return blocks_; }
 
-  // Returns the places where the parameter meets data, in the order of execution.
+  // Returns the places where the parameter, or a value computed from it, meets data that depend on the model's inputs.
+  // The places are in the order of execution.
   std::vector<Place> of(ValueId parameter) const {
     std::vector<Place> found;
     std::vector<ValueId> pending = {parameter};
@@ -117,8 +119,8 @@ class Places {
     return role == std::end(kRoles) ? nullptr : role;
   }
 
-  // True if the node multiplies a normalized value by its input `input`, or adds the input to it. Normalizations of
-  // groups of channels are followed by such nodes.
+  // True if the node's other input is a normalized value, and the node multiplies or adds its two inputs. Such nodes
+  // follow a normalization of groups of channels.
   bool scales_normalized(const Node &node, std::size_t input) const {
     return (node.op == "Mul" || node.op == "Add") && normalized_[index(node.inputs[1 - input])];
   }

@@ -17,8 +17,9 @@ bool holds_past(const onnx_import::Input &input) {
          (name.find("past") != std::string::npos || name.find("cache") != std::string::npos);
 }
 
-// The dim that counts earlier tokens is not the first dim of its input, and no input outside of the past has it. If
-// several dims of an input meet these conditions, it is the one before the features.
+// Takes for each input of the past a symbolic dim that is not the input's first dim, and that no input outside of the
+// past has. If several dims of the input are like this, takes the input's last dim but one, which comes before the
+// features. If that dim is not among them, takes the first of them.
 std::map<std::string, std::string> past_dims(const onnx_import::Model &model) {
   std::set<std::string> others;
   for (const onnx_import::Input &input : model.inputs())

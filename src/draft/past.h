@@ -20,7 +20,8 @@ std::map<std::string, std::string> past_dims(const onnx_import::Model &model);
 // size. Without `without_past` nothing is bound, and Code::shape is thrown if `dims` does not bind all of them.
 void bind_past(const onnx_import::Model &model, bool without_past, onnx_import::DimBindings &dims);
 
-// Drops inputs of a past that nothing reads. A merged decoder has such inputs for its other branch.
+// Drops inputs of a past that nothing reads. A decoder has such inputs if it was exported with two branches, with and
+// without a past, and the branch without a past is trained.
 void drop_unread_past(const onnx_import::Model &model, graph::Graph &graph);
 
 }  // namespace protrain::draft

@@ -67,9 +67,9 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// A refusal quotes the bytes of the smallest plan as budgets that would work. This function checks them by another
-// search with these budgets. Budgets decide which choices are laid out, so that search may find a plan that needs more.
-// Then its bytes are quoted, and checked in the same way.
+// Returns a smallest plan whose bytes a refusal can quote as budgets that would work. Checks `smallest` by a search
+// with its bytes as budgets. Budgets decide which choices are laid out, so this search may find only a plan that needs
+// more bytes. In that case, checks the plan that it found in the same way. Gives up after a few tries.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;

@@ -20,7 +20,8 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .scale = training.scale,
                                 .updates = updates,
                                 .binding = binding};
-  // If each rank keeps sums of its own, only the last micro-batch turns them into gradients.
+  // Names no gradients for an earlier micro-batch if each rank keeps sums of its own, because only the last micro-batch
+  // turns these sums into gradients.
   if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
   return source;
 }
@@ -71,7 +72,8 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
     programs.step = lowered(sources[v], training_[v]);
     if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
     if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
-    // The search needs this Program too: it may be the largest, because it holds outputs that training does not hold.
+    // Makes the prediction even for the search. It may need the most memory, because it holds outputs that training
+    // does not hold.
     if (predicts) programs.prediction = lowered(sources[2 * count + v], prediction_[v]);
   }
   if (plan::defers(plan)) set.settlement = lowered(program::settlement(sources[0]), training_[0]);

@@ -20,7 +20,8 @@ struct ProgramSet {
   };
   program::State state;
   std::vector<Variant> variants;  // per shape variant
-  // The outputs' graph of a variant has values of its own, and so a binding of its own.
+  // Returns the number of the binding for a variant's prediction. Training and evaluation of a variant share one
+  // binding. The graph of the prediction has other values, and so a binding of its own.
   std::size_t binding_of_outputs(std::size_t variant) const { return variants.size() + variant; }
   program::Program settlement;  // the Updates that the last step deferred to the next; empty if none are deferred
   plan::Bytes bytes{};          // of each tier: the largest that any Program needs
@@ -49,7 +50,8 @@ class PlanLowering {
                program::StateRequest request);
 
   ProgramSet lower(const plan::Plan &plan) const;
-  // Does the same for the search, without evaluation, which needs less memory than the step of the same shapes.
+  // Makes the Programs that the search for a plan needs. Leaves out evaluations, because an evaluation needs less
+  // memory than the step of the same shapes.
   ProgramSet lower_training(const plan::Plan &plan) const;
 
  private:

@@ -41,10 +41,10 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   }
   profile = profile::from_json(comm::broadcast_text(channel_, profile::to_json(profile)));
   machine_.adopt(profile);
-  // The first exchanges take memory of the device. So the free memory is read after them.
+  // Measures the link before it reads the free memory, because the first exchanges take memory of the device.
   profile.device_memory = std::min(profile.device_memory, machine_.measure_link(link_, profile));
-  // Ranks of one machine share the host's memory. On a CPU the device's memory is the same memory, so they share it
-  // too.
+  // Divides the host's memory among the ranks of one machine. On a CPU the device's memory is the host's, so it is
+  // divided too.
   const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
                       .host = profile.host_memory / sharers,
                       .disk = profile.disk_memory / sharers};

@@ -16,8 +16,8 @@ struct ShownOutputs {
   std::vector<std::string> names;  // of all, in this order
 };
 
-// Returns the outputs that the patterns match, those of the file's graph in the file's order. Code::arg if a pattern
-// matches none.
+// Returns the outputs that the patterns of keep_outputs match. Outputs of the file come first, in the file's order.
+// Code::arg if a pattern matches no output.
 ShownOutputs shown_outputs(const graph::Graph &graph, const Settings &settings);
 
 // Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these outputs. The

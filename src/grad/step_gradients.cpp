@@ -24,7 +24,8 @@ void StepGradients::weigh(ValueId loss) {
   emitter_.begin("weight");
   weight_ = weight_of(loss);
   training_.weight = shared() ? of_all_ranks(weight_) : weight_;
-  // With none of these settings the factor of the gradients is known now, so Updates can follow each gradient at once.
+  // Emits the factor of the gradients now if none of these settings is used. Then Updates can follow each gradient at
+  // once.
   if (settings_.accumulate || settings_.scale_loss || settings_.clip_norm > 0) return;
   factor_ = join_weights();
   scale_by(ValueId::none);

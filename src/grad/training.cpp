@@ -38,7 +38,8 @@ class GradientPath {
     needed_[index(loss)] = true;
     needed_ = graph::with_dependencies(graph, std::move(needed_));
   }
-  // Values created after the path was computed (gradients) are on no path.
+  // True if the value lies between a trained parameter and the loss. False for values that are newer than this object,
+  // such as gradients.
   bool wants(ValueId id) const {
     return id != ValueId::none && index(id) < wanted_.size() && wanted_[index(id)] && needed_[index(id)];
   }
@@ -175,8 +176,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
 };
 
-// Returns for each forward node the parameters that it is the first to read. The backward walk visits this node last
-// among their readers, so their gradients are complete then.
+// Returns for each forward node the parameters that no earlier node reads. The backward walk visits the first reader of
+// a parameter last, so the parameter's gradient is complete after this visit.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());
   const auto consumers = graph.consumers();

@@ -6,11 +6,11 @@
 
 namespace protrain::grad {
 
-// `forward` is typed and uses core operators; `loss` is one of its values. Code::graph if the loss is not a float
-// scalar or depends on no trained parameter. Code::unsupported lists every operator on the way to the loss that has no
-// gradient. If a step has several micro-batches or ranks, gradients are summed with weights. The weight of a
-// micro-batch is the number of its targets that are not ignored if the loss is a mean over targets (CrossEntropy), else
-// 1.
+// Builds the training graph of `forward`, which is typed and uses core operators. `loss` is one of its values.
+// Code::graph if the loss is not a float scalar or depends on no trained parameter. Code::unsupported lists every
+// operator on the way to the loss that has no gradient. If a step has several micro-batches or ranks, gradients are
+// summed with weights. If the loss is a mean over targets (CrossEntropy), the weight of a micro-batch is the number of
+// its targets that are not ignored, or the sum of their weights. Otherwise it is 1.
 //
 // With several ranks, the graph is that of one rank. The ranks exchange the gradients of their micro-batches. Each rank
 // sums those of its shards in the order of micro-batches, as a single rank would. With local_sums each rank first adds

@@ -14,9 +14,9 @@ struct Body {
   std::size_t own = 0;  // how many of the graph's inputs ONNX defines; they come first, before values from outside
 };
 
-// A list of bodies. In a control flow node, the attribute that holds a body in ONNX holds the index of the body here.
-// The node's own inputs are followed by the outside values that its bodies read, body by body in the order of the
-// attributes' names.
+// The bodies of control flow nodes. Where ONNX puts a body into an attribute of a node, the attribute here holds the
+// index of the body in this list. The inputs of such a node are those that ONNX gives it, followed by the outside
+// values that its bodies read. The bodies come in the order of the attributes' names.
 using Bodies = std::vector<Body>;
 
 }  // namespace protrain::graph

@@ -32,7 +32,7 @@ Bfloat16 bfloat16(double value) {
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-// Our own type, because clang offers its float16 type only on processors that support it.
+// A float16. The type is our own, because clang offers its float16 type only on processors that support it.
 struct Float16 {
   std::uint16_t bits;
   operator double() const {

@@ -9,7 +9,8 @@
 namespace protrain::graph {
 
 struct LowRank {
-  // An initializer of shape (out, in) changes by B A; one of shape (in, out), which is `transposed`, by (B A)^T.
+  // An initializer that changes by B A, or if `transposed` by (B A)^T. Its shape is (out, in), or if `transposed`
+  // (in, out).
   struct Initializer {
     std::string name;
     bool transposed = false;

@@ -9,8 +9,9 @@
 namespace protrain::graph {
 
 // The tensor is seen as (outer, length, inner), where `length` is the size of the axis along which scales change. Along
-// this axis, `block` neighbouring indices share a scale. A step is the distance in the array of scales from one index
-// or block to the next. It is 0 if both have the same scale.
+// this axis, `block` neighbouring indices form a block and share a scale. `outer_step`, `block_step` and `inner_step`
+// are distances in the array of scales: from an outer index, a block or an inner index to the next one. A step is 0 if
+// all of these have the same scale.
 struct ScaleBlocks {
   std::int64_t outer = 1, length = 1, inner = 1;
   std::int64_t block = 1;

@@ -8,8 +8,8 @@ namespace protrain::graph {
 
 namespace {
 
-// Divides the grains of a parameter evenly among the ranks. Ranks with the fewest elements so far get what is left
-// over.
+// Returns for each rank how many grains of a parameter it gets. All ranks get equally many. If some grains are left
+// over, the ranks that own the fewest elements so far get one more each.
 std::vector<std::int64_t> grains_of(std::int64_t grains, const std::vector<std::int64_t> &owned) {
   const auto ranks = static_cast<std::int64_t>(owned.size());
   std::vector<std::size_t> by_load(owned.size());

@@ -85,7 +85,7 @@ void Cache::store(profile::Profile &profile) const {
   }
 }
 
-// Choices that another session stored first take precedence.
+// Stores which algorithm each kernel uses. A choice that another session stored first replaces the one in `variants`.
 void Cache::store_variants(Variants &variants) const {
   const Variants kept = kept_variants();
   for (const auto &[signature, variant] : kept) variants[signature] = variant;

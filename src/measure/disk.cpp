@@ -25,7 +25,8 @@ class Transfers {
       : file_(directory, kRegion * kMostRegions), from_(kRegion, "disk profiling"), to_(kRegion, "disk profiling") {
     std::memset(from_.data(), 0x5A, from_.size());
     for (std::uint64_t r = 0; r < kMostRegions; ++r) file_.declare(r * kRegion, kRegion);
-    // The first write of each region also makes the file system allocate, so its time does not count.
+    // Writes each region once before rates are measured, because the first write also makes the file system allocate.
+    // On a slow disk this ends early, and only the regions written so far are used.
     const double start = steady_now();
     for (; regions_ < kFewestRegions || (regions_ < kMostRegions && (steady_now() - start) < kSecondsOfFile);
          regions_ += 2) {
@@ -44,8 +45,8 @@ class Transfers {
       for (std::uint64_t r = 0; r < regions_; ++r) read(r);
     });
   }
-  // One thread writes the first half of the regions while another reads the second half, until they have moved as many
-  // regions together as are in use.
+  // Returns the rate of writing and reading at the same time. One thread writes the first half of the regions while
+  // another reads the second half, until they have moved as many regions together as are in use.
   double both_ways() {
     std::atomic<std::uint64_t> begun = 0;
     const auto move = [&](std::size_t thread) {

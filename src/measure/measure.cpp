@@ -80,7 +80,8 @@ class Measurement {
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
     const std::string signature = ops::signature(graph, node);
-    // An earlier choice of algorithm stands. The kernel uses it already, so no other algorithm is timed.
+    // Times one algorithm if the request wants no choice, or if the profile holds an earlier choice, which the kernel
+    // uses already. Otherwise times all algorithms of the kernel.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     int chosen = 0;
     double least = 0;
@@ -93,7 +94,8 @@ class Measurement {
         least = seconds;
       }
     } catch (const Error &error) {
-      // A kernel may refuse random numbers. The rates then give its time. Any other error is the device's fault.
+      // A kernel may refuse random numbers (Code::arg). It then has no measured time, and the profile's rates give its
+      // time. Any other error is the device's fault, and is passed on.
       if (error.code != Code::arg) throw;
       return;
     }

@@ -105,8 +105,9 @@ std::uint64_t Operands::take(std::uint64_t bytes) {
   return at;
 }
 
-// Also notes the smallest dimension of all inputs and outputs. fill_input() draws indices below it, so that they lie
-// inside the table that they point into, whichever operand that is.
+// Returns the offset of one input or output in the memory; kAbsent: the node lacks it. Also notes the smallest
+// dimension of all inputs and outputs. fill_input() draws indices below that dimension, so that every index lies inside
+// the table that it points into.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   if (id == ValueId::none) return kAbsent;
   const Type &type = graph.value(id).type;

@@ -45,9 +45,9 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
-// Checks the first keys (B, S) of packed documents. They give for each query the first key that it sees, which is the
-// first key of the query's document. A query begins a document if its first key has the query's own position. A bias
-// then counts positions from the beginning of a document, not of the window.
+// Checks the first keys (B, S) of packed documents: for each query, the position of the first key that it sees. That is
+// the first key of the query's document. A query whose first key has the query's own position begins a document. With
+// first keys, a bias counts positions from the beginning of the document, not of the window.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;
   const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
@@ -120,7 +120,7 @@ class Scores {
   std::vector<std::int64_t> first_;  // (B, Sq): the first key of the query's document; empty without documents
 };
 
-// Calls visit(batch, query, head, row of (B, H, Sq)) for every query row.
+// Calls visit(batch, query, head, row) for every query row. `row` is its index in (B, H, Sq) as one axis.
 template <typename Visit>
 void for_each_row(const Sizes &s, Visit visit) {
   for (std::int64_t b = 0; b < s.batch; ++b)
@@ -174,8 +174,8 @@ std::vector<Array> evaluate_attention(const Node &node, std::span<const Array *c
   return {array_of(out[0], y), array_of(out[1], sums)};
 }
 
-// For each query row and key: p = exp(score - lse), dv += p dout, dp = dout . v, dscore = p (dp - dout . out). This is
-// algorithm 4 of FlashAttention (arXiv 2205.14135), row by row.
+// Computes dq, dk and dv. For each query row and key: p = exp(score - lse), dv += p dout, dp = dout . v, dscore =
+// p (dp - dout . out). This is algorithm 4 of FlashAttention (arXiv 2205.14135), row by row.
 std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const Array *const> in,
                                                std::span<const Type> out) {
   const Shape &qs = in[1]->shape(), &ks = in[2]->shape(), &vs = in[3]->shape(), &os = in[4]->shape();

@@ -11,10 +11,11 @@
 //     A statistic has `parts` parts, one for each micro-batch. For each micro-batch in turn, and for its part of each
 //     statistic, running = momentum * running + (1 - momentum) * part. A layer that a model applies twice has two
 //     statistics.
-//   AccumulateStatistics(sum, state, statistics...) -> the same for one of several launches of a step
-//     It works in place on `sum`, which the step's first launch sets to the state.
+//   AccumulateStatistics(sum, state, statistics...) -> the running statistic after the batches of one launch
+//     It does the work of FoldStatistics if a step has several launches. It works in place on `sum`, which the step's
+//     first launch sets to the state.
 //
-// The statistics are float32 where x is narrow.
+// The statistics are float32 if x is float16 or bfloat16.
 #include <algorithm>
 #include <cmath>
 
@@ -129,7 +130,7 @@ void differentiate_batch_norm(GradientBuilder &builder, const Node &node) {
   for (std::size_t i = 0; i < made.size(); ++i) builder.contribute(node.inputs[i], made[i]);
 }
 
-// Checks the statistics from input number `first` on.
+// Checks the statistics, which are the node's inputs from number `first` on.
 void require_statistics(const NodeTypes &types, const Type &state, std::size_t first) {
   const std::int64_t parts = types.node.attributes.integer("parts", 1);
   require(types.inputs.size() > first && parts >= 1, Code::graph, types.subject(), "{} has no statistics",

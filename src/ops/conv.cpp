@@ -182,8 +182,8 @@ void differentiate_conv_transpose(GradientBuilder &builder, const Node &node) {
   contribute_bias(builder, node, dy);
 }
 
-// Returns the flops: each element of `small` is multiplied by all weights of its channel. Axis 0 of `weights` counts
-// these channels.
+// Returns the flops of a Conv or of one of its gradients. `small` is the shape (N, M, output...) of the Conv's y or dy.
+// Each element meets all weights of its channel. `weights` is the shape (M, C / group, k...).
 double flops_of(const Shape &small, const Shape &weights) {
   if (weights[0] == 0) return 0;
   return 2.0 * static_cast<double>(element_count(small)) * static_cast<double>(element_count(weights) / weights[0]);

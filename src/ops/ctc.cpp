@@ -49,7 +49,7 @@ std::vector<Type> infer_ctc_gradient(const NodeTypes &types) {
   return {types.input(1)};
 }
 
-// The operands of CtcLoss, from its logits on.
+// The operands that CtcLoss and CtcLossGrad have in common. `in` holds logits, labels and, if they are given, lengths.
 struct Speech {
   Speech(const Node &node, Inputs in)
       : samples(static_cast<std::size_t>(in[0]->shape()[0])),
@@ -138,8 +138,8 @@ std::vector<Array> evaluate_ctc(const Node &node, Inputs in, Types out) {
   return {array_of(out[0], std::vector<double>{loss})};
 }
 
-// Adds a sample's gradient to dx. Before the factors dloss and share, it is the probability of a class at a time, less
-// its probability at that time among the paths that spell the labels.
+// Adds a sample's gradient to dx. For each class and time, it is dloss * share * (p - q). p is the probability of the
+// class at that time, and q is the same among only the paths that spell the labels.
 void add_gradient(const Speech &speech, std::size_t n, double dloss, std::vector<double> &dx) {
   const arith::CtcStates states = speech.states(n);
   const Paths paths = paths_of(speech, n);
@@ -186,16 +186,16 @@ struct Extent {
   const Shape &logits, &labels;
 };
 
-// Returns the flops of passes over all times, one in each of `directions`. A sum of logarithms counts as some twenty
-// multiplications.
+// Returns the flops of `directions` passes over all times: 1 for forwards only, 2 for forwards and backwards. A sum of
+// logarithms counts as some twenty multiplications.
 double flops_along(const Extent &extent, double directions) {
   return extent.rows() * (4 * static_cast<double>(extent.logits[2]) + directions * 60 * extent.states());
 }
 double ctc_flops(const NodeTypes &types, Types) { return flops_along({types, false}, 1); }
 double ctc_gradient_flops(const NodeTypes &types, Types) { return flops_along({types, true}, 2); }
 
-// Returns the bytes of scratch, mostly rows of states: two for each sample, and in the gradient one more for each
-// sample and time (backend/common/ctc_shape.h).
+// Returns the bytes of scratch, most of it for rows of one number per state. Each sample has two rows. The gradient
+// has another row for each sample and time (backend/common/ctc_shape.h).
 std::uint64_t scratch_of(const Extent &extent, bool gradient) {
   const auto samples = static_cast<double>(extent.logits[0]), labels = static_cast<double>(extent.labels[1]);
   const double states = (gradient ? extent.rows() + 2 * samples : 2 * samples) * extent.states();

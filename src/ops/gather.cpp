@@ -107,7 +107,8 @@ std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Ar
   return {array_of(out[0], dx)};
 }
 
-// A Grad operator adds at indices. Its own gradient reads at the same indices, as the forward operator does.
+// Differentiates GatherGrad and GatherElementsGrad, which add at indices. Their gradient reads at the same indices, so
+// it is a Gather or a GatherElements.
 void differentiate_gather_gradient(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
@@ -192,8 +193,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// An axis of the result is stored once if the indices store it once. For a batch axis, x must store it once too. The
-// `rest` axes are stored as in x.
+// Stores one element of the result along an axis on which the indices store only one. For a batch axis, x must also
+// store only one. The axes of x after the addressed ones are stored as in x.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

@@ -43,7 +43,7 @@ std::vector<Array> evaluate_constant_of_shape(const Node &node, std::span<const 
   return {value->reshaped({}).expanded(out[0].shape)};
 }
 
-// The operands must be constant, because their values determine the length of the result.
+// Infers the result of Range. The operands must be constant, because their values determine the length of the result.
 std::vector<Type> infer_range(const NodeTypes &types) {
   const DType dtype = types.input(0).dtype;
   double bounds[3];

@@ -4,9 +4,9 @@
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w} -> loss
 //
-// In the place of labels (M), both take a teacher's logits (M, C), floats, with the attributes `reduction` and
-// `temperature` alone. arith/distillation.h defines that loss of a row, and every row counts. lse is then that of
-// logits / temperature.
+// lse is log(sum(exp(logits))) of each row. In the place of labels (M), the last two forms also take a teacher's logits
+// (M, C), floats. They then have only the attributes `reduction` and `temperature`, every row counts, and lse is that
+// of logits / temperature. arith/distillation.h defines this loss of a row.
 //
 // arith/cross_entropy.h defines the loss of a row. `weights` are float32, a factor of each row's loss, and the mean is
 // a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and rows of weight
@@ -219,8 +219,8 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
   return {array_of(out[0], dx)};
 }
 
-// Returns an input of a loss, or none if it is absent. Throws Code::unsupported if the input depends on a trained
-// parameter, because it must be data or a constant. Integers always pass.
+// Returns an input of a loss that must be data or a constant, or none if it is absent. Throws Code::unsupported if it
+// depends on a trained parameter. Integers always pass, because no gradient reaches them.
 ValueId data_of(GradientBuilder &builder, const Node &node, std::size_t input, const char *what) {
   if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
   require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,
@@ -337,7 +337,8 @@ std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Ar
   return results;
 }
 
-// The gradient node also computes the loss. If that is the model's loss, the forward node is no longer needed.
+// Emits a LinearCrossEntropyGrad, which computes the loss as well as the gradients. If the loss is the model's loss, it
+// is taken from this node, and nothing needs the forward node any more.
 void differentiate_linear(GradientBuilder &builder, const Node &node) {
   const bool has_bias = node.inputs.size() > 3 && node.inputs[3] != ValueId::none;
   const bool is_loss = builder.is_loss(node.outputs[0]);

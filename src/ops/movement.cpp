@@ -289,7 +289,7 @@ std::vector<Array> evaluate_pad(const Node &node, std::span<const Array *const> 
   std::vector<AxisSlice> where;
   for (std::size_t i = 0; i < before.size(); ++i)
     where.push_back({.start = before[i], .step = 1, .count = in[0]->shape()[i]});
-  // An integer scalar input was absorbed as an attribute that is a list of one element.
+  // `value` was an input in the file. If it was an integer scalar, the attribute is a list of one element.
   const bool is_list = node.attributes.has("value") && !is_float(out[0].dtype);
   const Array fill = is_list ? Array::from_integers({out[0].dtype, {}}, {node.attributes.integers("value").at(0)})
                              : Array::scalar(out[0].dtype, node.attributes.real("value", 0));
@@ -369,7 +369,8 @@ std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   return {out};
 }
 
-// Throws Code::unsupported. Canonicalization leaves only parts that it could not follow, and their types are unknown.
+// Throws Code::unsupported. Canonicalization removes a sequence operator if it can tell which parts the operator works
+// on. An operator that is left works on parts of unknown types.
 std::vector<Type> infer_sequence(const NodeTypes &types) {
   fail(Code::unsupported, types.subject(), "{} of parts that depend on data", types.node.op);
 }

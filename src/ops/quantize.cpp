@@ -171,7 +171,8 @@ std::vector<Type> infer_quantize(const NodeTypes &types) {
   return {{dtype, x.shape}};
 }
 
-// Rounds as the kernels do, which compute in the type of x.
+// Returns value / scale, rounded to an integer, plus `zero`. Rounds the quotient to float32 first unless x is float64,
+// because the kernels compute so.
 double quantised(const Array &x, double value, double scale, double zero) {
   const double quotient = value / scale;
   return std::nearbyint(x.dtype() == DType::f64 ? quotient : static_cast<double>(static_cast<float>(quotient))) + zero;

@@ -117,8 +117,8 @@ ValueId sum_of_rows(GradientBuilder &builder, ValueId x) {
   return builder.emit("ReduceSum", {x}, {{"axes", Integers{0}}, {"keepdims", std::int64_t{0}}});
 }
 
-// Returns dr = d^T h, where d are the gradients of the products h R of all steps. A GRU that resets the state
-// multiplies the last gate's rows of r by h times the reset gate.
+// Returns dr = d^T h, the gradient of the recurrent weights r, where d are the gradients of the products of h and r of
+// all steps. If a GRU resets the state, the last gate's rows of r are multiplied by h times the reset gate instead.
 ValueId gradient_of_weights(GradientBuilder &builder, const RecurrentSettings &s, ValueId d, ValueId h, ValueId gates) {
   const Attributes transposed = {{"trans_a", std::int64_t{1}}};
   if (s.cell != Cell::gru || s.resets_product) return builder.emit("MatMul", {d, h}, transposed);
@@ -130,7 +130,8 @@ ValueId gradient_of_weights(GradientBuilder &builder, const RecurrentSettings &s
   return builder.emit("Concat", {first, last}, {{"axis", std::int64_t{0}}});
 }
 
-// Returns the gradient of the peepholes of gates i, o and f. The gate o looks at the cell after the step.
+// Returns the gradient of the peepholes of gates i, o and f. Gates i and f look at the cell before the step, and gate o
+// at the cell after it.
 ValueId gradient_of_peepholes(GradientBuilder &builder, const RecurrentSettings &s, ValueId d, ValueId before,
                               ValueId cells) {
   const DType dtype = builder.type(d).dtype;
@@ -144,7 +145,8 @@ ValueId gradient_of_peepholes(GradientBuilder &builder, const RecurrentSettings 
   return builder.emit("Concat", parts, {{"axis", std::int64_t{0}}});
 }
 
-// Contributes the gradients of r and of input 4, given `d`, the gradients of the products h R as rows.
+// Contributes the gradients of the recurrent weights r and of input 4. `d` holds the gradients of the products of the
+// states and r, one row for each step and sample.
 void contribute_to_weights(GradientBuilder &builder, const Node &node, const RecurrentSettings &s, ValueId d) {
   const auto input = [&](std::size_t i) { return i < node.inputs.size() ? node.inputs[i] : ValueId::none; };
   const DType dtype = builder.type(d).dtype;

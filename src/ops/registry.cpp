@@ -38,8 +38,8 @@ const Op &require_op(const Node &node) {
   return *op;
 }
 
-// The types of a node's operands as its operator sees them. A stored operand has the type of the matrix of floats that
-// it stands for.
+// The types of a node's operands, as the functions of its operator take them. These functions know no stored operands
+// (ops/stored.h). So a stored operand has the type of the matrix of floats that it stands for.
 class Floats {
  public:
   explicit Floats(NodeTypes given) : types(std::move(given)) {

@@ -29,8 +29,8 @@ bool only_moves(std::string_view op) {
   return one_of(op, {"Gather", "GatherElements", "Slice", "Transpose", "Expand", "Reshape"});
 }
 
-// Returns false for a product that transposes its first operand, because its kernel works through that operand's
-// columns, and takes only floats.
+// False for a product that transposes its first operand, even if it reads the result of `widening`. The kernel of such
+// a product works through the first operand's columns, and takes only floats.
 bool takes_stored(const graph::Graph &graph, const Node &node, const Node &widening) {
   const StoredInput *input = find_stored_input(node.op);
   if (input == nullptr || has_stored(node) || node.attributes.integer("trans_a", 0) != 0) return false;

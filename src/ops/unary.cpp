@@ -169,7 +169,7 @@ std::vector<Type> infer_slope(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_integers(const Node &node, const Array &x, const Type &type) {
-  // An integer scalar input was absorbed as an attribute that is a list of one element.
+  // `min` and `max` were inputs in the file. An integer scalar became an attribute that is a list of one element.
   const auto bound = [&](const char *name, std::int64_t fallback) {
     return node.attributes.has(name) ? node.attributes.integers(name).at(0) : fallback;
   };

@@ -29,7 +29,7 @@ SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape ker
 
 // Returns all attributes of a Conv that has these windows. Leaves out pads that no window reaches.
 Attributes conv_attributes(const SlidingWindows &windows, std::int64_t groups);
-// Returns all attributes of the ConvTranspose that is the gradient of that Conv.
+// Returns all attributes of the ConvTranspose that is the gradient of a Conv that has these windows.
 Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t groups);
 
 // Returns the index of each element of each window in the padded spatial axes, which are joined to one. The indices are

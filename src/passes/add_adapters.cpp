@@ -112,7 +112,8 @@ const Node *Targets::only_reader(ValueId value) const {
   return readers.size() == 1 && !output ? &graph_.node(readers[0]) : nullptr;
 }
 
-// Returns the sum of a product and its bias, if there is one, so that the two can still be fused; else the product.
+// Returns the sum of a product and its bias. The adapter's part is added to this sum, so that fuse_bias() can still
+// fuse the bias with the product. Returns the product itself if it has no bias.
 ValueId Targets::behind_bias(ValueId product) const {
   ValueId at = product;
   const Node *reader = only_reader(at);
@@ -149,7 +150,8 @@ class Adapting {
  public:
   Adapting(Graph &graph, std::vector<Adapter> &adapters) : graph_(graph), adapters_(adapters) {}
 
-  // `matrix` is the shape in which the parameter is stored.
+  // Adds an adapter, and its parameters A and B. `matrix` is the shape in which the adapted parameter is stored.
+  // finish() emits the adapter's nodes.
   void add(Adapter adapter, const std::vector<Target> &targets, const Shape &matrix) {
     const auto product = std::ranges::find(targets, false, &Target::lookup);
     adapter.embedding = product == targets.end();
@@ -186,7 +188,7 @@ class Adapting {
   }
 
  private:
-  // The part of a target's result that comes from an adapter.
+  // The part of a product's or lookup's result that comes from an adapter.
   struct Part {
     Target target;
     std::size_t adapter;
@@ -211,8 +213,9 @@ class Adapting {
   std::map<ValueId, Part> parts_;  // by the value that they are added to
 };
 
-// Emits scale * (x A^T) B^T. Where a target reads the transpose of what the adapter was made for, W changes by the
-// transpose too, and the part is scale * (x B) A.
+// Emits the adapter's part of a product x W or of a lookup in W, which is scale * (x A^T) B^T. If the node reads the
+// transpose of the matrix that the adapter was made for, emits scale * (x B) A, because W then changes by the transpose
+// too.
 ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const {
   const Adapter &adapter = adapters_[part.adapter];
   const bool straight = part.target.as_stored == adapter.transposed;
@@ -232,7 +235,7 @@ ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const 
   return r.shape(change) == shape ? change : r.emit("Reshape", {change}, {{"shape", shape}});
 }
 
-// Emits the rows (..., rank) of A^T, or of B, that the indices pick.
+// Emits the rows that a lookup's indices pick from A^T, or from B if not `straight`. The result is (..., rank).
 ValueId Adapting::looked_up(Rewriter &r, const Part &part, bool straight) {
   const std::int64_t axis = straight ? 1 : 0;
   const ValueId picked = r.emit("Gather", {straight ? part.a : part.b, part.target.x}, {{"axis", axis}});
@@ -243,7 +246,8 @@ ValueId Adapting::looked_up(Rewriter &r, const Part &part, bool straight) {
   return r.emit("Transpose", {picked}, {{"perm", perm}});
 }
 
-// Emits the product's left operand after dropout, if the request has one.
+// Returns the product's left operand after a Dropout, which it emits. Returns the operand itself if the request has no
+// dropout.
 ValueId Adapting::dropped(Rewriter &r, const Part &part) const {
   const Adapter &adapter = adapters_[part.adapter];
   if (adapter.request.dropout == 0) return part.target.x;
@@ -286,7 +290,8 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
                            : module_of(in_file, made_from, graph.node(targets.found.front().node));
     ++modules[candidate.module];
   }
-  // If several parameters have the same module, its name does not tell them apart, so their own names stand for it.
+  // Replaces a module's name by the parameter's own name if several parameters have that module, because the module's
+  // name does not tell them apart.
   for (Candidate &candidate : candidates)
     if (!candidate.module.empty() && modules[candidate.module] > 1) candidate.module = candidate.name;
   return candidates;

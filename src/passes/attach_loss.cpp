@@ -103,10 +103,10 @@ struct Attached {
   std::string from;
 };
 
-// Attaches one loss to one output: finds out whether the prediction is logits or probabilities, makes or finds the
-// input for labels, and emits nodes. `file_inputs`: how many inputs the graph had before any loss was attached. The
-// nodes are file operators, because folding then treats them like an exporter's, and the model trains with the same
-// bits as one that was exported with its loss.
+// Attaches one loss to one output. Finds out whether the prediction is logits or probabilities, makes or finds the
+// input for labels, and emits nodes. The nodes are file operators. Folding then treats them like nodes of an exporter,
+// and the model trains with the same bits as one that was exported with its loss. `file_inputs` is the number of inputs
+// that the graph had before any loss was attached.
 class Attachment : UnlabelledLosses {
  public:
   Attachment(Graph &graph, const Loss &loss, ValueId output, std::size_t file_inputs)
@@ -215,8 +215,9 @@ class Attachment : UnlabelledLosses {
     return loss_.kind == Kind::cosine ? cosine(prediction_, labels_) : mean(difference());
   }
 
-  // Returns -log(sigmoid(beta d)), where d is how much more the log probability of the preferred sample has grown than
-  // that of the other (Rafailov et al., arXiv 2305.18290). `shape`: of the labels.
+  // Returns the loss of DPO (Rafailov et al., arXiv 2305.18290): the mean of -log(sigmoid(beta d)) over pairs of
+  // samples. Compared with the reference model, the log probability of the pair's preferred sample has grown by d more
+  // than that of the other sample. `shape` is the shape of the labels.
   ValueId preference(const Shape &shape) {
     require(shape[0] % 2 == 0, Code::shape, "loss",
             "dpo compares the first half of the samples with the second; there are {}", shape[0]);
@@ -230,7 +231,8 @@ class Attachment : UnlabelledLosses {
     return mean(emit("Softplus", {emit("Mul", {emit("Sub", {fallen[0], fallen[1]}), real(loss_.beta)})}));
   }
 
-  // Returns the loss of logits (N, T, C) that spell labels (N, S).
+  // Returns the CTC loss for labels (N, S). The prediction is (N, T, C), with N samples, T times and C classes. With
+  // `time_first`, the prediction is (T, N, C).
   ValueId spelling(Shape shape) {
     require(shape.size() == 3, Code::shape, "loss_output",
             "the output is {}; ctc takes one with three axes, for samples, times and classes", to_text(shape));
@@ -252,8 +254,8 @@ class Attachment : UnlabelledLosses {
     return emit("CtcLoss", inputs, {{"blank", loss_.blank}, {"ignore_index", kIgnored}});
   }
 
-  // Returns the input for the factors of labels' losses, which has this shape: a new input, or one that another loss
-  // added.
+  // Returns the input that holds a factor for the loss of each label, in the shape of the labels. Adds this input,
+  // unless another loss has added it already.
   ValueId weights_input(const Shape &shape) {
     const Type wanted{DType::f32, shape};
     const ValueId present = graph_.find(loss_.weights);
@@ -308,8 +310,8 @@ class Attachment : UnlabelledLosses {
     return emit_cross_entropy({logits, labels, weights}, std::move(attributes));
   }
 
-  // Returns the factors of the losses of labels (M): those of the labels' classes, times those that an input gives.
-  // Returns none if all are 1.
+  // Returns a factor for the loss of each of the M labels: the weight of the label's class, times the factor that an
+  // input gives. Returns ValueId::none if there are neither class weights nor such an input.
   ValueId row_weights(ValueId labels) {
     const ValueId given = weights_ == ValueId::none ? weights_ : emit("Reshape", {weights_, numbers({-1})});
     if (loss_.class_weights.empty()) return given;
@@ -352,7 +354,8 @@ class Attachment : UnlabelledLosses {
   bool from_probabilities_ = false;  // false: the prediction is logits
 };
 
-// Returns what `make` returns. Turns an error about a loss other than the first into one about also_loss.
+// Returns what `make` returns. If `make` throws and `loss` is not the first loss, throws the error as one about
+// also_loss, the option that gives the losses after the first.
 template <typename Make>
 auto about(const Loss &loss, const std::vector<Loss> &losses, const Make &make) {
   try {

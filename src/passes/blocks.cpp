@@ -1,5 +1,6 @@
-// Finds the repeated layers of a model from its list of nodes alone: the longest stretch in which each node has the
-// signature of the node one period later. The stretch is cut into blocks where the fewest bytes cross.
+// Finds the repeated layers of a model from its list of nodes alone. Searches for the longest stretch of nodes that
+// repeats with some period: each node has the operator, attributes and output types of the node one period later. Cuts
+// the stretch into blocks where the fewest bytes cross.
 #include <algorithm>
 #include <functional>
 #include <string>

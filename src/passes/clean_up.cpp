@@ -164,7 +164,8 @@ class EqualNodes {
   }
 
  private:
-  // True if readers of `outputs` can read `twin` instead. The node of `twin` may have been dropped since it was met.
+  // True if readers of `outputs` can read `twin`, the outputs of an earlier equal node, instead. False if that node has
+  // been dropped since, or if one of `outputs` is an output of the graph.
   static bool stands_for(const Rewriter &r, const std::vector<ValueId> &twin, const std::vector<ValueId> &outputs) {
     for (std::size_t i = 0; i < twin.size(); ++i) {
       const bool unread = outputs[i] == ValueId::none || r.uses(outputs[i]) == 0;

@@ -52,12 +52,15 @@ class UnlabelledLosses : public LossNodes {
   graph::ValueId mean_of(graph::ValueId x, const Shape &shape);
   // The mean over rows of 1 - cos(x, y).
   graph::ValueId cosine(graph::ValueId x, graph::ValueId y);
-  // x (3 N, D): N anchors, N positives, N negatives. The mean of max(0, |a - p| - |a - n| + margin), as PyTorch's.
+  // Returns the mean of max(0, |a - p| - |a - n| + margin), as in PyTorch. `x` (3 N, D) holds N anchors a, then N
+  // positives p, then N negatives n.
   graph::ValueId triplet(graph::ValueId x, const Shape &shape, double margin);
-  // x (2 N, D): N queries, and the key of each. The cross entropy of each query's cosines with all keys, divided by the
-  // temperature, where its own key is the right class (InfoNCE).
+  // Returns the loss of InfoNCE. `x` (2 N, D) holds N queries, then one key for each query. The loss is the cross
+  // entropy of a query's cosines with all keys, each divided by the temperature. The query's own key is the right
+  // class.
   graph::ValueId contrast(graph::ValueId x, const Shape &shape, double temperature);
-  // Logits (N, ..., C). T^2 KL(softmax(teacher / T) || softmax(student / T)), the mean over rows.
+  // Returns the mean over rows of T^2 KL(softmax(teacher / T) || softmax(student / T)), where T is the temperature.
+  // `student` and `teacher` are logits (N, ..., C).
   graph::ValueId distillation(graph::ValueId student, graph::ValueId teacher, const Shape &shape, double temperature);
 
  private:

@@ -69,8 +69,8 @@ Marks wide_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for operands that stay float32 if the other operands are narrow: those that the operator names, state, and the
-// scales of quantised numbers.
+// True for an operand that may stay float32 while the node's other operands are narrow: one that the operator lists as
+// wide, a state, or a scale of quantised numbers.
 bool may_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
   const bool named = op != nullptr && std::ranges::find(op->wide, input) != op->wide.end();
@@ -123,7 +123,7 @@ class Narrowing {
     return cast ? "to" : nullptr;
   }
 
-  // Returns the value in type `dtype`. It is converted once, in the block of the first reader.
+  // Returns the value converted to type `dtype`. Converts each value once, by nodes in the block of its first reader.
   ValueId as(ValueId id, DType dtype, const Node &reader) {
     const auto found = converted_.find({id, dtype});
     if (found != converted_.end()) return found->second;
@@ -164,14 +164,16 @@ class Narrowing {
   std::map<std::pair<ValueId, DType>, ValueId> converted_;
 };
 
-// True for nodes at which tail() stops: products, nodes that read a parameter, and nodes of a block.
+// True for nodes at which tail() ends its walk back from the loss: products, nodes that read a parameter, and nodes of
+// a block.
 bool ends_tail(const Graph &graph, const Node &node) {
   return node.block >= 0 || node.op == "MatMul" || node.op == "FusedAttention" ||
          any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
 }
 
-// Marks values that should stay float32 for the sake of the loss: the loss, and values between the last product and the
-// loss that would otherwise be narrow. `narrowed` is the graph in which they are narrow.
+// Marks the values that stay float32 for the sake of the loss: the loss, and the values between the last product and
+// the loss. `narrowed` is a copy of the graph that was made narrow without regard to the loss. Leaves out values that
+// are not narrow in this copy.
 Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
   Marks wide(graph.value_count(), false);
   std::vector<ValueId> pending = {loss};

@@ -1,5 +1,5 @@
-// Follows the axis of tokens from the inputs to the loss, node by node. A node may treat all tokens alike, or be
-// attention. Any other node could carry something from one document to the next, and is refused.
+// Follows the axis of tokens from the inputs to the loss, node by node. Accepts attention, and nodes that treat all
+// tokens alike. Refuses any other node, because it could carry something from one document to the next.
 #include "passes/pack_documents.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace protrain::passes {
 
 namespace {
 
-// The place of a value's tokens: along an axis, in windows of `length` tokens from token `first` on. The axis holds one
-// window, or several, one after the other.
+// Says where the tokens lie in a value: on `axis`, in one window or several, one after the other. Each window has
+// `length` tokens, the first of which is token number `first` of the model's window.
 struct TokenAxis {
   std::size_t axis;
   std::int64_t length, first = 0;
@@ -115,7 +115,7 @@ class Packing {
     r_.keep(std::move(node));
   }
 
-  // Returns where the tokens lie in the outputs of a node that reads tokens; nothing behind the loss.
+  // Returns where the tokens lie in the outputs of a node that reads tokens; nothing if it computes a part of the loss.
   Tokens tokens_after(Node &node) {
     const ValueId first = node.inputs.at(0);
     if (ops::find(node.op)->elementwise) return elementwise(node);
@@ -149,8 +149,8 @@ class Packing {
     refuse(node, "may carry something from one token to another");
   }
 
-  // Broadcasts align the last axes. A value that does not depend on data, but on the place in the window, is looked up
-  // by position.
+  // Returns where the tokens lie after an elementwise node, whose operands align at their last axes. Replaces an
+  // operand that depends on the place in the window, but not on data, by a lookup of each token's position.
   Tokens elementwise(Node &node) {
     const std::size_t rank = r_.shape(node.outputs[0]).size();
     Tokens at;
@@ -181,8 +181,8 @@ class Packing {
     return shape;
   }
 
-  // Looks up rows of a table, which lie along `axis`, by position. Returns a value of the shape `windows`, which has B,
-  // S and ones; its axes after S take the sizes that the table has.
+  // Returns for each token the row of `table` at the token's position in its document. The rows lie along `axis`. The
+  // result has the shape `windows`, but after S the sizes that the table has after `axis`.
   ValueId at_positions(ValueId table, std::size_t axis, Shape windows, const Node &reader) {
     const Shape shape = r_.shape(table);
     const std::size_t at = windows.size() - (shape.size() - axis);
@@ -239,7 +239,7 @@ class Packing {
     if (tokens_of(node.inputs[input]) != TokenAxis{1, windows_[1]}) refuse(node, "does not read tokens in their order");
   }
 
-  // Returns the place in the window (B, S) where each token's document begins: the token's own place less its position.
+  // Returns for each token (B, S) the place of its document's first token: the token's own place less its position.
   ValueId first_keys() {
     if (first_keys_ != ValueId::none) return first_keys_;
     std::vector<std::int64_t> places(static_cast<std::size_t>(windows_[1]));
@@ -270,7 +270,7 @@ class Packing {
     return at;
   }
 
-  // Finds the axis of tokens after a Reshape. They keep their order if the axes up to theirs have as many elements.
+  // Finds the axis of tokens after a Reshape: the axes up to it have as many elements as those up to `at.axis` had.
   Tokens reshaped(const Node &node, const TokenAxis &at) const {
     const Shape before = r_.shape(node.inputs[0]), after = r_.shape(node.outputs[0]);
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -279,7 +279,7 @@ class Packing {
     refuse(node, "takes windows of tokens apart");
   }
 
-  // Handles a Slice that takes a part of each window's tokens, as a loss does that compares with the next label.
+  // Handles a Slice that keeps a part of each window's tokens. A loss does this to compare with the next label.
   Tokens sliced(const Node &node, const TokenAxis &at) const {
     const std::int64_t before = r_.shape(node.inputs[0])[at.axis], after = r_.shape(node.outputs[0])[at.axis];
     if (before == after) return at;
@@ -295,7 +295,7 @@ class Packing {
     return 0;
   }
 
-  // Handles a reduction over other axes than that of tokens. A reduction to one element is part of a loss.
+  // Handles a reduction over axes without tokens. A reduction to one element is part of a loss: returns nothing then.
   Tokens reduced(const Node &node, const TokenAxis &at) const {
     const Shape shape = r_.shape(node.inputs[0]);
     if (element_count(r_.shape(node.outputs[0])) == 1) return std::nullopt;

@@ -51,19 +51,19 @@ struct Loss {
   std::string positions = "";    // with `shift`: an input of positions in documents; labels at position 0 are ignored
   std::string weights = "";      // a new input, float32: a factor for each label's loss; empty: all factors are 1
   std::int64_t class_axis = -1;  // the axis of classes in the output, for kinds with classes
-  // For cross_entropy.
+  // Options of the kind cross_entropy.
   double label_smoothing = 0;              // the share of each target that is spread over all classes evenly
   double z_loss = 0;                       // adds this factor times the square of log(sum(exp(logits)))
   std::vector<double> class_weights = {};  // a factor of the loss of each label's class; empty: all are 1
   double focal = 0;                        // multiplies a row's loss by (1 - p)^focal; p is the label's probability
-  // For other kinds, which each line names.
+  // Options of other kinds. Each line names its kinds.
   std::string reference = "";  // dpo: a new input for the samples' log probabilities under the reference model
   double beta = 0;             // dpo: the factor inside the sigmoid
   bool shows_log_probabilities = false;  // dpo: the samples' log probabilities become the graph's last output
   double temperature = 1;                // kl, infonce
   double margin = 0;                     // triplet
   double factor = 1;                     // all kinds: the factor of this loss in the sum of several losses
-  // For ctc.
+  // Options of the kind ctc.
   std::int64_t blank = 0;         // the class that is no label
   std::int64_t label_length = 0;  // labels per row; 0: that of the model's input for labels, else the number of times
   std::string lengths = "";       // the input for each sample's number of times; empty: all samples have all times
@@ -163,8 +163,8 @@ void fold(graph::Graph &graph);
 // output. With `bodies`, puts the nodes of bodies in the place of control flow nodes.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
                                            const graph::Bodies *bodies = nullptr);
-// The result of find_parameters(). That pass decides what each float initializer is, and loads those that are constants
-// for the next fold().
+// The result of find_parameters(). That pass decides whether each float initializer is a parameter, a state or a
+// constant. It loads the constants for the next fold().
 struct Judgement {
   std::vector<Finding> findings;
   std::vector<std::string> unmatched;

@@ -18,8 +18,8 @@ bool near(double found, double wanted);
 // Returns the value of a constant whose elements are all equal; nothing for other values.
 std::optional<double> uniform(const Rewriter &r, ValueId id);
 
-// Return the node that makes `id` as its first output, if its operator is `op`. made_for_one() also requires that `id`
-// has one reader.
+// made_by() returns the node whose first output is `id`, if the node's operator is `op`; else nullptr. made_for_one()
+// also requires that `id` has one reader.
 const Node *made_by(const Rewriter &r, ValueId id, std::string_view op);
 const Node *made_for_one(const Rewriter &r, ValueId id, std::string_view op);
 

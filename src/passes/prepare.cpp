@@ -47,7 +47,8 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
   return found;
 }
 
-// Leaves out outputs that are sequences. No node makes these, once folded. The last `shown` outputs must be tensors.
+// Removes sequences of tensors from the graph's outputs, because no node computes a sequence after fold(). Throws if
+// one of the last `shown` outputs, which the user asked for, is a sequence, or if no output is left.
 void leave_out_sequences(Graph &graph, std::size_t shown) {
   const auto is_sequence = [&](ValueId id) {
     return graph.value(id).origin == graph::Origin::node && graph.value(id).producer == graph::NodeId::none;
@@ -79,7 +80,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   Problems problems;
   set_batch_norm(graph, choices.batch_norm);
   const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
-  // If the file declares which initializers it trains, it updates each as a whole.
+  // Splits merged vectors, except if the file itself trains: its training updates each initializer as a whole.
   if (!choices.declared.updated) prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
   FoldBudget budget(graph);
@@ -90,7 +91,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
     return array;
   };
   const std::vector<Finding> sizes = settle_sizes(graph, load);
-  // Weights inside a body are found below only if this fold puts the body's nodes in place.
+  // Folds, and puts nodes of bodies in the place of control flow nodes. Otherwise no pass finds the weights in bodies.
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
   leave_out_sequences(graph, choices.shown);
   std::optional<std::string> loss_from =

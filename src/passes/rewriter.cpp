@@ -60,8 +60,8 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Infers the types of a node's outputs. Drops outputs that the core operator lacks. If one of them is read, the node is
-// unsupported.
+// Infers the types of a node's outputs. Drops outputs that the core operator lacks. If one of these is read, or a shape
+// depends on data, the outputs stay untyped.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);

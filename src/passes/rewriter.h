@@ -22,12 +22,12 @@ class Rewriter {
  public:
   explicit Rewriter(Graph &graph);
 
-  // Calls visit for each node, with its inputs forwarded already. Nodes that visit does not keep are dropped. Then
-  // installs the new node list.
+  // Calls visit for each node. By then, the node's inputs are the values that earlier visits forwarded them to. Drops
+  // nodes that visit does not keep, and at the end installs the new node list.
   void walk(const std::function<void(Node &)> &visit);
 
-  // Visits more nodes in place of the visited one, like those of the graph. `results` are the values that the caller
-  // reads; the walk holds them, and updates them to what the visits made of them.
+  // Visits `nodes`, which take the place of the visited node. Keeps the values `results` alive, because the caller
+  // reads them, and replaces each of them by the value that the visits forwarded it to.
   void walk_inside(std::vector<Node> nodes, std::vector<ValueId> &results, const std::function<void(Node &)> &visit);
 
   // Appends a node whose outputs are values of the graph already. Infers the outputs' types if all inputs are typed and
@@ -57,8 +57,8 @@ class Rewriter {
   bool is_read(const Node &node, std::size_t output) const;  // false where the node has no such output
   bool is_output(ValueId id) const;
   const std::string &base_name() const { return base_name_; }  // of the visited node
-  // These two return copies, because adding a value moves the others. They throw std::out_of_range for an absent input,
-  // so that rules need not check inputs that the operator must have.
+  // type() and shape() return copies, because adding a value to the graph moves the graph's values in memory. Both
+  // throw std::out_of_range for an absent input, so that rules need not check inputs that the operator must have.
   Type type(ValueId id) const { return graph_.values().at(index(id)).type; }
   Shape shape(ValueId id) const { return graph_.values().at(index(id)).type.shape; }
   const graph::Array *constant_of(ValueId id) const;  // nullptr if it is not constant; valid until a value is added

@@ -94,9 +94,9 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
-// Returns the bytes that are brought to the optimizer's place for a chunk's update. In overlap order the weights and
-// the gradient are still there, so only the optimizer's state comes. In barrier order both have left by then and come
-// back too, except that a deferred update finds the weights there.
+// Returns the bytes that are brought to the optimizer's place for a chunk's update. In overlap order this is only the
+// optimizer's state, because weights and gradient are still there (update_on_host() adds weights that come from the
+// disk). In barrier order weights, gradient and state are all brought, but a deferred update finds the weights there.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
   return base_.n_deferred == 0 ? rest_of_shard(c) : rest_of_shard(c) - weight(c).weights_shard;
@@ -181,7 +181,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
 }
 
 // Returns the work that follows a chunk's backward (eq. 6): the exchange and the moves of its gradient, and in overlap
-// order its update. The gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
+// order its update. The gradient of a chunk that rests on the device stays there. Any other gradient leaves the device,
+// except in overlap order if the device updates the chunk.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
@@ -243,9 +244,11 @@ void CostModel::sum_up(Tier tier) {
     const Load first = waits && deferred ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + first + out + in;
-    // Eq. 3: a chunk's fetch, and its deferred update, run while the chunk before it computes.
+    // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. The chunk's deferred update, and the
+    // moves of its swapped activations away from the device, count as work of the same time.
     Load ahead = Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out;
-    // Eq. 5: the fetch of the next chunk and the moves of gradients run during backward and recomputation.
+    // Eq. 5: while a chunk runs backward and recomputes, gradients move and swapped activations come back. In
+    // `with_next` the chunk that runs backward next is fetched too; it is the one before in the model.
     Load own = Load{.compute = backward_[c]} + settled + in, with_next = own + before;
     if (spreads_) own.host = with_next.host = 0;
     if (spreads_disk())
@@ -269,9 +272,9 @@ void CostModel::sum_up(Tier tier) {
   }
 }
 
-// Finds the bytes of Held. Activations (eq. 8 to 10) peak during the backward of some block. The device then holds what
-// earlier blocks keep, all that this block saves, and the most that its nodes need besides. The inputs of recomputed
-// blocks count too, although the paper leaves them out.
+// Sets held_, the bytes that do not depend on where chunks rest. Activations (eq. 8 to 10) peak during the backward of
+// some block. The device then holds what earlier blocks keep, all that this block saves, and the most that its nodes
+// need besides. The inputs of recomputed blocks count too, although the paper leaves them out.
 void CostModel::hold() {
   std::uint64_t kept = chunking_.outline.outside;
   held_.activations = kept + chunking_.outline.head_transient;
@@ -318,7 +321,8 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  // While the first cached chunk runs backward, the chunk before it is fetched, because that chunk is not cached.
+  // Backward begins with chunks whose weights are still in buffers (cached), so they are not fetched. During the last
+  // of them, the chunk before it in the model is fetched, because that chunk is not cached.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   const auto on_disk_for = [&](auto read, auto write) { return disk_seconds(parts(read, 0, n), parts(write, 0, n)); };
@@ -330,8 +334,9 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = on_disk_for(&Sums::read, &Sums::write);
   const bool barrier = base_.order == OptimizerOrder::barrier && base_.n_deferred == 0;
   Estimate estimate;
-  // Eq. 2. In barrier order updates wait for the norm of all gradients. On shared cores the host's optimizer and
-  // compute take turns.
+  // Eq. 2: adds up the parts of the step. In barrier order without deferred updates nothing hides the updates, because
+  // they wait for the norm of all gradients. On shared cores nothing hides the host's optimizer, because it and compute
+  // take turns. Otherwise the longer of compute and the host's optimizer counts.
   if (barrier || shares_cores_)
     estimate.seconds = outside_ + forward + backward + parts(&Sums::after, 0, n);
   else if (spreads_)

@@ -1,6 +1,7 @@
-// The closed form: seconds and bytes of a step under a choice. It follows the equations of ProTrain (arXiv 2406.08334,
-// sections 3.2 and 3.3; comments cite their numbers) and adds terms for what the paper does not have. It only ranks
-// choices. The laid-out Program decides whether a choice fits, and the simulator how long its step takes.
+// The closed form: equations that estimate the seconds and bytes of a step from a Choice (plan.h). They are those of
+// ProTrain (arXiv 2406.08334, sections 3.2 and 3.3; comments cite their numbers), with terms for what the paper does
+// not have. The estimates only rank choices. The laid-out Program decides whether a choice fits, and the simulator
+// tells how long its step takes.
 #pragma once
 
 #include <array>
@@ -77,7 +78,8 @@ class CostModel {
   std::size_t chunks() const { return chunking_.chunks.size(); }
   // The chunks whose weights need buffers on the device if `persist` chunks persist.
   std::size_t buffered(std::size_t persist) const { return chunks() - whole(persist); }
-  // Returns how many chunks fit in `bytes` of host memory, in resting order after the first `persist`.
+  // Returns how many chunks fit in `bytes` of host memory. The first `persist` chunks in resting order persist, and the
+  // chunks after them are taken in that order.
   std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
   // Returns how many buffers fit in `bytes` of device memory. 0: not even one.
   std::size_t fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const;
@@ -104,8 +106,8 @@ class CostModel {
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
   // True if there is a disk. Chunks that rest on it are spread evenly over the model (resting_order()), so the disk
   // works all through forward and backward, not only next to its own chunks. The sums `forward`, `backward` and
-  // `cached` then leave out the disk's time, and estimate() takes the longer of both. If no chunk rests on the disk
-  // after all, the sums assume a wrong resting order, which only matters if chunks differ much.
+  // `cached` then leave out the disk's time. estimate() takes the longer of such a sum and the disk's time. If no chunk
+  // rests on the disk after all, the sums assume a wrong resting order, which only matters if chunks differ much.
   bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }

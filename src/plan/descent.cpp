@@ -28,8 +28,9 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
   }
 }
 
-// The first faster neighbour is the next start. From there, the kind of step that helped last is tried first, because
-// it usually helps again. If no single step helps, two at once may.
+// Goes from `start` to the first choice that is one step away and faster, then on from there in the same way. The kind
+// of step that helped last is tried first, because it usually helps again. If no single step helps, tries two steps at
+// once. Ends if that does not help either.
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
@@ -94,7 +95,8 @@ double Descent::worth_of_chunk(const Trial &from) const {
   return trial != nullptr ? std::max(trial->cost.seconds - from.cost.seconds, 0.0) : 0;
 }
 
-// Returns `from` with the changes that lead from it to `a` and to `b`.
+// Returns `from` with two changes at once: the one that leads from `from` to `a`, and the one that leads from `from` to
+// `b`.
 Choice Descent::both(const Choice &from, const Choice &a, const Choice &b) const {
   const auto counted = [&](Choice choice) {
     if (choice.n_device_update < 0) choice.n_device_update = chunks_of(choice) - choice.n_persist;

@@ -21,8 +21,8 @@ class Descent {
   // Kinds of steps: along each integer, along the chunk size, and one that moves two integers at once.
   static constexpr std::size_t kKinds = 11;
 
-  // Returns the first of `choices` that fits and is faster than `than`; nullptr: there is none. Each is tried as it is,
-  // then once more: with more persistent chunks if device memory is left, with fewer if too much is used.
+  // Returns the first trial that fits and is faster than `than`; nullptr: there is none. Tries each of `choices` as it
+  // is, then once more: with more persistent chunks if device memory is left, with fewer if too much is used.
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   std::vector<Choice> steps(Choice from, std::size_t kind) const;
   std::vector<Choice> pairs(const Trial &from) const;

@@ -1,5 +1,5 @@
-// Durations: how long each kind of work takes on a machine when it runs alone. The closed form and the simulator use
-// the same Durations.
+// Durations: how long each kind of work takes on a machine when it runs alone. The cost model (cost.h) estimates the
+// time of a step under a plan from them, and the simulator (program/simulate.h) the time of a laid-out Program.
 #pragma once
 
 #include <cmath>
@@ -23,15 +23,15 @@ struct OptimizerBytes {
 
 class Durations {
  public:
-  // Finds the time of every node. It is the measured time if the profile has the node's kernel; else it follows from
-  // the profile's rates.
+  // Finds the time of every node: the measured time if the profile has the node's kernel, else an estimate from the
+  // profile's rates.
   Durations(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
 
   // All times are in seconds.
   double run(graph::NodeId node) const { return nodes_[index(node)]; }
   double launch() const { return profile_.launch_seconds; }
   // The time of a copy of `bytes`. A copy between device and disk goes through the host, unless device and host share
-  // memory; its two parts overlap, so the slower one counts.
+  // memory. The way to the host and the way from the host overlap, so only the slower of the two counts.
   double move(Tier from, Tier to, std::uint64_t bytes) const;
   // The time of an exchange of `bytes` with other ranks.
   double exchange(std::uint64_t bytes) const;

@@ -52,8 +52,8 @@ struct Plan {
   // that much before compute waits for it. 0: a buffer is reused at once, and its next user waits.
   int slack = 0;
   // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. If a chunk on host or disk holds
-  // a single parameter that is larger than a piece, it is also updated piece by piece. So the moments of a large
-  // embedding never move as a whole.
+  // a single parameter that is larger than a piece, the parameter is also updated piece by piece. So the moments of a
+  // large embedding never move as a whole.
   std::uint64_t piece_bytes = kPieceBytes;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;

@@ -48,8 +48,8 @@ void Ranking::rank(const Choice &all, double margin) {
   keep_best();
 }
 
-// Returns the values of n_selective to rank if `leaving` blocks swap or recompute: the other blocks all keep
-// everything, or all keep selectively.
+// Returns the values of n_selective to rank if `leaving` blocks swap or recompute. They are 0, so that all other blocks
+// keep everything, and the number of all other blocks, so that these recompute their cheap values.
 std::vector<int> Ranking::selections(int leaving) const {
   if (leaving == space_.blocks) return {0};
   return {0, space_.blocks - leaving};
@@ -83,9 +83,10 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
   return shares;
 }
 
-// Adds choices with different n_persist, n_host and n_buffer to the shortlist. n_host is the most that fits: the host
-// is never slower than the disk. n_buffer takes the three largest values that fit, 3 and 1.
-// `share`: the part of the non-persistent chunks that the device updates. `around`: n_persist stays near this value.
+// Adds choices with different n_persist, n_host and n_buffer to the shortlist. n_host is the most that fits, because
+// the host is never slower than the disk. n_buffer takes the values 1 and 3, and the three largest that fit. `share`:
+// the part of the non-persistent chunks that the device updates. With `around`, n_persist takes only values near it and
+// the largest that fit.
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
   const std::size_t n = model.chunks();
@@ -117,8 +118,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
 }
 
 // Returns n_host for a choice that keeps `persist` chunks on the device: the most chunks that fit the host. On shared
-// memory with one rank it is 0, because chunks on the host would take as much memory as persistent ones. With several
-// ranks only shards rest there, as many as leave memory for a buffer.
+// memory with one rank it is 0, because chunks on the host would take as much memory as persistent ones. On shared
+// memory with several ranks, chunks on the host are shards, and as many rest there as leave memory for a buffer.
 std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
   if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
   if (terms_.ranks == 1 || persist == model.chunks()) return 0;
@@ -126,9 +127,9 @@ std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist,
   return model.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
 }
 
-// Returns the values of n_persist to rank. With the smallest, the host or the disk can hold the remaining chunks. With
-// the largest, the device still has room for a buffer. If all chunks fit the device, the number of all chunks is one
-// more value.
+// Returns the values of n_persist to rank. Without a disk, no value is so small that the host cannot hold the other
+// chunks. No value is so large that the device has no room for a buffer. With `around`, only values near it and the
+// largest values are returned. If all chunks fit the device, the number of all chunks is one more value.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;

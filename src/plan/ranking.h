@@ -1,4 +1,5 @@
-// Ranking: orders every choice that a search may take by the closed form, corrected by the trials nearby.
+// Ranking: estimates every choice that a search may take by the closed form (cost.h), and keeps the choices that look
+// fastest. Nearby choices that were laid out (trials.h) correct the estimates.
 #pragma once
 
 #include <vector>

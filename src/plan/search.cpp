@@ -43,9 +43,10 @@ class Search {
         ranking_(graph, outline_, space_, durations, terms, trials_),
         base_(with_terms({}, terms)) {}
 
-  // Tries one ordering after another, each with slack and then without, until something fits. Without slack, bytes
-  // are reused at once. In barrier order, updates wait for the norm of all gradients. Several ranks may also shard the
-  // persistent chunks, and gather their weights twice a step. All three need less memory and more time.
+  // Tries one ordering after another, each with slack and then without, until something fits. Without slack, bytes are
+  // reused at once. In barrier order, updates wait for the norm of all gradients. Several ranks may also shard the
+  // persistent chunks, and gather their weights twice a step. No slack, barrier order and sharding each need less
+  // memory and more time.
   SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;

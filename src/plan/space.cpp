@@ -36,7 +36,8 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Duration
   for (std::uint64_t eighths : {5, 9, 18})
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
   space.host_updates = !terms.shared_memory;
-  // Shared memory does not need n_whole 0, because chunks that rest on the host already are shards in that memory.
+  // Lets several ranks shard the persistent chunks too (n_whole 0). Shared memory does not need this, because chunks
+  // that rest on the host already are shards in that memory.
   if (terms.ranks > 1 && !terms.shared_memory) space.n_whole.push_back(0);
   if (!terms.barrier_only) space.orderings.push_back({OptimizerOrder::overlap, 0});
   if (terms.barrier_only && terms.defer()) space.orderings.push_back({OptimizerOrder::barrier, -1});

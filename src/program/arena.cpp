@@ -34,7 +34,7 @@ class TakenRanges {
     at->end = std::max(range.end, (after - 1)->end);
     ranges_.erase(at + 1, after);
   }
-  // Becomes the union of `a` and `others`. `others` are sorted by their begin and may overlap.
+  // Sets these ranges to the union of `a` and `others`. `others` are sorted by their begin and may overlap.
   void unite(const TakenRanges &a, std::span<const ByteRange> others) {
     ranges_.clear();
     auto own = a.ranges_.begin();
@@ -81,7 +81,7 @@ class Timetable {
     each_around(first, last, [&](std::size_t node) { somewhere_[node].add(range); });
   }
 
-  // Returns what is taken at any time from `first` to `last`.
+  // Returns the bytes that are taken at any time from instruction `first` to instruction `last`.
   const TakenRanges &collect(std::size_t first, std::size_t last) {
     taken_.clear();
     each_between(first, last, [&](std::size_t node) { take(somewhere_[node].all()); });
@@ -139,8 +139,8 @@ class Timetable {
   std::vector<ByteRange> met_;
 };
 
-// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`. If no gap does,
-// returns the end of the last range. The start is rounded up to `alignment`.
+// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`. If no gap is large
+// enough, returns the end of the last range. The start is rounded up to `alignment`.
 std::uint64_t tightest_gap(const TakenRanges &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
   std::uint64_t best = kNoOffset, best_slack = kNoOffset, end = base;
   for (const ByteRange &range : taken.all()) {
@@ -163,8 +163,8 @@ std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t bas
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
-  // Two intervals that overlap in time do so at the instruction where the later one begins. So instructions after the
-  // one where the last interval begins do not matter.
+  // The timetable ends with the instruction where the last interval begins. Later instructions do not matter, because
+  // two intervals that overlap in time do so at the instruction where the later one begins.
   const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
   Timetable timetable(last_begin + 1);
   std::uint64_t used = base;

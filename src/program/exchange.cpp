@@ -37,8 +37,8 @@ std::uint64_t bytes_with_others(const std::vector<Message> &messages, int rank) 
   return sum;
 }
 
-// Adds messages that send each rank its part of `whole`. From each rank they receive its version of this rank's part,
-// as one row of `rows`.
+// Adds the messages by which the ranks exchange parts of a vector. This rank sends each rank that rank's part of
+// `whole`. It receives its own part as each rank has it, and stores each version in a row of `rows`.
 void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows,
              std::uint64_t row_bytes) {
   for (int r = 0; r < parts.ranks(); ++r) {

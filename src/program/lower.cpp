@@ -135,8 +135,9 @@ class Lowering {
     roots_.owner = owners(source_, where_.roots);
     where_.of_root.resize(graph_.value_count());
     where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
-    // The graphs that share the state have the same values up to some number. Beyond that number, a value may be a
-    // constant in one graph and computed in another. So values that this graph computes are left out.
+    // Gives inputs, constants and accumulators the buffers that the state has for them. The graphs that share the state
+    // have the same values up to some number. Beyond that number, a value may be a constant in one graph and computed
+    // in another. So values that this graph computes get no such buffer.
     for (const auto &[value, buffer] : state_.of_value[source_.binding])
       if (index(value) < graph_.value_count() && graph_.value(value).origin != Origin::node)
         where_.of_root[index(value)] = {buffer, 0};
@@ -196,9 +197,10 @@ class Lowering {
     return operand;
   }
 
-  // Returns the place that the item writes the value to: a new buffer, unless the value has a place that outlives the
-  // step, or the node works in place. If the node runs again, the values that only the node's block uses are read from
-  // the new buffers from then on. The node's other values are still in memory, so their new copies are not read.
+  // Returns the place that the item writes the value to. That is the place that the value has already if that place
+  // outlives the step or the node works in place, else a new buffer. If the node runs again, later items read the new
+  // buffer only if no other block uses the value. A value that other blocks use is still in memory, and its new copy is
+  // not read.
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
@@ -218,8 +220,8 @@ class Lowering {
                         to_disk ? kDiskAlignment : kAlignment, owner);
   }
 
-  // The operands of an exchange lie in the memory that a Channel reaches. If that is the host's, inputs on the device
-  // are copied to the host and the results back to the device.
+  // Emits the exchange of an AllToAll or AllGather node. Its operands lie in the memory that a Channel reaches. If that
+  // is the host's, inputs on the device are copied to the host and the results back to the device.
   void emit_exchange(const Item &item, const Node &node) {
     std::vector<Operand> inputs, outputs, received;
     for (ValueId in : node.inputs) inputs.push_back(builder_.bring(input(in), bytes_of(graph_, in), state_.exchanges));

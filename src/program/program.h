@@ -231,9 +231,9 @@ struct LoweringInput {
   graph::ValueId loss = graph::ValueId::none;      // none: only `outputs` are computed
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
-  std::vector<graph::ValueId> squared_norms = {};  // per parameter, likewise
-  // Per parameter, likewise: the squared norm of this rank's shard, which is checked before the shard's update. Empty:
-  // squared_norms are checked instead.
+  std::vector<graph::ValueId> squared_norms = {};  // per parameter, none: not trained; empty: evaluation
+  // Per parameter: the squared norm of this rank's shard of the gradient, which is checked before the shard's update;
+  // none: not trained. Empty: squared_norms are checked instead.
   std::vector<graph::ValueId> shard_norms = {};
   std::vector<graph::ValueId> accumulators = {};  // per parameter; empty: gradients are not summed over micro-batches
   std::vector<graph::ValueId> changed = {};       // per parameter, none: no state; empty: evaluation

@@ -18,8 +18,8 @@ using Beside = PerQueue<bool>;
 // The way a machine runs queues.
 struct Queues {
   Beside beside{};
-  // The thread that issues also computes: an instruction of another queue starts once all compute instructions before
-  // it in the list are over.
+  // True if the thread that issues instructions also computes. An instruction of another queue then starts only once
+  // all compute instructions before it in the list are over.
   bool issued_in_turn = false;
   profile::Shares shares;  // the share of its speed that each queue keeps while another one works
 

@@ -42,7 +42,7 @@ inline constexpr PerStall<const char *> kStallNames = {"update", "fetch", "offlo
                                                        "start",  "end",   "issue"};
 Stall stall_of(Kind kind);  // the stall of compute while it waits for an instruction of this kind
 
-// The compute queue's busy time and all stalls add up to the step.
+// The use of a step's time. The compute queue's busy_ns and all of stall_ns add up to step_ns.
 struct Summary {
   std::int64_t step_ns = 0;
   PerQueue<std::int64_t> busy_ns{};  // time in which one of the queue's instructions ran

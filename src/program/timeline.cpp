@@ -59,7 +59,8 @@ void add(std::vector<TimelinePoint> &points, const TimelinePoint &point) {
   points.push_back(point);
 }
 
-// Cuts the time into equal stretches and keeps the highest point and the last of each.
+// Leaves out points if there are more than `most`. Cuts the time into equal stretches, and of each stretch keeps the
+// point with the most bytes and the last point.
 std::vector<TimelinePoint> thinned(const std::vector<TimelinePoint> &points, std::size_t most) {
   if (points.size() <= most) return points;
   const auto stretches = static_cast<std::int64_t>(std::max<std::size_t>(most, 4) / 2 - 1);

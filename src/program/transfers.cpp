@@ -52,8 +52,8 @@ void plan_fetches(const TransferInputs &from, Transfers &transfers) {
     transfers.fetches[window.fetch_at].push_back(window.chunk);
 }
 
-// A block that swaps sends its activations out after its last forward item. They come back one stage before backward
-// first reads them.
+// Plans the moves of swapped activations. They leave the device after the last forward item of their block. They come
+// back one stage before backward first reads them.
 void plan_swaps(const TransferInputs &from, Transfers &transfers) {
   const Sequence &sequence = from.sequence;
   std::vector<std::size_t> last_forward(from.plan.blocks.size(), kNever), stage_begin;

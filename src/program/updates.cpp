@@ -53,10 +53,11 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
 
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
-// A gradient that outlives backward is complete after the last node that reads or writes it. Any other gradient is
-// complete when its update may run: its norm is known, and no node reads the weight any more. A weight that head and
-// embedding share waits for both. Each norm is checked once it is known. With several ranks, the norm of the gradient
-// over all ranks is known only at the end of backward.
+// Finds the item after which each gradient is complete, and the item after which each norm is checked. A gradient that
+// outlives backward is complete after the last node that reads or writes it, and its norm is checked once it is known.
+// Any other gradient is complete, and its norm is checked, when its update may run: the norm is known, and no node
+// reads the weight any more. A weight that head and embedding share is read by both. With several ranks there is a
+// second check of each gradient, of its norm over all ranks, which is known only at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
@@ -102,8 +103,8 @@ void Updates::schedule(const Sequence &sequence) {
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
   if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device || is_sharded(chunk))
     return {};
-  // Includes the items in between, so that the chunk is not fetched again between two of its Updates: the fetched
-  // weights would lack the first Update.
+  // Returns all items from the chunk's first Update to its last, so that the chunk is not fetched again in between: the
+  // fetched weights would lack the first Update.
   std::vector<std::size_t> uses;
   for (std::size_t i = schedule_.due[chunk].front(); i <= schedule_.due[chunk].back(); ++i) uses.push_back(i);
   return uses;
@@ -296,8 +297,9 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements that are updated at once. In the array with the smallest elements they fill one piece
-// of the disk, in arrays with larger elements several whole pieces. Arrays that move whole do not count.
+// Returns the number of elements of a parameter that are updated at once. In the array with the smallest elements this
+// number fills one piece of the disk, and in arrays with larger elements several whole pieces. Arrays that move whole
+// do not count.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i)

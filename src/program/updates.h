@@ -93,7 +93,7 @@ class Updates {
   }
   bool in_place(std::size_t chunk) const { return optimizer_place(chunk) == resting_place(chunk); }
 
-  // A parameter's arrays, or a piece of each; the operands of an Update.
+  // The places of a parameter's arrays, or of one piece of each array. They become the operands of an Update.
   struct Arrays {
     Operand gradient, weights;
     std::vector<Operand> optimizer;
@@ -109,8 +109,8 @@ class Updates {
     std::uint64_t begin, bytes;
   };
 
-  // True for a chunk of one parameter that is larger than a piece. The optimizer goes through it piece by piece; each
-  // piece of arrays that rest in another tier is brought and stored.
+  // True for a chunk that rests on host or disk and has one parameter, which is larger than a piece. The optimizer goes
+  // through the parameter piece by piece. Each piece of arrays that rest in another tier is brought and stored.
   bool by_pieces(std::size_t chunk) const;
   std::uint64_t elements_of(std::size_t parameter) const { return state_.parameters[parameter].elements; }
   std::uint64_t piece_elements(std::size_t parameter) const;

@@ -1,6 +1,6 @@
-// The waits of a Program. A reader comes after the writer; a writer comes after all users of the same bytes; a release
-// comes after the buffer's last user. Within a queue, the queue's order ensures this. Between queues a wait ensures it,
-// unless other waits imply it.
+// Adds the waits of a Program. An instruction that reads bytes comes after the one that wrote them. One that writes
+// bytes comes after all earlier users of the same bytes, and one that releases a buffer after the buffer's last user.
+// Within a queue, the queue's order ensures this. Between queues a wait ensures it, unless other waits imply it.
 #include <algorithm>
 #include <functional>
 
@@ -90,8 +90,8 @@ class Orderer {
     released_[buffer.tier].each(buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
-  // Adds the waits of instruction `i` for the wanted instructions, the latest first. Leaves out those that the waits
-  // added so far imply.
+  // Makes instruction `i` wait for the instructions in wanted_, the latest first. Leaves out those that the waits added
+  // so far imply.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);

@@ -200,7 +200,8 @@ void Executor::execute(std::size_t instruction) {
   perform(instruction, true);
 }
 
-// Stops a cancelled run and returns true, if the step has not yet changed anything that outlives it.
+// Stops the run if it was cancelled and has not yet changed anything that outlives the step. Returns true if it stops
+// the run.
 bool Executor::stopped(std::size_t instruction) {
   if (instruction > program_.commit || !run_.cancelled->load(std::memory_order_relaxed)) return false;
   run_.stopped = true;

@@ -107,8 +107,9 @@ std::byte *Store::place(std::size_t which) {
   return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-// Returns the index in held_ of the piece. Unless a sweep holds the piece already, the piece replaces the held one that
-// was used longer ago. `overwritten`: the caller overwrites the whole piece, so it is not read from the disk.
+// Returns the index in held_ of the piece. If held_ lacks the piece, or no sweep goes on, the piece takes the place of
+// the held piece that was used longer ago. `overwritten`: the caller overwrites the whole piece, so it is not read from
+// the disk.
 std::size_t Store::hold(const Piece &piece, bool overwritten) {
   for (std::size_t which = 0; which < held_.size(); ++which)
     if (sweeping_ && held_[which].piece == piece) return latest_ = which;

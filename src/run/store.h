@@ -33,11 +33,12 @@ class Store {
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  // Bytes of the host's slab. The system refused to pin the unpinned ones, so copies to and from them are slower.
+  // Bytes of the host's slab that the system has pinned, and bytes that it refused to pin. Copies to and from unpinned
+  // bytes are slower.
   std::uint64_t pinned_bytes() const { return pinned_bytes_; }
   std::uint64_t unpinned_bytes() const { return host_.size() - pinned_bytes_; }
 
-  // Only for buffers on device and host.
+  // Returns the address of the byte at `offset` of a buffer on the device or on the host.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
   std::byte *at(Tier tier, std::uint64_t offset) const;  // the byte at `offset` of a tier's memory; not for the disk
 

@@ -21,7 +21,7 @@ using draft::kMicroBatch;
 using draft::kSeed;
 using draft::kSkipped;
 
-// Describes the parameters that are shown, in their order.
+// Describes the optimizer and the parameters of Parameters::shown(), in that order of parameters.
 state::Description describe(const draft::Draft &draft, const Parameters &parameters) {
   const std::vector<graph::OptimizerArray> arrays = draft.settings.optimizer.state();
   state::Description description{.optimizer = draft.settings.optimizer.name(), .counters = {}, .parameters = {}};
@@ -55,8 +55,8 @@ state::Read in_rounds(Parameters &parameters, const Ranks::Pulse &pulse) {
   };
 }
 
-// Returns the checkpoint's loss scale, or the initial one if the checkpoint has none: only training in float16 saves a
-// loss scale, and this session may have another precision than the one that saved.
+// Returns the checkpoint's loss scale, or the initial loss scale if the checkpoint has none. Only training in float16
+// saves a loss scale, and the session that saved may have had another precision than this one.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   if (!checkpoint.description().counters.contains(kLossScale)) return {};
   const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));
@@ -65,8 +65,8 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   return scale;
 }
 
-// Throws Code::mismatch if the session cannot go on from the checkpoint: if only one of both has adapters, or if the
-// frozen weights differ from those that the checkpoint's adapters were trained on.
+// Throws Code::mismatch if the checkpoint has adapters and the session has none, or the other way round. Also throws if
+// the checkpoint's adapters were trained on other frozen weights than this session has.
 void require_base(const draft::Draft &draft, const Parameters &parameters, const state::Checkpoint &checkpoint) {
   const std::optional<std::uint64_t> base = find_counter(checkpoint, kBase);
   require(!base || !draft.adapters.empty(), Code::mismatch, checkpoint.path(),

@@ -1,6 +1,6 @@
-// FrozenBase: the memory of the frozen weights that rest on the device, where the device's memory is the host's. No
-// step writes there. So the ranks of a machine keep them once, and so do the sessions of one process whose adapters
-// change the same base.
+// FrozenBase: the memory of frozen weights that rest on a device whose memory is the host's. No step writes to this
+// memory. So all ranks of a machine can share it, and so can all sessions of one process whose adapters change the same
+// base.
 #pragma once
 
 #include <functional>

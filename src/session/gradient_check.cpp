@@ -98,8 +98,8 @@ double GradientCheck::loss_at(Behind &behind, ValueId parameter, const std::vect
   return ops::interpret(behind.graph, behind.bound)[index(loss_id_)].stored_double(0);
 }
 
-// Returns the slope of the loss along `direction`, found twice from differences of the loss: over a step, and over half
-// of that step. If the two slopes differ, the loss has a kink there, such as that of Relu, and is not smooth.
+// Returns the slope of the loss along `direction`. Computes the slope twice from differences of the loss, the second
+// time over half the distance. If the two slopes differ, the loss has a kink there, as Relu has, and is not smooth.
 GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
                                           const std::vector<double> &direction) const {
   constexpr double kStep = 1e-5, kAlike = 1e-3;

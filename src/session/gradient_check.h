@@ -13,8 +13,8 @@ namespace protrain::session {
 
 class GradientCheck {
  public:
-  // `values`: those of the inputs and the parameters of `training`, by id. Code::unsupported, with names, if the loss
-  // depends on operators without reference arithmetic, such as Dropout.
+  // `values` holds the values of all inputs and parameters of `training`, by id. Code::unsupported if the loss depends
+  // on operators without reference arithmetic, such as Dropout. The error names them.
   GradientCheck(const grad::Training &training, const std::map<graph::ValueId, graph::Array> &values);
 
   double loss() const { return loss_; }  // in float64
@@ -23,9 +23,9 @@ class GradientCheck {
     std::size_t elements = 0;  // elements that were compared
     std::size_t kinks = 0;     // elements left out, because the loss is not smooth around them
     double norm = 0;           // of the gradient
-    // The differences between the gradient and the slope of the loss, as shares. `worst_element` is the largest of
-    // single elements, as a share of the slope or of the gradient's root mean square, whichever is larger. `direction`
-    // is for a direction that changes all elements, as a share of the slope or of the gradient's norm.
+    // Differences between the gradient and the slope of the loss. `worst_element` is the largest difference of a single
+    // element, divided by the slope or by the gradient's root mean square, whichever is larger. `direction` is the
+    // difference along a direction that changes all elements, divided by the larger of the slope and the norm.
     double worst_element = 0, direction = 0;
   };
   // Compares the largest element of `gradient`, up to `samples` - 1 other elements, and one direction. `gradient` is

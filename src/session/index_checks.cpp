@@ -49,7 +49,7 @@ struct IndexChecks::Operand {
   std::int64_t extent;
 };
 
-// Knows which input elements the values of the graph hold.
+// Trace follows the elements of inputs through the graph. It knows for each value which of these elements it holds.
 class IndexChecks::Trace {
  public:
   Trace(const Graph &graph, const std::vector<ValueId> &inputs) : graph_(graph) {

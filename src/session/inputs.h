@@ -34,7 +34,7 @@ class Inputs {
   // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set. With several
   // ranks, Code::arg if an input holds an index or a label that is out of range.
   std::size_t variant() const { return variant_for(all_); }
-  // Does the same for a prediction: only the inputs that the kept outputs depend on count.
+  // Returns the variant for a prediction. Looks only at inputs that the outputs of keep_outputs depend on.
   std::size_t variant_for_outputs() const { return variant_for(read_by_outputs_); }
 
  private:

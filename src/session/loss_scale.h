@@ -12,7 +12,7 @@ namespace protrain::session {
 class LossScale {
  public:
   static constexpr std::uint64_t kFirst = 1 << 16, kLeast = 1, kMost = 1 << 24;
-  static constexpr std::uint64_t kPatience = 2000;  // applied steps in a row before it is doubled
+  static constexpr std::uint64_t kPatience = 2000;  // applied steps in a row before the scale is doubled
 
   LossScale() = default;
   // The state from a checkpoint.

@@ -28,8 +28,8 @@ ValueId loss_of_batch(const draft::ShapeVariant &variant) {
 
 }  // namespace
 
-// Looks in the forward graph for the targets that count, because in the training graph the loss may be joined with its
-// gradient. The values of both graphs have the same ids.
+// Finds the inputs of the loss that say which targets count. Looks for them in the forward graph, because the training
+// graph may have one node for the loss and its gradient. A value has the same id in both graphs.
 NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store)
     : training_(variant.training),
       graph_(training_.graph),
@@ -119,7 +119,8 @@ ValueId NonfiniteTrace::walk_back(ValueId at) const {
     if (producer == NodeId::none) return at;
     const Node &node = graph_.node(producer);
     ValueId next = worst_input(node, sought);
-    // Nothing looked at the inputs of aliases and of exchanges between ranks. They hold what the outputs hold.
+    // Goes on to the input that belongs to this output if the node is an alias or an exchange between ranks. No kernel
+    // ran, so nothing looked at that input, but it holds what the output holds.
     if (next == ValueId::none && !ops::has_kernel(node)) {
       const auto place = static_cast<std::size_t>(std::ranges::find(node.outputs, at) - node.outputs.begin());
       next = node.inputs[std::min(place, node.inputs.size() - 1)];

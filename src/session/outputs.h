@@ -19,7 +19,7 @@ class Outputs {
   // The type in which the output is read. A float has the type of the file, even where the session computes with
   // another type of floats.
   DType dtype(std::size_t i) const;
-  // The shape in the last prediction; before the first one, under the session's first binding.
+  // Returns the output's shape in the last prediction. Before any prediction, this is its shape in the first variant.
   const Shape &shape(std::size_t i) const { return computed(i).shape; }
 
   // note() records that a prediction was made for a shape variant, forget() that its memory now has another use.

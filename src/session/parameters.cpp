@@ -348,8 +348,8 @@ void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first,
   });
 }
 
-// Writes all weights that this rank keeps, which may be the whole parameter. Writes the lower plane of the masters for
-// this rank's shard only.
+// Writes a range of an array's elements, all of which this rank has. If masters are kept in two planes, writes the
+// upper plane of the whole range. Writes the lower plane only where the range overlaps this rank's shard.
 void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<const std::byte> in) {
   const Elements own = own_shard(p, array);
   if (array > 0)
@@ -388,8 +388,8 @@ void Parameters::complete(const Wanted &wanted, int reader) {
   channel_.exchange(sends, receives);
 }
 
-// Fills wanted.out. read_shard(first, part) reads the elements in this rank's shard, and complete() exchanges the
-// others. The other ranks wait for this rank's shard, so they are told if it cannot be read.
+// Fills wanted.out. read_shard(first, part) reads the elements in this rank's shard. complete() exchanges the elements
+// in the shards of other ranks. If this rank's shard cannot be read, tells the other ranks, because they wait for it.
 template <typename Read>
 void Parameters::gather(const Wanted &wanted, int reader, Read &&read_shard) {
   const auto [p, array, first, size, out] = wanted;
@@ -444,9 +444,9 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   if (from < to) write_own(p, array, from, in.subspan((from - first) * size, (to - from) * size));
 }
 
-// Reads a gradient as float32. A narrow gradient is read into the second half of `out` and widened from there. On disk,
-// the pieces of a gradient are counted from its own begin. Store::read() counts them from the begin of the buffer, so
-// it cannot be used there.
+// Reads a gradient as float32. A gradient of 16-bit floats is read into the second half of its place in `out`, and
+// widened from there. The pieces of a gradient on the disk are counted from its own begin, so it is read with
+// read_disk(). Store::read() would count them from the begin of the buffer.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

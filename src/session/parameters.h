@@ -1,8 +1,8 @@
-// Parameters: access to every parameter of floats as float32, wherever it rests and whatever type a step computes in.
-// Quantised weights are filled from the file, or rounded from its floats. They never change and are not shown, and
-// neither is the frozen base of adapters. Masters kept in two planes (arith/planes.h) are split on their way in and
-// joined on their way out. With several ranks, each rank has its shards and sends them to the ranks that read. Not for
-// use during a step.
+// Parameters: reads and writes every parameter of floats as float32, wherever it rests and whatever type a step
+// computes in. If masters are kept in two planes (arith/planes.h), it splits what it writes and joins what it reads.
+// With several ranks, each rank has its shards and sends them to the ranks that read. Parameters also fills quantised
+// weights, from the file or by rounding the file's floats. It does not show quantised weights or the frozen base of
+// adapters. Not for use during a step.
 #pragma once
 
 #include <optional>
@@ -54,8 +54,8 @@ class Parameters {
   // elements of an array. Its `offset` is in bytes and counts from the first element that this rank owns.
   std::vector<std::vector<std::uint64_t>> owned() const;
   void read_owned(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
-  // Like read(), but only rank `reader` gets the values. The other ranks pass an `out` of the same size as scratch
-  // memory.
+  // Reads as read() does, but only rank `reader` gets the values. The other ranks pass an `out` of the same size, which
+  // they use as scratch memory.
   void read_for(int reader, std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
 
  private:
@@ -120,7 +120,8 @@ class Parameters {
   // file. All other parameters start with the values of the model's file.
   void read_start(std::size_t parameter, std::uint64_t offset, std::span<std::byte> out) const;
 
-  // The last matrix that was rounded, with the values of all its parts. The parts are asked for one after the other.
+  // The last matrix that was rounded, with the values of all its parts. They are kept, because the parts are read one
+  // after the other.
   struct LastRounded {
     const passes::RoundedMatrix *matrix = nullptr;
     passes::RoundedValues values = {};

@@ -76,8 +76,8 @@ class Ranks {
   std::vector<std::string> on_all(const std::function<std::string(const Pulse &pulse)> &work);
 
   // Runs work(read) on rank 0 and returns its result on every rank. With `read`, rank 0 may read any part of the
-  // parameters; the other ranks send what they have of it. If work throws, the other ranks throw Code::peer, and the
-  // session stays as it was.
+  // parameters. The other ranks send the elements of that part that they own. If work throws, the other ranks throw
+  // Code::peer, and the session stays as it was.
   std::string on_rank_0(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work);
 
  private:

@@ -38,8 +38,8 @@ struct ReportFacts {
   bool traces;
 };
 
-// Returns the text of protrain_session_report. All but `facts` is about the Program that ran last. `prediction` is for
-// the same Program with the same queues beside compute, or nullptr.
+// Returns the text of protrain_session_report. `report`, `program` and `graph` are about the Program that ran last.
+// `prediction` is a simulation of this Program, with the queues beside compute that it had in the run, or nullptr.
 std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
                         const graph::Graph &graph, const program::Simulation *prediction);
 

@@ -20,8 +20,8 @@ namespace protrain::session {
 
 namespace {
 
-// With several ranks a call cannot be cancelled once it runs, because the other ranks wait for this rank's exchanges.
-// The ranks agree on a cancel before a call.
+// The cancel flag of runs that must not stop. With several ranks no running call may stop, because the other ranks wait
+// for this rank's exchanges. So the ranks agree on a cancel before a call.
 constexpr std::atomic<bool> kNever{false};
 
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
@@ -119,7 +119,7 @@ auto Session::guarded(Call call) -> decltype(call()) {
   } catch (const std::bad_alloc &) {
     cancelled_.store(false, std::memory_order_relaxed);
     if (!ranks_.several()) throw;
-    // It is unknown what the other ranks have done meanwhile.
+    // Loses the session, because it is unknown what the other ranks have done meanwhile.
     lost_ = true;
     machine_.channels().steps->abort(kNoMemory);
     throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
@@ -209,7 +209,7 @@ StepResult Session::take_batch() {
       !result || (!numbers_.status.finite() && !draft().scales_loss() && !std::exchange(reporting_.traced, true));
   const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
   if (!result) refuse_nonfinite(numbers_.status, last, origin);
-  // Deferred Updates run in the next step, or earlier if somebody asks for the parameters.
+  // Keeps the numbers of deferred Updates, which run in the next step, or earlier if a call needs the parameters.
   const bool defers = machine_.settlement() != nullptr;
   if (defers && numbers_.status.finite()) held_ = now.update;
   if (has_norms) reporting_.norms.take(step_count(), alarms_.trained(), account_.last_weight());
@@ -231,7 +231,7 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   } catch (Error &error) {
     const Aftermath aftermath = aftermath_of(error.facts);
     if (aftermath == Aftermath::unchanged) throw;  // this batch did not happen; the ones before it count
-    // Sums that contain part of a batch are useless.
+    // Starts the step anew, because sums that contain only part of a batch are useless.
     account_.begin_anew();
     if (aftermath == Aftermath::lost) throw;
     if (error.facts.state_touched) append(error, kHalfApplied);
@@ -283,8 +283,8 @@ void Session::log_alarms(std::size_t count) {
     reporting_.log(alarm_json(alarms_.all()[i]));
 }
 
-// Runs the last Program again and says in which node NaN or infinity began; "" if this run does not show it. The status
-// keeps Updates from changing anything in this run. In the overlap order, the first run may have done some.
+// Runs the last Program again and says in which node NaN or infinity began, or "" if this run does not show it. The
+// status keeps all Updates of this run from changing anything. In the overlap order, the first run may have done some.
 std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
   try {
     machine_.set_status(numbers_.status);

@@ -42,7 +42,7 @@ class Session {
   // Records whether the exception being handled, thrown by a call, lost the session.
   void judge_exception() noexcept;
 
-  // Copies one input's values, which stay until they are set again. Code::arg (name), shape, type.
+  // Copies one input's values, which stay until they are set again. Code::arg for an unknown name, shape, type.
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data);
   StepResult step();  // Code::state if an input was never set; nonfinite; cancelled
   float evaluate();
@@ -65,17 +65,20 @@ class Session {
   const std::string &output_name(std::size_t i) const { return outputs_.name(i); }
   DType output_dtype(std::size_t i) const { return outputs_.dtype(i); }
   const Shape &output_shape(std::size_t i) const { return outputs_.shape(i); }  // in the last prediction
-  // Code::arg for an output that is not kept, state if there is no prediction to read; type; shape for another size.
+  // Copies an output of the last prediction to `out`. Code::arg for an output that is not kept. Code::state if there is
+  // no prediction to read. Code::type for another type, Code::shape for another size.
   void read_output(const std::string &name, DType dtype, void *out, std::uint64_t bytes);
 
   // The parameters of floats. Quantised weights are not listed.
   std::size_t parameter_count() const { return machine_.parameters().shown().size(); }  // tensors
   const std::string &parameter_name(std::size_t i) const { return machine_.parameters().name(shown_parameter(i)); }
   const Shape &parameter_shape(std::size_t i) const { return machine_.parameters().shape(shown_parameter(i)); }
-  // Float32 values in the file's layout. Code::arg for an unknown name, shape if count is not the element count.
+  // Copy a parameter's values as float32, in the file's layout. Code::arg for an unknown name. Code::shape if `count`
+  // is not the element count.
   void read_parameter(const std::string &name, float *out, std::size_t count);
   void write_parameter(const std::string &name, const float *values, std::size_t count);
-  // All parameters one after the other, in their order. Code::shape if count is not flat_parameters_elements().
+  // Copy all parameters one after the other, in the order of parameter_name(). Code::shape if `count` is not
+  // flat_parameters_elements().
   std::size_t flat_parameters_elements() const { return machine_.parameters().elements(); }
   void read_flat_parameters(float *out, std::size_t count);
   void write_flat_parameters(const float *values, std::size_t count);

@@ -19,7 +19,7 @@ backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer,
 
 std::optional<StepResult> StepAccount::add(const RoundNumbers &numbers, double seconds) {
   seconds_ = (is_first() ? 0 : seconds_) + seconds;
-  // The step's loss is the mean over all counted targets, as one large batch would give it.
+  // Weighs the losses, so that the step's loss is the mean over all counted targets, as one large batch would give it.
   for (const RoundNumbers::Batch &batch : numbers.batches) {
     if (batch.weight > 0) loss_sum_ += batch.weight * static_cast<double>(batch.loss);
     weight_sum_ += batch.weight;

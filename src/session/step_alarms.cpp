@@ -10,12 +10,13 @@ namespace protrain::session {
 
 namespace {
 
-// An alarm is raised after so many steps in a row with a zero gradient. One such step is no mistake: the gradient of an
-// adapter's first matrix is zero at first, and so are those of layers before one that begins at zero.
+// The number of steps in a row with a zero gradient after which an alarm is raised. A single such step is no mistake.
+// In the first step, for example, the gradient of an adapter's first matrix is zero, and so are the gradients of layers
+// before a layer that begins at zero.
 constexpr int kZeroSteps = 2;
-// An alarm is raised if a norm is so many times larger, or smaller, than the geometric mean of the norms before it.
+// An alarm is raised if a norm is kFar times larger, or smaller, than the geometric mean of the norms before it.
 constexpr double kFar = 100;
-constexpr double kNewest = 0.2;  // weight of the newest norm in that mean
+constexpr double kNewest = 0.2;  // weight of the newest norm in the geometric mean
 
 }  // namespace
 
@@ -63,7 +64,7 @@ std::size_t StepAlarms::judge_gradients(std::uint64_t step) {
   const std::string whose = names.size() == trained_.size() && names.size() > 1
                                 ? fmt::format("each of the {} trained parameters", names.size())
                                 : draft::some_names(names);
-  // Parameters come in the order of forward, so the last one is nearest to the cause.
+  // Names the last parameter, which is nearest to the cause, because parameters come in the order of forward.
   return raise(step, {"gradient_zero", names.back(),
                       fmt::format("the gradient of {} was exactly zero in {} steps in a row{}, so at most decay moves "
                                   "it: the loss does not react, as behind a unit that never fires, a factor of zero or "

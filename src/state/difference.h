@@ -13,8 +13,8 @@ using ByName = std::map<std::string, std::size_t>;
 
 ByName index_of(const std::vector<Parameter> &parameters);
 
-// Code::mismatch with the first differences if the checkpoint is not of the wanted model and optimizer. `path` names
-// the checkpoint in the error.
+// Throws Code::mismatch if the checkpoint is not of the wanted model and optimizer. The error lists the first few
+// differences. `path` names the checkpoint in the error.
 void require_same(const std::string &path, const Description &saved, const Description &wanted);
 
 }  // namespace protrain::state

@@ -34,8 +34,8 @@ struct ArrayName {
 };
 std::optional<ArrayName> array_of(const std::string &tensor);
 
-// Returns the shape in which an optimizer's array is saved: its parameter's shape if that has as many `elements`, else
-// one dimension.
+// Returns the shape in which an optimizer's array of `elements` elements is saved. This is the parameter's shape if the
+// parameter has as many elements, else a single dimension.
 Shape whole_shape(const Shape &of_parameter, std::uint64_t elements);
 
 // Returns the whole tensors that the parts join into. shape_of(name, elements) returns the shape of the tensor `name`,

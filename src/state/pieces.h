@@ -23,7 +23,7 @@ struct FileRecord {
   bool operator==(const FileRecord &) const = default;
 };
 
-// Writes through `buffer`, which belongs to the caller and has kBufferBytes.
+// Writes a file and computes the checksums of its pieces. `buffer` belongs to the caller and has kBufferBytes.
 class PieceWriter {
  public:
   PieceWriter(const std::string &path, std::span<std::byte> buffer) : file_(path), buffer_(buffer) {}

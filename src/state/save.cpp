@@ -60,8 +60,8 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
   return writer.commit();
 }
 
-// Returns whether a checkpoint called `name` exists. If `alone` (the directory is locked), also removes what killed
-// saves left behind.
+// Returns whether a checkpoint called `name` exists. If `alone` (the directory is locked), also removes the folders
+// that killed saves left behind.
 bool tidy(const std::string &parent, const std::string &name, bool alone) {
   const std::vector<DirectoryEntry> entries = list_directory(parent);
   const auto find = [&](const std::string &wanted) {

@@ -7,7 +7,8 @@ namespace protrain::state {
 namespace {
 
 constexpr std::size_t kDepth = 8;  // levels of nesting; no file of ours has as many
-// Each value costs tens of bytes once parsed. A header of a million tensors has seven million values.
+// The largest number of values in a file. Each value costs tens of bytes once parsed. A header of a million tensors has
+// seven million values.
 constexpr std::uint64_t kValues = 8'000'000;
 
 }  // namespace

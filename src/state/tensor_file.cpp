@@ -106,7 +106,7 @@ std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_byt
   std::vector<Tensor> tensors;
   for (const auto &[name, about] : *json.members())
     if (name != kMetadata) tensors.push_back(tensor_of(name, about, file));
-  // Tensors without elements stay in the order of the header.
+  // Sorts the tensors by the position of their data. Tensors without elements stay in the order of the header.
   std::ranges::stable_sort(tensors, {}, [](const Tensor &t) { return std::tie(t.begin, t.end); });
   std::uint64_t covered = 0;
   for (const Tensor &tensor : tensors) {

@@ -1,6 +1,6 @@
-// The sizes of windows, and of Conv, ConvTranspose and ConvWeightGrad (ops/conv.cpp). All three are sums over the
-// products of one convolution x (N, C, d...), w (M, C / groups, k...) -> y (N, M, output...). Conv computes y,
-// ConvTranspose computes x, and ConvWeightGrad computes w.
+// The sizes of windows, and of Conv, ConvTranspose and ConvWeightGrad (ops/conv.cpp). These three operators have the
+// same operands: x (N, C, d...), w (M, C / groups, k...) and y (N, M, output...). Conv computes y from x and w,
+// ConvTranspose computes x from y and w, and ConvWeightGrad computes w from x and y.
 #pragma once
 
 #include <array>

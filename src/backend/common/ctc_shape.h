@@ -58,8 +58,8 @@ struct CtcShape {
   }
 
   PROTRAIN_HD std::int64_t kept() const { return gradient ? times + 2 : 2; }
-  // Both return a row of a sample's states. turn() returns one of the first two rows: one is for even times, the other
-  // for odd times. row() returns the row that the gradient keeps for time t.
+  // turn() and row() return a row of a sample's states. turn() returns one of the first two rows: row 0 for even times,
+  // row 1 for odd times. row() returns the row that the gradient keeps for time t.
   PROTRAIN_HD double *turn(const CtcScratch &scratch, std::int64_t n, std::int64_t t) const {
     return scratch.states + (n * kept() + t % 2) * (2 * width + 1);
   }
@@ -85,7 +85,8 @@ struct CtcShape {
     }
     return count;
   }
-  // Completes the record of a sample once log(p), the logarithm of the probability of its paths, is known.
+  // Sets a sample's loss and share. p is the probability of all paths that spell the sample's labels, and log_p its
+  // logarithm.
   PROTRAIN_HD void settle(CtcSample &sample, double log_p) const {
     const bool spelt = log_p != -INFINITY;
     const auto labels = static_cast<double>(sample.labels_count < 1 ? 1 : sample.labels_count);

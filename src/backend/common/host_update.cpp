@@ -30,7 +30,8 @@ PROTRAIN_INLINE void update_range(const Step &step, const Common &common, const 
   for (std::int64_t i = range.begin; i < range.end; ++i) update(s, c, at, i);
 }
 
-// Updates the elements of `range`, which begins where a block begins.
+// Updates the elements of `range` with moments that are coded in 8 bits. The range begins where a block of kCodedBlock
+// elements begins.
 template <typename Weights, typename Gradient>
 PROTRAIN_INLINE void update_range(const arith::AdamW &step, const Common &common,
                                   const CodedArrays<Weights, Gradient> &arrays, Range range) {

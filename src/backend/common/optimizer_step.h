@@ -61,7 +61,8 @@ struct TrainedArrays {
   Weights weights;
   float *__restrict average;
 
-  // Returns the arrays of a launch's i-th parameter, and sets `moments` to the index of the first output after them.
+  // Returns the arrays of a launch's i-th parameter. Sets `moments` to the index of the output that follows these
+  // arrays, where the parameter's moments begin.
   static TrainedArrays of(const Launch &launch, std::size_t i, const StateOperands &state, std::size_t &moments) {
     const std::size_t first = i * (Weights::kState + state.count);
     moments = first + Weights::kState + state.average;

@@ -25,8 +25,8 @@ Activation activation_of(const KernelRequest &request, const std::string &key, c
   const auto edge = [&](float x) {
     return arith::with_activation(made.kind, [&](auto f) { return arith::value_of<decltype(f)>(made, x); });
   };
-  // Saved values are rounded, and a value at a limit must not look like one between the limits. So the limits are moved
-  // inwards by the error of rounding.
+  // Moves the limits `low` and `high` inwards by the error of rounding. Backward reads values that were rounded when
+  // they were saved. A value that was clipped to a limit must still count as clipped, because its slope is 0.
   const DType saved = request.inputs.at(kWeights).dtype;
   const float margin = saved == DType::bf16 ? 0x1p-8F : saved == DType::f16 ? 0x1p-11F : 0x1p-20F;
   const auto [low, high] = std::minmax({edge(-clip), edge(clip)});

@@ -16,7 +16,7 @@ enum RecurrentInput : std::size_t {
   kWeights,
   kFirstState,
   kLengths,
-  kExtra,  // peepholes (3 * H), or the bias of a GRU's h R
+  kExtra,  // peepholes (3 * H), or the bias of a GRU's product h R
   kFirstCell,
   kStates,  // this input and all later ones exist only for gradient nodes
   kGates,
@@ -32,8 +32,8 @@ struct RecurrentShape {
 
   std::int64_t time(std::int64_t k) const { return reverse ? steps - 1 - k : k; }  // the k-th step's place in time
   std::int64_t elements(std::int64_t columns) const { return batch * columns * units; }  // of a step
-  // Returns by how many gates' parts of R the states h are multiplied. In a GRU that resets h, the new gate's part is
-  // multiplied by r * h instead.
+  // Returns for how many gates the states h are multiplied by the recurrence weights R. In a GRU whose reset gate r
+  // multiplies h, the third gate is not counted, because r * h is multiplied by its part of R instead.
   std::int64_t first_gates() const { return resets_state ? 2 : gates; }
 
   Cell cell;

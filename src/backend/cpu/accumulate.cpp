@@ -13,7 +13,8 @@ constexpr std::int64_t kLine = 16;     // elements in a cache line; no two membe
 constexpr std::int64_t kBlock = 4096;  // elements of a sum that stay in cache until all parts are added
 constexpr int kTogether = 4;           // most parts that one loop adds
 
-// One of the parts of x. T is the type of x, S the type of the sum.
+// A term of the sum: a part of the input x, and the weight that multiplies each of its elements. T is the type of x, S
+// the type of the sum.
 template <typename T, typename S>
 struct Part {
   const T *x;
@@ -31,7 +32,7 @@ struct Loop {
         total += parts[k].weight * operand(parts[k].x[i]);
     return total;
   }
-  // Adds kCount parts. The first of them sets the sum if `sets`.
+  // Adds kCount parts to `sum`. If `sets`, the old values of `sum` are ignored, so the parts alone make up the sum.
   PROTRAIN_CLONES static void add(const Part<T, S> *parts, bool sets, S *__restrict sum, Range range) {
     Part<T, S> own[kCount];  // a copy, which stays in registers
     for (int k = 0; k < kCount; ++k) own[k] = parts[k];
@@ -43,9 +44,9 @@ struct Loop {
   }
 };
 
-// Accumulate adds the parts of x (inputs[1], of type T), each times a weight, to the sum (of type S), which is both
-// inputs[0] and outputs[0]. The first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets
-// it.
+// Accumulate multiplies the parts of x (inputs[1], of type T) by weights and adds them to the sum (of type S), which is
+// both inputs[0] and outputs[0]. In the first micro-batch the old sum is ignored. SumParts has no old sum: x is its
+// inputs[0], and the parts alone make up the sum.
 template <typename T, typename S>
 class Accumulate : public CpuKernel {
  public:

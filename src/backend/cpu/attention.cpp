@@ -1,5 +1,5 @@
-// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries takes one key tile after the other, with a running
-// maximum and sum (online softmax). The (Sq, Sk) scores are never in memory as a whole.
+// FusedAttention: softmax(scale q k^T + masks) v. Each tile of queries visits one tile of keys after the other, and
+// keeps a running maximum and sum of its scores (online softmax). So the full (Sq, Sk) scores are never in memory.
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
@@ -26,9 +26,9 @@ void begin(const RunningSoftmax &r) {
 
 template <typename T>
 struct Loops {
-  // Turns scores (keys, queries) into weights exp(score - most), where `most` already includes these keys. Writes the
-  // weights to p in type T. For float32 p and `scores` are the same memory. Rescales earlier sums and outputs to the
-  // new maxima.
+  // Turns a tile of scores (keys, queries) into weights exp(score - most). `most` is the largest score up to and
+  // including this tile. Writes the weights to p in type T. For float32, p and `scores` are the same memory. Rescales
+  // earlier sums and outputs to the new maxima.
   PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, float *__restrict scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
     float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
@@ -158,8 +158,8 @@ class Attention : public CpuKernel {
     }
   }
 
-  // Computes the outputs and the lse of a tile of queries. `rows` are the rows in memory that are cut into tiles: those
-  // of a document, or all. `tile` counts from their beginning.
+  // Computes the outputs and the lse of a tile of queries. If documents are packed, `rows` are the rows of one
+  // document, else all rows. `tile` counts queries from the first of these rows.
   void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range rows, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();

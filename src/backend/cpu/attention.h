@@ -20,8 +20,8 @@ namespace protrain::backend::cpu {
 inline constexpr std::int64_t kMostEdge = 128;
 
 struct TiledAttention : AttentionShape {
-  // `first` and `bias` are those of AttentionShape. The bias is float32 or of the operands' type. If documents are
-  // packed, the input after the bias holds, for each query, the first key of its document.
+  // `first` is the index of q among the inputs, and `bias` that of the bias. The bias is float32 or of the operands'
+  // type. If documents are packed, the input after the bias holds, for each query, the first key of its document.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
   // Returns the bias of one head; nullptr if there is none.
@@ -102,8 +102,8 @@ void transpose_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns
   transpose<T>(from, rows, columns, to);
 }
 
-// Both return `results` in the output's type. If this is float32, they return `results` itself, else a rounded copy in
-// `room`.
+// Both overloads return `results` in the output's type. For float32 outputs that is `results` itself. For narrower
+// outputs it is a rounded copy in `room`.
 inline const float *stored(const float *results, std::int64_t, float *) { return results; }
 template <typename T>
 const T *stored(const float *results, std::int64_t count, T *room) {

@@ -10,8 +10,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The operands that turn a tile of scores into gradients. Tiles are (keys, queries). A query's delta is the dot product
-// of its dout and out.
+// The operands that turn a tile of scores into gradients. A tile has a row for each key and a column for each query.
+// The delta of a query is the dot product of its dout and its out.
 template <typename T>
 struct GradientTile {
   float *s, *dp;             // in: scores, and gradients of probabilities
@@ -54,10 +54,9 @@ struct Loops {
   }
 };
 
-// The gradient of attention, which holds only one tile of the (Sq, Sk) scores at a time. A member takes a whole key
-// head. So one thread sums dk and dv, in an order that depends on shapes alone, and no second pass is needed. The
-// scores are computed again, because keeping those of the forward pass would take memory that grows with the square of
-// the sequence.
+// The gradient of attention. The kernel holds only one tile of the (Sq, Sk) scores at a time. It computes the scores
+// again, because keeping those of the forward pass would take memory that grows with the square of the sequence. A
+// member takes a whole key head. So one thread sums dk and dv, in an order that depends on shapes alone.
 template <typename T>
 class AttentionGrad : public CpuKernel {
  public:
@@ -135,7 +134,8 @@ class AttentionGrad : public CpuKernel {
     return {.m = m, .n = n, .k = k, .accumulate = true, .in = kType};
   }
 
-  // Computes the gradients of a key head. `queries` and `keys` are rows in memory: those of a document, or all.
+  // Computes the gradients of a key head. `queries` and `keys` are ranges of rows in memory. They are the rows of one
+  // document if documents are packed, else all rows.
   void run_head(const MemberScratch &m, std::int64_t head, Range queries, Range keys) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
@@ -153,8 +153,8 @@ class AttentionGrad : public CpuKernel {
     for (std::int64_t g = 0; g < group; ++g)
       for (std::int64_t t = 0; t < a.tiles_of(queries.size()); ++t)
         run_tile(m, {b, h * group + g, queries}, a.query_tile(t));
-    // The copies of keys and values are not needed any more. If their gradients must be rounded, the rounded gradients
-    // overwrite these copies.
+    // Stores dk and dv in the outputs. If T is narrower than float32, stored() first rounds them into the copies of
+    // keys and values, which are not needed any more.
     if (T *dk = optional_output<T>(m.launch, 1))
       copy_rows<T>({stored(m.floats(at_.dk), keys.size() * a.depth, m.elements(at_.k)), a.depth}, keys.size(), a.depth,
                    {dk + first * a.depth, ld});
@@ -163,14 +163,15 @@ class AttentionGrad : public CpuKernel {
                    keys.size(), a.value_depth, {dv + first * a.value_depth, ldv});
   }
 
-  // The queries of one head and one sample. `rows` are their rows in memory: those of a document, or all.
+  // The queries of one head and one sample. `rows` are their rows in memory: those of one document if documents are
+  // packed, else all rows.
   struct QueryHead {
     std::int64_t b, h;
     Range rows;
   };
 
-  // Loads the operands that belong to a tile of queries. Lanes that fill up the tile are zero, and so are the gradients
-  // that they add.
+  // Copies the operands of a tile of queries to scratch. If the document ends within the tile, the other lanes of the
+  // tile are set to zero. The gradients that these lanes add are then zero too.
   void load_tile(const MemberScratch &m, const QueryHead &head, Range tile) const {
     const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size(), present = std::min(lanes, head.rows.size() - tile.begin);
@@ -187,7 +188,8 @@ class AttentionGrad : public CpuKernel {
     for (std::int64_t i = 0; i < lanes; ++i) {
       const bool is_there = i < present;
       m.floats(at_.delta)[i] = is_there ? Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth) : 0;
-      // If the query saw no key, lse becomes 0 instead of -inf, because exp(-inf - 0) is 0.
+      // Sets lse to 0 for lanes without a query, and for a query that saw no key. The scores of such a query are -inf,
+      // and exp(-inf - 0) is 0.
       m.floats(at_.lse)[i] = !is_there || lse[i] == -HUGE_VALF ? 0 : lse[i];
     }
   }

@@ -9,8 +9,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Returns the edge of tiles. Large tiles are faster, but compute more scores that a mask then hides. So large tiles are
-// used only if a query sees many keys.
+// Returns how many queries, and how many keys, a tile has. Large tiles are faster, but compute more scores that a mask
+// then hides. So large tiles are used only if a query sees many keys.
 std::int64_t edge_of(const AttentionShape &a) {
   const std::int64_t seen = a.window > 0 ? std::min(a.window, a.keys) : a.keys;
   return seen >= 1024 ? kMostEdge : kMostEdge / 2;

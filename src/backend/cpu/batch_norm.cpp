@@ -1,8 +1,8 @@
-// BatchNorm and its gradient, and the folding of statistics. Members share the channels, or parts of channels if there
-// are few. A member reads a channel's data twice in a row: first for its sums, and then, out of the cache, for the
-// result.
+// BatchNorm, its gradient, and the kernels that fold statistics. Members share the channels, or parts of channels if
+// there are few channels. A member reads a part twice: first for its sums, and then for the result. The second time the
+// part is usually still in the cache.
 //   The data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. All other rows of
-// a part are converted into one float32 row in scratch, called the member's room, and results are converted back.
+// a part are joined into one float32 row in the member's scratch, which is called a room. Results are converted back.
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +31,7 @@ PROTRAIN_CLONES void normalize(const float *x, float *y, std::int64_t count, flo
   for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
 }
 
-// The sums of dy and of dy * (x - mean).
+// Two sums over some elements of a channel: that of dy, and that of dy * (x - mean).
 struct GradSums {
   double dy = 0, dot = 0;
 };
@@ -41,7 +41,7 @@ PROTRAIN_CLONES GradSums grad_sums_of(const float *dy, const float *x, std::int6
           lane_sum(count, [dy, x, mean](std::int64_t i) { return dy[i] * (x[i] - mean); })};
 }
 
-// dx = factor * (dy - shift - (x - mean) * slope)
+// The terms of a channel's gradient: dx = factor * (dy - shift - (x - mean) * slope).
 struct GradTerms {
   float mean, factor, shift, slope;
 };
@@ -52,13 +52,13 @@ PROTRAIN_CLONES void apply_grad(const float *dy, const float *x, float *dx, std:
   for (std::int64_t i = 0; i < count; ++i) dx[i] = own.factor * (dy[i] - own.shift - (x[i] - own.mean) * own.slope);
 }
 
-// Calls act(first, count) for each run of a row.
+// Cuts a row into runs of at most kRun elements. Calls act(first element, number of elements) for each run.
 template <typename Act>
 void each_run(std::int64_t length, Act &&act) {
   for (std::int64_t first = 0; first < length; first += kRun) act(first, std::min(kRun, length - first));
 }
 
-// The rows of a part of a channel.
+// The data of a part of a channel as float32 rows: either rows of the tensor itself, or one row in a room.
 template <typename T>
 class Rows {
  public:
@@ -67,14 +67,14 @@ class Rows {
         in_place_(std::is_same_v<T, float> && channels.inner >= kLongRow),
         room_bytes_(round_up(byte_count(DType::f32, {channels.part * channels.inner}), kAlignment)) {}
 
-  // Returns the bytes that each member needs for the data of one tensor.
+  // Returns the bytes of a room, which holds a part of one tensor; 0 if rows are used where they lie.
   std::uint64_t room_bytes() const { return in_place_ ? 0 : room_bytes_; }
   std::int64_t count(std::int64_t part) const { return in_place_ ? channels_.samples_in(part) : 1; }
   std::int64_t length(std::int64_t part) const {
     return in_place_ ? channels_.inner : channels_.samples_in(part) * channels_.inner;
   }
 
-  // Brings a part's data into the room, unless they are used where they lie.
+  // Converts a part of x to one float32 row in `room`. Does nothing if rows are used where they lie.
   void read(const T *x, std::int64_t channel, std::int64_t part, float *room) const {
     if (in_place_) return;
     each_sample(part, [&](std::int64_t sample, std::int64_t at) {
@@ -83,7 +83,7 @@ class Rows {
       for (std::int64_t i = 0; i < channels_.inner; ++i) room[at + i] = widened(from[i]);
     });
   }
-  // Converts a part's results back, unless they were computed in place.
+  // Converts a part's results from `room` to y. Does nothing if they were computed in y itself.
   void write(const float *room, std::int64_t channel, std::int64_t part, T *y) const {
     if (in_place_) return;
     each_sample(part, [&](std::int64_t sample, std::int64_t at) {
@@ -92,7 +92,7 @@ class Rows {
       for (std::int64_t i = 0; i < channels_.inner; ++i) to[i] = narrowed<T>(room[at + i]);
     });
   }
-  // Returns row number `row` of the part, which lies in the tensor x or in the room. V is T or const T.
+  // Returns row number `row` of a part in the tensor x if rows are used where they lie, else `room`. V is T or const T.
   template <typename V, typename F>
   F *row(V *x, std::int64_t channel, std::int64_t part, std::int64_t row, F *room) const {
     if constexpr (std::is_same_v<T, float>)
@@ -111,8 +111,8 @@ class Rows {
   const std::uint64_t room_bytes_;
 };
 
-// Calls first(channel, part) and then second(channel, part, is_read) for each part of each channel. second() may read
-// the results of first() for all parts of its channel. `is_read` is true if the room still holds this part's data.
+// Calls first(channel, part) and then second(channel, part, is_read) for each part of each channel. When second() runs,
+// first() has finished for all parts of the channel. `is_read` is true if the room still holds this part's data.
 template <typename First, typename Second>
 void in_two_passes(const ChannelParts &channels, Member &member, First &&first, Second &&second) {
   const Range mine = share(channels.count * channels.parts, 1, member);
@@ -131,7 +131,8 @@ void in_two_passes(const ChannelParts &channels, Member &member, First &&first, 
   each([&](std::int64_t channel, std::int64_t part) { second(channel, part, false); });
 }
 
-// The scratch of both kernels: the results of the first pass for each part, and rooms for each member.
+// The scratch of BatchNorm or its gradient. It holds the result of the first pass (a Found) for each part of each
+// channel, and `rooms` rooms for each member.
 template <typename T, typename Found>
 class Scratch {
  public:
@@ -210,7 +211,7 @@ class BatchNorm : public CpuKernel {
     return found;
   }
 
-  // Returns the statistics to normalize by, and the variance to fold into the running one.
+  // Returns the mean and the variance to normalize by, and as `kept` the variance to fold into the running variance.
   Statistics statistics(const Launch &launch, std::int64_t channel) const {
     if (running_) {
       const float variance = input<float>(launch, 4)[channel];
@@ -284,7 +285,8 @@ class BatchNormGrad : public CpuKernel {
           rows_.row(input<T>(launch, 1), channel, part, row, x_room), row);
   }
 
-  // Joins the sums of a channel's parts, and stores the gradients of scale and bias if `notes`.
+  // Adds up the sums of a channel's parts, and returns the terms of dx. If `notes`, it also stores the gradients of the
+  // channel's scale and bias.
   GradTerms finish(const Launch &launch, std::int64_t channel, bool notes) const {
     GradSums all;
     for (std::int64_t part = 0; part < channels_.parts; ++part) {
@@ -309,8 +311,9 @@ class BatchNormGrad : public CpuKernel {
   const double epsilon_;
 };
 
-// Folds statistics into a running statistic. FoldStatistics begins with the state. AccumulateStatistics begins with the
-// state in the step's first micro-batch. In later ones it goes on with outputs[0], which is also inputs[0].
+// Folds the statistics of batches into a running statistic. FoldStatistics starts from inputs[0], the state.
+// AccumulateStatistics starts from inputs[1], the state, in the step's first micro-batch. In later micro-batches it
+// continues from outputs[0], which is also inputs[0].
 class FoldStatistics : public CpuKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

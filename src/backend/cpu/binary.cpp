@@ -85,7 +85,7 @@ void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64
                    count);
 }
 
-// Computes x^e for a run. In models e is usually 2 or 3 for the whole run, which needs only multiplication and no pow.
+// Computes x^e for a run. In most models e is 2 or 3 for all elements. Then multiplications are enough, without pow.
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {
@@ -104,7 +104,8 @@ struct Powers {
   }
 };
 
-// Each returns an operator's loop for operands of types a and b, or nullptr if the operator does not take them.
+// Each of these functions returns an operator's loop for operands of types a and b. The result is nullptr if the
+// operator does not take these types.
 template <typename Op>
 Loop integers(DType a, DType b) {
   if (a != b) return nullptr;
@@ -217,7 +218,7 @@ struct Choice {  // one run of Where
   void *y;
 };
 
-// Computes a run whose conditions are contiguous. AS and BS are the strides of a and b.
+// Computes a run of Where whose conditions are contiguous. AS and BS are the strides of a and b along the run.
 template <typename T, std::int64_t AS, std::int64_t BS>
 void choose_known(const Choice &run, std::int64_t count) {
   const T *a = static_cast<const T *>(run.a), *b = static_cast<const T *>(run.b);

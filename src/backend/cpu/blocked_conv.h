@@ -15,10 +15,9 @@ enum class ConvOperand : std::uint8_t { x, w, y };
 
 class BlockedConv {
  public:
-  // `row` is the number of elements from one map's weights to the next map's, which may be more than a map has if w is
-  // a part of larger weights. Each seat has operands of its own, so several threads, each with another seat, may run
-  // the convolution at the same time.
-  // Returns nothing if oneDNN would unroll the windows, or compute without vectors.
+  // Returns nothing if oneDNN would unroll the windows, or compute without vectors. `row` is the number of elements
+  // from one map's weights to the next map's. If w is a part of larger weights, `row` may be more than a map has. Each
+  // seat has operands of its own, so threads may run the convolution at the same time if each has another seat.
   static std::optional<BlockedConv> find(const ConvShape &shape, std::int64_t row, int seats);
   ~BlockedConv();
   BlockedConv(BlockedConv &&) noexcept;
@@ -30,7 +29,8 @@ class BlockedConv {
   bool is_plain(ConvOperand operand) const;  // true if oneDNN's layout is that of the tensor
   std::uint64_t scratch_bytes() const;
 
-  // Converts w, or one sample of x or y. The result is converted out of oneDNN's layout, the other two into it.
+  // Converts w, or one sample of x or y. The operand that is the result is converted out of oneDNN's layout, each other
+  // operand into it.
   void convert(int seat, ConvOperand operand, const void *from, void *to);
   // Computes the result from operands in oneDNN's layouts. Samples lie one after the other, without a gap.
   void run(int seat, const void *x, const void *w, const void *y, void *scratch);

@@ -1,8 +1,9 @@
-// Conv, ConvTranspose and ConvWeightGrad: the choice of a way, and convolutions as products of unrolled windows.
+// Conv, ConvTranspose and ConvWeightGrad: the choice among the ways of conv.h, and the way that unrolls windows.
 //
-// The matrix `columns` has a row for each channel and each element of a window, and a column for each window. With
-// w (M, C * K) and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy columns^T. Only some rows of y, or
-// some channels of x, are unrolled at a time, so that their columns stay in the cache.
+// Let a window have K elements. The matrix `columns` has a row for each of C channels and each element of a window, and
+// a column for each window. With w (M, C * K) and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy
+// columns^T. Only some rows of y, or some channels of x, are unrolled at a time, so that their columns stay in the
+// cache.
 #include "backend/cpu/conv.h"
 
 #include <algorithm>
@@ -25,8 +26,9 @@ Range inside(const ConvShape &s, std::int64_t k) {
   return {std::min(begin, s.output[2]), std::max(std::min(end, s.output[2]), std::min(begin, s.output[2]))};
 }
 
-// Calls act(at, range) for each row of a channel's columns, and within it for each of the rows `rows` of y. Window o of
-// such a row has the element x[at + o * stride], if o is in `range`; else it has a pad.
+// Calls act(at, range) for each element of a window, and for each row of y in `rows`. `range` holds the windows of this
+// row of y for which the element lies inside of x. For window o in `range` the element is x[at + o * stride]. For the
+// other windows of the row it is a pad.
 template <typename Act>
 void each_row(const ConvShape &s, Range rows, Act act) {
   for (std::int64_t a = 0; a < s.kernel[0]; ++a)
@@ -43,7 +45,7 @@ void each_row(const ConvShape &s, Range rows, Act act) {
       }
 }
 
-// Writes the columns of some channels of x and some rows of y.
+// Writes the rows of the matrix `columns` that belong to the `channels` channels at x, for the windows of `rows` of y.
 void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range rows, float *columns) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
@@ -59,7 +61,7 @@ void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range row
     });
 }
 
-// Adds columns to the elements of x that they were unrolled from.
+// Adds each element of `columns` to the element of x that unroll() would have copied it from.
 void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, float *x) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
@@ -69,13 +71,15 @@ void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, fl
     });
 }
 
-// Unrolls a part of the rows or channels at a time, and multiplies its columns. All parts but the last have the same
-// size, so there are two products. Each member has a copy of both, and scratch for columns, sums and a product.
+// The base of the kernels that unroll windows. They unroll some rows of y, or some channels of x, at a time, and
+// multiply these columns. All such parts but the last have the same size, so there are two products. Each member has a
+// copy of both products, and scratch for columns, sums and a product.
 class Unrolled : public CpuKernel {
  protected:
   explicit Unrolled(const ConvShape &shape) : shape_(shape) {}
 
-  // Makes the products and lays out scratch. `columns`, `sums`: elements of a member. `shared`: bytes of the team.
+  // Makes the products and lays out scratch. `whole` is the product of every part but the last, `last` that of the
+  // last. `columns` and `sums` are elements of each member's scratch, and `shared` are bytes of the team's scratch.
   void prepare(int team_size, const GemmShape &whole, const GemmShape &last, std::int64_t columns, std::int64_t sums,
                std::uint64_t shared = 0) {
     for (int i = 0; i < team_size; ++i) {
@@ -169,8 +173,8 @@ class UnrolledConv : public Unrolled {
   const std::int64_t rows_, rows_at_a_time_;
 };
 
-// Computes ConvTranspose. A unit of work is some channels of one group in one sample of x. The columns of these
-// channels are products of rows of w^T and y.
+// Computes ConvTranspose, whose result is called x. A unit of work is some channels of one group in one sample of x.
+// The product of rows of w^T and y gives the columns of these channels, and roll_up() adds them up to x.
 class UnrolledTranspose : public Unrolled {
  public:
   UnrolledTranspose(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {
@@ -217,8 +221,8 @@ class UnrolledTranspose : public Unrolled {
   const std::int64_t channels_;  // how many are unrolled at a time
 };
 
-// Computes ConvWeightGrad. A unit of work is the weights of some channels of one group. It sums over all samples, in
-// order.
+// Computes ConvWeightGrad. A unit of work is the weights of some channels of one group. Each unit sums over all
+// samples, from the first to the last.
 class UnrolledWeights : public Unrolled {
  public:
   UnrolledWeights(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {

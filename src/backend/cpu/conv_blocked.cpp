@@ -1,5 +1,5 @@
-// Convolutions by oneDNN. Members bring operands into oneDNN's layouts, and results back, unit by unit, so that these
-// copies stay in a core's cache.
+// Convolutions by oneDNN. Members convert x and y between oneDNN's layouts and those of tensors. They convert only a
+// few samples at a time, so that the converted copies stay in the caches.
 #include "backend/cpu/blocked_conv.h"
 #include "backend/cpu/conv.h"
 
@@ -28,8 +28,9 @@ std::int64_t equal_parts(std::int64_t count, std::int64_t grain, double wanted) 
   return std::max<std::int64_t>(parts, 1);
 }
 
-// Returns into how many parts the result is cut. Without this cut there would be `units` units. A part has some of the
-// groups if there are several, else some of the result's channels.
+// Returns into how many parts the result is cut, so that there are enough units of work and none is too small. `units`
+// is the number of units before this cut. A part has some of the groups if there are several, else some channels of x
+// or some maps of y or w.
 std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   const double of_flops = flops_of(s) / kLeastFlops / static_cast<double>(units);
   const double wanted = std::min(kUnits / static_cast<double>(units), of_flops);
@@ -52,8 +53,8 @@ ConvShape part_of(ConvShape s, std::int64_t samples, std::int64_t parts) {
   return s;
 }
 
-// The number of elements from one sample of an operand to the next, and from one part to the next. `part` is 0 if all
-// parts share the operand.
+// The distances, in elements, from one sample of an operand to the next, and from one part to the next. `part` is 0 if
+// all parts share the operand.
 struct Steps {
   std::int64_t sample, part;
 };
@@ -64,7 +65,8 @@ Steps steps_of(const ConvShape &whole, const ConvShape &part, ConvOperand operan
   return {all * count, own == all ? 0 : own * count};
 }
 
-// Conv and ConvTranspose. A unit is a part of the result for one sample.
+// Computes Conv and ConvTranspose. A unit of work is a part of the result (some groups, channels or maps) for one
+// sample.
 class BlockedResult : public CpuKernel {
  public:
   BlockedResult(const ConvShape &s, BlockedConv conv, std::int64_t parts, int team_size)
@@ -109,8 +111,9 @@ class BlockedResult : public CpuKernel {
   }
 
  private:
-  // Returns true if the weights are larger than a sample. Then all samples of a part are computed one after the other.
-  // If not, all parts of a sample are.
+  // Returns true if all weights together are larger than a sample of the source. If true, a member computes all samples
+  // of a part before it begins the next part. If false, it computes all parts of a sample before it begins the next
+  // sample.
   bool weighs_more() const { return weight_bytes_ * static_cast<std::uint64_t>(parts_) > conv_.bytes(source_); }
   std::int64_t weight_step() const {
     const std::int64_t row = shape_.channels_in_group() * shape_.kernel_count();
@@ -145,7 +148,9 @@ class BlockedResult : public CpuKernel {
   TeamScratch scratch_;
 };
 
-// ConvWeightGrad. A unit is a part of the weights for all samples of a round. Rounds are summed in order.
+// Computes ConvWeightGrad. The samples are cut into rounds, so that the x and y of a round take at most kRoundBytes if
+// it has more than one sample. In each round, a unit of work is a part of the weights, summed over the samples of the
+// round. The results of the rounds are added from the first round to the last.
 class BlockedWeights : public CpuKernel {
  public:
   BlockedWeights(const ConvShape &s, BlockedConv conv, std::int64_t parts, int team_size)
@@ -178,7 +183,7 @@ class BlockedWeights : public CpuKernel {
   }
 
  private:
-  // An operand of the round's samples, in oneDNN's layout.
+  // The x or the y of all samples of one round, in oneDNN's layout.
   struct Placed {
     ConvOperand operand;
     Steps steps;
@@ -250,7 +255,7 @@ class BlockedWeights : public CpuKernel {
   TeamScratch scratch_;
 };
 
-// Returns how many samples a round has: a divisor of N.
+// Returns how many samples a round of ConvWeightGrad has. All rounds have the same number.
 std::int64_t samples_of_round(const ConvShape &s) {
   const std::int64_t bytes =
       (s.channels * s.input_count() + s.maps * s.output_count()) * static_cast<std::int64_t>(sizeof(float));

@@ -1,10 +1,11 @@
 // Depthwise convolutions: each channel is a group with one map.
 //
-// A plane of x is padded, and split by the strides into phases. Along an axis, phase p holds the elements at places p,
-// p + stride, p + 2 * stride and so on of the padded plane. Element k of a window has phase k * dilation % stride and
-// shift k * dilation / stride: window o finds it at place o + shift of that phase, so neighbouring windows find it in
-// neighbouring places. A phase is a dense array with `extent` elements along each axis. Windows are numbered as the
-// elements of such an array, so some numbers of a row have no window. Then y, dx and dw are sums over long vectors.
+// A plane of x is padded, and split into phases. Along an axis with stride s, phase p holds every s-th element of the
+// padded plane, from place p on. A phase is a dense array with `extent` elements along each axis. Element k of a window
+// has phase k * dilation % s and shift k * dilation / s. For window o this element lies at place o + shift of the
+// phase, so neighbouring windows have it in neighbouring places. Windows get the same numbers as the elements of such
+// an array. Its rows may be longer than those of y, so some numbers have no window. With these numbers y, dx and dw are
+// sums over long vectors.
 #include <algorithm>
 
 #include "arith/math.h"
@@ -18,14 +19,14 @@ using Result = ConvShape::Result;
 
 constexpr std::int64_t kDotLanes = 16;
 
-// An element of a window: the number of its phase, and its shift in the phase's array.
+// An element of a window: the number of the phase that holds it, and its shift in that phase's array.
 struct Tap {
   std::int64_t phase, shift;
 };
 
 template <int kCount>
 struct TapLoops {
-  // to[i] += w[0] * x[0][i] + w[1] * x[1][i] + ...
+  // Computes to[i] += w[0] * x[0][i] + w[1] * x[1][i] + ... over kCount arrays x[t].
   PROTRAIN_CLONES static void add(const float *const *x, const float *w, float *to, std::int64_t count) {
     const float *from[kCount];
     float weights[kCount];
@@ -59,7 +60,7 @@ struct TapLoops {
   }
 };
 
-// to[i] = from[i * stride]. kStride is the stride, or 0 if only `stride` gives it.
+// Computes to[i] = from[i * stride]. kStride is the stride if the compiler knows it, else 0.
 template <int kStride>
 struct ReadLoops {
   PROTRAIN_CLONES static void run(const float *from, std::int64_t stride, float *to, std::int64_t count) {
@@ -113,8 +114,8 @@ class DepthwiseConv : public CpuKernel {
   float *x_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, x_at_); }
   float *y_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, y_at_); }
 
-  // Calls act(row, in_room, phase) for all rows of all phases. `row` is the first element of a row of x, or -1 for a
-  // row of pads. `in_room` is the row's place in the room, and `phase` its phase along the last axis.
+  // Calls act(row, in_room, phase) for each row of each phase's array. `row` is the first element of a row of x, or -1
+  // for a row of pads. `in_room` points to the array's row in `room`, and `phase` is its phase along the last axis.
   template <typename Act>
   void each_row(float *room, Act act) const {
     const ConvShape &s = shape_;
@@ -128,7 +129,7 @@ class DepthwiseConv : public CpuKernel {
               act(exists ? (i * s.input[1] + j) * s.input[2] : -1, room, r);
             }
   }
-  // Returns the elements of a row in the room that are not pads.
+  // Returns the elements of a row of a phase's array that are not pads. `phase` is the row's phase along the last axis.
   Range inside(std::int64_t phase) const {
     const std::int64_t first = phase - shape_.before[2], stride = shape_.strides[2];
     const std::int64_t begin = first >= 0 ? 0 : (-first + stride - 1) / stride;
@@ -164,15 +165,16 @@ class DepthwiseConv : public CpuKernel {
       for (std::int64_t i = 0; i < range.size(); ++i) to[i * stride] = from[i];
     });
   }
-  // Calls act(first element, number of the first window) for each row of y.
+  // Calls act(element, window) for each row of y, with the index of its first element and the number of its first
+  // window.
   template <typename Act>
   void each_row_of_y(Act act) const {
     for (std::int64_t e = 0; e < shape_.output[0]; ++e)
       for (std::int64_t f = 0; f < shape_.output[1]; ++f)
         act((e * shape_.output[1] + f) * shape_.output[2], (e * extent_[1] + f) * extent_[2]);
   }
-  // Copies each element of y to the number of its window in the room. Numbers without a window become 0, and
-  // `most_shift_` zeros come before number 0. Returns the place of number 0.
+  // Copies each element of y to the place in `room` that the number of its window gives. Places without a window become
+  // 0. `most_shift_` zeros come before place 0, because make_x() reads at a place minus a shift. Returns place 0.
   float *number(const float *y, float *room) const {
     std::fill_n(room, most_shift_ + phase_elements(), 0.0f);
     each_row_of_y(

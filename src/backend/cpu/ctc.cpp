@@ -1,5 +1,5 @@
-// CtcLoss, and its gradient. Members share the rows of logits, then the samples, then the rows again. The losses of
-// samples are summed in their order.
+// CtcLoss, and its gradient. Members share the rows of logits, then the samples, then the rows again. One member adds
+// up the losses of the samples, from the first to the last.
 #include <algorithm>
 
 #include "backend/common/ctc_shape.h"
@@ -46,7 +46,7 @@ class CtcLoss : public CpuKernel {
   }
 
  private:
-  // Reads the labels and the length of a sample. Code::arg if they are not legal.
+  // Reads the labels and the length of a sample. Fails with Code::arg if a label or the length is not legal.
   void open(const Launch &launch, const CtcScratch &scratch, std::int64_t n) const {
     const void *labels = launch.inputs[shape_.logits + 1];
     const auto *lengths = optional_input<std::byte>(launch, shape_.logits + 2);
@@ -63,8 +63,8 @@ class CtcLoss : public CpuKernel {
     scratch.samples[n] = {length, count, 0, 0};
   }
 
-  // Sums the probabilities of a sample's paths up to each time and state, as logarithms. Returns the logarithm of the
-  // probability of all paths. The gradient keeps the sums of all times.
+  // Computes, for each time and state, the logarithm of the summed probability of a sample's paths that are in this
+  // state at this time. Returns the logarithm for all complete paths. Only the gradient keeps the values of all times.
   double forwards(const T *logits, const CtcScratch &scratch, std::int64_t n) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const double *before = nullptr;
@@ -80,7 +80,8 @@ class CtcLoss : public CpuKernel {
     return states.labels_count == 0 ? 0 : -INFINITY;
   }
 
-  // Replaces the sums of each time by the probabilities of the states at that time, given the labels.
+  // Replaces the values that forwards() kept for each time by the probabilities of the states at that time, given the
+  // labels.
   void backwards(const T *logits, const CtcScratch &scratch, std::int64_t n, double all) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const std::int64_t length = scratch.samples[n].length;
@@ -97,8 +98,8 @@ class CtcLoss : public CpuKernel {
     }
   }
 
-  // Gathers the probability of each class in the first state of this class. The blank is such a class. Later states of
-  // a label are set to -1.
+  // Adds up the probabilities of all states of the same class, and stores the sum in the first of these states. Later
+  // states of a label become -1, so that differentiate() skips them. State 0 gets the sum of all states of the blank.
   static void gather(const arith::CtcStates &states, double *row) {
     for (std::int64_t s = 2; s < states.count(); s += 2) row[0] += row[s];
     for (std::int64_t s = states.count() - 2; s > 0; s -= 2)

@@ -1,4 +1,5 @@
-// Loops over walks (common/layout.h), one run along the innermost dim at a time.
+// Loops over the elements of several operands together, in the order of a walk (common/layout.h). Each loop handles one
+// run along the innermost dim at a time.
 #pragma once
 
 #include <algorithm>

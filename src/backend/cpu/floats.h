@@ -43,8 +43,8 @@ auto with_float(DType dtype, Act act) {
 // Returns true for the types that kernels of floats take.
 inline bool is_computed(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
-// Calls make(T{}) with the C++ type T of the operand's elements. Code::unsupported if they are not float32, bfloat16 or
-// float16.
+// Calls make(T{}) with the C++ type T of the operand's elements. Fails with Code::unsupported if they are not float32,
+// bfloat16 or float16.
 template <typename Make>
 auto by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   require(is_computed(type.dtype), Code::unsupported, subject(request),
@@ -61,15 +61,15 @@ KernelPtr make_by_float(const KernelRequest &request, const graph::Type &type, A
   });
 }
 
-// Converts rows of elements to float32, and back.
+// Convert `count` contiguous elements: widen() from T to float32, and narrow() from float32 to T.
 template <typename T>
 void widen(const T *from, float *to, std::int64_t count);
 template <typename T>
 void narrow(const float *from, T *to, std::int64_t count);
 
-// Calls act(first, count) for every piece of a loop. Elementwise loops over float16 convert one piece at a time to
-// float32, compute, and convert back. If each of these loops contained its own conversions, they would make up a third
-// of the library's code.
+// Calls act(first element, number of elements) for every piece of a loop over `count` elements. Elementwise loops over
+// float16 convert one piece at a time to float32, compute, and convert back. If each of these loops contained
+// conversions of its own, conversions would make up a third of the library's code.
 inline constexpr std::int64_t kPiece = 1024;
 template <typename Act>
 void for_each_piece(std::int64_t count, Act act) {
@@ -107,7 +107,7 @@ class FloatRows {
       for (std::int64_t i = 0; i < length_; ++i) room[i] = widened(row[i * stride_]);
     return room;
   }
-  // Returns where to compute a result row: in the row itself, or in `room`, from which write() stores it.
+  // Returns where to compute a result row: in `row` itself, or in `room`. From `room`, write() then stores it in `row`.
   float *place(T *row, float *room) const {
     if constexpr (std::is_same_v<T, float>)
       if (in_place_) return row;

@@ -23,7 +23,8 @@ class Indices {
   }
 
   std::int64_t count() const { return count_; }
-  // Returns index i, in [0, extent); a negative index counts from the end. Code::arg if the index is out of range.
+  // Returns entry number i of the indices. A negative entry counts from the end of the axis, and becomes at least 0
+  // here. Fails with Code::arg if the entry is outside of the axis.
   std::int64_t at(const Launch &launch, std::int64_t i) const {
     const std::int64_t given =
         dtype_ == DType::i64 ? input<std::int64_t>(launch, 1)[i] : input<std::int32_t>(launch, 1)[i];
@@ -69,8 +70,8 @@ struct Loops {
   }
 };
 
-// Scratch holds a linked list of indices for each row of the table: the first index that names the row, and for each
-// index the next index that names the same row.
+// The gradient of Gather. Scratch holds a linked list for each row of the table: the first position in the indices that
+// names the row, and for each position the next one that names the same row.
 template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:
@@ -127,7 +128,8 @@ class GatherGradKernel : public CpuKernel {
   const Indices indices_;
 };
 
-// Calls body(i, at) for each of the member's lines. The line begins at i in the indices, and at `at` in the tensor.
+// Calls body(i, at) for each line of GatherElements that the member owns. The line begins at element i of the indices,
+// and at element `at` of the tensor.
 template <typename Body>
 void for_each_line(const IndexedLines &lines, const Member &member, Body &&body) {
   for_each_run(lines.begins, share(lines.count, 1, member), [&](std::int64_t, const auto &offsets, std::int64_t count) {
@@ -156,8 +158,8 @@ class GatherElementsKernel : public CpuKernel {
   const Indices indices_;
 };
 
-// The gradients of a line are summed in float32, in the member's part of scratch. Only the sums of elements that an
-// index names are set and read.
+// The gradient of GatherElements. A member sums the gradients of a line in float32, in its own part of scratch. It sets
+// and reads only the sums of those elements that an index names.
 template <typename T>
 class GatherElementsGradKernel : public CpuKernel {
  public:

@@ -28,9 +28,9 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Returns the K of a panel, which depends on the shape alone. If b is not transposed, oneDNN 2.6 reads it in place, and
-// becomes slow for a large K: as K grows from 1000 to 50000, its speed falls from 0.95 of the processor's peak to 0.5
-// in float32, and to 0.7 in bfloat16. So a large K is cut.
+// Returns how much of K one panel of a product takes. If b is not transposed, oneDNN 2.6 reads it in place and becomes
+// slow for a large K: as K grows from 1000 to 50000, its speed falls from 0.95 of the processor's peak to 0.5 in
+// float32, and to 0.7 in bfloat16. So a large K is cut. The result depends on the shape alone.
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;
@@ -135,8 +135,8 @@ std::string Product::implementation() const {
 }
 
 namespace {
-// Computes c if K = 0. Each row of c becomes the bias, or zeros if there is none. If the product is added to c, c stays
-// as it is.
+// Computes c if K = 0, when the product is zero. If the product is added to c, c stays as it is. Otherwise each row of
+// c becomes the bias, or zeros if there is no bias.
 void fill_rows(const GemmShape &s, const GemmOperands &operands) {
   if (s.accumulate) return;
   const std::size_t row_bytes = static_cast<std::size_t>(s.n) * size_of(s.out);

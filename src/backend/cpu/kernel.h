@@ -33,8 +33,8 @@ inline void require_dtype(const KernelRequest &request, const graph::Type &type,
           request.node.op, name_of(expected), name_of(type.dtype));
 }
 
-// The factories of all operators. make_reduce calls make_reduce_integers. The last two make the device's own kernels
-// (optimizer.cpp).
+// The factories of all operators. make_reduce calls make_reduce_integers. make_update and make_check serve
+// Device::compile_update and Device::compile_check (optimizer.cpp).
 #define PROTRAIN_DECLARE(MAKE, ...) KernelPtr MAKE(const KernelRequest &request, int team_size);
 PROTRAIN_KERNELS(PROTRAIN_DECLARE)
 #undef PROTRAIN_DECLARE

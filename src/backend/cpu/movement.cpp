@@ -86,7 +86,7 @@ class TiledTranspose : public CpuKernel {
  private:
   static constexpr std::int64_t kStrip = 64;  // columns that one member takes at a time
   std::int64_t rows_, columns_, from_ld_, to_ld_, strips_;
-  Layout<2> outer_;  // the other dims, then strips of columns
+  Layout<2> outer_;  // all dims except those of rows and columns, then the strips of columns
 };
 }  // namespace
 
@@ -107,8 +107,8 @@ KernelPtr make_transpose(const KernelRequest &request, int team_size) {
 }
 
 namespace {
-// Trilu keeps the upper (column >= row + k) or the lower (column <= row + k) part of the last two dims. The rest
-// becomes 0.
+// Trilu keeps the upper (column >= row + k) or the lower (column <= row + k) part of the last two dims. Elements
+// outside that part become 0.
 template <typename T>
 class TriluKernel : public CpuKernel {
  public:

@@ -17,9 +17,10 @@ dnnl::stream &onednn_stream();  // holds no state on the cpu, so all threads sha
 // variables do not change the arithmetic.
 dnnl::primitive_attr onednn_attributes();
 
-// Allocates as much memory as oneDNN needs to create a primitive, and frees it again. oneDNN 2.6 does not check its own
-// allocations: if one fails, it makes its objects, or writes its code, at address 0. Its objects take some tens of KiB
-// from malloc, which keeps the memory freed here for it. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
+// Allocates as much memory as oneDNN needs to create a primitive, and frees the memory again. Code::nomem if there is
+// not enough. oneDNN 2.6 does not check its own allocations: if one fails, it makes its objects, or writes its code, at
+// address 0. Its objects take some tens of KiB from malloc. Its code takes up to 36 buffers of 256 KiB, mapped one by
+// one.
 void require_room_for_primitive();
 
 [[noreturn]] void fail_to_make(const dnnl::error &error, const std::string &what);
@@ -28,8 +29,8 @@ void require_room_for_primitive();
 inline dnnl_status_t point(dnnl::memory &memory, const void *at) {
   return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
 }
-// Runs a primitive, unless `status` is already that of a failure. Throws if it is, or if the run fails. `what` names
-// the primitive in the error, such as "a product".
+// Runs a primitive. Throws if the run fails. If `status` is already that of a failure, throws without running the
+// primitive. `what` names the primitive in the error, such as "a product".
 void execute(dnnl_status_t status, const dnnl::primitive &primitive, std::span<const dnnl_exec_arg_t> arguments,
              const char *what);
 

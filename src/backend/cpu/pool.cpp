@@ -1,8 +1,8 @@
-// MaxPool, AveragePool and their gradients. Members share the rows of y; for the gradients they share the planes, so
-// that a plane's sums have an order that shapes alone fix.
+// MaxPool, AveragePool and their gradients. In MaxPool and AveragePool, members share the rows of y. In the gradients
+// they share the planes, so that the shapes alone fix the order of a plane's sums. A plane is one channel of a sample.
 //
-// All windows of a row are computed together, one element of a window after the other. Neighbouring windows have this
-// element at places of x that lie a stride apart. Narrow types are widened row by row.
+// The windows of a row are computed together. One pass takes the same element of every window: in x these elements lie
+// a stride apart. The next pass takes the next element. Narrow types are widened row by row.
 #include <algorithm>
 #include <limits>
 
@@ -16,7 +16,8 @@ namespace protrain::backend::cpu {
 
 namespace {
 
-// The loops over a row's windows, whose elements lie kStride apart in x, or `stride` apart if kStride is 0.
+// Loops over the windows of a row that take the same element of each window. In x these elements lie kStride apart, or
+// `stride` apart if kStride is 0.
 template <int kStride>
 struct RowLoops {
   PROTRAIN_CLONES static void take_larger(const float *x, std::int64_t stride, std::int64_t count, float *best) {
@@ -63,7 +64,8 @@ void with_stride(std::int64_t stride, Act act) {
   act(RowLoops<0>{});
 }
 
-// A row of windows: its plane, and the numbers of its windows along the first two axes, which all of them share.
+// The place of a row of windows. `plane` is the plane that contains the row. `first` and `second` are the numbers of
+// the row's windows along the first two spatial axes, which are the same for all windows of the row.
 struct RowPlace {
   std::int64_t plane, first, second;
 };
@@ -99,8 +101,9 @@ class PoolKernel : public CpuKernel {
       }
     }
   }
-  // Calls act(windows, place) for each element of a window along the last axis, in order. `windows` are those that have
-  // this element inside of x. `place` is where the first of them has it in a row of x.
+  // Calls act(windows, place) for each element of a window along the last axis, in order. `windows` is the range of
+  // windows in which this element lies inside of x. `place` is the element's place in a row of x, for the first of
+  // these windows.
   template <typename Act>
   void each_element(Act act) const {
     for (std::size_t k = 0; k < inside_.size(); ++k) {
@@ -137,7 +140,7 @@ class PoolKernel : public CpuKernel {
   const PoolShape shape_;
 
  private:
-  std::vector<Range> inside_;  // for each element of a window along the last axis: the windows that have it inside of x
+  std::vector<Range> inside_;  // for each element of a window along the last axis: the windows where it is inside of x
   std::vector<float> counts_;  // how many elements of each window along the last axis count
 };
 

@@ -140,8 +140,8 @@ PROTRAIN_INLINE void widen_zeros(const QuantisedShape &shape, const void *zeros,
     for (std::int64_t j = 0; j < count; ++j) to[j] = stored_at(shape.zero_form, zeros, first + j);
 }
 
-// Replaces values[i] by F::value(values[i], others[i], ...) for the `count` elements from `first` on, in runs of
-// neighbours that share a scale, or whose scales are neighbours.
+// Replaces values[i] by F::value(values[i], others[i], scale, ...) for the `count` elements from `first` on. The loops
+// go from run to run. A run is a sequence of neighbours that either share one scale or have scales that are neighbours.
 template <typename F>
 struct ScaledLoops {
   PROTRAIN_CLONES static void apply(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t first,
@@ -149,7 +149,7 @@ struct ScaledLoops {
     const graph::ScaleBlocks &blocks = shape.blocks;
     const bool shared = blocks.inner_step == 0 || blocks.inner == 1;
     const std::int64_t run = shared ? blocks.block * blocks.inner : blocks.inner;
-    const std::int64_t rows = shared ? blocks.length * blocks.inner : blocks.inner;  // runs also end at multiples of it
+    const std::int64_t rows = shared ? blocks.length * blocks.inner : blocks.inner;  // runs end at multiples of rows
     for (std::int64_t i = 0; i < count;) {
       const std::int64_t at = first + i, in_row = at % rows;
       const std::int64_t end = i + std::min({run - in_row % run, rows - in_row, count - i});

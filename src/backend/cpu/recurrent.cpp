@@ -1,5 +1,5 @@
-// LstmSteps, GruSteps and RnnSteps. Before the first step a member copies its units' rows of R to a dense, transposed
-// matrix, which oneDNN reads in place and which stays in the member's cache.
+// LstmSteps, GruSteps and RnnSteps. Before the first step each member copies the rows of the recurrence weights R that
+// belong to its units. The copy is a dense, transposed matrix, which stays in the member's cache for all steps.
 #include "backend/cpu/recurrent.h"
 
 #include <algorithm>
@@ -165,7 +165,7 @@ class Recurrent : public StepsKernel {
     return {.m = s.batch, .n = n * (i == 0 ? s.first_gates() : 1), .k = s.units, .accumulate = true, .in = kDTypeOf<T>};
   }
 
-  // Copies the member's rows of R, sets the first cells, and fills absent operands with zeros.
+  // Copies the member's rows of the recurrence weights R, sets the first cells, and fills absent operands with zeros.
   void prepare(const Member &member, const Launch &launch) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size(), width = shape_.first_gates() * n;
@@ -217,7 +217,8 @@ class Recurrent : public StepsKernel {
     for (std::int64_t b = 0; b < shape_.batch && n > 0; ++b) finish_row(member, launch, time, b, h, y);
   }
 
-  // Sets the sums to their terms from x and from a GRU's bias. The products of h and R are added later.
+  // Sets the sums of the gates to their terms from x and from a GRU's bias. The products of the states h and the
+  // recurrence weights R are added later.
   void begin_sums(const Member &member, const Launch &launch, std::int64_t time) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size(), width = shape_.first_gates() * n, columns = shape_.gates * shape_.units;
@@ -268,7 +269,8 @@ class Recurrent : public StepsKernel {
     if (T *to = optional_output<T>(launch, 1)) save_gates(mine, gates, fresh, to + row * shape_.saved * shape_.units);
   }
 
-  // Saves the gates of a sample. A GRU saves z, r and the new gate, and also the new gate's h R if r multiplies it.
+  // Saves the gates of a sample. A GRU saves its gates z, r and the new gate. If r multiplies the new gate's
+  // product h R, the GRU saves this product too.
   void save_gates(const UnitPart &mine, const float *gates, const float *fresh, T *to) const {
     const std::int64_t n = mine.units.size();
     narrow_gates(gates, shape_, mine, shape_.cell == Cell::gru ? 2 : shape_.saved, to);

@@ -1,6 +1,6 @@
 // Functions that the kernels of recurrent layers share with those of their gradients. Each member of the team computes
-// some of the units, with all their gates. So it needs the results of other members only once in a step, or twice in a
-// GRU that resets h. Sums and cells are float32 whatever the operands are.
+// some of the units, with all gates of these units. So it needs the results of other members only once in a step, or
+// twice in a GRU whose reset gate multiplies the states h. Sums and cells are float32 whatever the operands are.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ struct UnitPart {
   std::vector<StepProduct> products;
 };
 
-// The base of all kernels here. It keeps the units of each member, and the layout of scratch: first the part that all
-// members share, then a part for each member.
+// The base of the kernels of recurrent layers and of their gradients. It keeps the units of each member, and the layout
+// of scratch: first the part that all members share, then a part for each member.
 class StepsKernel : public CpuKernel {
  protected:
   // Returns the shape of product 0 or 1 of a step for `units` units.
@@ -53,8 +53,8 @@ class StepsKernel : public CpuKernel {
   std::array<std::uint64_t, 2> laid_at_{};  // where the factors of a member's products are laid out
 };
 
-// Both convert the numbers of a member's units in `count` gates. A row of an operand has all units of a gate, and then
-// those of the next gate.
+// widen_gates() and narrow_gates() convert the numbers of a member's units in `count` gates. An operand's row has the
+// numbers of all units for the first gate, then those of all units for the next gate.
 template <typename T>
 void widen_gates(const T *row, const RecurrentShape &s, const UnitPart &part, std::int64_t count, float *to) {
   for (std::int64_t gate = 0; gate < count; ++gate)
@@ -74,7 +74,7 @@ void widen_or_zero(const T *row, const UnitPart &part, float *to) {
     widen(row + part.units.begin, to, part.units.size());
 }
 
-// True if the sample has the step at `time`. Beyond its length it keeps its state.
+// True if the sample is long enough to have the step at `time`. In later steps the sample keeps its state.
 inline bool has_step(const Launch &launch, std::int64_t sample, std::int64_t time) {
   const auto *lengths = optional_input<std::int32_t>(launch, kLengths);
   return lengths == nullptr || time < lengths[sample];

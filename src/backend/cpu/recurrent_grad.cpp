@@ -1,6 +1,6 @@
-// LstmStepsGrad, GruStepsGrad and RnnStepsGrad, which go from the last step to the first. A step computes the gradients
-// of the sums of its gates. Their product with the member's columns of R is then added to the gradients of the member's
-// states before the step.
+// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. The kernels go from the last step to the first. In a step each member
+// computes the gradients of the sums of its units' gates. Then it multiplies the gradients of all members by its
+// columns of the recurrence weights R. It adds the product to the gradients of its units' states before the step.
 #include <algorithm>
 
 #include "backend/cpu/recurrent.h"
@@ -26,14 +26,14 @@ struct Loops {
   }
 };
 
-// The operands of the gradient of a sample's step, read and written, for the `n` units of a member.
+// The numbers that the gradient of one step reads and writes, for one sample and the `n` units of a member.
 struct SampleStep {
   std::int64_t n;
   const float *gates;   // as forward has saved them
   const float *before;  // a GRU's states or an LSTM's cells before the step
-  const float *after;   // an RNN's states or an LSTM's cells after it
+  const float *after;   // an RNN's states or an LSTM's cells after the step
   float *d;             // gradients of the sums of the gates
-  float *dh, *dc;       // gradients of states and cells after the step, then of those before it
+  float *dh, *dc;       // gradients of states and cells, first after the step, and in the end before it
   float *room;          // n numbers
 };
 
@@ -156,7 +156,8 @@ class RecurrentGrad : public StepsKernel {
         .m = s.batch, .n = n, .k = (i == 0 ? s.first_gates() : 1) * s.units, .accumulate = i == 0, .in = kDTypeOf<T>};
   }
 
-  // Copies the member's columns of R, and sets the gradients after the last step to zero.
+  // Copies the member's columns of the recurrence weights R. Sets the gradients of states and cells after the last step
+  // to zero.
   void prepare(const Member &member, const Launch &launch) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size();
@@ -209,7 +210,8 @@ class RecurrentGrad : public StepsKernel {
             after + n};
   }
 
-  // Computes sample b's gradients, up to the second product of a GRU that resets h.
+  // Computes sample b's gradients. In a GRU whose reset gate multiplies h, finish_resets() computes those that need the
+  // second product.
   void step_back(const Member &member, const Launch &launch, const Step &step, std::int64_t b) {
     const UnitPart &mine = part(member);
     const SampleStep at = read(member, launch, step, b);
@@ -237,7 +239,8 @@ class RecurrentGrad : public StepsKernel {
       write(mine, step, b, at);
   }
 
-  // Writes sample b's gradients. If the reset gate multiplies h R, the new gate's h R has another gradient than its x.
+  // Writes sample b's gradients. If a GRU's reset gate r multiplies the product h R, dproduct is written too: there the
+  // gradient of the new gate is multiplied by r.
   void write(const UnitPart &mine, const Step &step, std::int64_t b, const SampleStep &at) const {
     const std::int64_t row = b * shape_.gates * shape_.units;
     narrow_gates(at.d, shape_, mine, shape_.gates, step.dx + row);

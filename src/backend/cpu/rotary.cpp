@@ -8,7 +8,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Both rotate `half` pairs of one head at one position. sign is 1, or -1 to rotate back.
+// halves() and neighbours() rotate `half` pairs of one head at one position. A pair's elements are `half` apart in
+// halves(), and next to each other in neighbours(). sign is 1, or -1 to rotate back.
 template <typename T>
 struct Turns {
   PROTRAIN_CLONES static void halves(const T *x, const T *cosine, const T *sine, float sign, T *y, std::int64_t half) {

@@ -14,7 +14,7 @@ constexpr std::int64_t kVector = 8;             // elements
 constexpr std::int64_t kColumns = 3 * kVector;  // of a panel; the last panel may have fewer
 constexpr int kRows = 4;                        // of a tile, whose sums take at most 12 of the 16 registers
 
-// Calls act(first column, columns) for each panel.
+// Cuts a matrix into panels of at most kColumns columns. Calls act(first column, columns) for each panel.
 template <typename Act>
 void each_panel(std::int64_t columns, Act act) {
   for (std::int64_t first = 0; first < columns; first += kColumns) act(first, std::min(kColumns, columns - first));
@@ -79,7 +79,7 @@ bool has_tiles() { return false; }
 void multiply(const GemmShape &, const float *, const float *, float *) {}
 #endif
 
-// Returns true if oneDNN would copy b, and if tiles can compute the product.
+// Returns true if b is to be laid out: oneDNN would copy b in every product, and tiles can compute the product.
 bool lays_out(const GemmShape &s) {
   const bool fits = s.in == DType::f32 && s.out == DType::f32 && s.n % kVector == 0 && !s.trans_a && !s.trans_b &&
                     !s.bias && s.alpha == 1 && s.m > 0 && s.n > 0 && s.k > 0;

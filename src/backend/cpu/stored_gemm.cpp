@@ -12,8 +12,8 @@ constexpr std::int64_t kGrain = 16;            // rows and columns are cut at mu
 constexpr std::int64_t kPanelBytes = 1 << 20;  // most bytes of a panel of widened weights, unless it is one grain
 constexpr std::int64_t kBlockRows = 512;       // most rows of a at once
 
-// Returns into how many panels or blocks `count` columns or rows are cut. Each has at most `most` of them, or
-// kGrain if that is more.
+// Returns into how many panels (of columns) or blocks (of rows) `count` columns or rows are cut. A panel or block has
+// at most max(most, kGrain) of them.
 int pieces_of(std::int64_t count, std::int64_t most) {
   return static_cast<int>(divided_up(count, std::max(most, kGrain)));
 }

@@ -1,5 +1,5 @@
-// The targets of a loss, checked as they are read, and the loss of one row of logits against a label (teacher.h has
-// that against a teacher). CrossEntropy and LinearCrossEntropy use both.
+// For CrossEntropy and LinearCrossEntropy: the targets of a loss, which are checked as they are read, and the loss of
+// one row of logits against a label. teacher.h has the loss of a row against a teacher.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Target {
   float weight;
 };
 
-// The labels of a loss, their weights, the number of classes, the label that is ignored, and the terms of a row's loss;
-// or a teacher.
+// The targets of all rows: labels, or a teacher. For labels it also knows their weights, the number of classes, the
+// label that is ignored, and the terms of a row's loss.
 class Targets {
  public:
   // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.
@@ -48,7 +48,7 @@ class Targets {
 // Returns the loss of a row of `count` logits, whose log(sum(exp(x))) is `lse`.
 template <typename T>
 double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t count, double lse, std::int64_t label);
-// Computes the gradient of that loss. `to` may be x.
+// Computes the gradient of a row's loss against its label, times the factor that `slopes` contains. `to` may be x.
 template <typename T>
 void row_gradient(const arith::RowSlopes &slopes, const T *x, std::int64_t count, float lse, std::int64_t label, T *to);
 

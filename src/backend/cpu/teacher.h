@@ -26,7 +26,7 @@ class Teacher {
   // Returns the loss of the student's row x against the teacher's `row`. `lse` is the log_sum_exp() of x.
   template <typename T>
   double loss(const Row &row, const T *x, double lse) const;
-  // Computes the gradient of that loss times `factor`. `to` may be x.
+  // Computes the gradient of `factor` times the loss of the student's row x. `to` may be x.
   template <typename T>
   void gradient(const Row &row, const T *x, float lse, float factor, T *to) const;
 

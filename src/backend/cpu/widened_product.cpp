@@ -36,8 +36,8 @@ struct Matrix {
   bool transposed;  // rows are stored as columns
 };
 
-// Widens the part `rows` x `columns` of a matrix to a panel at `to`, in the order in which the matrix is stored. The
-// rest of the panel becomes 0.
+// Widens the part `rows` x `columns` of a matrix to a panel at `to`, in the order in which the matrix is stored.
+// Elements of the panel outside of that part become 0.
 template <typename T>
 void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel, float *to) {
   if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);

@@ -1,7 +1,7 @@
-// Functions that a GPU computes in one instruction, and activations made of them. Each function's error is stated here.
-// Kernels use them for results in bfloat16, whose rounding errors are larger, and for the weights of attention. The
-// formulas in arith/unary.h give the CPU's bits, but cost several times as much. In tests, functions of the host's C
-// library take the place of the instructions.
+// Functions that a GPU computes in one instruction, and activations made of them. Each function's error is stated at
+// the function. Kernels use them for results in bfloat16, whose rounding errors are larger, and for the weights of
+// attention. They are several times as fast as the formulas in arith/unary.h, but do not give the CPU's bits. In tests,
+// functions of the host's C library take the place of the instructions.
 #pragma once
 
 #include <bit>
@@ -79,7 +79,7 @@ struct Silu {
   }
 };
 
-// GeluTanh is x sigmoid(2 u), as in arith::GeluTanh.
+// GeluTanh is x sigmoid(2 u), as in arith::GeluTanh, with u = kGeluScale (x + kGeluCube x^3).
 struct GeluTanh {
   __device__ static float sigmoid_of_twice_u(float x) {
     constexpr float kLinear = -2 * kLog2E * arith::kGeluScale;

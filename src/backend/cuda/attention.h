@@ -61,7 +61,7 @@ struct Heads {
   }
   // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
   // see at least one of keys [first, first + count). Both return an empty range if query or key `first` does not exist.
-  // Otherwise neither end of the range falls as `first` grows.
+  // As long as query or key `first` exists, neither end of the range falls as `first` grows.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -144,8 +144,9 @@ struct AttentionGradOperands {
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return a function that computes on tensor cores. They return nullptr if heads are too deep for registers or, in
-// the gradient, for the device's shared memory, if rows are not whole units of 16 bytes, or if counts exceed 32 bits.
+// Both return a function that computes on tensor cores, or nullptr if the shape does not allow it. It does not if heads
+// are too deep for registers, if rows are not whole units of 16 bytes, or if counts exceed 32 bits. In the gradient it
+// also does not if heads are too deep for the device's shared memory.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

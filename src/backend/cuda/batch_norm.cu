@@ -124,7 +124,7 @@ __global__ void grad_sums_kernel(ChannelParts channels, const T *dy, const T *x,
   if (threadIdx.x == 0) parts[blockIdx.x] = own;
 }
 
-// dx = factor * (dy - shift - (x - mean) * slope)
+// The numbers by which a channel's gradient is computed: dx = factor * (dy - shift - (x - mean) * slope).
 struct GradTerms {
   float mean, factor, shift, slope;
 };

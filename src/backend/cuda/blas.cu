@@ -64,7 +64,8 @@ Preference preference_of(const GemmShape &shape) {
     check(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value), "a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-  // Sums over k may be cut into parts. The parts are joined in float32, in a fixed order, and rounded once.
+  // Lets cuBLASLt cut sums over k into parts, if the parts are joined in float32. They are joined in a fixed order and
+  // rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   const auto alignment = static_cast<std::uint32_t>(shape.alignment);
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

@@ -17,7 +17,8 @@ using Result = ConvShape::Result;
 
 constexpr std::int64_t kColumnsBytes = kEmulated ? 4 << 10 : 64 << 20;
 
-// Returns element i of columns (channels, K, windows): an element of x, or zero for a pad.
+// Returns element i of the unrolled windows of x (channels, elements of a window, windows): an element of x, or zero
+// for a pad.
 template <typename T>
 __device__ T unrolled(const Windows &w, const T *x, std::int64_t i) {
   std::int64_t window = 0, element = 0;
@@ -94,15 +95,17 @@ bool is_matrix(const ConvShape &s) {
          s.before == ConvSizes{0, 0, 0};
 }
 
-// Returns how many samples a round unrolls: the largest divisor of N whose columns fit into kColumnsBytes, at least 1.
+// Returns how many samples are unrolled at a time, which is called a round: the largest divisor of the number of
+// samples whose columns fit into kColumnsBytes, at least 1.
 std::int64_t samples_of_round(const ConvShape &s, std::int64_t sample_bytes) {
   std::int64_t rounds = 1;
   while (rounds < s.samples && (s.samples % rounds != 0 || s.samples / rounds * sample_bytes > kColumnsBytes)) ++rounds;
   return s.samples / rounds;
 }
 
-// Returns the shape of a round's products. Without groups, one launch multiplies all samples of the round. With groups,
-// and for the weights' gradient, a launch multiplies the groups of one sample. `columns`: the type of the columns.
+// Returns the shape of the products of a round, which are the samples that are unrolled at a time. Without groups, one
+// launch multiplies all samples of the round. With groups, and for the weights' gradient, a launch multiplies the
+// groups of one sample. `columns`: the type of the columns.
 GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
   const std::int64_t row = s.channels_in_group() * s.kernel_count(), windows = s.output_count();
   const std::int64_t of_w = s.maps_in_group() * row, of_y = s.maps_in_group() * windows, of_columns = row * windows;
@@ -221,7 +224,8 @@ class Conv : public CudaKernel {
       gemm_.run(stream, operands_of(i), scratch(launch, gemm_at_));
   }
 
-  // Returns the columns of a round's samples.
+  // Returns the columns of the samples of a round, which begins at sample `first`. They are x itself if nothing needs
+  // to be unrolled.
   const T *columns_of(Stream stream, const Launch &launch, std::int64_t first) const {
     const T *x = input<T>(launch, 0) + first * of_x();
     if (in_place_) return x;

@@ -1,6 +1,6 @@
-// CtcLoss and its gradient. The first launch has a block for each row of logits, the second one for each sample. For
-// the gradient, a third launch has a block for each row. For the loss, it has one block, which adds up the samples'
-// losses.
+// CtcLoss and its gradient. The first launch has a block for each row of logits, the second launch a block for each
+// sample. The third launch of the gradient has a block for each row. The third launch of the loss has one block, which
+// adds up the samples' losses.
 #include "backend/common/ctc_shape.h"
 #include "backend/cuda/targets.h"
 

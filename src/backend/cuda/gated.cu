@@ -16,7 +16,7 @@ __global__ void gated_kernel(const T *g, const T *u, T *y, std::int64_t count) {
   });
 }
 
-// dg or du is nullptr if it is not wanted.
+// Computes the gradients dg and du of Gated. Either is nullptr if it is not wanted.
 template <typename F, typename T>
 __global__ void grad_kernel(const T *dy, const T *g, const T *u, T *dg, T *du, std::int64_t count) {
   for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {

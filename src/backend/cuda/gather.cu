@@ -79,8 +79,8 @@ KernelPtr make_gather_of(const KernelRequest &request, DeviceState &device) {
   return std::make_unique<Gather<T, 1>>(request, table, indices);
 }
 
-// next[i] is the next index after i that names the same row, or kNone. first[i] is the row of index i if i is the first
-// index that names the row, else kNone.
+// Chains the indices that name the same row. next[i] is the position of the next index after index i that names its
+// row, or kNone. first[i] is that row if no index before index i names it, else kNone.
 constexpr std::int64_t kNone = -1;
 
 __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *next, std::int64_t *first) {
@@ -189,8 +189,8 @@ class GatherElements : public CudaKernel {
   const Indices indices_;
 };
 
-// If several indices of a line name the same element, the thread of the first index adds up the gradients of all of
-// them.
+// The gradient of GatherElements. If several indices of a line name the same element, the thread of the first of these
+// indices adds up the gradients of all of them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:

@@ -52,7 +52,8 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix>
   }
   product_.emplace(blas, shape);
   algorithms_ = product_->algorithms();
-  // cuBLASLt computes some products only without a bias, such as products of bfloat16 with rows of an odd length.
+  // If cuBLASLt cannot compute the product with a bias, describes it without one. run() then fills c with the bias and
+  // adds the product. An example is a product of bfloat16 with rows of an odd length.
   if (shape.bias && algorithms_.empty()) {
     GemmShape plain = shape;
     plain.bias = false;

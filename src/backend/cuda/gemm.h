@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The algorithm's workspace
-// is part of the scratch that run() gets. So is the panel to which stored weights are widened.
+// Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The scratch that run()
+// gets holds the algorithm's workspace, and the panel to which stored weights are widened.
 #pragma once
 
 #include <algorithm>

@@ -122,7 +122,8 @@ class LinearCrossEntropy : public CudaKernel {
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // Slices differ in two ways: the last may have fewer rows, and the first sets dw instead of adding to it.
+    // Makes products for the first slice, which sets dw, for the second, which adds to dw, and for a last slice with
+    // fewer rows. Other slices use the products of the second.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
       if (products_.size() < 2 || rows != shape_.slice_rows)
@@ -176,7 +177,8 @@ class LinearCrossEntropy : public CudaKernel {
                  .ld_a = shape_.trans_w ? ld_ : 0,
                  .ld_b = shape_.trans_w ? 0 : ld_};
     if (!shape_.gradient) dx = dw = {};
-    // Slices of x begin at multiples of row_grain rows. So the alignment must divide the bytes of that many rows.
+    // Lowers the alignment of the products to what all slices of x have. Slices begin at multiples of row_grain rows,
+    // so the alignment must divide the bytes of that many rows.
     const auto row_bytes = static_cast<std::uint64_t>(kSlices.row_grain * shape_.depth) * sizeof(T);
     for (GemmShape *shape : {&logits, &dx, &dw})
       while (row_bytes % shape->alignment != 0) shape->alignment /= 2;

@@ -171,8 +171,8 @@ class MovesKernel : public CudaKernel {
   T fill_ = 0;
 };
 
-// Trilu keeps the upper (column >= row + k) or the lower (column <= row + k) part of the last two dims. The rest
-// becomes 0.
+// Trilu keeps the upper (column >= row + k) or the lower (column <= row + k) part of the last two dims. All other
+// elements become 0.
 template <typename T>
 class Trilu : public CudaKernel {
  public:

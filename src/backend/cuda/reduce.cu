@@ -140,7 +140,7 @@ float divisor(const KernelRequest &request, const Axes &axes) {
   return request.node.op == "ReduceMean" ? static_cast<float>(axes.reduced.count()) : 1.0f;
 }
 
-// T is the elements' type. Values are joined in A.
+// Reduces elements of type T to results of type T. Join joins the elements as numbers of type A.
 template <typename Join, typename T, typename A>
 class Reduce : public CudaKernel {
  public:

@@ -65,7 +65,8 @@ struct Targets {
   Note note;
 };
 
-// Calls body(first, Width) for this thread's share of a row: packs of kWidth elements, and the rest one by one.
+// Calls body(first, Width) for this thread's share of a row: packs of kWidth elements, and the remaining elements one
+// by one.
 template <int kWidth, typename Body>
 __device__ void for_packs_of_row(std::int64_t count, Body body) {
   const std::int64_t packs = count / kWidth;

@@ -35,7 +35,7 @@ struct Teacher {
     return terms.loss(apart, lse, wanted);
   }
 
-  // Computes the gradient of that loss times `factor`. `to` may be x.
+  // Computes the gradient of the loss of a row x against the teacher's row t, times `factor`. `to` may be x.
   template <typename T, typename R>
   __device__ void gradient(const T *x, float lse, const float *t, double wanted, float factor, R *to) const {
     const arith::DistillationSlopes slopes = terms.slopes(factor, lse, static_cast<float>(wanted));

@@ -14,8 +14,8 @@ class Store;
 
 namespace protrain::comm::gloo {
 
-// Gloo can make the connections itself, but then waits up to five times its timeout for each rank. Here one deadline
-// holds for all of them.
+// Connects this rank to all others within one deadline. Gloo can make the connections itself, but then waits up to five
+// times its timeout for each rank.
 class Mesh final : public ::gloo::Context {
  public:
   // Returns when this rank and every other are connected. They find each other's addresses in the store. Throws what

@@ -69,7 +69,8 @@ MPI_Comm MpiChannel::communicator_of_all(std::chrono::steady_clock::time_point d
 MpiChannel::~MpiChannel() {
   const std::lock_guard lock(mpi_mutex);
   int over = 0;
-  // Only all ranks together can free a communicator, so a broken channel leaves its own unfreed.
+  // Frees the communicators, unless the channel is broken or MPI has ended. Only all ranks together can free a
+  // communicator, so a broken channel leaves its own unfreed.
   if (broken_ || MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
   for (MPI_Comm *own : {&data_, &control_}) MPI_Comm_free(own);
 }

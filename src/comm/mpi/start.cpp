@@ -35,7 +35,7 @@ void finish_mpi() {
 int initialize(Clock::time_point deadline) {
   static bool abandoned = false;
   require(!abandoned, Code::state, "comm", "MPI is still waiting for a rank that did not come; end this process");
-  // Open MPI loads components that look for its functions among the global symbols.
+  // Puts MPI's functions among the global symbols, because Open MPI loads components that look for them there.
   Dl_info info;
   if (dladdr(reinterpret_cast<const void *>(&MPI_Init_thread), &info) != 0)
     dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);

@@ -11,7 +11,8 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// Returns the reduced axes, sorted, not negative. A node without axes reduces all, unless noop_with_empty_axes is set.
+// Returns the reduced axes, sorted, not negative. A node without axes reduces all axes, unless noop_with_empty_axes is
+// set.
 Integers reduced_axes(const Node &node, std::size_t rank) {
   Integers axes = node.attributes.integers("axes");
   for (std::int64_t &axis : axes) axis = static_cast<std::int64_t>(resolve_axis(axis, rank, node.name));
@@ -61,7 +62,8 @@ bool reduce_l1(Canonical &c, Node &node) {
   return true;
 }
 
-// The square root has no slope at 0. As in PyTorch, the gradient is 0 there.
+// Computes the square root of the sum of squares. The square root has no slope at 0. As in PyTorch, the gradient is 0
+// there.
 bool reduce_l2(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
@@ -112,7 +114,8 @@ bool mean(Canonical &c, Node &node) {
   return true;
 }
 
-// Multiplies one factor after the other. A gradient computed as product / factor would be wrong where a factor is 0.
+// Multiplies the elements one after the other. A gradient computed as product / element would be wrong where an element
+// is 0.
 bool reduce_prod(Canonical &c, Node &node) {
   constexpr std::int64_t kMostFactors = 256;
   if (!is_float_reduction(c, node)) return reduce(c, node);
@@ -144,8 +147,8 @@ bool pow(Canonical &c, Node &node) {
   return true;
 }
 
-// A division of integers truncates, so x - y (x / y) has the sign of x. With `signed_like_x` false, the result has the
-// sign of y.
+// Returns the remainder of x / y for integers. It has the sign of x if `signed_like_x`, and the sign of y otherwise. A
+// division of integers truncates, so x - y (x / y) has the sign of x.
 ValueId integer_mod(Canonical &c, ValueId x, ValueId y, bool signed_like_x) {
   const ValueId rest = c.add("Sub", {x, c.add("Mul", {y, c.add("Div", {x, y})})});
   if (signed_like_x) return rest;
@@ -234,7 +237,7 @@ ValueId clip_bound(Canonical &c, const Node &node, const char *name, DType dtype
   return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {node.attributes.integers(name).at(0)}));
 }
 
-// Turns a Clip of integers on data, or one whose bounds are computed, into Max and Min.
+// Turns a Clip into Max and Min if its bounds are computed, or if it clips integers that depend on data.
 bool clip(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   const DType dtype = c.type(x).dtype;
@@ -247,7 +250,8 @@ bool clip(Canonical &c, Node &node) {
   return true;
 }
 
-// Turns vectors into matrices of one row or column, and the product back.
+// Handles a MatMul with vectors. Makes each vector a matrix of one row or column, and reshapes the product to the
+// node's result.
 bool matmul(Canonical &c, Node &node) {
   const Shape a = c.shape(node.inputs.at(0)), b = c.shape(node.inputs.at(1));
   if (a.size() != 1 && b.size() != 1) return false;

@@ -24,13 +24,14 @@ struct Cut {
 
 class Canonical {
  public:
-  // `bodies`: those of the graph's control flow nodes; nullptr if such nodes stay as they are.
+  // `bodies` are the bodies of the graph's If, Loop and Scan nodes. If it is nullptr, such nodes stay as they are.
   Canonical(Rewriter &rewriter, FoldBudget &budget, const graph::Bodies *bodies)
       : rewriter_(rewriter), budget_(budget), bodies_(bodies) {}
 
   void visit(Node &node);
 
-  // Functions for rules. visit() is called for new nodes too, so a rule may emit file operators.
+  // Rules emit nodes by these functions. Each new node goes through visit() too, so a rule may emit nodes that need
+  // rules themselves.
   std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::size_t output_count);
   ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
@@ -82,8 +83,8 @@ class Canonical {
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 
-// Records what the node computes if it is a cut, and replaces a node that reduces a cut. Returns true if it replaced
-// it.
+// Records the node's output in c.cuts if it is a cut. Replaces the node if it reduces a cut. Returns true if it
+// replaced the node.
 bool follow_cut(Canonical &c, const Node &node);
 
 // Returns true if the rule replaced the node. False: the node is a core operator already, or it has no core form.
@@ -116,7 +117,8 @@ Rule rule_for(std::string_view op);  // nullptr if there is none
 
 // Returns the number of samples in a batch: axis 0 of the model's first input that has axes.
 std::int64_t batch_of(const Graph &graph);
-// Returns the number of samples along axis 0: B = `batch` for (B, ...) and (B * S, ...), 0 for other shapes.
+// Returns the number of samples along axis 0 of `shape`. It is `batch` if axis 0 has a multiple of `batch` elements, as
+// in (batch, ...) and (batch * positions, ...), and 0 otherwise.
 std::int64_t samples_in(const Shape &shape, std::int64_t batch);
 
 bool has(const Node &node, std::size_t input);           // true if the node has that input

@@ -1,7 +1,7 @@
-// Rules for the domain com.microsoft.nchwc: convolutions and pools that ONNX Runtime computes on blocks of channels. A
-// value between such nodes has channels for whole blocks, the last of which may be padding. These rules keep ONNX's
-// order of elements in values, so only weights are reordered. Import sets each node's attribute `block` to the number
-// of channels in a block.
+// Rules for the domain com.microsoft.nchwc: convolutions and pools that ONNX Runtime computes on blocks of channels.
+// Import sets each node's attribute `block` to the number of channels in a block. Values between such nodes have whole
+// blocks of channels, so the last channels may be padding. These rules keep ONNX's order of elements in values, and
+// reorder only weights.
 #include <numeric>
 
 #include "base/error.h"
@@ -44,7 +44,8 @@ bool reorder_input(Canonical &c, Node &node) {
   return true;
 }
 
-// Cuts the padding off, so that `channels` channels are left. With `channels_last`, moves their axis behind the others.
+// Cuts the padding off, so that `channels` channels are left. With `channels_last`, makes the axis of channels the last
+// one.
 bool reorder_output(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   const std::int64_t found = image_shape(c, node)[1], channels = node.attributes.integer("channels", found);
@@ -82,7 +83,7 @@ bool blocked_conv(Canonical &c, Node &node) {
   return true;
 }
 
-// Turns a pool into ONNX's, which gives the same numbers, because a pool treats each channel alone.
+// Turns a pool on blocks of channels into ONNX's pool. The numbers are equal, because a pool treats each channel alone.
 bool blocked_pool(Canonical &c, Node &node) {
   c.become(node, node.op.substr(node.op.rfind(':') + 1), node.inputs, without_block(node));
   return true;

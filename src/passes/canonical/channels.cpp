@@ -60,21 +60,23 @@ bool instance_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// True if the node is in training mode. From opset 14 on, an attribute says so. In opset 13, outputs for statistics do.
+// True if the node is in training mode. Since opset 14 an attribute sets this mode. A node of opset 13 is in training
+// mode if it has outputs for statistics.
 bool takes_statistics_of_batch(const Node &node) {
   return node.attributes.integer("training_mode", 0) != 0 ||
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// Makes output number `output` of a node in training mode, a running statistic, if the graph reads it. The state itself
-// gets its new value from the step.
+// Emits a new running mean or variance as output number `output` of a node in training mode, if the graph reads that
+// output. The step itself updates the running statistic that the model holds.
 void fold_statistic(Canonical &c, const Node &node, std::size_t output, ValueId statistic) {
   if (!c.rewriter().is_read(node, output)) return;
   const double momentum = node.attributes.real("momentum", 0.9);
   c.become(with_output(node, output), "FoldStatistics", {node.inputs[output + 2], statistic}, {{"momentum", momentum}});
 }
 
-// Uses the batch's own statistics. The running ones must be initializers, which a step can change, or data.
+// Normalizes by the batch's own mean and variance. Throws if the running statistics are constants of the graph, which a
+// step cannot change.
 bool normalize_by_batch(Canonical &c, Node &node) {
   const Shape x = c.shape(node.inputs[0]);
   require_channels(node, x);
@@ -101,7 +103,7 @@ bool normalize_by_batch(Canonical &c, Node &node) {
   return true;
 }
 
-// Uses the statistics that the model holds, unless the node is in training mode.
+// Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the batch's own.
 bool batch_normalization(Canonical &c, Node &node) {
   if (!has(node, 4)) return false;
   if (takes_statistics_of_batch(node)) return normalize_by_batch(c, node);
@@ -119,8 +121,8 @@ bool batch_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// Divides by the standard deviation. If that is 0 (over a single number, for example), the result is 0, and so is the
-// deviation's gradient, as with PyTorch's std.
+// Subtracts the mean and divides by the standard deviation. If the deviation is 0 (over a single number, for example),
+// the result is 0. The gradient of the deviation is then 0 too, as with PyTorch's std.
 bool mean_variance_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};
@@ -143,8 +145,8 @@ bool lp_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// x / (bias + alpha / size * sum)^beta. The sum goes over the squares of `size` neighbouring channels: it is a product
-// with a band matrix.
+// Computes x / (bias + alpha / size * sum)^beta. The sum goes over the squares of `size` neighbouring channels. It is
+// computed as a product with a band matrix.
 bool local_response_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Type type = c.type(x);

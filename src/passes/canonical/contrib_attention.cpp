@@ -1,5 +1,5 @@
-// Rules for attention of the domain com.microsoft. Each brings its operands to the form of ONNX's Attention, which has
-// (B, S, H * D) with the numbers of heads as attributes.
+// Rules for attention of the domain com.microsoft. Most of these rules emit ONNX's Attention, whose operands have the
+// shape (batch, sequence, heads * features), with the number of heads as an attribute.
 #include <cmath>
 #include <limits>
 
@@ -72,9 +72,9 @@ void become_attention(Canonical &c, const Node &node, const Heads &h) {
   c.become(node, "Attention", inputs, attributes);
 }
 
-// Returns a boolean that is true for the keys that a mask shows, and broadcasts to (B, 1, S, T). The mask holds each
-// sample's number of keys (B), or the ends and then the starts of keys (2 B), or for each key a number that is positive
-// if the key is visible: (B, T) or (B, S, T).
+// Returns a boolean that is true for the keys that `mask` shows. It broadcasts to (B, 1, S, T) for B samples, S queries
+// and T keys. A mask (B) holds each sample's number of keys. A mask (2 B) holds the end of each sample's keys, and then
+// the start of each sample's keys. A mask (B, T) or (B, S, T) holds a positive number for each visible key.
 ValueId visible_keys(Canonical &c, const Node &node, ValueId mask, const Shape &scores) {
   const Type type = c.type(mask);
   const std::int64_t batch = scores[0], keys = scores[2];
@@ -121,7 +121,7 @@ void give_present(Canonical &c, const Node &node, const Heads &h) {
   c.pass(with_output(node, 1), c.add("Concat", parts, {{"axis", std::int64_t{0}}}));
 }
 
-// Returns the widths of queries, keys and values in the columns of the weights.
+// Returns how many columns of the weights belong to the queries, to the keys and to the values.
 Integers widths_in(const Node &node, const Shape &weights, std::int64_t heads) {
   Integers widths = node.attributes.integers("qkv_hidden_sizes");
   require(weights.size() == 2, Code::shape, node.name, "weights of {} are no matrix", to_text(weights));
@@ -134,7 +134,7 @@ Integers widths_in(const Node &node, const Shape &weights, std::int64_t heads) {
   return widths;
 }
 
-// Inputs: input (B, S, I), weights (I, q + k + v)[, bias, mask, past, bias of scores].
+// Inputs: input (B, S, I), weights (I, columns for q, k and v)[, bias, mask, past, bias of scores].
 bool contrib_attention(Canonical &c, Node &node) {
   refuse_past(c, node, 4);
   refuse_attribute(node, "do_rotary");
@@ -175,8 +175,8 @@ ValueId heads_joined(Canonical &c, ValueId x) {
   return c.reshape(c.transpose(x, {0, 2, 1, 3}), {shape[0], shape[2], element_count({shape[1], shape[3]})});
 }
 
-// Sets q, k and v. The node has three inputs with one each, or two inputs with q and with k and v packed together, or
-// one input with all three packed together.
+// Sets q, k and v. The node has three separate inputs for them, or an input for q and an input with k and v packed
+// together, or one input with all three packed together.
 void collect_heads(Canonical &c, const Node &node, Heads &h) {
   h.q = node.inputs.at(0);
   if (!has(node, 1)) {
@@ -230,8 +230,8 @@ bool multi_head_attention(Canonical &c, Node &node) {
   return true;
 }
 
-// Rotates x (B, S, heads * D) or (B, heads, S, D). `tables` are cosines and sines (positions, R / 2). The positions are
-// 0, 1, ... if `positions` is none.
+// Applies a rotary embedding to x, (B, S, heads * D) or (B, heads, S, D). The node's tables of cosines and sines have a
+// row for each position. If `positions` is none, the positions are 0, 1, ...
 ValueId rotated(Canonical &c, const Node &node, ValueId x, std::int64_t heads, ValueId positions) {
   const bool grouped = node.op.ends_with("GroupQueryAttention");
   ValueId cos = node.inputs.at(grouped ? 7 : 2), sin = node.inputs.at(grouped ? 8 : 3);
@@ -257,7 +257,8 @@ ValueId rotated(Canonical &c, const Node &node, ValueId x, std::int64_t heads, V
                 {"rotary_embedding_dim", 2 * table[1]}});
 }
 
-// If the positions are a single number, it is the position of the first token, and the other tokens follow.
+// Handles com.microsoft's RotaryEmbedding. If its positions are a single number, that is the position of the first
+// token, and the other tokens follow.
 bool contrib_rotary(Canonical &c, Node &node) {
   refuse_attribute(node, "is_packed_batching");
   require(node.attributes.real("scale", 1) == 1, Code::unsupported, node.name, "a scale of {} is not supported",
@@ -302,8 +303,8 @@ void refuse_parts_of_group_query(Canonical &c, const Node &node) {
   require(!c.rewriter().is_read(node, 3), Code::unsupported, node.name, "the output qk is read");
 }
 
-// Without a cache every sample begins with its first token. The samples' lengths (seqlens_k) are not needed: tokens
-// beyond a sample's length come after all others, so no token within the length sees them.
+// Handles GroupQueryAttention without a cache, where every sample begins with its first token. Ignores the samples'
+// lengths (seqlens_k). Tokens beyond a sample's length come last, so no token within the length sees them.
 bool group_query_attention(Canonical &c, Node &node) {
   refuse_parts_of_group_query(c, node);
   Heads h;
@@ -342,8 +343,9 @@ bool group_query_attention(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the row of the table for a key whose position is the query's plus `distance`, as T5 assigns rows. Near
-// distances have rows of their own. Far distances share rows by their logarithm, up to the distance `most`.
+// Returns the row that a key has in a table of biases, if its position is the query's plus `distance`. Rows are
+// assigned as in T5. Near distances have rows of their own. Far distances share rows by their logarithm, up to the
+// distance `most`.
 std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t most, bool both_sides) {
   std::int64_t first = 0;
   if (both_sides) {

@@ -1,5 +1,5 @@
-// Rules for normalizations of the domain com.microsoft: with the sums of residuals and biases, or the embeddings, that
-// ONNX Runtime has joined to them.
+// Rules for normalizations of the domain com.microsoft. ONNX Runtime joins a normalization with the sum of residuals
+// and biases before it, or with the lookup of embeddings. These rules emit separate nodes again.
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
 
@@ -22,8 +22,9 @@ void give(Canonical &c, const Node &node, std::size_t output, ValueId value) {
   if (c.rewriter().is_read(node, output)) c.pass(with_output(node, output), value);
 }
 
-// input, skip, scale[, shift][, bias] -> y, mean, 1 / deviation, input + bias + skip. The bias comes first in the sum,
-// so that it joins the product before it.
+// Inputs: input, skip, scale[, shift][, bias]. A simplified normalization has no shift. Outputs: y, mean, 1 /
+// deviation, input + bias + skip. Adds the bias to the input before the skip. If a MatMul computes the input,
+// fuse_bias() can then make the bias part of that MatMul.
 bool skip_normalization(Canonical &c, Node &node) {
   const bool simplified = node.op.find("Simplified") != std::string::npos;
   const std::size_t bias = simplified ? 3 : 4;
@@ -48,7 +49,7 @@ bool skip_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the number of ones in each row of the mask, as int32; zeros without a mask.
+// Returns the number of ones in each row of the mask, as int32. Returns zeros if there is no mask.
 ValueId mask_lengths(Canonical &c, const Node &node, std::int64_t batch) {
   if (!has(node, 7)) return c.rewriter().constant(graph::Array::filled({DType::i32, {batch}}, 0));
   const ValueId mask = node.inputs[7];
@@ -58,7 +59,8 @@ ValueId mask_lengths(Canonical &c, const Node &node, std::int64_t batch) {
   return c.add("Cast", {sum}, {{"to", std::string(name_of(DType::i32))}});
 }
 
-// ids, segment ids, words, positions, segments, scale, shift[, mask][, position ids] -> y, lengths of the mask, sum.
+// Inputs: ids, segment ids, table of words, of positions, of segments, scale, shift[, mask][, position ids]. Outputs:
+// y, lengths of the mask, sum of the embeddings.
 bool embed_normalization(Canonical &c, Node &node) {
   const Shape ids = c.shape(node.inputs.at(0));
   const ValueId positions = node.inputs.at(3);

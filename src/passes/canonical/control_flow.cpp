@@ -1,6 +1,6 @@
-// Rules for If, Loop and Scan. The nodes of a body take the node's place: those of the taken branch of an If, or of
-// both branches if its condition depends on data, and those of a loop's body once for each iteration. So the three
-// operators need no gradients of their own.
+// Rules for If, Loop and Scan. Copies of the nodes of a body take the place of the node. An If gives way to its taken
+// branch, or to both branches if its condition depends on data. A Loop or Scan gives way to one copy of its body for
+// each iteration. So the three operators need no gradients of their own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void give(Canonical &c, const Node &node, const ValueIds &results) {
           node.outputs.size(), results.size());
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] == ValueId::none || results[i] == ValueId::none) continue;
-    c.pass(with_output(node, i), c.rewriter().resolve(results[i]));  // an earlier output may have taken it over
+    c.pass(with_output(node, i), c.rewriter().resolve(results[i]));  // an earlier pass() may have replaced it
   }
 }
 
@@ -82,7 +82,8 @@ bool if_then_else(Canonical &c, Node &node) {
   return true;
 }
 
-// Element i of a list of Scan's attributes. The list may be absent, as in a Loop.
+// Returns element i of the node's attribute `list`, such as scan_output_axes. Returns 0 if the attribute is absent, as
+// in a Loop.
 std::int64_t setting(const Node &node, const char *list, std::size_t i) {
   const Integers values = node.attributes.integers(list);
   require(values.empty() || i < values.size(), Code::graph, node.name, "{} has {} elements", list, values.size());
@@ -141,8 +142,9 @@ void give_all(Canonical &c, const Unrolled &loop) {
   give(c, node, results);
 }
 
-// The inputs are a limit for the iterations, a condition, and the carried values. The body's are the iteration's
-// number, the condition and the carried values; its outputs the next condition, the carried values and what is stacked.
+// Unrolls a Loop. Its inputs are a limit for the iterations, a condition, and the carried values. The body's inputs are
+// the iteration's number, the condition and the carried values. The body's outputs are the next condition, the carried
+// values and the values to stack.
 bool loop(Canonical &c, Node &node) {
   if (c.bodies() == nullptr) return false;
   const Body &body = body_of(c, node, "body");
@@ -182,7 +184,8 @@ ValueIds slices_of(Canonical &c, const Node &node, ValueId x, std::size_t i) {
   return parts;
 }
 
-// The inputs are the carried values and the scan inputs, of which each iteration gets a slice.
+// Unrolls a Scan. Its inputs are the carried values and the scan inputs. Each iteration gets one slice of each scan
+// input.
 bool scan(Canonical &c, Node &node) {
   if (c.bodies() == nullptr) return false;
   const Body &body = body_of(c, node, "body");

@@ -21,7 +21,7 @@ constexpr std::int64_t kLongestCut = 1 << 22;  // elements of a cut's axis; a co
 
 bool is_typed(const Canonical &c, ValueId id) { return id != ValueId::none && c.type(id).dtype != DType::none; }
 
-// Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. None for other forms.
+// Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. ValueId::none for other forms.
 ValueId bound(Canonical &c, const Node &node, std::size_t input, const char *attribute) {
   if (has(node, input)) {
     const ValueId id = node.inputs[input];
@@ -45,7 +45,7 @@ std::optional<Cut> cut_of_slice(Canonical &c, const Node &node) {
   return Cut{node.inputs[0], axis, start, end};
 }
 
-// Returns the cut that a Gather at a cut of indices makes; nothing if the table has no type.
+// Returns the cut that a Gather makes if its indices are a cut. Returns nothing if the table has no type yet.
 std::optional<Cut> cut_of_gather(Canonical &c, const Node &node, const Cut &indices) {
   if (!is_typed(c, node.inputs[0])) return std::nullopt;
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), c.shape(node.inputs[0]).size(), node.name);
@@ -68,7 +68,7 @@ std::optional<Cut> cut_of_unsqueeze(Canonical &c, const Node &node, Cut cut) {
 std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
   std::optional<Cut> found;
   std::vector<ValueId> operands;
-  std::size_t behind = 0;  // axes behind that of the cut
+  std::size_t behind = 0;  // the number of axes from the axis of the cut to the last axis
   for (const ValueId in : node.inputs) {
     const auto cut = c.cuts.find(in);
     if (cut == c.cuts.end()) {

@@ -1,5 +1,5 @@
-// Einsum as products of two operands at a time. A product is a matrix product if the two operands share an axis that
-// neither the output nor a later operand has. Otherwise it is elementwise.
+// Computes Einsum by products of two operands at a time. A product is a matrix product if the two operands share an
+// axis that neither the output nor a later operand has. Otherwise the product is elementwise.
 #include <algorithm>
 
 #include "ops/einsum.h"
@@ -14,7 +14,7 @@ using Labels = std::u32string;
 
 struct EinsumTerm {
   ValueId value;
-  Labels labels;  // of its axes
+  Labels labels;  // one for each axis of the value
 };
 
 bool has_label(const Labels &labels, char32_t label) { return labels.find(label) != Labels::npos; }
@@ -80,7 +80,7 @@ class Contraction {
     return {c_.reshape(made, einsum_.shape_of(all)), all};
   }
 
-  // Returns the term with its axes in this order.
+  // Returns the term with its axes in the order of the labels in `order`.
   ValueId ordered(const EinsumTerm &term, const Labels &order) {
     if (term.labels == order) return term.value;
     Integers perm;

@@ -19,11 +19,12 @@ namespace {
 using graph::Array;
 
 constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; larger results stay computations
-constexpr std::size_t kSmallConstant = 64;                      // bytes; compared by value
+constexpr std::size_t kSmallConstant = 64;                      // bytes; equal ones up to this size become one value
 
-constexpr std::int64_t kLongestList = 1 << 16;  // elements of an absorbed constant
+constexpr std::int64_t kLongestList = 1 << 16;  // elements of a constant that may become an attribute
 
-// Operators whose result at an index depends only on the operands at that index. Repeated axes stay stored once.
+// Operators whose result at an index depends only on the operands at that index. If all operands repeat along an axis,
+// the result is stored with one element on that axis.
 const std::set<std::string_view> kElementwise = {
     "Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
     "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
@@ -41,7 +42,8 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
   return bytes;
 }
 
-// Returns the number of operations. Elementwise operators compute a repeated axis once. Others walk it in full.
+// Returns the number of operations that evaluating the node takes. If values repeat along an axis, an elementwise
+// operator computes them once there. Other operators compute all elements.
 double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
                   const std::vector<Type> &types) {
   if (node.op == "Expand") return 1;
@@ -104,8 +106,8 @@ bool Canonical::replace(Node &node) {
   }
 }
 
-// In a file, a 0 in Reshape's shape means the input's dim unless allowzero is set. The core operator's 0 means 0, which
-// empty results need. Replaces a file's zeros by the input's dims. Returns false if the input has no type yet.
+// Replaces the zeros in a file's Reshape shape by the input's dims, unless allowzero is set. In a file, a 0 means the
+// input's dim. In the core operator, a 0 means an axis without elements. Returns false if the input has no type yet.
 bool Canonical::keep_dims_at_zeros(Node &node) const {
   std::vector<std::int64_t> shape = node.attributes.integers("shape");
   const bool keeps = node.attributes.integer("allowzero", 0) == 0 && std::ranges::find(shape, 0) != shape.end();
@@ -139,7 +141,7 @@ void Canonical::absorb(Node &node) const {
     else
       node.attributes.set(absorbed.attribute, array->integers());
     if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
-    // A list gives the size of each part, a scalar gives one size for all.
+    // Marks a split that was a scalar, which gives one size for all parts. A list gives the size of each part.
     if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
     node.inputs[absorbed.input] = ValueId::none;
   }

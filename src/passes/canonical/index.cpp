@@ -56,7 +56,7 @@ Shape with_front_joined(const Shape &shape, std::size_t count) {
   return joined;
 }
 
-// Puts positions along the batch axes in front of the indices, so that batch axes are addressed like the others.
+// Puts the positions along the batch axes in front of each index, so that an index addresses the batch axes too.
 ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
   const Shape shape = c.shape(indices);
   const DType dtype = c.type(indices).dtype;
@@ -98,8 +98,8 @@ struct Write {
   Attributes where;
 };
 
-// A reduction of writes other than a sum: the core operator over an axis, the one with two operands, and the neutral
-// number, which changes no result.
+// A reduction of writes other than a sum. `over` is the operator that reduces along an axis, and `with` is the operator
+// that combines two operands. `neutral` is the number that changes no result.
 struct Reduction {
   std::string_view name;
   const char *over, *with;
@@ -140,8 +140,8 @@ bool become_reduced(Canonical &c, const Node &node, const Write &write, const Re
   return true;
 }
 
-// Computes the node's output: the updates where something is written, and the data elsewhere. With a reduction, joins
-// the updates and the data. The output has the shape of the node's data.
+// Computes the node's output: the updates where something is written, and the data elsewhere. With a reduction,
+// combines the updates with the data. The output has the shape of the node's data.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);

@@ -125,7 +125,8 @@ struct AttentionInputs {
   double scale = 1, softcap = 0;
 };
 
-// Returns the scores in ONNX's mode 0 (products), 1 (after the soft cap), 2 (after the mask) or 3 (probabilities).
+// Returns the scores at the stage `mode` of ONNX's qk_matmul_output_mode: 0 for the products, 1 after the soft cap, 2
+// after the mask, 3 for the probabilities.
 ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode) {
   const Shape q = c.shape(h.q), k = c.shape(h.k);
   const DType dtype = c.type(h.q).dtype;
@@ -140,7 +141,7 @@ ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode
   }
   if (mode >= 2 && h.bias != ValueId::none) scores = c.add("Add", {scores, h.bias});
   if (mode < 3) return scores;
-  // A query that sees nothing has probabilities of 0.
+  // Gives a query that sees no key probabilities of 0.
   const Attributes over_keys = {{"axes", std::vector<std::int64_t>{3}}, {"keepdims", std::int64_t{1}}};
   const ValueId blind = c.add("Equal", {c.add("ReduceMax", {scores}, over_keys), c.scalar(dtype, -kInfinity)});
   const ValueId zero = c.scalar(dtype, 0);
@@ -168,8 +169,8 @@ bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   return true;
 }
 
-// Sums all masks into h.bias. If the effect is the same and no node reads the scores, sets h.causal instead of adding a
-// causal mask. False if the mask does not fit.
+// Sums all masks into h.bias. A causal mask becomes h.causal instead, if h.causal hides the same keys and no node reads
+// the scores. Returns false if the node's mask does not fit.
 bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
@@ -188,8 +189,8 @@ bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows
   return true;
 }
 
-// Returns attention (B, Sq, H, Dv), computed by several operators. Unlike FusedAttention, they have a gradient to a
-// bias.
+// Returns attention (B, Sq, H, Dv), computed by several operators. They have a gradient to a bias, which FusedAttention
+// lacks.
 ValueId unfused_attention(Canonical &c, const AttentionInputs &h) {
   const Shape q = c.shape(h.q), v = c.shape(h.v);
   const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});

@@ -28,7 +28,8 @@ struct NodeDescription {
   std::size_t inserted = 0;    // nodes that took the place of control flow
 };
 
-// Infers types node by node, as fold() does, and describes the first node that fails, or the one at `until`.
+// Infers types node by node, as fold() does. Describes the first node that fails, or the node at index `until` if no
+// node before it fails.
 NodeDescription describe_node(graph::Graph graph, const graph::Bodies &bodies,
                               std::size_t until = std::numeric_limits<std::size_t>::max());
 

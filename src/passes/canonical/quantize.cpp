@@ -70,7 +70,8 @@ BlockedWeights blocked_weights(const Canonical &c, const Node &node) {
   return w;
 }
 
-// Refuses a group index, unless element i is of group i / block, as it is without a group index.
+// Throws if the node has a group index (g_idx) that may reorder its weights. Accepts one that puts each element i into
+// group i / block, because the node does the same without a group index.
 void require_order(const Canonical &c, const Node &node, const BlockedWeights &w) {
   if (!has(node, 4)) return;
   const graph::Array *groups = c.constant_of(node.inputs[4]);
@@ -103,7 +104,7 @@ ValueId dequantized_weights(Canonical &c, const Node &node, const BlockedWeights
                {{"starts", Integers{0}}, {"ends", Integers{w.k}}, {"axes", Integers{1}}, {"steps", Integers{1}}});
 }
 
-// a (..., k), weights, scales[, zero points, group index, bias (n)] -> (..., n)
+// Inputs: a (..., k), weights, scales[, zero points, group index, bias (n)]. Output: (..., n).
 bool matmul_nbits(Canonical &c, Node &node) {
   const BlockedWeights w = blocked_weights(c, node);
   require_order(c, node, w);

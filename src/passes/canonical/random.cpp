@@ -26,10 +26,11 @@ std::int64_t key_of(const Canonical &c, const Node &node, const std::string &dra
   return std::bit_cast<std::int64_t>(key);
 }
 
-// Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode the result is the data, and the
-// mask is true everywhere.
+// Handles Dropout of opset 13 and newer. Inputs: data, ratio, training_mode. Outputs: result, mask. Outside of training
+// mode the result is the data, and the mask is true everywhere.
 bool dropout(Canonical &c, Node &node) {
-  // Nothing is left to do, or the ratio or mode is computed from data.
+  // Leaves the node alone if it has the attribute `key`, because then this rule has rewritten it already. Also leaves
+  // it alone if it still has an input for the ratio or the mode, which is then no constant.
   if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;
   const std::vector<std::int64_t> training = node.attributes.integers("training_mode");
   const double ratio = node.attributes.real("ratio", 0.5);
@@ -96,7 +97,8 @@ bool bernoulli(Canonical &c, Node &node) {
   return become_cast(c, node, hit, type.dtype);
 }
 
-// Draws the class at which the sum of the probabilities so far passes a random number: counts the classes before it.
+// Draws a class: the first one at which the sum of the probabilities so far reaches a random number. Its index is the
+// number of classes whose sums are below the random number.
 bool multinomial(Canonical &c, Node &node) {
   const Type type = c.infer(node).at(0);
   const Shape x = c.shape(node.inputs.at(0));

@@ -1,6 +1,7 @@
-// Rules for ONNX's LSTM, GRU and RNN. Each direction becomes a product of the inputs of all steps with W, and an
-// operator that goes from step to step with R (ops/recurrent.cpp). So the product over all steps has the kernels and
-// gradients of any other product. Transposes, Splits and Concats express layouts and directions.
+// Rules for ONNX's LSTM, GRU and RNN. For each direction, a MatMul multiplies the inputs of all steps by the weights W.
+// An operator of ops/recurrent.cpp then goes from step to step with the recurrence weights R. So the product over all
+// steps has the kernels and gradients of any other MatMul. Transposes, Splits and Concats express layouts and
+// directions.
 #include "ops/recurrent.h"
 
 #include <algorithm>
@@ -77,7 +78,7 @@ bool all_zero(const Canonical &c, ValueId id) {
   return std::ranges::all_of(values, [](double v) { return v == 0; });
 }
 
-// True if no sample is shorter than the sequence.
+// True if the lengths are known and no sample is shorter than `steps`, the length of the sequence.
 bool are_whole(const Canonical &c, ValueId lengths, std::int64_t steps) {
   const graph::Array *array = c.constant_of(lengths);
   if (array == nullptr) return false;
@@ -113,26 +114,29 @@ std::vector<ValueId> by_direction(Canonical &c, ValueId x, std::int64_t axis) {
   return parts;
 }
 
-// Returns an optional operand of each direction; ValueId::none if it is absent.
+// Returns an optional operand, split into the part of each direction. The parts are ValueId::none if the operand is
+// absent.
 std::vector<ValueId> optional_by_direction(Canonical &c, const Node &node, std::size_t input, const Layer &layer) {
   if (!has(node, input)) return std::vector<ValueId>(static_cast<std::size_t>(layer.directions), ValueId::none);
   return by_direction(c, node.inputs[input], 0);
 }
 
-// Returns the states before the first step, (B, H) for each direction; ValueId::none if they are zeros.
+// Returns the states before the first step, (B, H) for each direction. ValueId::none stands for states of zeros.
 std::vector<ValueId> first_states(Canonical &c, const Node &node, std::size_t input, const Layer &layer) {
   if (!has(node, input) || all_zero(c, node.inputs[input]))
     return std::vector<ValueId>(static_cast<std::size_t>(layer.directions), ValueId::none);
   return by_direction(c, node.inputs[input], layer.batch_first ? 1 : 0);
 }
 
-// The biases of one direction: `input` is added to the product of the inputs with W, and `product` to a GRU's h R.
+// The biases of one direction. `input` is added to the product of the inputs and the weights W. `product` is added to
+// the product of a GRU's state and the recurrence weights R.
 struct Biases {
   ValueId input = ValueId::none, product = ValueId::none;
 };
 
-// Splits b (2 * G * H) into a bias for the inputs and a bias for h R. Adds the two up, except where a GRU multiplies h
-// R and its bias by the reset gate.
+// Splits b (2 * gates * units) into a bias for the inputs and a bias for the product of the state and the recurrence
+// weights R. Adds the two up, unless the reset gate multiplies the second one, as in the last gate of a GRU with
+// linear_before_reset.
 Biases biases_of(Canonical &c, ValueId b, const Layer &layer) {
   if (b == ValueId::none) return {};
   const std::int64_t n = layer.units, all = layer.gates * n;
@@ -190,7 +194,8 @@ ValueId joined(Canonical &c, const std::vector<ValueId> &parts, std::int64_t axi
   return parts.size() == 1 ? parts[0] : c.add("Concat", parts, {{"axis", axis}});
 }
 
-// Returns Y: (S, D, B, H), or (B, S, D, H) if the batch comes first.
+// Returns Y, all states: (steps, directions, batch, units), or (batch, steps, directions, units) if the batch comes
+// first.
 ValueId all_states(Canonical &c, const std::vector<Results> &results, const Layer &layer) {
   std::vector<ValueId> parts;
   for (const Results &direction : results)
@@ -200,7 +205,8 @@ ValueId all_states(Canonical &c, const std::vector<Results> &results, const Laye
   return layer.batch_first ? c.transpose(y, {2, 0, 1, 3}) : y;
 }
 
-// Returns Y_h or Y_c: the states after each direction's last step, (D, B, H), or (B, D, H) if the batch comes first.
+// Returns Y_h or Y_c, the states after each direction's last step: (directions, batch, units), or (batch, directions,
+// units) if the batch comes first.
 ValueId last_states(Canonical &c, const std::vector<Results> &results, ValueId Results::*of, const Layer &layer) {
   std::vector<ValueId> parts;
   for (std::size_t d = 0; d < results.size(); ++d) {

@@ -1,6 +1,6 @@
-// Rules for operators that read between the elements of x (N, C, d...), at computed places. A place along an axis is
-// interpolated from a few elements, the taps: their positions, and their weights. For each choice of one tap per axis
-// a Gather reads rows of C channels. The gradients of x and of the places follow from these nodes.
+// Rules for operators that read between the elements of x (N, C, d...), at computed places. Along each axis, a place is
+// interpolated from a few elements, called taps. A tap has a position and a weight. For each choice of one tap per
+// axis, a Gather reads rows of C channels. The gradients of x and of the places follow from these nodes.
 #include <cmath>
 #include <numeric>
 
@@ -13,7 +13,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMostPlaces = 64;        // places along one axis of an element of a region
+constexpr std::int64_t kMostPlaces = 64;        // the largest sampling_ratio of a RoiAlign
 constexpr std::int64_t kLargestGrid = 1 << 21;  // places, whose coordinates are constants
 
 // A value with the operators of arithmetic, so that formulas read like formulas.
@@ -48,7 +48,7 @@ struct Tap {
 
 struct Sampling {
   std::string mode, padding;
-  bool aligned;  // -1 and 1 are the centres of the outer elements, else their outer edges
+  bool aligned;  // true if -1 and 1 are the centres of the outer elements, false if they are the outer edges
 };
 
 // Reflects positions at the ends of an axis until they lie inside.
@@ -95,7 +95,7 @@ std::vector<Tap> taps(Number x, std::int64_t length, const Sampling &how) {
 }
 
 // Reads x (N, C, d...) at the places that `axes` give, one list of taps for each spatial axis. `samples`, int64, says
-// which of the N samples is read. All of these broadcast to one shape P. Returns (P..., C).
+// which of the N samples is read. The taps and `samples` broadcast to one shape P. Returns (P..., C).
 Number read(Number samples, ValueId x, const std::vector<std::vector<Tap>> &axes) {
   Canonical &c = *samples.c;
   const Shape shape = c.shape(x);
@@ -122,7 +122,7 @@ Number read(Number samples, ValueId x, const std::vector<std::vector<Tap>> &axes
   return sum;
 }
 
-// Element `i` of the last axis: (..., n) -> (...)
+// Returns element `i` along the last axis of x: (..., n) -> (...).
 Number part_of(Canonical &c, ValueId x, std::int64_t i) {
   Shape shape = c.shape(x);
   const auto last = static_cast<std::int64_t>(shape.size()) - 1;
@@ -163,14 +163,16 @@ bool grid_sample(Canonical &c, Node &node) {
   return true;
 }
 
-// Coordinate `i` of `dim` along an axis; -1 and 1 are the centres of the outer elements, or their outer edges.
+// Returns the coordinate of element i on an axis of `dim` elements. The coordinates -1 and 1 are the centres of the
+// outer elements if `aligned`, and the outer edges of these elements otherwise.
 double coordinate(std::int64_t i, std::int64_t dim, bool aligned) {
   const auto at = static_cast<double>(i), count = static_cast<double>(dim);
   if (aligned) return dim == 1 ? 0 : 2 * at / (count - 1) - 1;
   return (2 * at + 1) / count - 1;
 }
 
-// Multiplies each matrix (axes, axes + 1) by the coordinates of all places, the last axis first, and a row of ones.
+// Multiplies each matrix (axes, axes + 1) by a matrix with the coordinates of all places. Its first row has the
+// coordinates along the last axis, and its last row has ones.
 bool affine_grid(Canonical &c, Node &node) {
   const Type result = c.infer(node).at(0);
   const Shape dims(result.shape.begin() + 1, result.shape.end() - 1);
@@ -190,7 +192,8 @@ bool affine_grid(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the taps (R, count * each) of `each` places for each element along one axis of the regions.
+// Returns the taps (R, count * each) along one axis of R regions. A region has `count` elements along the axis, and
+// each element is computed from `each` places.
 std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::int64_t each, std::int64_t length,
                              bool half_pixel) {
   Canonical &c = *begin.c;
@@ -199,7 +202,7 @@ std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::
     begin = begin - 0.5;
   else
     extent = extent.with("Max", 1);
-  std::vector<double> parts;  // of the extent
+  std::vector<double> parts;  // the places, as fractions of the extent
   for (std::int64_t i = 0; i < count * each; ++i)
     parts.push_back((static_cast<double>(i) + 0.5) / static_cast<double>(count * each));
   const Type type = {c.type(begin.id).dtype, {1, count * each}};

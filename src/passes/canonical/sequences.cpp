@@ -17,8 +17,8 @@ bool become_sequence(Canonical &c, const Node &node, ValueIds parts, const Type 
   return true;
 }
 
-// Returns the sizes of the parts. A scalar gives the size of all parts, of which the last may be smaller. A list gives
-// each size. Without either, each size is 1.
+// Returns the sizes of the parts of a SplitToSequence. A scalar `split` is the size of each part, except that the last
+// part may be smaller. A list `split` gives each size. Without `split`, each size is 1.
 Integers part_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;
@@ -61,7 +61,7 @@ bool sequence_construct(Canonical &c, Node &node) {
   return become_sequence(c, node, node.inputs, c.type(node.inputs.at(0)));
 }
 
-// Without a position, the new part is the last one.
+// Inserts a new part at the given position. Without a position, the new part is the last one.
 bool sequence_insert(Canonical &c, Node &node) {
   const auto found = c.sequences.find(node.inputs.at(0));
   const graph::Array *position = has(node, 2) ? c.constant_of(node.inputs[2]) : nullptr;

@@ -1,5 +1,5 @@
-// Rules for Fourier transforms: a product with a matrix of constants, which costs length * bins operations per
-// transform.
+// Rules for Fourier transforms. A transform becomes a product with a matrix of constants, which takes length * bins
+// operations.
 #include <numeric>
 
 #include "base/error.h"
@@ -14,7 +14,8 @@ using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 25;  // elements of a matrix
 
-// (..., length, ..., parts) -> (..., bins, ..., 2). The transformed axis moves to the last axis but one and back.
+// Turns (..., length, ..., parts) into (..., bins, ..., 2). For the product, the transformed axis moves to the last
+// axis but one, and then back.
 bool dft(Canonical &c, Node &node) {
   if (has(node, 1) || has(node, 2)) return false;
   const Type result = c.infer(node).at(0);

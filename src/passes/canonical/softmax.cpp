@@ -24,7 +24,8 @@ bool softmax(Canonical &c, Node &node) {
   return true;
 }
 
-// 1 at the largest element along the axis, the first one if there are several, and 0 elsewhere.
+// Gives 1 at the largest element along the axis, and 0 elsewhere. If several elements are largest, only the first one
+// gets 1.
 bool hardmax(Canonical &c, Node &node) {
   if (softmax(c, node)) return true;
   const ValueId x = node.inputs.at(0);

@@ -1,5 +1,6 @@
-// Rules for convolution and pooling. They write out all attributes. A pool over many axes becomes several pools, and
-// the last axes come first, so that the first of equal elements in row-major order is chosen.
+// Rules for convolution and pooling, which write out all attributes. A pool over more axes than kernels take becomes
+// several pools. The last axes are pooled first, so that a MaxPool chooses the first of equal elements in row-major
+// order.
 #include <algorithm>
 
 #include "base/error.h"
@@ -60,8 +61,8 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
-// Shortens the windows' input by the elements at each axis's end that could belong to further windows. Returns the
-// number of these elements for each axis. It is 0 unless pads are negative.
+// Removes elements from the end of each axis of the windows' input if they could belong to further windows. Returns the
+// number of removed elements for each axis, which is 0 unless pads are negative.
 Integers cut_off(SlidingWindows &w) {
   Integers beyond;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -90,7 +91,7 @@ bool conv_transpose(Canonical &c, Node &node) {
   return true;
 }
 
-// (N, C * elements, windows) -> (N, C, d...)
+// Adds up overlapping blocks to images: (N, C * elements, windows) -> (N, C, d...).
 bool col2im(Canonical &c, Node &node) {
   const Shape x = c.shape(node.inputs.at(0)), block = node.attributes.integers("block_shape");
   if (node.inputs.size() != 1) return false;
@@ -127,8 +128,8 @@ Attributes pool_attributes(const Node &node, const SlidingWindows &w, std::size_
   return attributes;
 }
 
-// Pools the axes in several steps, the last axes first. A step takes one axis fewer than a pool may have, because the
-// axes behind those of the step are joined to one further axis. The axes in front are joined to the channels.
+// Pools the axes in several steps, the last axes first. Each step joins the axes behind its own to one further axis, so
+// it takes one axis fewer than a pool may have. It joins the axes in front of its own to the channels.
 ValueId pool_in_parts(Canonical &c, const Node &node, SlidingWindows w, ValueId x) {
   for (std::size_t last = w.kernel.size(); last > 0;) {
     const std::size_t first = last - std::min(last, ops::kMostWindowAxes - 1);

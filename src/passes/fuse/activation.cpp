@@ -24,8 +24,8 @@ const Node *bend(const Rewriter &r, ValueId id, int depth = 0) {
   return nullptr;
 }
 
-// Returns Gelu's attribute `approximate` if half * u is (1 + f) / 2: "none" if f is the erf above, "tanh" if f is the
-// tanh above. Returns "" for other expressions.
+// Returns Gelu's attribute `approximate`: "none" if half * u is (1 + erf(x / sqrt(2))) / 2, and "tanh" if half * u is
+// (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2. Returns "" for other expressions.
 std::string approximation(const Rewriter &r, double half, ValueId u, ValueId x) {
   const Node *curve = bend(r, u);
   if (curve == nullptr) return "";

@@ -24,8 +24,8 @@ inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // swaps the 
 
 struct Fusion {
   Rewriter &r;
-  // Results for constants, so that each is read once. Keys: the address of the stored bytes, which layers share, and
-  // the shape.
+  // These maps hold what was found out about constants, so that each constant is read once. The key is the address of
+  // the constant's bytes, which layers share, and its shape.
   using ConstantKey = std::pair<const std::byte *, Shape>;
   std::map<ConstantKey, Mask> masks;
   std::map<ConstantKey, bool> equal_halves;

@@ -1,5 +1,6 @@
-// Fuses a loss with the MatMul that makes its logits, if nothing else reads them. Slices and Reshapes between the two
-// move to the MatMul's input. LinearCrossEntropy never holds all logits.
+// Fuses a loss with the MatMul that makes its logits into LinearCrossEntropy, which never holds all logits. Does so
+// only if nothing else reads the logits. Moves Slices and Reshapes between the MatMul and the loss to the MatMul's
+// input.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {

@@ -106,17 +106,17 @@ void become_banded(Rewriter &r, const Node &attention, const Mask &mask, ValueId
   r.become(attention, "FusedAttention", inputs, attributes);
 }
 
-// A term that is added to scores. With `hidden`, `value` is a condition: a score is `hidden` where the condition is
-// false (if negated, where it is true).
+// A term that is added to scores. If `hidden` is set, `value` is a condition: the term is `hidden` where the condition
+// is false, and 0 where it is true. With `negated`, the term is `hidden` where the condition is true, and 0 elsewhere.
 struct Term {
   ValueId value = ValueId::none;
   std::optional<double> hidden;
   bool negated = false;
 };
 
-// Adds terms to `terms` that together hide the keys that the condition `id` hides. An And hides a key if one of its
-// parts is false, and a negated Or if one is true, so each part becomes a term of its own. A Not only inverts
-// `negated`.
+// Adds terms to `terms` that together hide the keys that the condition `id` hides. A condition hides a key where it is
+// false, or with `negated` where it is true. So an And hides all keys that one of its parts hides, and a negated Or
+// does the same. Each part of such a node becomes a term of its own. A Not inverts `negated`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);

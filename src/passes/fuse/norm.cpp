@@ -18,7 +18,7 @@ std::optional<std::size_t> trailing_axis(const Rewriter &r, const Node &mean) {
   return rank - axes.size();
 }
 
-// mean(d^2) + epsilon over the last axes.
+// A variance that the graph computes as mean(d^2) + epsilon. The mean is over the axes from `axis` to the last one.
 struct Variance {
   ValueId value = ValueId::none;  // d
   int reads = 0;                  // how often the square reads d

@@ -97,8 +97,8 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// Returns why an initializer that the exporter folded cannot be trained in place of its source; "" if it can. It can if
-// the exporter only moved elements, and cannot if the exporter computed new ones.
+// Returns why an initializer that the exporter folded cannot be trained in place of its source. Returns "" if the
+// exporter only moved the source's elements, because then it can be trained.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";

@@ -83,7 +83,7 @@ class Ties {
     graph_.value(copy).origin = Origin::initializer;
   }
 
-  // Puts the transposes into the graph, once all are known.
+  // Puts the transposes before the graph's other nodes. Must be called after the last add().
   void finish() {
     if (transposes_.empty()) return;
     transposes_.insert(transposes_.end(), graph_.nodes().begin(), graph_.nodes().end());

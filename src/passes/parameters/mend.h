@@ -7,8 +7,9 @@
 
 namespace protrain::passes {
 
-// For each entry of `ties`, ties the parameters that it matches to the first of them, in the order of findings. They
-// must have equal types, or be a matrix and its transpose, else Code::shape. Code::arg if fewer than two match.
+// Each entry of `ties` is a group of patterns. Ties the parameters that a group matches to the first of them, in the
+// order of `findings`. Throws Code::shape if their types are neither equal nor those of a matrix and its transpose.
+// Throws Code::arg if a group matches fewer than two parameters.
 void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<Finding> &findings);
 
 // If a matrix equals the transpose of an embedding table bit for bit, ties it to the table. Matrices that are constant

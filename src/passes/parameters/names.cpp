@@ -12,7 +12,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool all_digits(std::string_view text) { return !text.empty() && std::ranges::all_of(text, is_digit); }
 
-// "view_12" -> "view"
+// Returns a name without the number at its end: "view_12" -> "view".
 std::string_view without_number(std::string_view name) {
   std::string_view stem = name;
   while (!stem.empty() && is_digit(stem.back())) stem.remove_suffix(1);
@@ -36,7 +36,8 @@ bool is_operation(std::string_view stem) {
                        "alias",   "slice",    "flatten",    "reshape",   "repeat"});
 }
 
-// "m/dense/MatMul/ReadVariableOp:0" -> "ReadVariableOp": TensorFlow names a value after the operation that made it.
+// Returns the operation in a name of TensorFlow, which names a value after the operation that made it:
+// "m/dense/MatMul/ReadVariableOp:0" -> "ReadVariableOp". Returns "" for other names.
 std::string_view operation_of(std::string_view name) {
   const std::size_t colon = name.rfind(':'), slash = name.rfind('/');
   if (colon == std::string_view::npos || slash == std::string_view::npos || slash > colon) return {};
@@ -91,12 +92,14 @@ bool names_statistic(std::string_view name) {
 }
 
 bool names_normalization(std::string_view name) {
-  // PyTorch's BatchNorm has three results, and the exporter calls the node that picks the first one `getitem`.
+  // Accepts the name `getitem`. PyTorch's BatchNorm has three results, and the exporter gives this name to the node
+  // that picks the first one.
   if (without_number(name) == "getitem") return true;
   return contains(name, "batch_norm") || contains(name, "batchnorm") || contains(name, "BatchNorm");
 }
 
-// Names that end in another number (":1", ":2") do not count, because this library makes names unique that way.
+// True for names of TensorFlow that end in ":0". Names that end in another number (":1", ":2") do not count, because
+// this library adds such numbers to make names unique.
 bool names_tensorflow(std::string_view name) { return name.ends_with(":0") && !operation_of(name).empty(); }
 
 bool names_move(std::string_view name) {

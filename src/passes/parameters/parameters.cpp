@@ -22,8 +22,9 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// The most bytes of a value whose numbers are read. Tables of positions may be large; matrices that follow a formula
-// are small.
+// A value with more bytes than this is not read to find out whether its numbers follow a formula. The limit for values
+// that may be tables of positions is higher, because such tables may be large. Matrices that follow a formula are
+// small.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
 // Above this many bytes, a fixed value where weights are expected is not folded into the graph.
@@ -51,7 +52,7 @@ class Judge {
     }
   }
 
-  // The verdict by all evidence except the options.
+  // Returns the verdict by all evidence except the options, which overrule() applies.
   Finding judge(ValueId id) const;
   std::string doubt_of_constant(ValueId id) const;
   void overrule(Finding &finding) const;
@@ -83,7 +84,8 @@ class Judge {
   bool adapters_ = false;  // the file has names of low-rank adapters
 };
 
-// If no initializer has a name of a framework, the initializers were renamed, and their names say nothing.
+// Returns which kind of name the value has in the file. Returns `unknown` if no initializer has a name of a framework:
+// the initializers were renamed then, and their names say nothing.
 Naming Judge::naming(const Value &value) const {
   const Naming found = naming_of(declared_.in_file(value.name));
   return named_ ? found : Naming::unknown;
@@ -119,8 +121,9 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   }
   const Naming name = naming(value);
   const bool zeros = x == 0 && is_row(use, value);
-  // An exporter fills in ones and zeros for a missing scale or bias. It computed all other numbers. It also computed
-  // ones and zeros that have a name of TensorFlow, which names a value after the operation that computed it.
+  // True if the exporter named the value and computed it. Numbers other than one and zero show this. Ones and zeros do
+  // not, because an exporter fills them in for a missing scale or bias. A name of TensorFlow shows it for any number,
+  // because TensorFlow names a value after the operation that computed it.
   const bool computed = name == Naming::made && !names_literal(value.name) &&
                         ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
   const bool filled = use.role == choice || use.role == join || zeros;
@@ -145,7 +148,8 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt.clear();
     use.inert = false;
   }
-  // An exporter renames a matrix when it transposes it, but a convolution's kernel only when it computes it.
+  // Adds a doubt if the exporter's name for weights shows that it computed them. It renames a matrix also when it only
+  // transposes it, but a convolution's kernel only when it computes it.
   const bool kernel = use.role == operand && value.type.shape.size() > 2 && !use.recurrent;
   if (use.weights && name == Naming::made &&
       (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
@@ -156,7 +160,8 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
   if (single) {
-    // A learned number starts as zero or one. Other whole numbers were written into the program.
+    // Expects weights only if the number is zero, one or not whole. A learned number starts as zero or one. Other whole
+    // numbers were written into the program.
     const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
     const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
     use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
@@ -203,9 +208,9 @@ Use Judge::best_use(ValueId id) const {
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
 }
 
-// True if several equal initializers may have been merged into this one, as PyTorch's older exporter does.
-// split_merged() has already split such vectors of layers. It does not split learned tokens and tables, because nothing
-// shows whether they were one tensor.
+// True if the exporter may have merged several equal initializers into this one, as PyTorch's older exporter does.
+// False for the vectors of layers, because split_merged() has split them already. It does not split learned tokens and
+// tables, because nothing shows whether they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -413,7 +418,7 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
     require_used(choices.frozen, eligible, "frozen");
   }
   tie(graph, choices.ties, judged.findings);
-  // If the file declares which initializers it trains, it trains each matrix on its own.
+  // Ties transposes again, except if the file itself trains: its training updates each matrix on its own.
   if (!choices.declared.updated) retie_transposes(graph, load, judged.findings);
   order_parameters(graph);
   return judged;

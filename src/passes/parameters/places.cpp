@@ -338,7 +338,7 @@ bool Places::only_weighs_the_loss(const Node &node) const {
       if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
     }
   }
-  // A product of two values that both depend on the node is a square, as in a distance from labels.
+  // Refuses a product of two values that both depend on the node. It is a square, as in a distance from labels.
   return std::ranges::none_of(products, [&](const Node *product) {
     return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
   });
@@ -455,9 +455,10 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// True if the place's value has one number per channel of images, or per head of scores. The data must have this axis
-// before the product: a product with ALiBi's slopes creates the axis. The value must be stored in the file, though its
-// shape and type may differ, because a computed value may be a statistic.
+// True if the place's value has one number per channel of images, or per head of scores. False if the data does not
+// have this axis before the product, as in a product with ALiBi's slopes, which creates the axis of heads. Also false
+// if the graph computes the value, because it may be a statistic. Nodes may only have changed its shape, type or order
+// of axes.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);

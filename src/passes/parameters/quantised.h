@@ -7,15 +7,17 @@
 
 namespace protrain::passes {
 
-// Decides about every integer initializer, and about the scales of QuantizeLinear, DequantizeLinear, MatMulNBits and
-// GatherBlockQuantized. Integers of two axes or more that are dequantised become frozen parameters, which rest and move
-// as the file has them. So do their scales and zero points. All other such initializers become constants. Takes the
-// graph as the file has it. Returns a finding for each parameter, and for each scale.
+// Makes a frozen parameter or a constant of every integer initializer, and of the scales of QuantizeLinear,
+// DequantizeLinear, MatMulNBits and GatherBlockQuantized. Integers that are dequantised become frozen parameters if
+// they have two axes or more. So do their scales and zero points. These parameters rest and move as the file has them.
+// All other integers and scales become constants. Takes the graph as the file has it. Returns a finding for each
+// parameter, and for each scale.
 std::vector<Finding> settle_quantised(graph::Graph &graph, const LoadInitializer &load);
 
-// Moves the nodes that dequantise weights, and the nodes behind them that do not depend on inputs of the model, right
-// before the first node that reads their results and depends on inputs. Some files list them before all other nodes, so
-// that the widened matrices of all layers would exist at once, and outside of the layers.
+// Moves the nodes that dequantise weights, and the nodes behind them, to later places in the list of nodes. Nodes that
+// depend on inputs of the model do not move. A moved node comes right before the first of these that needs its result.
+// Some files list the dequantising nodes before all others, so that the widened matrices of all layers would exist at
+// once, and outside of the layers.
 void widen_late(graph::Graph &graph);
 
 // True if the node reads that input as a scale or zero point.

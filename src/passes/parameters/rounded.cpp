@@ -88,7 +88,7 @@ class Conversion {
     add("DequantizeLinear", inputs, attributes, widened);
   }
 
-  // Returns the parameter, and those that were added for it.
+  // Returns the rounded parameter, and the parameters that run() added for its scales, zero points or offset.
   const std::vector<ValueId> &parameters() const { return parameters_; }
 
  private:

@@ -35,8 +35,8 @@ struct RoundedMatrix {
   std::string parameter;  // its name; it holds floats in the file, and integers or codes in the graph
   Shape shape;            // of the floats
   std::size_t axis = 0;   // the axis along which blocks lie
-  // Names of the parameters that hold the rest: scales and zero points; or the codes of scales, the scales of these
-  // codes, and the offset of all scales.
+  // Names of the parameters that the matrix needs besides its elements. For integers, these are scales and zero points.
+  // For codes, these are the codes of scales, the scales of these codes, and the offset of all scales.
   std::vector<std::string> others = {};
 };
 
@@ -45,7 +45,7 @@ struct RoundedMatrix {
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
 // Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds
-// the parameters for scales and the like, and writes their names to RoundedMatrix::others. Skips a matrix whose
+// parameters for scales, zero points and offsets, and writes their names to RoundedMatrix::others. Skips a matrix whose
 // parameter the graph lacks.
 void round_frozen(graph::Graph &graph, std::vector<RoundedMatrix> &matrices);
 
@@ -66,7 +66,7 @@ struct RoundedValues {
 // Reads out.size() floats of the matrix, from element `first` on.
 using ReadFloats = std::function<void(std::int64_t first, std::span<float> out)>;
 
-// Rounds a matrix, whose floats are read a panel at a time. Code::nonfinite if one of them is not finite.
+// Rounds a matrix, whose floats are read a panel at a time. Throws Code::nonfinite if a float is not finite.
 RoundedValues round(const RoundedMatrix &matrix, const ReadFloats &read);
 
 // Replaces the floats of a matrix by those that they are rounded to.

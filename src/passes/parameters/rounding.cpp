@@ -21,8 +21,8 @@ constexpr std::int64_t kPanelElements = 1 << 18;  // the least number of element
 template <int kCount>
 class NearestCode {
  public:
-  // `values` are in ascending order. A difference of floats is rounded, so the border between two values is the first
-  // float whose rounded distance from the upper one is less than that from the lower one.
+  // Finds the border between each two neighbours of `values`, which are in ascending order. The border is the first
+  // float that is nearer to the upper neighbour. The compared distances are rounded to floats.
   explicit NearestCode(const std::array<float, kCount> &values) {
     for (std::size_t i = 0; i + 1 < kCount; ++i) {
       const float low = values[i], high = values[i + 1];
@@ -88,7 +88,8 @@ float encode_integers(std::span<const float> x, float most, std::uint8_t *intege
   return scale;
 }
 
-// Rounds the scales to codes of eight bits, in blocks of kScaleBlock. Subtracts the mean of all scales before.
+// Replaces each scale by a code of eight bits. First subtracts the mean of all scales. Each kScaleBlock codes then
+// share one scale.
 void compress_scales(RoundedValues &values) {
   static const NearestCode<256> kNearest = nearest_code<256>([](int code) { return arith::dynamic8(code); });
   const std::vector<float> scales = std::move(values.scales);
@@ -140,8 +141,8 @@ class Rounder {
   }
 
   RoundedValues run(const ReadFloats &read) {
-    // A panel holds whole blocks. `row` is a row of the matrix if blocks lie along its last axis, else all rows of a
-    // block.
+    // Reads panels that hold whole blocks. `row` is the number of elements in one row of the matrix if blocks lie along
+    // its last axis. Otherwise `row` is the number of elements in all blocks that lie side by side.
     const bool last = blocks_.inner == 1;
     const std::int64_t row = last ? blocks_.length : blocks_.block * blocks_.inner;
     const std::int64_t count = element_count(matrix_.shape),
@@ -164,7 +165,8 @@ class Rounder {
  private:
   bool is_packed() const { return matrix_.rounding->bits == 4; }
 
-  // Rounds `count` elements from element `first` on: blocks that follow each other, or that lie side by side.
+  // Rounds `count` elements from element `first` on. Along the last axis, their blocks follow each other. Along another
+  // axis, their blocks lie side by side.
   void round_row(std::int64_t first, const float *x, std::int64_t count) {
     if (blocks_.inner == 1) {
       for (std::int64_t at = 0; at < count; at += blocks_.block)

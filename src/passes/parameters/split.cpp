@@ -1,5 +1,5 @@
-// Splits vectors that exporters merged. The layer of a place is known from the nearest matrices that data passes before
-// and after it.
+// Splits vectors that exporters merged. Tells the layer of a node by the nearest matrices that data passes before and
+// after the node.
 #include "passes/parameters/split.h"
 
 #include <fmt/format.h>
@@ -82,7 +82,7 @@ class Neighbours {
   Applications after_it(NodeId from) const {
     return nearest(from, [this](NodeId at) { return after(at); });
   }
-  // True if `at` is a product, or adds to a product's direct result.
+  // True if a vector that meets data in `at` is a bias: `at` is a product, or an Add to a product's direct result.
   bool is_bias(NodeId at) const {
     if (products_.contains(at)) return true;
     std::vector<NodeId> above = before(at);
@@ -99,7 +99,8 @@ class Neighbours {
     for (ValueId in : node.inputs)
       if (in != ValueId::none && !data_[index(in)] && matrices_[index(in)] != ValueId::none)
         matrix = matrices_[index(in)];
-    // A Gather does not count: models read a table in places that share nothing else, such as encoder and decoder.
+    // Records a product of data with a matrix. Leaves out nodes that look up rows of a table, because models read a
+    // table in places that share nothing else, such as encoder and decoder.
     const bool reads_tables = one_of(node.op, {"Gather", "com.microsoft::EmbedLayerNormalization"});
     if (data && matrix != ValueId::none && !reads_tables) products_.emplace(id, matrix);
     for (ValueId out : node.outputs) {
@@ -109,8 +110,8 @@ class Neighbours {
     }
   }
 
-  // before() returns the nodes that compute data for `at`, after() those that read its results. Shape and Size do not
-  // count.
+  // before() returns the nodes that compute data for `at`. after() returns the nodes that read the results of `at`.
+  // Both leave out Shape and Size.
   std::vector<NodeId> before(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId in : graph_.node(at).inputs) {
@@ -197,7 +198,7 @@ std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   return first;
 }
 
-// Moves members of a group that read a statistic to a group of their own.
+// Splits each group in two: readings of a mean or variance of a normalization, and readings of other vectors.
 void part_statistics(const Graph &graph, const std::vector<Reading> &readings, std::vector<std::size_t> &first) {
   const auto statistic = [&](std::size_t i) { return is_statistic(graph.node(readings[i].node), readings[i].input); };
   std::map<std::pair<std::size_t, bool>, std::size_t> parts;
@@ -221,8 +222,8 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // A bias belongs to the product before it. The matrix after it does not tell layers apart, because queries and
-        // keys have the same one.
+        // Leaves out the matrices after a bias, because a bias belongs to the product before it. The products of
+        // queries and of keys have the same matrix after them, and still have different biases.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
