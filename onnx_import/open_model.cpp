@@ -95,7 +95,7 @@ class OpenModel : public Model {
   void take_artifacts(ModelProto &proto);
   void take_training(const ModelProto &proto, graph::FileTraining training, std::vector<std::string> trained);
   const Tensor &weights(const std::string &initializer) const;
-  // Returns the values in the graph's type. Takes memory only once the data is known to exist.
+  // Returns the values in the graph's type. Allocates memory only after checking that the data exists.
   graph::Array loaded(graph::ValueId id, const Tensor &tensor) const {
     return unbound_.packed.contains(id) ? storage_.load_packed(tensor)
                                         : unbound_.floats.computed(storage_.load(tensor));

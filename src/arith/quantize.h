@@ -11,7 +11,7 @@ PROTRAIN_HD float dequantized(float q, float scale, float zero_point) { return (
 // Returns the integer for x, ties to even. It may lie outside the range of integers that a tensor holds. NaN stays NaN.
 PROTRAIN_HD float quantized(float x, float scale, float zero_point) { return __builtin_rintf(x / scale) + zero_point; }
 
-// The lowest and the highest integer that a tensor holds.
+// The lowest and the highest integer that a quantised tensor can hold, for example -128 and 127.
 struct IntegerRange {
   float low, high;
 

@@ -34,7 +34,7 @@ class TargetMachine {
   // Adds the speed of the link between ranks to the profile. Returns how much of the device's memory may be used after
   // that. All ranks call it together.
   virtual std::uint64_t measure_link(const measure::Link &, profile::Profile &profile) { return profile.device_memory; }
-  // Uses the algorithms of a profile that another rank measured.
+  // Makes this rank's kernels use the algorithms (Profile::variants) that another rank measured as fastest.
   virtual void adopt(const profile::Profile &) {}
   // Returns the text that make() makes on rank 0. All ranks get the same text, and only rank 0 calls make().
   virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }

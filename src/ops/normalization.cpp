@@ -16,7 +16,8 @@ using graph::ValueId;
 bool centres(std::string_view op) { return op.starts_with("Layer"); }
 bool centres(const Node &node) { return centres(node.op); }
 
-// Describes x as (count, width): the axes before `axis` are joined to one axis of rows, the others to one of elements.
+// Views x as a matrix (count, width): the axes before `axis` are joined into rows, and `axis` and those after it into
+// the elements of a row.
 struct NormalRows {
   NormalRows(const Node &node, const Shape &shape)
       : axis(resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name)),

@@ -45,7 +45,8 @@ struct RecurrentSettings {
 
   // Returns how many gates forward saves. With resets_product, the product of a GRU's new gate is saved as well.
   std::int64_t saved() const;
-  // Returns how many numbers for each unit input 4 has: peepholes of the gates i, o and f, or a bias.
+  // Returns how many numbers input 4 holds per unit: 3 for an LSTM (the peepholes of the gates i, o and f), else 1 (the
+  // bias of a GRU).
   std::int64_t extras() const { return cell == Cell::lstm ? 3 : 1; }
   std::int64_t time(std::int64_t k) const { return reverse ? steps - 1 - k : k; }  // the k-th step's place in time
 

@@ -81,9 +81,10 @@ struct Choice {
 
 // Returns the numbers of all chunks in the order in which they get a place: the first n_persist of them persist, the
 // next n_host rest on the host, the others on the disk. Without a disk this is the order of first use: the first chunks
-// persist, because no earlier compute could hide their fetches (section 2.1). With a disk, any number of chunks from
-// the end of the order is spread evenly over the model. So the disk has work all through backward, where it has much
-// more to do than in forward. The first chunk still comes first.
+// persist, because no earlier compute could hide their fetches (section 2.1). With a disk, the order is such that its
+// last k chunks lie roughly evenly spread over the model, whatever k is (16 chunks: 0, 8, 4, 12, 2, ...). So, however
+// many chunks rest on the disk, its work is spread over all of backward, where it has much more to do than in forward.
+// The first chunk still comes first.
 std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). Chunks rest by resting_order(). Swapped blocks

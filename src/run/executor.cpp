@@ -290,9 +290,10 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
-  // Each Update on another queue ran to its end or did not begin. So some parameters may be updated and others not, but
-  // none is broken. The state is broken if the disk failed, because data may be lost on the way, or if an instruction
-  // of the step before failed.
+  // Updates on queues other than the failed one either finished or never began. So some parameters may have taken the
+  // step and others not (state_touched), but each of their numbers is either the old or the new one. That fails in two
+  // cases (state_broken): the disk failed, so data may be lost between memory and disk, or the failed instruction was
+  // one that the previous step had deferred.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && is_of_disk(failed.queue));
   if (facts.device_gone) return;

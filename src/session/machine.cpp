@@ -56,8 +56,9 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
 }
 
 // Compiles a draft and sets frozen_base_, the memory of its frozen weights. If other sessions of this process hold
-// frozen weights of the same model, first compiles drafts that count on sharing them. If none of these drafts has the
-// same frozen weights at the same places, compiles one that does not count on sharing.
+// frozen weights of the same model that this session may share, first compiles, for each such memory, a draft that
+// assumes it can share it. The first draft whose frozen weights and their places match that memory is taken. If none
+// matches, compiles a draft that does not count on sharing.
 draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
                               const draft::Log &progress) {
   const bool several = channels_.hosts->ranks() > 1, shared = device_->info().shares_memory;

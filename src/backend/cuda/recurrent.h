@@ -1,5 +1,6 @@
-// Pieces that the kernels of recurrent layers share with those of their gradients. A step is one product, or two, and a
-// kernel with a thread for each unit of each sample. Sums and cells are float32 whatever the operands are.
+// Helpers that the kernels of recurrent layers share with the kernels of their gradients. Each time step runs a matrix
+// product, then a kernel with one thread per sample and unit. If a GRU's reset gate multiplies h, it runs both twice.
+// Sums and cell states are float32, whatever the operands' type.
 #pragma once
 
 #include <initializer_list>

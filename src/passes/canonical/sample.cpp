@@ -213,7 +213,7 @@ std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::
   return found;
 }
 
-// Averages `sampling_ratio` by `sampling_ratio` places in each element of a region.
+// Each output element of a region is the mean over a grid of `sampling_ratio` x `sampling_ratio` places in it.
 bool roi_align(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs[0]);
   const std::int64_t each = node.attributes.integer("sampling_ratio", 0);

@@ -75,8 +75,8 @@ std::optional<ScaledValue> scaled(const Rewriter &r, const Node &node) {
   return std::nullopt;
 }
 
-// Returns the operand of an Add, Where or Max that holds the scores, or ValueId::none. The mask of an Add or Where
-// becomes an addend.
+// Returns the operand with the scores if `node` is an Add or Where that masks scores, or a Max that bounds them from
+// below, else ValueId::none. Appends the mask of an Add or Where to scores.addends.
 ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   const auto covers = [&](ValueId id) { return r.shape(id) == r.shape(node.outputs[0]); };
   if (node.op == "Where") {
