@@ -25,20 +25,16 @@ def results_folder():
     return os.environ.get("PROTRAIN_BENCH_RESULTS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
 
 
-def without_paths(value):
-    """The value with the last part of each absolute path, because a result is no place for the paths of one machine."""
-    if isinstance(value, dict):
-        return {key: without_paths(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_paths(each) for each in value]
-    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
-
-
 def save(name, figures):
+    """Writes results. Of a path among the options only the last part is kept, because a result is no place for the
+    folders of one machine."""
+    if isinstance(figures.get("options"), list):
+        words = [os.path.basename(word) if os.path.isabs(str(word)) else word for word in figures["options"]]
+        figures = dict(figures, options=words)
     os.makedirs(results_folder(), exist_ok=True)
     path = os.path.join(results_folder(), name + ".json")
     with open(path, "w") as file:
-        json.dump(without_paths(dict({"machine": machine()}, **figures)), file, indent=1)
+        json.dump(dict({"machine": machine()}, **figures), file, indent=1)
         file.write("\n")
     print(f"-> {os.path.relpath(path)}")
 
