@@ -1,6 +1,7 @@
 #include "measure/measure.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -83,21 +84,18 @@ class Measurement {
     // Times one algorithm if the request wants no choice, or if the profile holds an earlier choice, which the kernel
     // uses already. Otherwise times all algorithms of the kernel.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
+    const Operands operands(graph, node, most_scratch(graph, node, kernel, count));
+    DeviceMemory memory(device_, operands.bytes());
+    const LaunchOperands launch = operands.place(memory);
     int chosen = 0;
     double least = 0;
-    try {
-      for (int variant = 0; variant < count; ++variant) {
-        if (count > 1) kernel.use_variant(variant);
-        const double seconds = time_of(graph, node, kernel);
-        if (variant > 0 && seconds >= least * (chosen == 0 ? kWorthAnother : 1)) continue;
-        chosen = variant;
-        least = seconds;
-      }
-    } catch (const Error &error) {
-      // A kernel may refuse random numbers (Code::arg). It then has no measured time, and the profile's rates give its
-      // time. Any other error is the device's fault, and is passed on.
-      if (error.code != Code::arg) throw;
-      return;
+    for (int variant = 0; variant < count; ++variant) {
+      if (count > 1) kernel.use_variant(variant);
+      const std::optional<double> seconds = time_of(operands, kernel, launch, variant);
+      if (!seconds && variant == 0) return;
+      if (!seconds || (variant > 0 && *seconds >= least * (chosen == 0 ? kWorthAnother : 1))) continue;
+      chosen = variant;
+      least = *seconds;
     }
     profile_.kernels[signature] = least;
     if (count == 1) return;
@@ -105,11 +103,30 @@ class Measurement {
     profile_.variants[signature] = static_cast<std::uint64_t>(chosen);
   }
 
-  double time_of(const Graph &graph, const Node &node, backend::Kernel &kernel) const {
-    const Operands operands(graph, node, kernel.scratch_bytes);
-    DeviceMemory memory(device_, operands.bytes());
-    const LaunchOperands launch = operands.place(memory);
-    return stopwatch_.quickest([&] { launch.on(device_, kernel); });
+  // Returns the largest scratch of the kernel's algorithms that fits into the request's memory beside the operands.
+  std::uint64_t most_scratch(const Graph &graph, const Node &node, backend::Kernel &kernel, int count) const {
+    std::uint64_t most = kernel.scratch_bytes;
+    for (int variant = 0; variant < count && count > 1; ++variant) {
+      kernel.use_variant(variant);
+      if (Operands(graph, node, kernel.scratch_bytes).bytes() <= request_.memory)
+        most = std::max(most, kernel.scratch_bytes);
+    }
+    return most;
+  }
+
+  // Returns the seconds of one launch. Returns none if the kernel refuses random numbers (Code::arg: the profile's
+  // rates then give its time), if this algorithm's scratch does not fit, or if the library that offered an algorithm
+  // other than its first refuses it after all (Code::unsupported). Any other error is the device's fault, and is passed
+  // on.
+  std::optional<double> time_of(const Operands &operands, backend::Kernel &kernel, const LaunchOperands &launch,
+                                int variant) const {
+    if (kernel.scratch_bytes > operands.scratch_bytes()) return std::nullopt;
+    try {
+      return stopwatch_.quickest([&] { launch.on(device_, kernel); });
+    } catch (const Error &error) {
+      if (error.code != Code::arg && (error.code != Code::unsupported || variant == 0)) throw;
+      return std::nullopt;
+    }
   }
 
   // Raises fp32_flops and bf16_flops to the best rates that measured kernels reached. These rates price the kernels

@@ -59,6 +59,16 @@ std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::
   return labels;
 }
 
+// Returns the number of rows that the indices of a node may name, or 0 if the node is none of those that know it. Few
+// different indices would make a gradient add to the same rows again and again, which no batch of tokens does.
+std::uint64_t rows_to_index(const graph::Graph &graph, const graph::Node &node) {
+  if (node.op != "Gather" && node.op != "GatherGrad") return 0;
+  const Shape &table = graph.value(node.op == "Gather" ? node.inputs[0] : node.outputs[0]).type.shape;
+  const std::int64_t axis = node.attributes.integer("axis", 0);
+  const std::size_t from_front = static_cast<std::size_t>(axis) + (axis < 0 ? table.size() : 0);
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(table.at(from_front), 1));
+}
+
 }  // namespace
 
 DeviceMemory::DeviceMemory(backend::Device &device, std::uint64_t bytes)
@@ -93,7 +103,7 @@ std::vector<std::byte> tile_of(DType dtype, const std::vector<std::uint64_t> &in
 }
 
 Operands::Operands(const graph::Graph &graph, const graph::Node &node, std::uint64_t scratch)
-    : graph_(graph), node_(node) {
+    : graph_(graph), node_(node), scratch_bytes_(scratch) {
   for (ValueId id : node.inputs) inputs_.push_back(take(graph, id));
   for (ValueId id : node.outputs) outputs_.push_back(take(graph, id));
   scratch_ = take(scratch);
@@ -122,7 +132,8 @@ void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const Type &type = graph_.value(node_.inputs[input]).type;
   const ops::Op *op = ops::find(node_.op);
   const bool is_product = op != nullptr && op->flops != nullptr;
-  const std::uint64_t bound = type.dtype == DType::boolean ? 2 : smallest_dim_;
+  const std::uint64_t rows = rows_to_index(graph_, node_);
+  const std::uint64_t bound = type.dtype == DType::boolean ? 2 : rows > 0 ? rows : smallest_dim_;
   const std::vector<std::uint64_t> integers = integers_for(graph_, node_, input);
   memory.fill(inputs_[input], byte_count(type.dtype, type.shape),
               integers.empty() ? random_tile(type.dtype, is_product, bound) : tile_of(type.dtype, integers));

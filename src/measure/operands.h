@@ -40,6 +40,7 @@ class Operands {
   Operands(const graph::Graph &graph, const graph::Node &node, std::uint64_t scratch);
 
   std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t scratch_bytes() const { return scratch_bytes_; }
   // Fills the inputs. Outputs and scratch keep the contents of `memory`.
   LaunchOperands place(DeviceMemory &memory) const;
 
@@ -53,7 +54,7 @@ class Operands {
   const graph::Graph &graph_;
   const graph::Node &node_;
   std::vector<std::uint64_t> inputs_, outputs_;  // offsets
-  std::uint64_t scratch_ = 0, bytes_ = 0;
+  std::uint64_t scratch_ = 0, scratch_bytes_ = 0, bytes_ = 0;
   std::uint64_t smallest_dim_ = 128;  // an index below this fits every table and every integer type
 };
 

@@ -20,6 +20,7 @@ using graph::Graph;
 using graph::Node;
 
 constexpr double kSecondsOfOne = 2.5e-4;           // of one launch; shorter launches show launch overhead
+constexpr double kSecondsOfHostUpdate = 2e-3;      // of one update; arrays of shorter ones fit into the host's caches
 constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches of processors
 constexpr std::uint64_t kFirstArray = 16ull << 20;
 constexpr std::uint64_t kGrowth = 4;
@@ -147,6 +148,7 @@ class RateMeasurement {
     }
     profile_.device_optimizer = device_update_rate();
     profile_.host_optimizer = profile_.shares_cores ? profile_.device_optimizer : host_update_rate(optimizer_);
+    profile_.host_bandwidth = std::max(profile_.host_bandwidth, profile_.host_optimizer);
     profile_.launch_seconds = update_on_device(kAlignment);
     for (DType dtype : {DType::f32, DType::bf16}) {
       double &flops = dtype == DType::f32 ? profile_.fp32_flops : profile_.bf16_flops;
@@ -156,12 +158,12 @@ class RateMeasurement {
 
  private:
   // Calls time(bytes), which does work on that many bytes and returns its seconds. The bytes grow from `first` to at
-  // most `most`, until overhead no longer shows. Returns the bytes per second of the last call.
+  // most `most`, until the work takes `enough` seconds. Returns the bytes per second of the last call.
   template <typename Time>
-  static double largest(std::uint64_t first, std::uint64_t most, Time time) {
+  static double largest(std::uint64_t first, std::uint64_t most, Time time, double enough = kSecondsOfOne) {
     std::uint64_t bytes = std::min(first, std::max<std::uint64_t>(round_up(most, kDiskAlignment), kDiskAlignment));
     double seconds = time(bytes);
-    while (seconds < kSecondsOfOne && bytes * kGrowth <= most) seconds = time(bytes *= kGrowth);
+    while (seconds < enough && bytes * kGrowth <= most) seconds = time(bytes *= kGrowth);
     return static_cast<double>(bytes) / seconds;
   }
 
@@ -211,8 +213,8 @@ class RateMeasurement {
   // Returns the bytes per second that an update on the host reads and writes. An update without moments is little more
   // than a pass over memory, so its rate stands for the host's bandwidth.
   double host_update_rate(const Optimizer &optimizer) const {
-    const double arrays =
-        largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); });
+    const double arrays = largest(
+        kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); }, kSecondsOfHostUpdate);
     return traffic(optimizer) * arrays;
   }
   double update_on_host(const Optimizer &optimizer, std::uint64_t array_bytes) const {

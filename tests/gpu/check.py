@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the checks that need a GPU, in parts of less than nine minutes each. Everything must be built beforehand.
 
-    tests/gpu/check.py BUILD [--device cuda:0] [--quick] [--plans N] [--gpt2 MODEL.onnx] [--peer PYTHON] [PART ...]
+    tests/gpu/check.py BUILD [--device cuda:0] [--quick] [--jobs N] [--plans N] [--gpt2 MODEL.onnx] [--peer PYTHON]
+                       [PART ...]
 
 BUILD is a build folder with the command, the plugin and test_conformance. PARTs (all, if none is named):
   conformance  every kernel against the reference, by test_conformance
@@ -11,12 +12,14 @@ BUILD is a build folder with the command, the plugin and test_conformance. PARTs
   budget       a session fits into its budget while another process holds the rest of the GPU's memory
   sanitizer    a short run under compute-sanitizer, if there is one
   step         times steps of --gpt2, ours and PyTorch's in turn, on one GPU (--peer: a Python with torch, transformers)
---quick makes golden and invariance use one model instead of all. Without a GPU these two parts run with `--device cpu`,
-or with `--device emulated`, which runs the plugin's kernels on the CPU if BUILD has the emulated plugin. Emulated kernels
-are slow, so golden then takes one form of each family.
+--jobs: so many processes of conformance, golden, invariance and sanitizer share the device at a time. --quick makes
+golden and invariance use one model instead of all. Without a GPU these two parts run with `--device cpu`, or with `--device
+emulated`, which runs the plugin's kernels on the CPU if BUILD has the emulated plugin. Emulated kernels are slow, so
+golden then takes one form of each family.
 The script prints a line per check, and exits with 1 if a check failed. On a GPU it writes bench/results/gpu.json. There
 the rows of a part replace those of an earlier run on a machine of the same name."""
 import argparse
+import concurrent.futures
 import json
 import os
 import random
@@ -52,103 +55,125 @@ class Checks:
         self.failed += not holds
         print(f"{'ok    ' if holds else 'FAILED'} {name} {figures if figures else ''}", flush=True)
 
-    def train(self, model, folder, more, steps=10, before=()):
-        """Trains. Returns the metrics, or None and what the command printed if it failed."""
-        metrics, report = os.path.join(folder, "metrics.jsonl"), os.path.join(folder, "report.json")
+    def each(self, function, jobs):
+        """Calls the function for each job, --jobs at a time. Yields (job, its result) in the jobs' order."""
+        with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
+            yield from zip(jobs, pool.map(function, jobs))
+
+    def train(self, model, more, steps=10, before=()):
+        """Trains. Returns the metrics, the report, and what the command printed if it failed; metrics are then None."""
         inputs = [word for name in ("input_ids", "labels") for word in ("--input", f"{name}={FIXTURES}/{name}.npy")]
-        done = subprocess.run([*before, self.protrain, "train", os.path.join(FIXTURES, model + ".onnx"), "--device",
-                               self.device, "--steps", str(steps), "--metrics", metrics, "--report", report, *inputs, *OPTIMIZER,
-                               *more], capture_output=True, text=True, env=self.environment)
-        if done.returncode != 0:
-            return None, (done.stdout + done.stderr)[-500:]
-        self.report = json.load(open(report))
-        return [json.loads(line) for line in open(metrics)], ""
+        with tempfile.TemporaryDirectory() as folder:
+            metrics, report = os.path.join(folder, "metrics.jsonl"), os.path.join(folder, "report.json")
+            done = subprocess.run([*before, self.protrain, "train", os.path.join(FIXTURES, model + ".onnx"), "--device",
+                                   self.device, "--steps", str(steps), "--metrics", metrics, "--report", report, *inputs,
+                                   *OPTIMIZER, *more], capture_output=True, text=True, env=self.environment)
+            if done.returncode != 0:
+                return None, None, (done.stdout + done.stderr)[-500:]
+            return [json.loads(line) for line in open(metrics)], json.load(open(report)), ""
 
     # The parts.
 
     def conformance(self):
         test = os.path.join(self.arguments.build, "tests", "test_conformance")
-        required = dict(os.environ, PROTRAIN_REQUIRED_DEVICE=self.device)
-        done = subprocess.run([test, "--gtest_brief=1"], capture_output=True, text=True, env=required)
-        self.note("conformance", done.returncode == 0,
-                  said=(done.stderr + done.stdout)[-1500:] if done.returncode else "")
+
+        def shard(number):
+            environment = dict(os.environ, PROTRAIN_REQUIRED_DEVICE=self.device, GTEST_SHARD_INDEX=str(number),
+                               GTEST_TOTAL_SHARDS=str(self.arguments.jobs))
+            return subprocess.run([test, "--gtest_filter=*/cuda"], capture_output=True, text=True, env=environment)
+
+        passed, said = 0, ""
+        for _, done in self.each(shard, range(self.arguments.jobs)):
+            passed += done.stdout.count("[       OK ]")
+            if done.returncode != 0:
+                said += (done.stderr + done.stdout)[-1500:]
+        self.note("conformance", passed > 0 and not said, passed=passed, said=said)
 
     def golden(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for model in GOLDEN[:1] if self.arguments.quick else GOLDEN[::3] if self.emulated else GOLDEN:
-                expected = json.load(open(os.path.join(FIXTURES, model.split("-")[0] + ".json")))["losses"]
-                for precision, first, later in (("fp32", 2e-6, 5e-4), ("bf16", 1e-2, 1e-2)):
-                    rows, said = self.train(model, folder, ["--precision", precision])
-                    if rows is None:
-                        self.note(f"golden {model} {precision}", False, said=said)
-                        continue
-                    errors = [abs(row["loss"] / loss - 1) for row, loss in zip(rows, expected)]
-                    timed = self.report["timed_step"]
-                    steps = timed == len(rows) if self.device == "cpu" else self.report["replayed"] and timed == 8
-                    self.note(f"golden {model} {precision}", errors[0] <= first and max(errors) <= later and steps,
-                              first=errors[0], worst=max(errors), replayed=self.report["replayed"], timed_step=timed,
-                              not_recorded=self.report["not_recorded"])
+        models = GOLDEN[:1] if self.arguments.quick else GOLDEN[::3] if self.emulated else GOLDEN
+        jobs = [(model, precision) for model in models for precision in ("fp32", "bf16")]
+        trained = self.each(lambda job: self.train(job[0], ["--precision", job[1]]), jobs)
+        for (model, precision), (rows, report, said) in trained:
+            name = f"golden {model} {precision}"
+            if rows is None:
+                self.note(name, False, said=said)
+                continue
+            expected = json.load(open(os.path.join(FIXTURES, model.split("-")[0] + ".json")))["losses"]
+            errors = [abs(row["loss"] / loss - 1) for row, loss in zip(rows, expected)]
+            first, later = (2e-6, 5e-4) if precision == "fp32" else (1e-2, 1e-2)
+            timed = report["timed_step"]
+            steps = timed == len(rows) if self.device == "cpu" else report["replayed"] and timed == 8
+            self.note(name, errors[0] <= first and max(errors) <= later and steps, first=errors[0], worst=max(errors),
+                      replayed=report["replayed"], timed_step=timed, not_recorded=report["not_recorded"])
 
     def invariance(self):
         draw = random.Random(5)
-        with tempfile.TemporaryDirectory() as folder:
-            pairs = [(PLANNED[0], "fp32"), (PLANNED[1], "fp32"), (PLANNED[1], "bf16")]
-            for model, precision in pairs[:1] if self.arguments.quick else pairs:
-                name, form = f"invariance {model} {precision}", ["--precision", precision]
-                kept = self.bits(name, model, folder, form)
-                if kept is None:
-                    continue
-                for number in range(self.arguments.plans):
-                    plan = {"n_persist": draw.randrange(12), "n_buffer": draw.randrange(1, 4),
-                            "n_checkpoint": draw.randrange(3), "n_swap": draw.randrange(3),
-                            "n_selective": draw.randrange(3), "chunk_bytes": 16384,
-                            "n_host": draw.randrange(12), "update": draw.choice(("host", "device")),
-                            "slack": draw.randrange(4), "n_deferred": draw.choice((0, 0, 3, 8, "all"))}
-                    path = os.path.join(folder, "plan.json")
-                    json.dump(plan, open(path, "w"))
-                    memory = ["--device-memory", "1GiB", "--host-memory", "1GiB", "--offload-dir", folder]
-                    if self.bits(name, model, folder, [*form, "--plan", path, *memory]) != kept:
-                        self.note(f"{name} plan {number}", False, plan=plan)
-                        break
-                else:
-                    self.note(name, True, plans=self.arguments.plans)
+        pairs = [(PLANNED[0], "fp32"), (PLANNED[1], "fp32"), (PLANNED[1], "bf16")]
+        for model, precision in pairs[:1] if self.arguments.quick else pairs:
+            plans = [self.random_plan(draw) for _ in range(self.arguments.plans)]
+            self.invariant(f"invariance {model} {precision}", model, ["--precision", precision], plans)
 
-    def bits(self, name, model, folder, more):
-        rows, said = self.train(model, folder, more, steps=3)
-        if rows is None:
-            self.note(name, False, said=said)
-            return None
-        return [(row["loss_bits"], row["grad_norm_bits"]) for row in rows]
+    @staticmethod
+    def random_plan(draw):
+        return {"n_persist": draw.randrange(12), "n_buffer": draw.randrange(1, 4), "n_checkpoint": draw.randrange(3),
+                "n_swap": draw.randrange(3), "n_selective": draw.randrange(3), "chunk_bytes": 16384,
+                "n_host": draw.randrange(12), "update": draw.choice(("host", "device")), "slack": draw.randrange(4),
+                "n_deferred": draw.choice((0, 0, 3, 8, "all"))}
+
+    def invariant(self, name, model, form, plans):
+        with tempfile.TemporaryDirectory() as folder:
+            kept, said = self.bits(model, form)
+            if kept is None:
+                return self.note(name, False, said=said)
+
+            def planned(number):
+                path, disk = os.path.join(folder, f"plan-{number}.json"), os.path.join(folder, f"disk-{number}")
+                json.dump(plans[number], open(path, "w"))
+                os.mkdir(disk)
+                memory = ["--device-memory", "1GiB", "--host-memory", "1GiB", "--offload-dir", disk]
+                return self.bits(model, [*form, "--plan", path, *memory])
+
+            wrong = 0
+            for number, (found, said) in self.each(planned, range(len(plans))):
+                if found != kept:
+                    wrong += 1
+                    print(f"{name}: other bits under {plans[number]} {said}")
+            self.note(name, wrong == 0, plans=len(plans), wrong=wrong)
+
+    def bits(self, model, more):
+        """Returns the bits of losses and norms of three steps, or None and what the command printed."""
+        rows, _, said = self.train(model, more, steps=3)
+        return rows and [(row["loss_bits"], row["grad_norm_bits"]) for row in rows], said
 
     def budget(self):
         """Trains with the smallest budget, which a refusal names, while gpu_ballast holds the GPU's other memory."""
         ballast = os.path.join(self.arguments.build, "tests", "gpu_ballast")
-        with tempfile.TemporaryDirectory() as folder:
-            for model in PLANNED:
-                _, said = self.train(model, folder, ["--device-memory", "64KiB", "--host-memory", "1GiB"], steps=1)
-                refusal = support.REFUSAL.search(said)
-                if not refusal:
-                    self.note(f"budget {model}", False, said=said)
-                    continue
-                smallest = int(refusal.group(1))
-                holder = subprocess.Popen([ballast, self.arguments.device, str(smallest)], stdin=subprocess.PIPE,
-                                          stdout=subprocess.PIPE, text=True)
-                left = holder.stdout.readline().strip()
-                rows, said = self.train(model, folder, ["--device-memory", str(smallest), "--host-memory", "1GiB"])
-                holder.communicate("\n")
-                self.note(f"budget {model}", rows is not None and rows[-1]["device_peak_bytes"] <= smallest,
-                          smallest=smallest, left_on_the_card=left, said=said)
+        for model in PLANNED:
+            _, _, said = self.train(model, ["--device-memory", "64KiB", "--host-memory", "1GiB"], steps=1)
+            refusal = support.REFUSAL.search(said)
+            if not refusal:
+                self.note(f"budget {model}", False, said=said)
+                continue
+            smallest = int(refusal.group(1))
+            holder = subprocess.Popen([ballast, self.arguments.device, str(smallest)], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True)
+            left = holder.stdout.readline().strip()
+            rows, _, said = self.train(model, ["--device-memory", str(smallest), "--host-memory", "1GiB"])
+            holder.communicate("\n")
+            self.note(f"budget {model}", rows is not None and rows[-1]["device_peak_bytes"] <= smallest,
+                      smallest=smallest, left_on_the_card=left, said=said)
 
     def sanitizer(self):
         tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         if not os.path.exists(tool):
             print("skipped sanitizer: there is no compute-sanitizer")
             return
-        with tempfile.TemporaryDirectory() as folder:
-            for check in ("memcheck", "racecheck", "initcheck"):
-                rows, said = self.train(PLANNED[0], folder, [], steps=2,
-                                        before=[tool, "--tool", check, "--error-exitcode", "9"])
-                self.note(f"sanitizer {check}", rows is not None, said=said)
+
+        def checked(check):
+            return self.train(PLANNED[0], [], steps=2, before=[tool, "--tool", check, "--error-exitcode", "9"])
+
+        for check, (rows, _, said) in self.each(checked, ("memcheck", "racecheck", "initcheck")):
+            self.note(f"sanitizer {check}", rows is not None, said=said)
 
     def step(self):
         if not self.arguments.gpt2 or not self.arguments.peer:
@@ -172,6 +197,7 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--plans", type=int, default=50, help="of each model, for invariance")
     parser.add_argument("--gpt2")
     parser.add_argument("--peer")

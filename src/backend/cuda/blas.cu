@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -67,10 +68,13 @@ Preference preference_of(const GemmShape &shape) {
   // Lets cuBLASLt cut sums over k into parts, if the parts are joined in float32. They are joined in a fixed order and
   // rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  const auto alignment = static_cast<std::uint32_t>(shape.alignment);
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    prefer(attribute, alignment);
+  // Elements of c can be larger than those of a and b, whose distances give `alignment`.
+  const auto alignment = static_cast<std::uint32_t>(shape.alignment),
+             of_c = std::max(alignment, static_cast<std::uint32_t>(size_of(shape.out)));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_c);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_c);
   return preference;
 }
 }  // namespace
@@ -134,8 +138,8 @@ std::vector<Algorithm> Product::algorithms() const {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(s.handle, s.description.handle, s.b.handle, s.a.handle, s.c.handle, s.c.handle,
                                      preference.handle, kMostAlgorithms, results.data(), &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "a product's algorithms");
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) count = 0;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (s.shape.bias && status == CUBLAS_STATUS_INVALID_VALUE)) return {};
+  check(status, "a product's algorithms");
   std::vector<Algorithm> found;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const cublasLtMatmulHeuristicResult_t &result = results[i];
@@ -153,9 +157,13 @@ void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &
   const float alpha = s.shape.alpha, beta = s.shape.accumulate ? 1.0f : 0.0f;
   cublasLtMatmulAlgo_t words;
   std::memcpy(&words, algorithm.words.data(), sizeof words);
-  check(cublasLtMatmul(s.handle, s.description.handle, &alpha, operands.b, s.b.handle, operands.a, s.a.handle, &beta,
-                       operands.c, s.c.handle, operands.c, s.c.handle, &words, workspace, algorithm.workspace, stream),
-        "a product could not be issued");
+  const cublasStatus_t status =
+      cublasLtMatmul(s.handle, s.description.handle, &alpha, operands.b, s.b.handle, operands.a, s.a.handle, &beta,
+                     operands.c, s.c.handle, operands.c, s.c.handle, &words, workspace, algorithm.workspace, stream);
+  // cuBLASLt may refuse an algorithm that it has offered. Nothing has run then.
+  require(status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE, Code::unsupported, "device",
+          "a product could not be issued: cuBLASLt says {}", cublasLtGetStatusName(status));
+  check(status, "a product could not be issued");
 }
 
 }  // namespace protrain::backend::cuda

@@ -144,6 +144,8 @@ __device__ Offsets<N> offsets_of(const Walk<N> &walk, std::int64_t index) {
 }
 
 __device__ inline void note(const Note &to, std::int64_t value, std::int64_t row) {
+  // Looks first: a warp reads once, but each of its atomics crosses the bus alone.
+  if (*const_cast<volatile std::uint32_t *>(&to.at->claimed) != 0) return;
   if (atomicCAS(&to.at->claimed, std::uint32_t{0}, std::uint32_t{1}) != 0) return;
   to.at->value = value;
   to.at->row = row;

@@ -110,11 +110,11 @@ std::uint64_t Gemm::panel_bytes() const {
 }
 
 void Gemm::run_panels(Stream stream, const GemmOperands &operands, void *scratch) const {
-  const auto in = static_cast<std::int64_t>(size_of(shape_.in)), out = static_cast<std::int64_t>(size_of(shape_.out));
+  const auto out = static_cast<std::int64_t>(size_of(shape_.out));
   for (const Panel &panel : panels_) {
     widen_panel(stream, shape_, *stored_, operands.stored, panel.columns, scratch);
     GemmOperands of_panel = {operands.a, scratch, static_cast<std::byte *>(operands.c) + panel.columns.first * out};
-    if (shape_.bias) of_panel.bias = static_cast<const std::byte *>(operands.bias) + panel.columns.first * in;
+    if (shape_.bias) of_panel.bias = static_cast<const std::byte *>(operands.bias) + panel.columns.first * out;
     of_panels_[panel.product].run(stream, of_panel, static_cast<std::byte *>(scratch) + panel_bytes());
   }
 }

@@ -21,6 +21,10 @@ constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_row
 // lines, so that each row begins at a multiple of the 16 bytes that tensor cores read at once.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
+// cuBLASLt's fast algorithms need sizes that are multiples of this many elements, also along k, whatever the distance
+// between rows is. With the 50257 classes of GPT-2, an H100 computes dx at 121 TFLOP/s instead of 600.
+constexpr std::int64_t kFastMultiple = 8;
+
 // `ld` is the distance between rows, in elements.
 template <typename T>
 struct Rows {
@@ -41,11 +45,19 @@ struct Factor {
   }
 };
 
+// Sets the columns behind the last class to 0 in this block's row of gradients.
+template <typename T>
+__device__ void clear_padding(T *row, std::int64_t classes, std::int64_t columns) {
+  const std::int64_t column = classes + threadIdx.x;
+  if (column < columns) row[column] = T{};
+}
+
 // Computes the losses of a slice's rows, and their gradients unless `gradients` is nullptr. Rows of gradients lie as
-// far apart as rows of logits. float32 gradients may overwrite the logits.
+// far apart as rows of logits, and have `columns` columns, of which those behind the last class are 0. float32
+// gradients may overwrite the logits.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
-                              T *gradients) {
+                              T *gradients, std::int64_t columns) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
   float *x = logits.at + blockIdx.x * logits.ld;
   const double sum = log_sum_exp<kWide<float>>(x, classes);
@@ -58,6 +70,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   const auto lse = static_cast<float>(sum);
   const arith::RowSlopes of_row = targets.terms.slopes(of.of(row) * targets.weight(row), lse, at_label, classes);
   T *to = gradients + blockIdx.x * logits.ld;
+  clear_padding(to, classes, columns);
   for_packs_of_row<kWide<float>>(classes, [&](std::int64_t first, auto width) {
     constexpr int kCount = decltype(width)::value;
     const Pack<float, kCount> from = load<kCount>(x + first);
@@ -74,13 +87,15 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
 // Computes the same as finish_kernel, but with a teacher's logits in place of labels.
 template <typename T>
 __global__ void finish_taught_kernel(Teacher teacher, std::int64_t first, Rows<float> logits, double *losses, Factor of,
-                                     T *gradients) {
+                                     T *gradients, std::int64_t columns) {
   const std::int64_t row = first + blockIdx.x;
   const float *x = logits.at + blockIdx.x * logits.ld, *t = teacher.row(row);
   const double sum = teacher.log_sum_exp(x), wanted = teacher.log_sum_exp(t), loss = teacher.loss(x, sum, t, wanted);
   if (threadIdx.x == 0) losses[row] = loss;
-  if (gradients != nullptr)
-    teacher.gradient(x, static_cast<float>(sum), t, wanted, of.of(row), gradients + blockIdx.x * logits.ld);
+  if (gradients == nullptr) return;
+  T *to = gradients + blockIdx.x * logits.ld;
+  teacher.gradient(x, static_cast<float>(sum), t, wanted, of.of(row), to);
+  clear_padding(to, teacher.classes, columns);
 }
 
 // Adds a slice's column sums to the bias's gradient. The first slice sets the gradient.
@@ -101,9 +116,17 @@ void add_bias(Stream stream, const T *bias, std::int64_t columns, Rows<float> lo
   });
 }
 
-template <typename T>
-void round_to(Stream stream, const float *sums, std::int64_t count, T *to) {
-  each(stream, count, [sums, to] __device__(std::int64_t i) { to[i] = narrowed<T>(sums[i]); });
+// Copies a matrix, and rounds it to the type of `to`. A row of `to` that is wider than one of `from` ends with zeros.
+struct Widths {
+  std::int64_t from, to;
+};
+template <typename From, typename To>
+void copy_rows(Stream stream, const From *from, std::int64_t rows, Widths widths, To *to) {
+  each(stream, rows * widths.to, [from, widths, to] __device__(std::int64_t i) {
+    std::int64_t column = 0;
+    const std::int64_t row = divide(i, widths.to, column);
+    to[i] = column < widths.from ? narrowed<To>(widened(from[row * widths.from + column])) : To{};
+  });
 }
 
 // The loss of logits that are never all in memory. For a large vocabulary the (M, V) logits are the largest activation
@@ -115,9 +138,10 @@ class LinearCrossEntropy : public CudaKernel {
   LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
       : shape_(with_floats(request, kStoredTable), kSlices),
         ld_(row_elements(shape_.classes)),
+        stored_(stored_matrix(request, kStoredTable)),
+        columns_(stored_ ? shape_.classes : divided_up(shape_.classes, kFastMultiple) * kFastMultiple),
         targets_(request, 2, 4, shape_.classes, device),
-        teacher_(request),
-        stored_(stored_matrix(request, kStoredTable)) {
+        teacher_(request) {
     require_dtype(request, with_floats(request, kStoredTable).inputs[1], request.inputs[0].dtype);
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
@@ -137,6 +161,7 @@ class LinearCrossEntropy : public CudaKernel {
     const Targets targets = targets_.from(launch);
     auto *losses = at<double>(launch, losses_at_), *weights = at<double>(launch, weights_at_);
     cuda::launch(stream, sum_weights_kernel, {1}, targets, weights);
+    if (padded()) fill_table(stream, input<T>(launch, 1), at<T>(launch, table_at_));
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
     if (shape_.gradient) finish_gradients(stream, launch);
     auto *loss = optional_output<float>(launch, 0);  // absent if only gradients are wanted
@@ -159,17 +184,16 @@ class LinearCrossEntropy : public CudaKernel {
   static constexpr DType kType = kNarrow ? DType::bf16 : DType::f32;
 
   Products make_products(Blas &blas, std::int64_t rows, bool accumulate) const {
-    GemmShape logits{
-        .m = rows, .n = shape_.classes, .k = shape_.depth, .trans_b = shape_.trans_w, .in = kType, .ld_c = ld_};
+    GemmShape logits{.m = rows, .n = columns_, .k = shape_.depth, .trans_b = shape_.trans_w, .in = kType, .ld_c = ld_};
     GemmShape dx{.m = rows,
                  .n = shape_.depth,
-                 .k = shape_.classes,
+                 .k = columns_,
                  .trans_b = !shape_.trans_w,
                  .in = kType,
                  .out = kType,
                  .ld_a = ld_};
-    GemmShape dw{.m = shape_.trans_w ? shape_.classes : shape_.depth,
-                 .n = shape_.trans_w ? shape_.depth : shape_.classes,
+    GemmShape dw{.m = shape_.trans_w ? columns_ : shape_.depth,
+                 .n = shape_.trans_w ? shape_.depth : columns_,
                  .k = rows,
                  .trans_a = true,
                  .accumulate = accumulate,
@@ -186,9 +210,15 @@ class LinearCrossEntropy : public CudaKernel {
     return {Gemm(blas, logits, stored_), Gemm(blas, dx, stored_), Gemm(blas, dw)};
   }
 
+  // Products see `columns_` classes. If these are more than there are, products read a copy of w in which the added
+  // classes are 0, and dw is copied from a sum that has them.
+  bool padded() const { return columns_ != shape_.classes; }
+  bool sums_apart() const { return kNarrow || padded(); }  // dw is summed in scratch
+  std::uint64_t table_elements() const { return static_cast<std::uint64_t>(columns_ * shape_.depth); }
+
   // Lays out scratch. It holds the float32 logits of a slice, the losses of all rows, the sum of their weights, and the
   // scratch of products and column sums. With bfloat16 operands it also holds the slice's gradients in bfloat16, and
-  // the float32 sums that dw and dbias are rounded from.
+  // the float32 sums that dw and dbias are rounded from. If w is padded, it holds the padded w and the sum of dw.
   void lay_out(const KernelRequest &request) {
     std::uint64_t total = 0;
     const auto place = [&](std::uint64_t count, std::uint64_t size) {
@@ -199,8 +229,8 @@ class LinearCrossEntropy : public CudaKernel {
     const auto logits = static_cast<std::uint64_t>(shape_.slice_rows * ld_);
     logits_at_ = place(logits, sizeof(float));
     if (shape_.gradient && kNarrow) gradients_at_ = place(logits, sizeof(T));
-    if (has_output(request, 2) && kNarrow)
-      dw_at_ = place(static_cast<std::uint64_t>(shape_.classes * shape_.depth), sizeof(float));
+    if (padded()) table_at_ = place(table_elements(), sizeof(T));
+    if (has_output(request, 2) && sums_apart()) dw_at_ = place(table_elements(), sizeof(float));
     if (has_output(request, 3) && kNarrow) dbias_at_ = place(static_cast<std::uint64_t>(shape_.classes), sizeof(float));
     if (has_output(request, 3)) columns_at_ = place(column_bytes(), 1);
     losses_at_ = place(static_cast<std::uint64_t>(shape_.rows), sizeof(double));
@@ -224,10 +254,19 @@ class LinearCrossEntropy : public CudaKernel {
       bytes = std::max(bytes, ColumnSums<T>(slice.rows, shape_.classes, ld_).scratch_bytes());
     return bytes;
   }
-  // Returns the float32 sums of output i: the output itself if it is float32, else scratch at `offset`.
-  float *sums(const Launch &launch, std::size_t i, std::uint64_t offset) const {
+  // Returns the float32 sums of output i: scratch at `offset` if `apart`, else the output itself. nullptr: not wanted.
+  float *sums(const Launch &launch, std::size_t i, bool apart, std::uint64_t offset) const {
     if (optional_output<T>(launch, i) == nullptr) return nullptr;
-    return kNarrow ? at<float>(launch, offset) : output<float>(launch, i);
+    return apart ? at<float>(launch, offset) : output<float>(launch, i);
+  }
+  float *dw_sums(const Launch &launch) const { return sums(launch, 2, sums_apart(), dw_at_); }
+  float *dbias_sums(const Launch &launch) const { return sums(launch, 3, kNarrow, dbias_at_); }
+
+  void fill_table(Stream stream, const T *w, T *table) const {
+    if (!shape_.trans_w) return copy_rows(stream, w, shape_.depth, {shape_.classes, columns_}, table);
+    const std::int64_t filled = shape_.classes * shape_.depth;
+    copy(stream, table, w, static_cast<std::uint64_t>(filled) * sizeof(T));
+    clear(stream, table + filled, table_elements() * sizeof(T) - static_cast<std::uint64_t>(filled) * sizeof(T));
   }
 
   void run_slice(Stream stream, const Launch &launch, const Slice &slice, const Targets &targets) {
@@ -235,7 +274,8 @@ class LinearCrossEntropy : public CudaKernel {
     T *gradients = shape_.gradient ? at<T>(launch, kNarrow ? gradients_at_ : logits_at_) : nullptr;
     void *scratch = at<void>(launch, gemm_at_);
     const Products &products = products_[slice.products];
-    const T *x = input<T>(launch, 0) + slice.first * shape_.depth, *w = input<T>(launch, 1);
+    const T *x = input<T>(launch, 0) + slice.first * shape_.depth,
+            *w = padded() ? at<T>(launch, table_at_) : input<T>(launch, 1);
     const StoredOperand stored = stored_operand(launch, kStoredTable);
     products.logits.run(stream, {x, w, logits.at, nullptr, stored}, scratch);
     if (shape_.bias) add_bias(stream, optional_input<T>(launch, 3), shape_.classes, logits);
@@ -243,7 +283,7 @@ class LinearCrossEntropy : public CudaKernel {
                         optional_input<float>(launch, 5), shape_.reduction == Reduction::none};
     const auto finish = [&](auto *kernel, const auto &compared_with) {
       cuda::launch(stream, kernel, {slice.rows, logit_threads(shape_.classes)}, compared_with, slice.first, logits,
-                   at<double>(launch, losses_at_), factor, gradients);
+                   at<double>(launch, losses_at_), factor, gradients, columns_);
     };
     if (targets.taught)
       finish(finish_taught_kernel<T>, teacher_.from(targets));
@@ -252,36 +292,40 @@ class LinearCrossEntropy : public CudaKernel {
     if (!shape_.gradient) return;
     if (T *dx = optional_output<T>(launch, 1))
       products.dx.run(stream, {gradients, w, dx + slice.first * shape_.depth, nullptr, stored}, scratch);
-    if (float *dw = sums(launch, 2, dw_at_))
+    if (float *dw = dw_sums(launch))
       products.dw.run(stream, shape_.trans_w ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw},
                       scratch);
-    if (float *dbias = sums(launch, 3, dbias_at_))
+    if (float *dbias = dbias_sums(launch))
       ColumnSums<T>(slice.rows, shape_.classes, ld_)
           .run(stream, gradients, at<void>(launch, columns_at_), AddTo{dbias, slice.first == 0});
   }
 
-  // Rounds float32 sums to narrow outputs. If there are no rows, sets the outputs to 0.
+  // Copies the sums to the outputs, unless they are the outputs. If there are no rows, sets the outputs to 0.
   void finish_gradients(Stream stream, const Launch &launch) const {
-    finish_sums(stream, sums(launch, 2, dw_at_), optional_output<T>(launch, 2), shape_.classes * shape_.depth);
-    finish_sums(stream, sums(launch, 3, dbias_at_), optional_output<T>(launch, 3), shape_.classes);
+    // In (1, classes * depth), the classes that w does not have are at the end.
+    const std::int64_t rows = shape_.trans_w ? 1 : shape_.depth, width = shape_.trans_w ? shape_.depth : 1;
+    finish_sums(stream, dw_sums(launch), optional_output<T>(launch, 2), rows,
+                {columns_ * width, shape_.classes * width});
+    finish_sums(stream, dbias_sums(launch), optional_output<T>(launch, 3), 1, {shape_.classes, shape_.classes});
   }
-  void finish_sums(Stream stream, const float *sums, T *to, std::int64_t count) const {
+  void finish_sums(Stream stream, const float *sums, T *to, std::int64_t rows, Widths widths) const {
     if (to == nullptr) return;
     if (slices_.empty())
-      clear(stream, to, static_cast<std::uint64_t>(count) * sizeof(T));
-    else if (kNarrow)
-      round_to(stream, sums, count, to);
+      clear(stream, to, static_cast<std::uint64_t>(rows * widths.to) * sizeof(T));
+    else if (static_cast<const void *>(sums) != to)
+      copy_rows(stream, sums, rows, widths, to);
   }
 
   const LinearLossShape shape_;
-  const std::int64_t ld_;  // elements from one row of logits, or of gradients, to the next
+  const std::int64_t ld_;                     // elements from one row of logits, or of gradients, to the next
+  const std::optional<StoredMatrix> stored_;  // w, if it is stored
+  const std::int64_t columns_;  // classes that products see: all, and some that fill up to a size that is fast
   const Targets targets_;
   const Teacher teacher_;
-  const std::optional<StoredMatrix> stored_;  // w, if it is stored
   std::vector<Products> products_;
   std::vector<Slice> slices_;
-  std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0, losses_at_ = 0,
-                weights_at_ = 0, gemm_at_ = 0;  // offsets in scratch
+  std::uint64_t logits_at_ = 0, gradients_at_ = 0, table_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0,
+                losses_at_ = 0, weights_at_ = 0, gemm_at_ = 0;  // offsets in scratch
 };
 }  // namespace
 

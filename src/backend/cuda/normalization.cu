@@ -38,6 +38,10 @@ struct RegisterRows {
     holds = threads <= kHeldThreads && begins_wide_rows(width, element_bytes);
   }
 
+  // The number of blocks of the gradient's kernel: as many as an H100 runs at the same time, so that no part waits for
+  // another one to end. A block that holds more packs needs more registers.
+  std::int64_t blocks() const { return kEmulated ? 64 : 132 * (held == 1 ? 3 : held == 2 ? 2 : 1); }
+
   int held = 1, threads = kWarp;  // packs of a thread; threads of a block
   bool holds;                     // a block can hold a row: it is narrow enough, and consists of whole packs
 };
@@ -278,7 +282,7 @@ class NormalizationGrad : public CudaKernel {
   explicit NormalizationGrad(const KernelRequest &request)
       : dims_(request, request.inputs.at(1).shape),
         register_rows_(dims_.width, sizeof(T)),
-        part_(std::max(kLeastPart, divided_up(dims_.rows, kMostParts))),
+        part_(std::max(kLeastPart, divided_up(dims_.rows, register_rows_.blocks()))),
         parts_(divided_up(dims_.rows, part_)),
         columns_((kCentered ? 2 : 1) * dims_.width) {
     require_scale(request, 2, dims_);
@@ -311,7 +315,7 @@ class NormalizationGrad : public CudaKernel {
 
  private:
   static constexpr std::size_t kRest = kCentered ? 5 : 4;
-  static constexpr std::int64_t kLeastPart = kEmulated ? 4 : 8, kMostParts = kEmulated ? 64 : 512;
+  static constexpr std::int64_t kLeastPart = kEmulated ? 4 : 8;  // rows
 
   void run_held(Stream stream, const GradOperands<T> &operands, T *dx, float *partial) const {
     const auto kernel = register_rows_.held == 1   ? held_grad_kernel<T, kCentered, 1>

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <mutex>
 #include <string_view>
 
 #include "base/error.h"
@@ -176,7 +177,13 @@ std::size_t most_shared() {
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "its shared memory");
   return static_cast<std::size_t>(bytes);
 }
+// The limit belongs to the kernel and to all of its launches, some of which may be captured. So it only grows.
 void allow_shared(const void *kernel, std::size_t bytes) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, kernel), "a kernel's shared memory is not known");
+  if (static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes) >= bytes) return;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "a kernel's shared memory was refused");
 }
