@@ -2,24 +2,20 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <system_error>
 #include <thread>
 
 #include "base/error.h"
 #include "base/signals.h"
+#include "measure/stopwatch.h"
 
 namespace protrain::measure {
 
 namespace {
 
-using Time = std::chrono::steady_clock;
-
 constexpr std::uint64_t kBytes = 512ull << 10;  // fits the caches, so that cores limit the speed of copies, not memory
 constexpr double kAlone = 0.05;                 // seconds of the load alone
-
-double seconds_since(Time::time_point start) { return std::chrono::duration<double>(Time::now() - start).count(); }
 
 template <typename Do>
 std::jthread start_thread(const Do &act) {
@@ -36,8 +32,8 @@ std::jthread start_thread(const Do &act) {
 Load::Load(backend::Device &device) : device_(device), from_(kBytes, "profiling"), to_(kBytes, "profiling") {}
 
 double Load::share_beside(const std::function<void()> &work) {
-  const Time::time_point start = Time::now();
-  const double alone = until([&] { return seconds_since(start) > kAlone; });
+  const double start = steady_now();
+  const double alone = until([&] { return steady_now() - start > kAlone; });
   std::atomic<bool> over{false};
   std::exception_ptr failure;
   const auto guarded = [&] {
@@ -59,9 +55,9 @@ double Load::share_beside(const std::function<void()> &work) {
 double Load::until(const std::function<bool()> &stop) {
   stop_ = &stop;
   count_ = 0;
-  const Time::time_point start = Time::now();
+  const double start = steady_now();
   device_.run_step([](void *self) { static_cast<Load *>(self)->loop(); }, this);
-  return static_cast<double>(count_) / seconds_since(start);
+  return static_cast<double>(count_) / (steady_now() - start);
 }
 
 void Load::loop() {

@@ -15,7 +15,12 @@ namespace {
 using program::BufferId;
 using program::Program;
 
-constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kRunPerPlan = 3, kFaultSteps = 2;
+constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kFaultSteps = 2;
+#if defined(__SANITIZE_THREAD__)
+constexpr int kRunPerPlan = 0;  // the races that the faults make are what the sanitizer reports
+#else
+constexpr int kRunPerPlan = 3;
+#endif
 constexpr int kMostDraws = 1000;
 
 // A function that puts one fault into a copy of a correct Program. It returns nothing if it found no place for one.
@@ -131,7 +136,7 @@ void expect_found(const char *what, const Fault &fault) {
   std::printf("[ figures  ] %s: verify %d of %d, bits %d of %d\n", what, sum.proven, sum.seeded, sum.seen, sum.run);
   EXPECT_GE(sum.seeded, 200);
   EXPECT_EQ(sum.proven, sum.seeded);
-  EXPECT_GT(sum.seen, 0);
+  if (sum.run > 0) EXPECT_GT(sum.seen, 0);
 }
 
 TEST(SeededFaults, AWaitThatIsMissingIsFoundByTheProof) { expect_found("removed waits", remove_wait); }

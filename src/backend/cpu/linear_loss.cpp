@@ -42,6 +42,9 @@ struct Loops {
   }
 };
 
+// Whether w or the bias gets a gradient, which is a sum over all rows.
+bool sums_over_rows(const KernelRequest &request) { return has_output(request, 2) || has_output(request, 3); }
+
 // The loss of logits that are never all in memory. For a large vocabulary the (M, V) logits are the largest activation
 // of a model. So the kernel computes them slice by slice and uses each slice at once. The gradient kernel computes the
 // logits again, because keeping them would cost the memory that the fusion saves.
@@ -52,7 +55,7 @@ class LinearCrossEntropy : public CpuKernel {
       : shape_(with_floats(request, kStored), rule),
         targets_(request, 2, 4, shape_.classes),
         stored_(stored_matrix(request, kStored)),
-        block_rows_(shape_.slice_rows * (has_output(request, 2) || has_output(request, 3) ? slices_of_a_block() : 1)) {
+        block_rows_(shape_.slice_rows * (sums_over_rows(request) ? slices_of_a_block() : 1)) {
     require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
@@ -271,8 +274,7 @@ class LinearCrossEntropy : public CpuKernel {
 }  // namespace
 
 KernelPtr make_linear_cross_entropy(const KernelRequest &request, int team_size) {
-  const bool only_dx =
-      request.node.op == "LinearCrossEntropyGrad" && !has_output(request, 2) && !has_output(request, 3);
+  const bool only_dx = request.node.op == "LinearCrossEntropyGrad" && !sums_over_rows(request);
   return make_linear_cross_entropy_in(only_dx ? kSlicesWithoutSums : kSlices, request, team_size);
 }
 
