@@ -267,8 +267,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   disk_memory     how much of that disk may be taken; without it, nearly all that is free there
  *   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without it, the fastest
  *                   plan that fits the budgets is chosen
- *   hardware        for protrain_model_plan: another machine, by name (rtx3090, a100-80gb, h200) or as a JSON file that
- *                   protrain_model_profile made or a person wrote (docs/memory.md)
+ *   hardware        for protrain_model_plan: another machine, by name (rtx3090, a100-80gb, h100-80gb, h200) or as a
+ *                   JSON file that protrain_model_profile made or a person wrote (docs/memory.md)
  *   profile_dir     where measured times are kept between sessions; else protrain/ in $XDG_CACHE_HOME or ~/.cache
  *   dim             NAME=N: binds a symbolic dimension of the model's inputs
  *   shapes          NAME=N,...: further bindings that the session serves over the same weights. A step or evaluation

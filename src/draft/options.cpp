@@ -54,7 +54,7 @@ const OptionRow kOptions[] = {
     {"plan", text, "", "FILE",
      "a plan to follow instead of searching for one: JSON, the whole plan or only its integers"},
     {"hardware", text, "", "NAME|FILE",
-     "another machine to plan for: rtx3090, a100-80gb, h200, or a JSON file that describes it"},
+     "another machine to plan for: rtx3090, a100-80gb, h100-80gb, h200, or a JSON file that describes it"},
     {"profile_dir", text, "", "DIR",
      "directory for the measured times of kernels, copies and disk; else the user's cache directory"},
     // Parameters.

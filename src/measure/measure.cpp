@@ -97,10 +97,19 @@ class Measurement {
       chosen = variant;
       least = *seconds;
     }
-    profile_.kernels[signature] = least;
+    profile_.kernels[signature] = least / (tires(graph, node) ? profile_.sustained : 1);
     if (count == 1) return;
     kernel.use_variant(chosen);
     profile_.variants[signature] = static_cast<std::uint64_t>(chosen);
+  }
+
+  // Whether compute limits the node's kernel, so that it is slower in a long run, and not the device's memory.
+  bool tires(const Graph &graph, const Node &node) const {
+    const ops::Cost cost = ops::cost(graph, node);
+    const DType dtype = node.inputs.empty() || node.inputs[0] == graph::ValueId::none
+                            ? DType::none
+                            : graph.value(node.inputs[0]).type.dtype;
+    return dtype == DType::bf16 && cost.flops / profile_.bf16_flops > cost.bytes / profile_.device_bandwidth;
   }
 
   // Returns the largest scratch of the kernel's algorithms that fits into the request's memory beside the operands.

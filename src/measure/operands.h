@@ -27,7 +27,7 @@ class DeviceMemory {
   std::byte *data_;
 };
 
-// Random tiles hold kTileBytes of elements. Floats have magnitudes from 1/128 to 1/64, so that none is zero or
+// Random tiles hold kTileBytes of elements. Floats have magnitudes from 2^-11 to 2^-6, so that none is zero or
 // denormal. With `both_signs` some are negative. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;
 std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound = 2);

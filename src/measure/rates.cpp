@@ -1,6 +1,7 @@
 #include "measure/rates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -22,12 +23,17 @@ using graph::Node;
 constexpr double kSecondsOfOne = 2.5e-4;           // of one launch; shorter launches show launch overhead
 constexpr double kSecondsOfHostUpdate = 2e-3;      // of one update; arrays of shorter ones fit into the host's caches
 constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches of processors
-constexpr std::uint64_t kFirstArray = 16ull << 20;
+constexpr std::uint64_t kFirstArray = 16ull << 20, kMostArray = 64ull << 20;  // of an update on the host
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::int64_t kFirstSide = 768;
 // If a product of side kSmallSide takes kSecondsIfSlow, the device is slow, and larger products would take seconds.
 constexpr std::int64_t kSmallSide = 192;
-constexpr double kSecondsIfSlow = 1e-2;
+constexpr double kSecondsIfSlow = 2e-2;
+constexpr int kUpdatesTogether = 4;            // on the host, beside copies
+constexpr double kSecondsOfFastCopies = 4e-3;  // of kFirstCopy in both directions
+// Products of this side, with copies between them, for so long, show what a device sustains.
+constexpr std::int64_t kLongSide = 8192;
+constexpr double kSecondsToTire = 0.8, kLeastSustained = 0.25;
 
 // Host memory that copies reach at full speed, if the system allows it.
 class PinnedBlock {
@@ -128,6 +134,30 @@ class SquareProduct {
   backend::Kernel &kernel_;
 };
 
+// An update that the host's threads compute, with operands of its own.
+class HostUpdate {
+ public:
+  HostUpdate(backend::Device &device, const Optimizer &optimizer, std::uint64_t array_bytes)
+      : device_(device),
+        arrays_(optimizer, array_bytes),
+        memory_(arrays_.bytes() + kAlignment, "profiling"),  // zeroed, including the status word
+        kernel_(device.compile_update(
+            {.optimizer = optimizer, .elements = {static_cast<std::int64_t>(array_bytes / sizeof(float))}})),
+        launch_(arrays_.launch(memory_.data())) {
+    const std::vector<std::byte> tile = random_tile(DType::f32, false);
+    for (std::uint64_t done = 0; done < arrays_.bytes(); done += tile.size())
+      std::memcpy(memory_.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), arrays_.bytes() - done));
+  }
+  void run() const { device_.launch_alone(*kernel_, launch_); }
+
+ private:
+  backend::Device &device_;
+  const UpdateOperands arrays_;
+  const MemoryBlock memory_;
+  const std::unique_ptr<backend::Kernel> kernel_;
+  const LaunchOperands launch_;
+};
+
 // Measures one machine's rates into a profile. For each rate the work grows until launch overhead no longer shows,
 // within the memory limit. On a device with its own memory the same updates run on device and host, so that the two
 // optimizer rates are comparable.
@@ -148,12 +178,12 @@ class RateMeasurement {
     }
     profile_.device_optimizer = device_update_rate();
     profile_.host_optimizer = profile_.shares_cores ? profile_.device_optimizer : host_update_rate(optimizer_);
-    profile_.host_bandwidth = std::max(profile_.host_bandwidth, profile_.host_optimizer);
+    if (!profile_.shares_memory) profile_.host_bandwidth = std::max(profile_.host_bandwidth, traffic_together());
     profile_.launch_seconds = update_on_device(kAlignment);
-    for (DType dtype : {DType::f32, DType::bf16}) {
-      double &flops = dtype == DType::f32 ? profile_.fp32_flops : profile_.bf16_flops;
-      flops = std::max(flops, product_flops(dtype));
-    }
+    profile_.fp32_flops = std::max(profile_.fp32_flops, product_flops(DType::f32));
+    const double in_short = product_flops(DType::bf16);
+    if (!profile_.shares_memory) profile_.sustained = sustained(in_short);
+    profile_.bf16_flops = std::max(profile_.bf16_flops, in_short * profile_.sustained);
   }
 
  private:
@@ -190,11 +220,6 @@ class RateMeasurement {
     profile_.both_ways = 2 * largest(kFirstCopy, memory_ / 4, timed(true, true));
   }
 
-  std::unique_ptr<backend::Kernel> update_of(const Optimizer &optimizer, std::uint64_t array_bytes) const {
-    return device_.compile_update(
-        {.optimizer = optimizer, .elements = {static_cast<std::int64_t>(array_bytes / sizeof(float))}});
-  }
-
   double device_update_rate() const {
     const double arrays = largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_device(bytes); });
     return traffic(optimizer_) * arrays;
@@ -206,7 +231,8 @@ class RateMeasurement {
     memory.fill(0, bytes, random_tile(DType::f32, false));
     memory.fill(bytes, kAlignment, std::vector<std::byte>(kAlignment));
     const LaunchOperands launch = arrays.launch(memory.data());
-    const auto kernel = update_of(optimizer_, array_bytes);
+    const auto kernel = device_.compile_update(
+        {.optimizer = optimizer_, .elements = {static_cast<std::int64_t>(array_bytes / sizeof(float))}});
     return stopwatch_.quickest([&] { launch.on(device_, *kernel); });
   }
 
@@ -214,19 +240,55 @@ class RateMeasurement {
   // than a pass over memory, so its rate stands for the host's bandwidth.
   double host_update_rate(const Optimizer &optimizer) const {
     const double arrays = largest(
-        kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); }, kSecondsOfHostUpdate);
+        kFirstArray, std::min(memory_ / 8, kMostArray), [&](auto bytes) { return update_on_host(optimizer, bytes); },
+        kSecondsOfHostUpdate);
     return traffic(optimizer) * arrays;
   }
   double update_on_host(const Optimizer &optimizer, std::uint64_t array_bytes) const {
-    const UpdateOperands arrays(optimizer, array_bytes);
-    const std::uint64_t bytes = arrays.bytes();
-    const MemoryBlock memory(bytes + kAlignment, "profiling");  // zeroed, including the status word
-    const std::vector<std::byte> tile = random_tile(DType::f32, false);
-    for (std::uint64_t done = 0; done < bytes; done += tile.size())
-      std::memcpy(memory.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
-    const LaunchOperands launch = arrays.launch(memory.data());
-    const auto kernel = update_of(optimizer, array_bytes);
-    return stopwatch_.quickest_here([&] { device_.launch_alone(*kernel, launch); });
+    const HostUpdate update(device_, optimizer, array_bytes);
+    return stopwatch_.quickest_here([&] { update.run(); });
+  }
+
+  // Returns the bytes per second of the host's memory that updates and copies in both directions use together. Each of
+  // the two alone takes about as long as the other. Fast copies get larger arrays, because a bus reads and writes a
+  // processor's caches too, and what lies there does not count.
+  double traffic_together() const {
+    const std::uint64_t array = std::min(kMostArray, round_up(memory_ / 8, kDiskAlignment));
+    const bool fast = 2 * static_cast<double>(kFirstCopy) / profile_.both_ways < kSecondsOfFastCopies;
+    const std::uint64_t side =
+        std::min(fast ? kGrowth * kFirstCopy : kFirstCopy, round_up(memory_ / 4, kDiskAlignment));
+    const HostUpdate update(device_, optimizer_, array);
+    const Crossing crossing(device_, side);
+    const double update_bytes = traffic(optimizer_) * static_cast<double>(array) * kUpdatesTogether;
+    const double crossing_bytes = 2 * static_cast<double>(side);
+    const double crossings = std::ceil(update_bytes / profile_.host_optimizer / (crossing_bytes / profile_.both_ways));
+    const double seconds = stopwatch_.quickest([&] {
+      for (double i = 0; i < crossings; ++i) crossing.copy(true, true);  // these only begin here
+      for (int i = 0; i < kUpdatesTogether; ++i) update.run();
+    });
+    return (update_bytes + crossings * crossing_bytes) / seconds;
+  }
+
+  // Returns the share of its speed in a short run that a product of bfloat16 keeps in a long one, for a device that
+  // limits its power: a GPU lowers its clock when it has multiplied for a while. Copies between the products take a
+  // third of the time, as kernels limited by memory do in a step.
+  double sustained(double flops) const {
+    SquareProduct product(device_, DType::bf16, kLongSide);
+    if (product.bytes() + 2 * kFirstCopy > memory_ || product.flops() / flops > kSecondsIfSlow) return 1;
+    DeviceMemory memory(device_, 2 * kFirstCopy);
+    memory.fill(0, kFirstCopy, random_tile(DType::f32, true));
+    const auto copy = [&] {
+      device_.copy(Queue::compute, {.to = memory.data() + kFirstCopy, .from = memory.data(), .bytes = kFirstCopy});
+    };
+    return product.seconds([&](const auto &launch) {
+      const double alone = stopwatch_.quickest(launch), of_copy = stopwatch_.quickest(copy);
+      const double copies = std::max(1.0, std::round(alone / 2 / of_copy));
+      const double in_long = stopwatch_.after(kSecondsToTire, [&] {
+        launch();
+        for (double i = 0; i < copies; ++i) copy();
+      });
+      return std::clamp(alone / std::max(in_long - copies * of_copy, alone), kLeastSustained, 1.0);
+    });
   }
 
   // Returns the flops per second of products of square matrices, which grow until launch overhead no longer shows.

@@ -1,6 +1,7 @@
 #include "measure/stopwatch.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace protrain::measure {
 
@@ -9,6 +10,7 @@ namespace {
 constexpr std::size_t kMostTimes = 200;
 constexpr int kRuns = 3;
 constexpr double kSecondsOfARun = 4e-3;  // at least
+constexpr double kSecondsOfAStep = 0.1;  // of many in a row
 constexpr double kEnough = 3e-2;         // seconds of all runs; over so long a time a disturbance hardly counts
 
 void repeat(std::size_t times, const std::function<void()> &work) {
@@ -51,6 +53,16 @@ double Stopwatch::quickest(const std::function<void()> &launch) const { return q
 
 double Stopwatch::quickest_here(const std::function<void()> &work) const {
   return quickest_run([&](std::size_t times) { repeat(times, work); });
+}
+
+double Stopwatch::after(double seconds, const std::function<void()> &launch) const {
+  const Run run = on_device(launch);
+  const double start = now_();
+  seconds_each(run, 1);
+  double each = std::max(seconds_each(run, 1), 1e-9);
+  do each = seconds_each(run, static_cast<std::size_t>(std::ceil(kSecondsOfAStep / each)));
+  while (now_() - start < seconds);
+  return each;
 }
 
 double Stopwatch::roughly(const std::function<void()> &launch) const {

@@ -36,6 +36,8 @@ class Stopwatch {
   double quickest_here(const std::function<void()> &work) const;
   // Seconds of a single `launch`, after a warm-up: the order of magnitude, at little cost.
   double roughly(const std::function<void()> &launch) const;
+  // Seconds of one `launch` after the device has repeated it for `seconds` without a pause.
+  double after(double seconds, const std::function<void()> &launch) const;
 
  private:
   using Run = std::function<void(std::size_t times)>;

@@ -66,6 +66,25 @@ Profile a100() {
   return profile;
 }
 
+// One GPU of 80 GB on PCIe 5, in a virtual machine with 16 cores of a Xeon: as measured there (bench/results).
+Profile h100() {
+  Profile profile = gpu("h100-80gb", 78 * kGiB, 125 * kGiB);
+  profile.fp32_flops = 42e12;
+  profile.bf16_flops = 700e12;
+  profile.sustained = 0.86;
+  profile.device_bandwidth = 2980e9;
+  profile.device_optimizer = 2860e9;
+  profile.upload = 54e9;
+  profile.download = 54.5e9;
+  profile.both_ways = 93e9;
+  profile.host_bandwidth = 150e9;
+  profile.host_optimizer = 130e9;
+  profile.launch_seconds = 6e-6;
+  profile.disk_read = 3e9;  // the disk was not measured; these are an ordinary NVMe disk's
+  profile.disk_write = 2e9;
+  return profile;
+}
+
 // Eight GPUs of 141 GB on PCIe 5, with NVLink of 450 GB/s; a host of the same generation.
 Profile h200() {
   Profile profile = gpu("h200", 139 * kGiB, 2048 * kGiB);
@@ -99,10 +118,10 @@ Profile share_of(Profile machine, int ranks) {
   return machine;
 }
 
-std::vector<std::string> known_machines() { return {"rtx3090", "a100-80gb", "h200"}; }
+std::vector<std::string> known_machines() { return {"rtx3090", "a100-80gb", "h100-80gb", "h200"}; }
 
 Profile known_machine(const std::string &name) {
-  for (const Profile &profile : {rtx3090(), a100(), h200()})
+  for (const Profile &profile : {rtx3090(), a100(), h100(), h200()})
     if (profile.name == name) return profile;
   fail(Code::arg, "hardware", "'{}' is none of the machines that are known by name ({}), and no JSON file", name,
        fmt::join(known_machines(), ", "));

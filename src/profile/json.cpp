@@ -29,6 +29,7 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"bf16_flops", &Profile::bf16_flops, false},
                               {"device_bandwidth", &Profile::device_bandwidth, true},
                               {"launch_seconds", &Profile::launch_seconds, false},
+                              {"sustained", &Profile::sustained, false},
                               {"device_optimizer", &Profile::device_optimizer, true},
                               {"host_optimizer", &Profile::host_optimizer, false},
                               {"upload", &Profile::upload, false},
@@ -127,9 +128,10 @@ void require_machine(const Profile &profile) {
   require(profile.disk_memory == 0 || (profile.disk_read > 0 && profile.disk_write > 0), Code::arg, "hardware",
           "a machine with disk_memory needs disk_read and disk_write");
   for (double share : {profile.compute_beside_disk, profile.disk_beside_compute, profile.compute_beside_link,
-                       profile.link_beside_compute})
+                       profile.link_beside_compute, profile.sustained})
     require(share > 0 && share <= 1, Code::arg, "hardware",
-            "what one keeps beside another (compute_beside_disk, ...) is a share, above 0 and at most 1, not {}",
+            "the speed that something keeps (sustained, compute_beside_disk, ...) is a share, above 0 and at most 1, "
+            "not {}",
             share);
 }
 

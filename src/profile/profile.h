@@ -28,6 +28,9 @@ struct Profile {
   double fp32_flops = 0, bf16_flops = 0;  // per second, as large matrix products sustain
   double device_bandwidth = 0;            // bytes per second, of the device's memory
   double launch_seconds = 0;              // of a kernel's launch
+  // The share of its speed in a short run that compute in bfloat16 keeps in a long one. bf16_flops and the times of
+  // kernels below are those of long runs; measuring multiplies by it.
+  double sustained = 1;
   // The optimizer: bytes per second that it reads and writes.
   double device_optimizer = 0, host_optimizer = 0;
   // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
@@ -74,7 +77,7 @@ std::string to_json(const Profile &profile);
 // have.
 Profile from_json(const std::string &text);
 
-// Machines that can be planned for by name: "rtx3090", "a100-80gb", "h200".
+// Machines that can be planned for by name: "rtx3090", "a100-80gb", "h100-80gb", "h200".
 std::vector<std::string> known_machines();
 Profile known_machine(const std::string &name);  // throws Code::arg with a list of the names
 

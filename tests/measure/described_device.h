@@ -32,6 +32,9 @@ class DescribedDevice final : public backend::Device {
 
   Code failure = Code::ok;             // if not ok, every launch of a kernel fails with this code
   std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
+  int refused = -1;                    // the number of an algorithm that refuses to run
+  double sustained = 1;    // the share of their speed that products of bfloat16 keep after kShortRun seconds of a step
+  double lone_update = 0;  // bytes per second of an update without moments on the host; 0: the host's bandwidth
 
   double now() const { return now_; }
   std::uint64_t allocated() const { return allocated_; }
@@ -49,6 +52,7 @@ class DescribedDevice final : public backend::Device {
     auto kernel =
         timed(std::max(flops / machine_.matrix_flops(request.inputs.at(0).dtype), bytes / machine_.device_bandwidth));
     if (flops > 0) kernel->variants = variants;
+    kernel->tires = flops > 0 && request.inputs.at(0).dtype == DType::bf16;
     return kernel;
   }
   // An update reads the gradient, and reads and writes weights and moments. On the host, an update without moments is
@@ -58,8 +62,11 @@ class DescribedDevice final : public backend::Device {
     for (const graph::OptimizerArray &array : request.optimizer.state()) each += 2 * array.bytes_each();
     const double bytes = static_cast<double>(request.elements.at(0)) * each;
     const bool moments = request.optimizer.state_count() > 0;
-    return timed(bytes / machine_.device_optimizer,
-                 bytes / (moments ? machine_.host_optimizer : machine_.host_bandwidth));
+    auto update = timed(bytes / machine_.device_optimizer, bytes / (moments           ? machine_.host_optimizer
+                                                                    : lone_update > 0 ? lone_update
+                                                                                      : machine_.host_bandwidth));
+    update->host_bytes = bytes;
+    return update;
   }
   std::unique_ptr<backend::Kernel> compile_check(DType, const std::vector<std::uint32_t> &) override {
     return timed(0);
@@ -87,12 +94,15 @@ class DescribedDevice final : public backend::Device {
     write(const_cast<void *>(device), host, bytes);
   }
 
-  // Queues run in parallel; copies in both directions share the bus.
+  // Queues run in parallel, and so does the host if it updates meanwhile. Copies in both directions share the bus, and
+  // copies and updates share the host's memory.
   void run_step(void (*issue)(void *), void *argument) override {
     busy_ = {};
-    crossed_ = 0;
+    crossed_ = updated_ = 0;
+    in_step_ = true;
     issue(argument);
-    double longest = *std::ranges::max_element(busy_);
+    in_step_ = false;
+    double longest = std::max(*std::ranges::max_element(busy_), (crossed_ + updated_) / machine_.host_bandwidth);
     if (at(Queue::upload) > 0 && at(Queue::download) > 0) longest = std::max(longest, crossed_ / machine_.both_ways);
     now_ += longest;
   }
@@ -101,7 +111,11 @@ class DescribedDevice final : public backend::Device {
     for (const auto &operands : {launch.inputs, launch.outputs})
       for (const void *operand : operands) EXPECT_TRUE(operand == nullptr || holds(operand, 0));
     const auto &timed = static_cast<TimedKernel &>(kernel);
-    at(queue) += machine_.launch_seconds + timed.on_device * timed.variants.at(static_cast<std::size_t>(timed.variant));
+    if (timed.variant == refused) fail(Code::unsupported, "described", "the algorithm refuses to run");
+    const bool slower = timed.tires && at(queue) > kShortRun;
+    at(queue) += machine_.launch_seconds + timed.on_device *
+                                               timed.variants.at(static_cast<std::size_t>(timed.variant)) /
+                                               (slower ? sustained : 1);
   }
   void copy(Queue queue, const backend::Copy &copy) override {
     const auto bytes = static_cast<double>(copy.bytes);
@@ -116,17 +130,21 @@ class DescribedDevice final : public backend::Device {
   void launch_alone(backend::Kernel &kernel, const backend::Launch &launch) override {
     for (const auto &operands : {launch.inputs, launch.outputs})
       for (const void *operand : operands) EXPECT_FALSE(holds(operand, 0));
-    now_ += static_cast<TimedKernel &>(kernel).on_host;
+    const auto &timed = static_cast<TimedKernel &>(kernel);
+    updated_ += timed.host_bytes;
+    (in_step_ ? at(Queue::host) : now_) += timed.on_host;
   }
   void copy_alone(const backend::Copy &) override {}
   std::uint64_t pin(void *host, std::uint64_t bytes) override { return pinned_.insert(host).second ? bytes : 0; }
   void unpin(void *host) override { EXPECT_EQ(pinned_.erase(host), 1u); }
 
  private:
+  static constexpr double kShortRun = 0.01;
   struct TimedKernel final : backend::Kernel {
-    double on_device = 0, on_host = 0;
+    double on_device = 0, on_host = 0, host_bytes = 0;
     std::vector<double> variants = {1};
     int variant = 0;
+    bool tires = false;
     int variant_count() const override { return static_cast<int>(variants.size()); }
     void use_variant(int number) override { variant = number; }
   };
@@ -150,7 +168,8 @@ class DescribedDevice final : public backend::Device {
   std::set<const void *> pinned_;
   std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process on the host has such addresses
   std::uint64_t allocated_ = 0;
-  double now_ = 0, crossed_ = 0;
+  double now_ = 0, crossed_ = 0, updated_ = 0;
+  bool in_step_ = false;
   PerQueue<double> busy_{};
 };
 

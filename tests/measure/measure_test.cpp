@@ -43,9 +43,10 @@ class MeasuredKernels {
 
 // Measures one product on a described device. `variants` are the times of the product's algorithms. If `choose`,
 // measure() may choose one of them.
-Profile measured_product(const std::vector<double> &variants, bool choose) {
+Profile measured_product(const std::vector<double> &variants, bool choose, int refused = -1) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;
+  device.refused = refused;
   Graph graph;
   graph::Node node{.op = "MatMul", .name = "product"};
   for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
@@ -69,6 +70,7 @@ TEST(Measure, ChoosesTheQuickestAlgorithmAndTheDevicesOwnWhereNoneIsClearlyQuick
   EXPECT_EQ(measured_product({1, 0.99, 1.5}, true).variants.begin()->second, 0u);
   EXPECT_TRUE(measured_product({1, 0.5}, false).variants.empty());
   EXPECT_TRUE(measured_product({1}, true).variants.empty());
+  EXPECT_EQ(measured_product({1, 0.5, 0.8}, true, 1).variants.begin()->second, 2u) << "an algorithm may refuse to run";
   const double first = measured_product({1, 0.5}, false).kernels.begin()->second,
                quickest = measured_product({1, 0.5}, true).kernels.begin()->second;
   EXPECT_LT(quickest, 0.6 * first);

@@ -70,6 +70,25 @@ TEST(Rates, OfASlowDeviceAreFoundWithoutLargeProducts) {
   EXPECT_LT(device.now(), 2 * 768.0 * 768 * 768 / 1e8) << "a product of the first side was measured";
 }
 
+TEST(Rates, OfComputeAreThoseOfALongRun) {
+  const Profile machine = profile::known_machine("h200");
+  DescribedDevice device(machine);
+  device.sustained = 0.8;
+  const Profile profile = measured_on(device);
+  EXPECT_NEAR(profile.sustained, 0.8, 0.05);
+  EXPECT_NEAR(profile.bf16_flops / machine.bf16_flops, profile.sustained, 0.02);
+  EXPECT_NEAR(profile.fp32_flops / machine.fp32_flops, 1, 0.02);
+}
+
+TEST(Rates, OfTheHostsMemoryAreMeasuredBesideCopies) {
+  Profile machine = profile::known_machine("h200");
+  machine.host_optimizer = 150e9;
+  machine.host_bandwidth = 200e9;
+  DescribedDevice device(machine);
+  device.lone_update = 160e9;  // an update without moments cannot use all of the memory's speed
+  EXPECT_NEAR(measured_on(device).host_bandwidth / machine.host_bandwidth, 1, 0.05);
+}
+
 TEST(Rates, LeaveThingsOutOfTheArenaRoom) {
   DescribedDevice device(profile::known_machine("h200"));
   const Profile profile = measured_on(device);
@@ -114,16 +133,18 @@ TEST(Tiles, HoldRandomNumbersOfTheirType) {
     const graph::Array positive = graph::Array::dense({dtype, {count}}, random_tile(dtype, false));
     const graph::Array any = graph::Array::dense({dtype, {count}}, random_tile(dtype, true));
     std::set<double> distinct;
-    std::int64_t negative = 0;
+    std::int64_t negative = 0, large = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const double value = any.stored_double(i);
-      EXPECT_TRUE(std::abs(value) >= 1 / 128.0 && std::abs(value) < 1 / 64.0) << value;
+      EXPECT_TRUE(std::abs(value) >= 1 / 2048.0 && std::abs(value) < 1 / 64.0) << value;
+      large += std::abs(value) >= 1 / 128.0 ? 1 : 0;
       EXPECT_GT(positive.stored_double(i), 0);
       distinct.insert(value);
       negative += value < 0 ? 1 : 0;
     }
     EXPECT_GT(distinct.size(), 200u) << name_of(dtype);
     EXPECT_NEAR(static_cast<double>(negative) / static_cast<double>(count), 0.5, 0.05) << name_of(dtype);
+    EXPECT_NEAR(static_cast<double>(large) / static_cast<double>(count), 0.5, 0.05) << "half lies in the upper half";
   }
 }
 

@@ -139,9 +139,10 @@ TEST(ProfileJson, RefusesADiskWithoutItsRates) {
 }
 
 TEST(ProfileJson, RefusesSharesThatAreNone) {
-  for (const char *key : {"compute_beside_disk", "disk_beside_compute", "compute_beside_link", "link_beside_compute"}) {
+  for (const char *key :
+       {"compute_beside_disk", "disk_beside_compute", "compute_beside_link", "link_beside_compute", "sustained"}) {
     EXPECT_EQ(code_of([&] { with(key, 0); }), Code::arg) << key;
-    EXPECT_EQ(code_of([&] { with(key, 1.5); }), Code::arg) << key << ": nothing is faster beside another";
+    EXPECT_EQ(code_of([&] { with(key, 1.5); }), Code::arg) << key << ": nothing gets faster by it";
     EXPECT_EQ(code_of([&] { with(key, 1); }), Code::ok) << key;
   }
 }

@@ -21,6 +21,7 @@ inline Profile small() {
           .bf16_flops = 2e12,
           .device_bandwidth = 1e11,
           .launch_seconds = 5e-6,
+          .sustained = 0.9375,
           .device_optimizer = 9e10,
           .host_optimizer = 1e10,
           .upload = 1.5e10,

@@ -81,7 +81,7 @@ leaves_with 0
 quiet
 
 # shellcheck disable=SC2086
-refused 1 'rtx3090, a100-80gb, h200' plan "$model" $dims --hardware rtx4090
+refused 1 'rtx3090, a100-80gb, h100-80gb, h200' plan "$model" $dims --hardware rtx4090
 echo '{"device_memroy": 1}' >machine.json
 # shellcheck disable=SC2086
 refused 1 "did you mean 'device_memory'" plan "$model" $dims --hardware machine.json
