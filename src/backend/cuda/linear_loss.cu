@@ -45,32 +45,37 @@ struct Factor {
   }
 };
 
-// Sets the columns behind the last class to 0 in this block's row of gradients.
+// The gradients of a slice's logits. Rows lie as far apart as rows of logits. They have `columns` columns, of which
+// those behind the last class are 0. `at` is nullptr if no gradients are wanted.
 template <typename T>
-__device__ void clear_padding(T *row, std::int64_t classes, std::int64_t columns) {
-  const std::int64_t column = classes + threadIdx.x;
-  if (column < columns) row[column] = T{};
-}
+struct Gradients {
+  T *at;
+  std::int64_t columns;
 
-// Computes the losses of a slice's rows, and their gradients unless `gradients` is nullptr. Rows of gradients lie as
-// far apart as rows of logits, and have `columns` columns, of which those behind the last class are 0. float32
-// gradients may overwrite the logits.
+  // Sets the columns behind the last class of a row to 0. All threads of the block call it.
+  __device__ void clear_padding(T *row, std::int64_t classes) const {
+    const std::int64_t column = classes + threadIdx.x;
+    if (column < columns) row[column] = T{};
+  }
+};
+
+// Computes the losses of a slice's rows, and their gradients. float32 gradients may overwrite the logits.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
-                              T *gradients, std::int64_t columns) {
+                              Gradients<T> gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
   float *x = logits.at + blockIdx.x * logits.ld;
   const double sum = log_sum_exp<kWide<float>>(x, classes);
   double loss = label == Targets::kWrong ? NAN : 0;
   if (label >= 0) loss = static_cast<double>(targets.weight(row)) * row_loss(targets.terms, x, classes, sum, label);
   if (threadIdx.x == 0) losses[row] = loss;
-  if (gradients == nullptr) return;
+  if (gradients.at == nullptr) return;
   const float at_label = label >= 0 ? x[label] : 0.0f;
   __syncthreads();  // all threads have read the label's logit
   const auto lse = static_cast<float>(sum);
   const arith::RowSlopes of_row = targets.terms.slopes(of.of(row) * targets.weight(row), lse, at_label, classes);
-  T *to = gradients + blockIdx.x * logits.ld;
-  clear_padding(to, classes, columns);
+  T *to = gradients.at + blockIdx.x * logits.ld;
+  gradients.clear_padding(to, classes);
   for_packs_of_row<kWide<float>>(classes, [&](std::int64_t first, auto width) {
     constexpr int kCount = decltype(width)::value;
     const Pack<float, kCount> from = load<kCount>(x + first);
@@ -87,15 +92,15 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
 // Computes the same as finish_kernel, but with a teacher's logits in place of labels.
 template <typename T>
 __global__ void finish_taught_kernel(Teacher teacher, std::int64_t first, Rows<float> logits, double *losses, Factor of,
-                                     T *gradients, std::int64_t columns) {
+                                     Gradients<T> gradients) {
   const std::int64_t row = first + blockIdx.x;
   const float *x = logits.at + blockIdx.x * logits.ld, *t = teacher.row(row);
   const double sum = teacher.log_sum_exp(x), wanted = teacher.log_sum_exp(t), loss = teacher.loss(x, sum, t, wanted);
   if (threadIdx.x == 0) losses[row] = loss;
-  if (gradients == nullptr) return;
-  T *to = gradients + blockIdx.x * logits.ld;
+  if (gradients.at == nullptr) return;
+  T *to = gradients.at + blockIdx.x * logits.ld;
   teacher.gradient(x, static_cast<float>(sum), t, wanted, of.of(row), to);
-  clear_padding(to, teacher.classes, columns);
+  gradients.clear_padding(to, teacher.classes);
 }
 
 // Adds a slice's column sums to the bias's gradient. The first slice sets the gradient.
@@ -283,7 +288,7 @@ class LinearCrossEntropy : public CudaKernel {
                         optional_input<float>(launch, 5), shape_.reduction == Reduction::none};
     const auto finish = [&](auto *kernel, const auto &compared_with) {
       cuda::launch(stream, kernel, {slice.rows, logit_threads(shape_.classes)}, compared_with, slice.first, logits,
-                   at<double>(launch, losses_at_), factor, gradients, columns_);
+                   at<double>(launch, losses_at_), factor, Gradients<T>{gradients, columns_});
     };
     if (targets.taught)
       finish(finish_taught_kernel<T>, teacher_.from(targets));
