@@ -7,7 +7,7 @@ trap 'rm -rf "$folder"' EXIT
 sh "$root/tests/gpu/bundle.sh" "$build" "$folder/kit.tgz" --emulated
 mkdir "$folder/there" && tar xzf "$folder/kit.tgz" -C "$folder/there"
 cd "$folder/there"
-for part in correct speed offload; do
+for part in correct speed budgets offload; do
   env -i PATH="$PATH" HOME="$folder" TMPDIR="$folder" OUT="$folder/out" \
     bash protrain-kit/kit.sh --small "$part" > "$folder/said" 2>&1 || { cat "$folder/said"; exit 1; }
   grep '^==' "$folder/said"

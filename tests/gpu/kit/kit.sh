@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs on a machine with a GPU, from the folder that tests/gpu/bundle.sh packed:   kit.sh [--small] PART
-#   correct   4 to 5 minutes: the machine, its ceilings, kernels against the reference, one session, golden losses
+#   correct   2 minutes: the machine, its ceilings, kernels against the reference, one session, golden losses
 #   speed     8 minutes: models that stay on the GPU, PyTorch on them in three modes, the time of each kernel in a step
-#   offload   8 minutes: a 7B model in 24 GiB of the GPU, random plans, the sanitizer
+#   budgets   9 minutes: predicted and measured steps within ten budgets, two ablations, a model of 13 billion parameters
+#   offload   9 minutes: a 7B and a 3B model in 24 GiB of the GPU, PyTorch's FSDP2, random plans, the sanitizer
 # --small: uses fixtures in place of large models, and parts of the suites, to try the kit without a GPU.
 # Results go to $OUT, or to results/ beside this file. A job for which the machine lacks something is skipped.
 set -u
@@ -10,7 +11,7 @@ cd "$(dirname "$0")" || exit 1
 small=
 [ "${1:-}" = --small ] && { small=1; shift; }
 part=${1:-}
-case $part in correct | speed | offload) ;; *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
+case $part in correct | speed | budgets | offload) ;; *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 . ./env.sh
 exec > >(tee "$results/$part.log") 2>&1
 failed=0
@@ -43,7 +44,7 @@ correct() {
   say session
   must timeout 120 "$protrain" train tests/fixtures/gpt2-dynamic-opset18.onnx --device cuda:0 --steps 10 --precision bf16 \
     --input input_ids=tests/fixtures/input_ids.npy --input labels=tests/fixtures/labels.npy --report "$results/small.html"
-  say golden; must timeout 200 python3 tests/gpu/check.py "$build" ${small:+--quick} golden
+  say golden; must timeout 200 python3 tests/gpu/check.py "$build" --jobs 8 ${small:+--quick} golden
 }
 
 speed() {
@@ -62,14 +63,36 @@ speed() {
   if [ -s "$scratch/kernels.csv" ]; then python3 kernels.py "$scratch/kernels.csv"; gzip -c "$scratch/kernels.csv" > "$results/kernels.csv.gz"; fi
 }
 
+budgets() {
+  local job memory options host='--host-memory 104GiB'
+  local jobs='llama-1.1b:8|6GiB| llama-1.1b:8|8GiB| llama-1.1b:8|8GiB|--clip-norm=1 llama-3b:16|16GiB| llama-3b:16|24GiB|
+    llama-3b:16|24GiB|--clip-norm=1 llama-3b:16|40GiB| llama-3b:16|40GiB|--clip-norm=1 mistral-7b:16|24GiB| mistral-7b:16|40GiB|'
+  local ablation='llama-3b:8'
+  [ $small ] && jobs='gpt2-dynamic-opset18:2|512KiB|' host='--host-memory 1GiB' ablation=
+  for job in $jobs; do
+    IFS='|' read -r job memory options <<< "$job"
+    say "$job $memory $options"; must timeout 120 python3 speed.py ours "$job" --steps 7 -- --device-memory "$memory" $host $options
+  done
+  local plan='"n_persist": 12, "n_checkpoint": 26, "n_swap": 1, "n_selective": 1, "n_device_update": 11, "n_deferred": 0,
+    "chunk_bytes": 100663296, "slack": 2'
+  for options in '"n_buffer": 8' '"n_buffer": 8, "optimizer_order": "barrier"' '"n_buffer": 1'; do
+    [ "$ablation" ] || continue
+    echo "{$plan, $options}" > "$scratch/ablation.json"
+    say "ablation: $options"
+    must timeout 60 python3 speed.py ours "$ablation" --steps 7 -- --device-memory 12GiB $host --plan "$scratch/ablation.json"
+  done
+  [ $small ] || { say largest; must timeout 150 python3 speed.py ours llama-2-13b:16 --steps 4 -- --device-memory 76GiB $host; }
+}
+
 offload() {
-  local jobs='mistral-7b:16 mistral-7b:32' memory='--device-memory 24GiB --host-memory 104GiB' plans=8
-  [ $small ] && jobs='gpt2-dynamic-opset18:2' memory='--device-memory 512KiB --host-memory 1GiB' plans=1
+  local jobs='mistral-7b:16 llama-3b:16' memory='--device-memory 24GiB --host-memory 104GiB' plans=50 peer=llama-3b
+  [ $small ] && jobs='gpt2-dynamic-opset18:2' memory='--device-memory 512KiB --host-memory 1GiB' plans=1 peer=
   for job in $jobs; do
     say "$job"; must timeout 260 python3 speed.py ours "$job" --steps 6 -- $memory; free -g | sed -n 2p
   done
-  say "random plans"; must timeout 150 python3 tests/gpu/check.py "$build" --plans $plans ${small:+--quick} invariance
-  say sanitizer; must timeout 150 python3 tests/gpu/check.py "$build" sanitizer
+  if [ "$peer" ] && torch_here; then say "FSDP2 $peer"; must timeout 150 python3 bench/peers/fsdp2.py $peer 16 1024 5; fi
+  say "random plans"; must timeout 150 python3 tests/gpu/check.py "$build" --jobs 8 --plans $plans ${small:+--quick} invariance
+  say sanitizer; must timeout 150 python3 tests/gpu/check.py "$build" --jobs 3 sanitizer
 }
 
 $part
