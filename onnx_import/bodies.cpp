@@ -41,7 +41,7 @@ class WeightMover {
       if (attribute.has_g()) visit(*attribute.mutable_g());
   }
 
-  // Counts, for each name, how many graphs define it: `graph` and the bodies in it.
+  // Counts for each name how many graphs define it, among `graph` and the bodies in it.
   void count_names(GraphProto &graph) {
     std::unordered_set<std::string> here;
     for (const TensorProto &tensor : graph.initializer()) here.insert(tensor.name());

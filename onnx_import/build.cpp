@@ -80,8 +80,8 @@ void GraphBuilder::choose_floats() {
   unbound_.floats = Floats(doubles > others || std::ranges::any_of(graph_.input(), is_double));
 }
 
-// Initializers of floats and of quantised integers may be weights; all others are constants. Initializers that nothing
-// reads stay out of the graph.
+// Adds the initializers that something reads. Those of floats and of quantised integers may be weights. All others
+// become constants.
 void GraphBuilder::add_initializers() {
   for (const TensorProto &proto : graph_.initializer()) {
     const std::string &name = proto.name();
@@ -120,8 +120,8 @@ Input GraphBuilder::read_input(const ValueInfo &info) const {
   return input;
 }
 
-// Files of IR 3 list initializers among the inputs. Later files may do so, to let callers override initializers. Here
-// such an input is only an initializer.
+// Adds the graph's inputs, without those that are initializers too. Files of IR 3 list initializers among the inputs.
+// Later files may do so, to let callers override initializers.
 void GraphBuilder::add_inputs() {
   std::set<std::string_view> seen;
   for (const ValueInfo &info : graph_.input()) {

@@ -1,4 +1,5 @@
-// ByteStream: reads a file forwards, in the units of protobuf's wire format: bytes, varints, and runs of bytes.
+// ByteStream: reads a file forwards, in the units of protobuf's wire format: bytes, varints, and byte strings of given
+// length.
 #pragma once
 
 #include <cstdint>

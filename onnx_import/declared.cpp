@@ -1,4 +1,4 @@
-// Metadata is text that nobody has checked. So unknown parts are ignored, and names are only used to look up existing
+// Reads metadata, which is text that nobody has checked. Ignores unknown parts, and uses names only to look up existing
 // initializers.
 #include "onnx_import/declared.h"
 

@@ -49,7 +49,8 @@ void require_channels(Graph &, Node &node) {
           "spatial is 0, statistics for each element; only statistics for each channel are supported");
 }
 
-// Keeps the regions where the old form has them. Later definitions move them by half an element.
+// Converts the first form of RoiAlign. Its regions keep their positions, which later definitions move by half an
+// element.
 void keep_regions(Graph &, Node &node) {
   node.attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
 }

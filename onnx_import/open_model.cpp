@@ -216,7 +216,7 @@ std::vector<std::string> OpenModel::symbolic_dims() const {
   return needed;
 }
 
-// Checks `dims`, and adds the dims that are sums of others.
+// Checks `dims`, and returns them together with the dims whose names are sums of other dims.
 DimBindings OpenModel::all_dims(const DimBindings &dims) const {
   const std::vector<std::string> names = named_dims(unbound_.inputs);
   const std::set<std::string> known(names.begin(), names.end());

@@ -1,4 +1,4 @@
-// Parts of a file's graph: the nodes that some of its values need, and lists without some of their elements.
+// Functions on parts of a file's graph. They find the nodes that some values need, and drop elements of lists.
 #pragma once
 
 #include <string>

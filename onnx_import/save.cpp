@@ -1,6 +1,6 @@
-// A message with large tensors may not fit in memory when it is serialized. So it is written in parts: serialized
-// bytes, and tensors, which are fetched one at a time. All lengths are known beforehand, so one pass over the weights
-// is enough.
+// Writes a model in parts, because a message with large tensors may not fit in memory when it is serialized. The parts
+// are serialized bytes, and tensors, which are fetched one at a time. All lengths are known beforehand, so one pass
+// over the weights is enough.
 #include "onnx_import/save.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace protrain::onnx_import {
 
-// See Model::save. `initializers` are those of `proto`, by name.
+// The model that Model::save() writes again with new weights. `initializers` are those of `proto`, by name.
 struct OriginalModel {
   const ModelProto &proto;
   const std::map<std::string, Tensor> &initializers;

@@ -33,7 +33,8 @@ class Scope {
   // Adds a value of this scope. Code::graph if its name is taken.
   graph::ValueId define(graph::Value value, const std::string &subject);
   graph::ValueId define_initializer(graph::Value value);  // of the main graph; its names are known to differ
-  // True for a stored tensor of four-bit elements that only DequantizeLinear reads, so that it stays as it is.
+  // True for a stored tensor of four-bit elements that only DequantizeLinear reads, so that it stays packed in the
+  // graph.
   bool packs(const std::string &name, const Tensor &tensor) const;
   graph::Type type_of(const std::string &name, const Tensor &tensor) const;  // of a stored tensor, in the graph
   void add_nodes();  // once all inputs and initializers are defined

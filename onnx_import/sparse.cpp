@@ -10,7 +10,8 @@ namespace protrain::onnx_import {
 
 namespace {
 
-// Dense tensors may take kAlwaysMade, and kMadePerByte for each byte of values and indices in the file.
+// The limit for the bytes of all dense tensors that are made: kAlwaysMade, plus kMadePerByte for each byte of the
+// sparse tensors' values and indices in the file.
 constexpr std::uint64_t kAlwaysMade = std::uint64_t{64} << 20, kMadePerByte = 64;
 constexpr std::int32_t kTensorAttribute = 4;  // ONNX's number of this kind
 

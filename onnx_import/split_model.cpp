@@ -37,7 +37,8 @@ void SplitModel::add_copy(const graph::Split &split) {
 
 namespace {
 
-// Follows Identity nodes from `name` to the initializer, or returns `name` itself.
+// Follows Identity nodes back from `name`, and returns the name of the value that they pass on. Returns `name` itself
+// if no Identity makes it.
 std::string stored_as(const std::map<std::string, NodeProto *> &makers, std::string name) {
   for (auto maker = makers.find(name); maker != makers.end(); maker = makers.find(name)) {
     const NodeProto &node = *maker->second;

@@ -61,7 +61,7 @@ struct Count {
   std::int64_t first = 0;
 };
 
-// An optimizer as options. The operators' formulas are those of ONNX.
+// An optimizer node of ONNX, expressed as options of this library.
 struct Described {
   Options options;
   std::int64_t steps = 0;
@@ -90,7 +90,8 @@ Described momentum(const NodeProto &node, const graph::Attributes &attributes, c
                      {"momentum", text_of_float(alpha)},
                      {"nesterov", alpha > 0 && attributes.text("mode", "standard") == "nesterov" ? "on" : "off"},
                      {"weight_decay", text_of_float(attributes.real("norm_coefficient", 0))}};
-  // The file's 0.6 is a float32; 1 - 0.6 is meant, not 1 less the float32 nearest to it.
+  // Computes 1 - beta from the decimal text of beta. For a beta of 0.6 this gives 0.4, while 1 less the float32 nearest
+  // to 0.6 differs slightly from 0.4.
   if (count.counts) options.emplace_back("dampening", text_of_float(1 - parse_real(text_of_float(beta)).value()));
   return {.options = std::move(options), .steps = count.first, .has_state = alpha > 0};
 }

@@ -29,7 +29,7 @@ PROTRAIN_HD bf16 to_bf16(float x) {
 #endif
 }
 
-// Converts a result to the type it is stored in.
+// Converts a float32 result to T, the type in which it is stored: rounds it if T is a narrow float.
 template <typename T>
 PROTRAIN_HD T narrowed(float x) {
   return x;

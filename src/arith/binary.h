@@ -1,4 +1,4 @@
-// Operators on two numbers of one type. Each is a struct with its operator's name.
+// Elementwise operators on two numbers of one type, such as Add. Each is a struct with the name of ONNX's operator.
 #pragma once
 
 #include <concepts>

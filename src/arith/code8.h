@@ -27,7 +27,8 @@ template <int kMantissa, int kTop>  // bits of the mantissa; the code of 1
 struct Octaves {
   static constexpr int kShift = 23 - kMantissa, kFirst = (127 << kMantissa) - kTop;
 
-  // Returns the code just below or just above x, where 0 <= x <= 1. Any other x gives some code too.
+  // Returns the code just below or just above x, where 0 <= x <= 1. A hash of x and `dither` chooses between the two.
+  // Any other x gives some code too.
   PROTRAIN_HD static std::int32_t code(float x, std::uint32_t dither) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(absolute(x));
     const std::int32_t code =
@@ -47,7 +48,7 @@ PROTRAIN_HD std::uint8_t signed_code(float x, float scale, std::uint32_t dither)
   const std::int32_t sign = x < 0 ? 128 : 0;
   return static_cast<std::uint8_t>(SignedOctaves::code(x / scale, dither) | sign);
 }
-// A root above 0 stays above 0, because the step divides by it.
+// Returns at least the code 1 if `root` is above 0, because the step divides by the decoded root.
 PROTRAIN_HD std::uint8_t root_code(float root, float scale, std::uint32_t dither) {
   const std::int32_t code = RootOctaves::code(root / scale, dither);
   return static_cast<std::uint8_t>(code == 0 && root > 0 ? 1 : code);
@@ -59,7 +60,8 @@ PROTRAIN_HD float signed_number(std::uint8_t code, float scale) {
 }
 PROTRAIN_HD float root_number(std::uint8_t code, float scale) { return RootOctaves::number(code) * scale; }
 
-// Magnitudes are compared as integers, so that the order in which a block is searched for its largest does not matter.
+// Returns the bits of |x| as an integer. Such integers compare like the magnitudes, and a NaN compares as larger than
+// any number. So the maximum of a block does not depend on the order of comparison.
 PROTRAIN_HD std::int32_t magnitude(float x) { return std::bit_cast<std::int32_t>(absolute(x)); }
 // Returns the scale of a block whose numbers have this largest magnitude.
 PROTRAIN_HD float scale_of(std::int32_t largest) { return largest > 0 ? std::bit_cast<float>(largest) : 1.0f; }

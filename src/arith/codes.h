@@ -8,7 +8,8 @@ namespace protrain::arith {
 
 inline constexpr int kNf4Zero = 7;  // the code of 0
 
-// Returns what a code of NF4 stands for: quantiles of the normal distribution (Dettmers et al. 2023, appendix E).
+// Returns the float that a code of NF4 (NormalFloat, 4 bits) stands for. The 16 floats are quantiles of the normal
+// distribution (Dettmers et al. 2023, appendix E).
 PROTRAIN_HD float nf4(int code) {
   static constexpr float kValues[16] = {
       -1.0f,         -0.696192801f, -0.525073051f, -0.394917488f, -0.284441382f, -0.18477343f, -0.0910500363f, 0.0f,

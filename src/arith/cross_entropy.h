@@ -1,4 +1,4 @@
-// The loss of one row of logits x, and its slopes, written once for all devices. With p = softmax(x) and
+// The cross entropy of one row of logits x, and its gradient, written once for all devices. With p = softmax(x) and
 // lse = log(sum(exp(x))), a row's loss is
 //     lse - (1 - smoothing) x[label] - smoothing mean(x) + z_loss lse^2
 // Label smoothing spreads the share `smoothing` of the target evenly over all classes, as in PyTorch. The z-loss keeps
@@ -12,7 +12,8 @@
 
 namespace protrain::arith {
 
-// The numbers that give a row's gradient. The gradient of a class is share * p - rest, less `peak` at the label.
+// The gradient of a row's loss, as three numbers. The gradient with respect to the logit of a class is
+// share * p - rest, minus `peak` if the class is the label.
 struct RowSlopes {
   float share, rest, peak;
 
@@ -31,7 +32,7 @@ struct RowLoss {
     return loss;
   }
 
-  // `factor`: the gradient of the row's loss. `at_label`: x[label].
+  // Returns the gradient of a row. `factor` is the gradient of the row's loss, and `at_label` is x[label].
   PROTRAIN_HD RowSlopes slopes(float factor, float lse, float at_label, std::int64_t classes) const {
     if (focal != 0) factor *= static_cast<float>(focus(static_cast<double>(lse) - static_cast<double>(at_label)));
     RowSlopes slopes{factor, 0, factor};

@@ -43,7 +43,7 @@ PROTRAIN_HD float exp(float x) {
   const float whole = shifted - kRound;
   const float r = fma(-kLn2Low, whole, fma(-kLn2High, whole, x));
   const float power = fma(exp_tail(r), r * r, r) + 1.0f;
-  // The factor is split in two, because 2^n itself may be too large or too small for a float.
+  // Multiplies by 2^n in two steps, because 2^n itself may be too large or too small for a float.
   const std::int32_t half = n >> 1;
   const float first = std::bit_cast<float>((half + 127) << 23), second = std::bit_cast<float>((n - half + 127) << 23);
   return power * first * second;

@@ -1,7 +1,7 @@
 // The order in which a squared norm is summed: a binary tree. Its leaves are the sums over parts of a tensor, in order.
 // Neighbouring leaves are added in pairs, then neighbouring pairs, and so on; a node without a right neighbour goes up
-// unchanged. An aligned run of 2^k leaves is a subtree. So each piece of a tensor can be summed alone, and the joined
-// sums of the pieces have the bits of the whole tensor's sum.
+// unchanged. 2^k neighbouring leaves are a subtree if the index of the first is a multiple of 2^k. So each piece of a
+// tensor can be summed alone, and the joined sums of the pieces have the bits of the whole tensor's sum.
 #pragma once
 
 #include <bit>

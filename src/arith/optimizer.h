@@ -35,8 +35,8 @@ struct Lion {
   float learning_rate;
 };
 
-// The update of state that forward itself changes. The state's new value is passed in place of a gradient, and becomes
-// the weight.
+// The update of state that forward changes, such as a running mean. The update receives the state's new value instead
+// of a gradient and stores it as the weight.
 struct Assign {};
 
 // The scaling and clipping of gradients before the update. The default values change no bit of a gradient. A NaN stays
@@ -52,7 +52,7 @@ PROTRAIN_HD float treated(const Treatment &t, float g) {
   return g < -t.limit ? -t.limit : g;
 }
 
-// g: the treated gradient, w: weight, m and v: running means of g and g^2.
+// Updates one weight w by AdamW. g: the treated gradient, m and v: running means of g and g^2.
 PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   g = fma(c.l2, w, g);
   m = fma(c.beta1, m, c.rest1 * g);
@@ -61,7 +61,7 @@ PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   w = fma(c.minus_step, m / root, w * c.decay);
 }
 
-// g: the treated gradient, w: weight, b: the momentum buffer, 0 before the first step.
+// Updates one weight w by SGD. g: the treated gradient, b: the momentum buffer, 0 before the first step.
 PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
   g = fma(c.weight_decay, w, g);
   b = fma(c.momentum, b, c.rest * g);
@@ -70,14 +70,14 @@ PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
 
 PROTRAIN_HD void update(const Sgd &c, float g, float &w) { w = fma(-c.learning_rate, fma(c.weight_decay, w, g), w); }
 
-// g: the treated gradient, w: weight, h: the sum of g^2.
+// Updates one weight w by Adagrad. g: the treated gradient, h: the sum of g^2 over all steps.
 PROTRAIN_HD void update(const Adagrad &c, float g, float &w, float &h) {
   g = fma(c.l2, w, g);
   h = fma(g, g, h);
   w = fma(c.minus_step, g / (__builtin_sqrtf(h) + c.epsilon), w);
 }
 
-// g: the treated gradient, w: weight, m: running mean of g.
+// Updates one weight w by Lion. g: the treated gradient, m: running mean of g.
 PROTRAIN_HD void update(const Lion &c, float g, float &w, float &m) {
   const float mean = fma(c.beta1, m, c.rest1 * g);
   m = fma(c.beta2, m, c.rest2 * g);

@@ -1,5 +1,5 @@
-// The activations of recurrent layers, by ONNX's names. The slope is a function of the value, so a gradient needs only
-// the values that forward has saved.
+// The activations of recurrent layers, by ONNX's names. Each derivative (slope) is computed from the activation's
+// result instead of its argument, so backward needs only the results that forward has saved.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace protrain::arith {
 
-// Defines an activation as a struct of two static functions. value() takes x. slope() takes y, the value at x. k holds
-// the coefficients alpha and beta.
+// Defines an activation as a struct of two static functions. value() takes the argument x. slope() takes the result y
+// and returns the derivative. k holds the coefficients alpha and beta.
 #define PROTRAIN_ACTIVATION(NAME, VALUE, SLOPE)                                                                 \
   struct NAME {                                                                                                 \
     PROTRAIN_HD static float value([[maybe_unused]] float x, [[maybe_unused]] Coefficients k) { return VALUE; } \
@@ -44,8 +44,8 @@ PROTRAIN_ACTIVATION(Softplus, arith::softplus(x), -expm1(-y));
   EACH(Softsign)                   \
   EACH(Softplus)
 
-// An activation with its coefficients. Its argument is limited to [-clip, clip] first. The value at a limit has the
-// slope 0.
+// An activation with its coefficients. Its argument is first limited to [-clip, clip]. The derivative is 0 where the
+// argument is at a limit.
 struct Activation {
 #define PROTRAIN_NAME(NAME) NAME,
   enum class Kind : unsigned char { PROTRAIN_ACTIVATIONS(PROTRAIN_NAME) };

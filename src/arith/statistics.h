@@ -1,4 +1,5 @@
-// The arithmetic of a batch's statistics and of running ones, written once for all devices.
+// Means and variances, as batch normalization uses them: those of a batch, and running ones. Written once for all
+// devices.
 #pragma once
 
 #include "arith/math.h"
@@ -9,7 +10,7 @@ namespace protrain::arith {
 struct Moments {
   double count = 0, mean = 0, squares = 0;
 
-  // Joins the moments of two sets of elements.
+  // Changes these moments to those of this set of elements and the other set together.
   PROTRAIN_HD void join(const Moments &other) {
     if (other.count == 0) return;
     const double all = count + other.count, distance = other.mean - mean;
@@ -19,7 +20,8 @@ struct Moments {
   }
 };
 
-// momentum: the share of the old value that stays. rest: 1 - momentum, rounded once.
+// The weights of a running statistic: `momentum` for its old value, and `rest` for the new batch. `rest` is
+// 1 - momentum, rounded once.
 struct Momentum {
   float momentum, rest;
 };

@@ -19,8 +19,8 @@
 
 namespace protrain::backend {
 
-// A device's description of itself. `kind` does not decide shares_memory and shares_cores: a GPU may compute in the
-// host's memory.
+// A device's description of itself. shares_memory and shares_cores do not follow from `kind`. A GPU, for example, may
+// compute in the host's memory.
 struct DeviceInfo {
   std::string name;         // "cpu", "cuda:0"
   std::string description;  // "AMD EPYC, 2 threads, AVX-512"
@@ -44,11 +44,12 @@ struct OptimizerNumbers {
   float average_rest = 0;  // factor of the new weights in the update of their moving average
 };
 
-// The numbers of all groups: parameters of a group have the same learning rate and the same decay.
+// The numbers of all groups of parameters. The parameters of one group have the same learning rate and weight decay.
 inline constexpr std::size_t kMostGroups = 256;
 using GroupNumbers = std::array<OptimizerNumbers, kMostGroups>;
 
-// Numbers that change from step to step. Kernels read them; no Program holds them.
+// The numbers that change from step to step, such as the learning rate. Every launch points to them, because a Program
+// is the same for all steps.
 struct StepScalars {
   GroupNumbers update = {};   // for this step's updates
   GroupNumbers earlier = {};  // for updates that the previous step left to this step
@@ -65,7 +66,8 @@ struct StepScalars {
 struct Optimizer {
   enum class Kind : std::uint8_t { adamw, sgd, adagrad, lion, assign } kind = Kind::adamw;
   // AdamW's bias correction, which is needed because moments begin at zero. `moments` corrects each moment. `rate`
-  // corrects only the learning rate, and epsilon is then added to the uncorrected root. `none` corrects nothing.
+  // corrects only the learning rate, and then epsilon is added to the root of the uncorrected second moment. `none`
+  // corrects nothing.
   enum class Correction : std::uint8_t { moments, rate, none } correction = Correction::moments;
   bool decoupled = true;      // AdamW: the weight itself decays; false: weight_decay adds to the gradient, as in Adam
   bool decays_after = false;  // AdamW: the weight decays after the step, not before it
@@ -89,7 +91,7 @@ struct Group {
   bool operator==(const Group &) const = default;
 };
 
-// The update of a few parameters, or of a part of one.
+// A request for the kernel that updates some parameters, or parts of parameters.
 struct UpdateRequest {
   Optimizer optimizer;
   std::vector<std::int64_t> elements;    // element counts of the parameters, or of their parts
@@ -136,8 +138,8 @@ struct KernelRequest {
   std::vector<graph::Type> outputs;
 };
 
-// The recorded work of one step, which replay_step() repeats. It must not outlive the device, nor the memory that its
-// launches use.
+// The work of one step, captured by record_step() and repeated by replay_step(). The recording must not outlive the
+// device, nor the memory that its launches use.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -182,7 +184,7 @@ class Device {
 
   // Calls issue(argument), which appends the work of a step, and then waits for all queues. The device chooses the
   // thread on which launches are cheapest. On the CPU this is the team's first member, so no launch passes between
-  // threads. Exceptions come out here.
+  // threads. If the work fails, this function throws.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
   // launch() and copy() append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in
   // order.
@@ -202,24 +204,25 @@ class Device {
   // Makes all work that is appended to the queue from now on wait until the event has completed. If the event was
   // recorded several times, the last record() counts.
   virtual void wait(Queue queue, std::size_t event);
-  // Makes the calling thread wait for the event; any thread may call it. Errors of work appended earlier come out here.
+  // Makes the calling thread wait for the event. Any thread may call it. Throws if work that was appended earlier
+  // failed.
   virtual void wait_here(std::size_t event);
   // Returns the nanoseconds from the beginning of the last run_step, or of the last replay of a timed recording, to the
   // event.
   virtual std::int64_t event_ns(std::size_t event);
 
-  // Records the work that issue(argument) appends, without running it. The same step must have run before, because the
-  // work of a first run, such as loading kernels, cannot be recorded. With `timed`, replays also keep the time of each
-  // event, which makes them slower; else events only make queues wait. Returns nullptr if the device does not record.
-  // If recording fails, the error comes out here, and steps can still be issued.
+  // Captures the work that issue(argument) appends, without running it. The same step must have run before, because the
+  // work of a first run, such as loading kernels, cannot be captured. With `timed`, replays also keep the time of each
+  // event, which makes them slower. Without it, events only make queues wait. Returns nullptr if the device cannot
+  // capture. Throws if the capture fails. Steps can still be issued after that.
   virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed);
-  // Runs the recorded step with the numbers `scalars`, and waits for all queues as run_step does.
+  // Runs the captured step with the numbers `scalars`, and waits for all queues as run_step does.
   virtual void replay_step(Recording &recording, const StepScalars &scalars);
 };
 
 // Opens a device, such as "cpu", "cuda:0" or "cuda" (the first of CUDA's), with a team of `threads` threads. 0 means as
-// many as the process may use. With `tf32`, products of float32 round their factors to 10 bits of mantissa.
-// Code::unsupported if no backend has such a device, or if the device has no TF32.
+// many as the process may use. With `tf32`, matrix products of float32 are computed in TF32, which rounds their factors
+// to 10 bits of mantissa. Code::unsupported if no backend has such a device, or if the device has no TF32.
 std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32 = false);
 // Returns the name of the device for process number `process`, from 0, of this machine. "cuda" stands for cuda:0,
 // cuda:1 and so on, one for each process. If there are more processes than GPUs, the numbers begin again with 0. Any

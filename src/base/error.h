@@ -11,7 +11,7 @@
 
 namespace protrain {
 
-// The numbers are those of protrain_code in protrain.h (checked in protrain.cpp).
+// The kinds of errors. Their numbers are those of protrain_code in protrain.h (checked in protrain.cpp).
 enum class Code : int {
   ok = 0,
   arg = 1,           // an argument or option is wrong
@@ -63,7 +63,8 @@ struct Error : std::exception {
   Facts facts;
 };
 
-// Formats the text and throws. It is compiled once, so a check costs its caller little code.
+// Formats the text and throws it as an Error. The function is no template, so each call of fail() or require() compiles
+// to little code.
 [[noreturn]] void throw_error(Code code, std::string_view subject, fmt::string_view text, fmt::format_args args);
 
 template <typename... Args>

@@ -94,7 +94,7 @@ bool on_disk(int descriptor) {
          kKernelText.end();
 }
 
-// O_NONBLOCK is set because a FIFO may have replaced the file after it was checked, and opening a FIFO must not block.
+// The flags for opening a file to read. O_NONBLOCK keeps open() from blocking if a FIFO has replaced the checked file.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
 FileIdentity identity(const struct stat &found) {

@@ -1,5 +1,6 @@
-// JSON values, read and written. Destroying a value allocates nothing. The destructor of nlohmann's values allocates,
-// and ends the process when memory is short. So nlohmann's library only parses text and writes single values here.
+// Json: a JSON value that can be read from text and written as text. nlohmann's library only parses the text and writes
+// single values. Its own value class is not used, because its destructor allocates, which ends the process when memory
+// is short.
 #pragma once
 
 #include <concepts>

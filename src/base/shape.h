@@ -20,8 +20,8 @@ std::uint64_t byte_count(DType dtype, const Shape &shape);  // same errors as el
 std::string to_text(const Shape &shape);                    // "[2, 32, 64]"
 std::vector<std::int64_t> row_major_strides(const Shape &shape);  // in elements
 
-// Returns the shape that two operands broadcast to (ONNX: right-aligned, 1 stretches). Code::shape with
-// `subject` if they do not.
+// Returns the shape that two operands broadcast to by ONNX's rule: axes are aligned from the right, and an axis of
+// size 1 is repeated. Code::shape with `subject` if the shapes do not match.
 Shape broadcast(const Shape &a, const Shape &b, const std::string &subject);
 
 // Maps `axis` from [-rank, rank) to [0, rank). Code::shape with `subject` if it is outside.

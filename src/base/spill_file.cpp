@@ -62,8 +62,8 @@ struct SpillFile::Ring {
     if (made) io_uring_queue_exit(&ring);
   }
 
-  // Asks for the transfer of a part. `slot`: a number below kDepth that no request in flight has. If the ring does not
-  // accept the request, it is not usable again.
+  // Asks the ring to transfer a part of the file. `slot` is a number below kDepth that no request in flight has. If the
+  // ring does not accept the request, `usable` becomes false for good.
   void ask(int descriptor, std::uint64_t offset, std::span<std::byte> part, bool writes, std::size_t slot) {
     io_uring_sqe *request = io_uring_get_sqe(&ring);
     const auto bytes = static_cast<unsigned>(part.size());
@@ -75,7 +75,7 @@ struct SpillFile::Ring {
     in_flight[slot] = usable;
   }
 
-  // Waits for the request of a slot. Returns the bytes that it moved; fewer than it should if it failed.
+  // Waits for the request of a slot. Returns how many bytes the request moved. A failed request moved too few.
   std::uint64_t finish(std::size_t slot) {
     while (in_flight[slot]) take_answer();
     return moved[slot];
@@ -207,9 +207,9 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::span<std::byte> memory
   }
 }
 
-// Keeps up to kDepth parts in flight. The checksum costs no time of its own. A part to write is summed while it is in
-// flight. A part that was read is summed while the next parts are in flight. If a request failed or moved only some of
-// its bytes, transfer_plain() moves the remaining bytes, and reports an error if there is one.
+// Transfers memory through io_uring, with up to kDepth parts in flight, and returns the checksum. Sums a part to write
+// while it is in flight, and a part that was read while the next parts are in flight. If a request failed or moved only
+// some of its bytes, transfer_plain() moves the remaining bytes, and reports an error if there is one.
 std::uint64_t SpillFile::transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
   Ring &ring = *(writes ? writing_ : reading_).ring;
   const auto part = [&](std::uint64_t at) { return memory.subspan(at, std::min(kPart, memory.size() - at)); };

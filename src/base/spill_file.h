@@ -29,10 +29,10 @@ class SpillFile {
   // bytes; no other read or write allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // Both move one whole region. One thread may write a declared region while another reads a different one. No two
-  // threads may read at once, no two may write at once, and nothing may run beside declare(). Data whose address is a
-  // multiple of kDiskAlignment needs no copy on the way to the disk or back. Code::io, Code::nospc. read():
-  // Code::corrupt if the region was not written or has changed since.
+  // write() and read() move one whole region. One thread may write a declared region while another reads a different
+  // one. No two threads may read at once, no two may write at once, and nothing may run beside declare(). Data whose
+  // address is a multiple of kDiskAlignment needs no copy on the way to the disk or back. Both throw Code::io or
+  // Code::nospc. read() throws Code::corrupt if the region was not written or has changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 
@@ -46,7 +46,8 @@ class SpillFile {
     bool written = false;
   };
   struct Ring;
-  // The ring and the buffer of one direction. Reads and writes have their own, because they run at the same time.
+  // The io_uring and the buffer for reads, or those for writes. Each has its own, because reads and writes run at the
+  // same time.
   struct Direction {
     Direction();
     ~Direction();

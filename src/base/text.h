@@ -32,8 +32,8 @@ std::string nearest_word(std::string_view word, const std::vector<std::string_vi
 
 bool one_of(std::string_view word, std::initializer_list<std::string_view> words);
 
-// In a pattern `*` matches any run of characters, and `?` any single character. Every other character matches itself,
-// even '.' and '/'.
+// True if the pattern matches the whole text. `*` matches any number of characters, and `?` exactly one. Every other
+// character matches itself, even '.' and '/'.
 bool glob_match(std::string_view pattern, std::string_view text);
 bool any_glob(std::string_view patterns, std::string_view text);  // several patterns separated by '|'
 

@@ -10,7 +10,7 @@ namespace protrain {
 
 class Team;
 
-// One thread of a team, as the function that it runs sees it.
+// A thread of a team. The function that the team runs gets its thread's Member as an argument.
 class Member {
  public:
   Member(int index_, int size_, Team *team) : index(index_), size(size_), team_(team) {}

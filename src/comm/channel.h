@@ -53,8 +53,9 @@ class Channel {
 
 enum class Transport : std::uint8_t { single, mpi, gloo };
 
-// A rendezvous that contains a '/' is a folder. Any other is HOST:PORT, where rank 0 listens until all ranks have met.
-// PORT must be free on rank 0's machine, and HOST is the name or address by which the other ranks reach this machine.
+// A rank's request to open a channel. The rendezvous says where the ranks meet: in a folder if it contains a '/', else
+// at HOST:PORT, where rank 0 listens until all ranks have met. PORT must be free on rank 0's machine, and HOST is the
+// name or address by which the other ranks reach this machine.
 struct ChannelRequest {
   Transport transport = Transport::single;
   int rank = 0, ranks = 1;              // for Gloo; under MPI the launcher gives them

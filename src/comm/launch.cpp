@@ -18,9 +18,9 @@ struct Launcher {
   MpiKind mpi;
 };
 
-// The first launcher whose mark is set started this process. The order matters, because mpirun also runs inside a step
-// of srun. Slurm sets SLURM_STEP_ID for the processes of srun, but not for a batch script, which is one process
-// whatever SLURM_NTASKS says.
+// All known launchers. The first one whose mark is set started this process. mpirun stands before srun, because mpirun
+// also runs inside a step of srun, and both marks are set then. Slurm sets SLURM_STEP_ID for the processes of srun, but
+// not for a batch script, which is one process whatever SLURM_NTASKS says.
 constexpr Launcher kLaunchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Transport::mpi, MpiKind::openmpi},
     {"PMIX_RANK", "SLURM_PROCID", "SLURM_NTASKS", Transport::mpi, MpiKind::openmpi},

@@ -36,7 +36,8 @@ struct TransportPlugin {
   const char *vendor;  // its name in errors
 };
 
-// Open MPI and MPICH have a plugin each. A process must use the plugin of the MPI whose launcher started it.
+// Returns the plugin of a transport. Open MPI and MPICH have a plugin each. A process must use the plugin of the MPI
+// whose launcher started it.
 TransportPlugin plugin_of(Transport transport) {
   if (transport == Transport::gloo) return {"libprotrain_gloo.so", "Gloo"};
   return mpi_of_launcher() == MpiKind::mpich ? TransportPlugin{"libprotrain_mpich.so", "MPICH"}

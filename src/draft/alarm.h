@@ -15,7 +15,7 @@ struct Alarm {
   bool operator==(const Alarm &) const = default;
 };
 
-// Returns "a", "a and b", or "a, b, c and 4 more".
+// Returns a text that lists the names: "a", "a and b", or "a, b, c and 4 more".
 std::string some_names(const std::vector<std::string> &names);
 
 Json alarms_json(const std::vector<Alarm> &alarms);

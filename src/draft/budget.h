@@ -14,8 +14,8 @@ struct Budget {
 // Returns the budgets. Code::arg if options contradict each other or the machine.
 Budget budget_of(const Settings &settings, const profile::Profile &profile);
 
-// Code::budget if the plan needs more than an option allows or than the machine has. Code::arg if the plan needs a disk
-// and none is given.
+// Throws Code::budget if the plan needs more than an option allows or than the machine has. Throws Code::arg if the
+// plan needs a disk and none is given.
 void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed);
 
 }  // namespace protrain::draft

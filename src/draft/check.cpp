@@ -34,9 +34,9 @@ Json inputs_json(const std::vector<ModelInput> &inputs) {
   return json;
 }
 
-// Returns the inputs that need values. Leaves out inputs that the graph lacks: those without elements, and inputs of a
-// past that nothing reads. If an input's dims are known but their number is wrong, as it can be for labels, takes the
-// dims of its value in the graph.
+// Returns the inputs that need values. Leaves out inputs that the graph lacks: inputs without elements, and inputs for
+// earlier tokens that nothing reads. If an input has known dims but a wrong number of them, which can happen for
+// labels, takes the dims of its value in the graph.
 std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Graph &graph) {
   std::erase_if(inputs, [&](const ModelInput &input) {
     return std::ranges::find(graph.inputs, graph.find(input.name)) == graph.inputs.end();

@@ -13,11 +13,12 @@ inline constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch
 inline constexpr const char *kBase = "base";  // a hash of the frozen weights that adapters were trained on
 inline constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_loss_scale";
 
-// Opens a checkpoint and refuses unknown counters: ignoring them would continue a different run.
+// Opens a checkpoint. Throws Code::format if it has a counter that this library does not know, because training that
+// ignores the counter would continue differently.
 state::Checkpoint open_checkpoint(const std::string &path);
 
 std::optional<std::uint64_t> find_counter(const state::Checkpoint &checkpoint, const char *name);
-// Code::format if the checkpoint has no such counter.
+// Returns the counter's value. Throws Code::format if the checkpoint has no such counter.
 std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name);
 
 }  // namespace protrain::draft

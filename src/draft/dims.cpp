@@ -33,7 +33,7 @@ constexpr int kMostRounds = 16;  // the most nodes for which dims get other size
 // Dims that get the same size: a single dim, or the sides of an image.
 using DimGroup = std::vector<std::string>;
 
-// Names a size at a node: the length of one axis of an input. If there is no axis, it is the input's element count.
+// A size that a node sees: the length of one axis of an input, or the element count of the input if `axis` is empty.
 struct NodeSize {
   std::size_t input;
   std::optional<std::size_t> axis;
@@ -200,7 +200,8 @@ DimBindings DimSolver::with(std::size_t group, std::int64_t size) const {
 }
 
 // True if the group's dim is one side of an image, and `found` already has a size for both sides together. Such a side
-// is not tried alone, because images are assumed to be square. Sizes that only make an input broadcast do not count.
+// is not tried alone, because images are assumed to be square. Candidates of size 1, which only broadcasts, are
+// ignored.
 bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
@@ -226,9 +227,9 @@ bool DimSolver::mend(const NodeDescription &misfit) {
   return true;
 }
 
-// Adds to `found` those sizes of the group's dims with which the node `misfit` works. This is the first node that fails
-// with the present sizes. Leaves out a size if twice that size works too. In that case the node asks for no particular
-// size, and the present size is only too small.
+// Adds to `found` those sizes of the group's dims with which the node `misfit` works. `misfit` is the first node that
+// fails with the present sizes. Leaves out a size if twice that size works too. In that case the node asks for no
+// particular size, and the present size is only too small.
 void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
   const NodeDescription twice = look(with(group, 2 * now), misfit.position);
@@ -251,8 +252,8 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// Returns the smallest size of the group's dims that makes the size `at` of node number `until` at least `size`. Finds
-// it by bisection, because a size at a node grows with the dims that it depends on.
+// Returns the smallest size of the group's dims with which the size `at` of node number `until` is at least `size`.
+// Finds it by bisection, because a size at a node grows with the dims that it depends on.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -287,9 +288,9 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// Finds a size for a group by doubling and halving, because no size in the inputs of the node `misfit` makes this node
-// work. Takes one group of dims after the other. Doubles its size until the node works. If the node never works, halves
-// the size instead.
+// Finds a size for one group of dims by doubling and halving, for the case that no size in the inputs of the node
+// `misfit` makes this node work. Tries one group after the other: doubles its size until the node works, or else halves
+// it. Returns false if no group has such a size.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

@@ -191,7 +191,7 @@ class Explanation {
       say("No part is busy all of the step ({}). The longest wait is {}.", all, longest.front().second);
   }
 
-  // True if a change, in percent, would be printed as 0.
+  // True if a change of a step's time, in percent, would be printed as 0.
   static bool as_long(double change) { return std::abs(change) < 0.5; }
 
   void say_change(const Alternative &other) {

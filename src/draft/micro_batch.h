@@ -1,6 +1,6 @@
-// The size of a micro-batch when `tokens_per_step` gives a step's size and the batch is left open. The size is part of
-// the shapes, so the bits of results depend on it. Therefore it is settled before the search for a plan. Measured times
-// differ from run to run, so only memory decides.
+// Chooses the size of a micro-batch if `tokens_per_step` gives a step's size and the batch is left open. The size is
+// part of the shapes, so the bits of results depend on it. Therefore it is settled before the search for a plan.
+// Measured times differ from run to run, so only memory decides.
 #pragma once
 
 #include <optional>

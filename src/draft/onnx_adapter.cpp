@@ -1,5 +1,6 @@
-// The format: https://flatbuffers.dev/internals. Numbers are little-endian. A table begins with the distance to its
-// vtable, which has the place of each field in the table; strings, vectors and tables are reached by distances forward.
+// Reads and writes FlatBuffers (https://flatbuffers.dev/internals). Numbers are little-endian. A table begins with the
+// distance to its vtable, which says where each field lies in the table. A field that is a string, a vector or a table
+// holds the distance from itself to the data, which lie further back in the file.
 //   Adapter: format_version, adapter_version, model_version: int32; parameters: [Parameter]
 //   Parameter: name: string; dims: [int64]; data_type: int32, as in ONNX; raw_data: [uint8], at a multiple of 8
 #include "draft/onnx_adapter.h"
@@ -48,7 +49,7 @@ class FlatReader {
     read(at, std::as_writable_bytes(std::span(found)));
     return found;
   }
-  // Returns the position that the distance at position `at` leads to.
+  // Returns the position that the field at position `at` points to. The field holds the distance from itself.
   std::uint64_t target(std::uint64_t at) const { return at + number<std::uint32_t>(at); }
   // Returns the position of a table's field. Returns 0 if the table lacks the field.
   std::uint64_t field(std::uint64_t table, int field) const {

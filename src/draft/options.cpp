@@ -221,7 +221,7 @@ const OptionRow &row_of(const std::string &key) {
        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
 }
 
-// True if `number` meets one condition: ">= 0", "> 0", "<= 8", "< 1".
+// True if `number` meets one condition, such as ">= 0", "> 0", "<= 8" or "< 1".
 bool holds(std::string_view condition, double number) {
   const std::size_t digits = condition.find_first_of("-.0123456789");
   const double bound = parse_real(condition.substr(digits)).value();

@@ -24,8 +24,8 @@ struct Place {
   std::size_t input = 0;
 };
 
-// The role of an input of a core operator. `norm`: the scale or shift of a normalization. `bias`: a vector that is
-// added to each row of the result.
+// The role of a parameter that is input `input` of a core operator. `norm` is true for the scale or shift of a
+// normalization, `bias` for a vector that is added to each row of the result.
 struct Role {
   std::string_view op;
   std::size_t input;

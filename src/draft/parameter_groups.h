@@ -28,9 +28,9 @@ struct NormGroups {
   std::vector<std::size_t> of_parameter;  // per parameter of the graph: its group
 };
 
-// If the option group is set, each of its patterns makes a group, and the other parameters are in the group "*".
-// Otherwise each repeated layer makes a group, and the groups "before" and "after" hold the parameters before and after
-// the layers. If the graph has no layers, all parameters are in "*". Groups may be empty.
+// Returns one group for each pattern of the option group, and the group "*" for all other parameters. Without this
+// option, returns one group for each repeated layer, and the groups "before" and "after" for the parameters before and
+// after the layers. If the graph has no layers, all parameters are in "*". Groups may be empty.
 NormGroups norm_groups(const GroupSettings &settings, const graph::Graph &graph);
 
 }  // namespace protrain::draft

@@ -1,5 +1,5 @@
-// The past of a decoder: inputs with keys and values of earlier tokens, as files for generation have them. A model that
-// is trained sees whole sequences, so these inputs are empty.
+// The past (KV cache) of a decoder: inputs with keys and values of earlier tokens, as files for generation have them. A
+// model that is trained sees whole sequences, so these inputs are empty.
 #pragma once
 
 #include <map>

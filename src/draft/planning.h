@@ -20,8 +20,8 @@ struct Decision {
   double search_seconds = 0;
 };
 
-// The reaction if no plan fits. find_budgets: further searches find budgets that work, so that the error can quote
-// them. stop: no further searches, because the caller only asks whether a plan fits.
+// The action if no plan fits. find_budgets: searches further for budgets that work, so that the error can quote them.
+// stop: does not search further, because the caller only asks whether a plan fits.
 enum class IfNothingFits : std::uint8_t { find_budgets, stop };
 
 // The inputs of choose_plan().

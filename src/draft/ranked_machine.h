@@ -1,6 +1,6 @@
 // RankedMachine: the machine of one rank among several. All ranks must decide the same, and kernels must use the same
 // algorithms. So rank 0 measures and chooses for all, within the memory of the rank that has the least. The other ranks
-// of rank 0's machine measure beside it, because they will compute beside it, and forget what they found.
+// of rank 0's machine measure at the same time, to load it as a step does. Their results are discarded.
 #pragma once
 
 #include "draft/target_machine.h"

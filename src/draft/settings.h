@@ -49,8 +49,8 @@ struct RankSettings {
   bool local_sums = false;  // a rank adds the gradients of its own micro-batches before they are exchanged
 };
 
-// The members have the order of the option table. Texts and lists that are not set are empty; numbers that are not set
-// have no value.
+// The options of a session as values, in the order of the option table. Texts and lists that are not set are empty.
+// Numbers that are not set have no value.
 struct Settings {
   std::string device = "cpu";
   int threads = 0;
@@ -96,7 +96,8 @@ struct Settings {
   bool declared_state = false;  // the optimizer begins with the state that the model's file holds
 };
 
-// Code::arg if options contradict each other, Code::shape if one dim is bound to two sizes.
+// Returns the settings that the options describe. Throws Code::arg if options contradict each other, Code::shape if one
+// dim is bound to two sizes.
 Settings settings_of(const Options &options);
 
 // Takes over the optimizer that a model's file declares. Options that are set win over what the file says. The option

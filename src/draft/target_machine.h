@@ -24,7 +24,7 @@ void require_precision(const backend::DeviceInfo &device, DType precision);
 class TargetMachine {
  public:
   virtual ~TargetMachine() = default;
-  // Returns capacities and rates, and kernel times if they can be measured.
+  // Returns the machine's profile: capacities and rates, and kernel times if they can be measured.
   virtual profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                                    const backend::Optimizer &optimizer) = 0;
   // Returns the scratch that the kernels of the graph need. Code::unsupported lists every operator without a kernel.
@@ -62,7 +62,7 @@ class LocalMachine final : public TargetMachine {
   measure::Neighbours neighbours_;
 };
 
-// A machine known only by its description.
+// A machine that is not at hand. Only its description, a profile, is known.
 class PaperMachine final : public TargetMachine {
  public:
   explicit PaperMachine(profile::Profile profile) : profile_(std::move(profile)) {}
@@ -75,7 +75,8 @@ class PaperMachine final : public TargetMachine {
   profile::Profile profile_;
 };
 
-// A machine whose profile already exists: no time is spent on measuring another graph.
+// A machine whose profile was measured for an earlier graph. Returns this profile for every graph, to save the time of
+// measuring.
 class ProfiledMachine final : public TargetMachine {
  public:
   // Both arguments must outlive it.

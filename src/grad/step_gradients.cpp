@@ -135,7 +135,7 @@ graph::Attributes StepGradients::between_ranks(std::vector<std::int64_t> bounds)
   return {{"rank", std::int64_t{training_.shards.rank}}, {"bounds", std::move(bounds)}};
 }
 
-// Returns the vector of all ranks' values of a scalar.
+// Gathers a scalar from all ranks. Returns the vector of their values, in the order of ranks.
 ValueId StepGradients::of_all_ranks(ValueId scalar) {
   std::vector<std::int64_t> bounds;
   for (std::int64_t r = 0; r <= training_.shards.ranks; ++r) bounds.push_back(r);
@@ -158,8 +158,8 @@ void StepGradients::join_squares() {
   for (std::size_t i = 0; i < parameters.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
 }
 
-// Emits the factor by which gradients are too large: the sum of the micro-batches' weights,
-// each times the loss scale.
+// Emits the number that summed gradients must be divided by: the sum of the micro-batches' weights, each times the loss
+// scale. Returns ValueId::none if there is nothing to divide by.
 ValueId StepGradients::join_weights() {
   if (training_.weight == ValueId::none) return training_.loss_scale;
   std::vector<ValueId> weighted = {training_.weight};
@@ -178,7 +178,8 @@ void StepGradients::scale_by(ValueId norm) {
   training_.scale = emitter_.emit("GradientScale", scaled, {{"max_norm", settings_.clip_norm}});
 }
 
-// Emits the norm of all gradients and the factor to scale them by.
+// Emits the step's loss (with several ranks a vector of all ranks' losses), then the norm of all gradients and the
+// factor to scale them by.
 void StepGradients::join() {
   emitter_.begin("loss");
   if (training_.weight != ValueId::none) training_.loss = emitter_.emit("CountedLoss", {training_.loss, weight_});

@@ -21,11 +21,12 @@ class StepGradients {
 
   // Emits the weight that this micro-batch has in the gradients of the whole step. Must be called before finish().
   void weigh(graph::ValueId loss);
-  // Takes the gradient of a parameter, which is complete. Small gradients wait for others of their block.
+  // Emits the sum, the exchange and the norm of a parameter's gradient, to which no more is added in this micro-batch.
+  // Small gradients wait for others of their block, so that one node serves several.
   void finish(std::size_t parameter, graph::ValueId gradient);
-  // Emits what waits: one exchange for several gradients, and one node for the norms of small gradients.
+  // Emits the nodes of the gradients that wait: one exchange for all, and one node for the norms of the small ones.
   void finish_waiting();
-  // Emits the norm of all gradients and the factor to scale them by.
+  // Emits the step's loss, then the norm of all gradients and the factor to scale them by.
   void join();
 
  private:

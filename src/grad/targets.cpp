@@ -13,8 +13,8 @@ using graph::ValueId;
 // Returns the index of the input of a loss node that holds the targets.
 std::size_t labels_of(const Node &loss) { return loss.op == "LinearCrossEntropy" ? 2 : 1; }
 
-// Returns the node that makes the loss a mean over targets, or nullptr if there is none. Targets of floats come from a
-// teacher. Then every row counts, and the result is nullptr.
+// Returns the node that makes the loss a mean over labels, or nullptr if there is none. Also returns nullptr for
+// distillation, where the targets are floats, the logits of a teacher: no row is ignored then.
 const Node *mean_over_targets(const graph::Graph &graph, ValueId loss) {
   const Node *node = nullptr;
   for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {

@@ -14,15 +14,15 @@ struct TargetCount {
   std::vector<graph::ValueId> inputs;
   graph::Attributes attributes;
 };
-// Returns nothing if the loss is no mean over targets.
+// Returns how to compute the weight of a batch with this loss, or nothing if the loss is no mean over labels.
 std::optional<TargetCount> target_count(const graph::Graph &graph, graph::ValueId loss);
 
-// `loss` is the loss of a batch, or 0 if all of the batch's targets are ignored. `weight` is the batch's weight, a
-// float64 scalar, or none if every batch has weight 1.
+// The loss of a batch and its weight in a mean over batches. `loss` is 0 if all targets of the batch are ignored.
+// `weight` is a float64 scalar, or none if every batch has weight 1.
 struct WeighedLoss {
   graph::ValueId loss, weight;
 };
-// Adds the weight to a forward graph, for evaluations by several ranks.
+// Adds a node for the batch's weight to a forward graph, for evaluations by several ranks.
 WeighedLoss weigh_loss(graph::Graph &forward, graph::ValueId loss);
 
 }  // namespace protrain::grad

@@ -14,21 +14,22 @@ struct Training {
   graph::ValueId loss;   // float scalar
   graph::ValueId norm;   // float64 scalar: global L2 norm of the gradients before clipping
   graph::Shards shards;  // of graph.parameters
-  // Parallel to graph.parameters; ValueId::none if the parameter is frozen or the loss does not depend on it. With
-  // accumulation, `gradients` are weighted sums over the micro-batches so far. With several ranks, they cover only this
-  // rank's shards.
+  // The gradient of each parameter, in the order of graph.parameters. ValueId::none if the parameter is frozen or the
+  // loss does not depend on it. With accumulation, gradients are weighted sums over the micro-batches so far. With
+  // several ranks, they cover only this rank's shards.
   std::vector<graph::ValueId> gradients;
   std::vector<graph::ValueId> squared_norms;  // of whole gradients, on any number of ranks; float64 scalars
-  // With several ranks and without accumulation: the squared norms of this rank's shards. Otherwise empty.
+  // The squared norms of this rank's shards of the gradients. Empty with a single rank, and with accumulation.
   std::vector<graph::ValueId> shard_norms;
-  // Parallel to graph.parameters: the new value of state; ValueId::none for other parameters. With accumulation it is
-  // the value after the micro-batches so far. All ranks have the same values.
+  // The new value of each parameter that is state, in the order of graph.parameters; ValueId::none for all others. With
+  // accumulation it is the value after the micro-batches so far. All ranks have the same values.
   std::vector<graph::ValueId> changed;
-  // Hold the sums between micro-batches. Empty without accumulation. Also empty if sums_by_rank(): then each rank keeps
-  // sums of whole parameters, and only the last micro-batch makes `gradients` of them.
+  // The values that hold the sums of gradients between micro-batches. Empty without accumulation. Also empty if
+  // sums_by_rank(): then each rank keeps sums of whole parameters, and only the last micro-batch makes `gradients` of
+  // them.
   std::vector<graph::ValueId> accumulators;
-  // With accumulation or several ranks: the weight of this micro-batch, a float64 scalar. With several ranks, `loss`
-  // and `weight` are vectors with one element for each rank's micro-batch.
+  // The weight of this micro-batch in the step, a float64 scalar. None with one micro-batch and one rank. With several
+  // ranks, `loss` and `weight` are vectors with one element for each rank's micro-batch.
   graph::ValueId weight = graph::ValueId::none;
   graph::ValueId loss_scale = graph::ValueId::none;  // factor of the loss, float64 scalar; none: 1
   graph::ValueId scale = graph::ValueId::none;       // factor of gradients in Updates, float32 scalar; none: 1

@@ -39,8 +39,8 @@ std::vector<T> all_values(const Array &array) {
 
 bool is_empty(const Shape &shape) { return std::ranges::find(shape, 0) != shape.end(); }
 
-// Axes [old_begin, old_end) of an old shape and axes [new_begin, new_end) of a new one. Both have equally many
-// elements.
+// A group of axes that a change of shape turns into another group: axes [old_begin, old_end) of the old shape become
+// axes [new_begin, new_end) of the new one. Both groups have equally many elements.
 struct AxisGroup {
   std::size_t old_begin, old_end, new_begin, new_end;
 };
@@ -164,7 +164,7 @@ Array Array::reshaped(const Shape &shape) const {
   require(element_count(shape) == element_count(this->shape()), Code::shape, "", "{} elements cannot be seen as {}",
           element_count(this->shape()), to_text(shape));
   if (is_empty(shape)) return filled({dtype(), shape}, 0);
-  // If all axes of a group are stored once, they stay so. Any other group is written out in full.
+  // Keeps a group's axes stored once if all of them are. Writes out all axes of any other group in full.
   Shape wanted = stored_, stored(shape.size(), 1);
   for (const AxisGroup &group : matching_groups(this->shape(), shape)) {
     bool once = true;

@@ -40,16 +40,16 @@ class Array {
   const std::byte *bytes() const { return bytes_ ? bytes_->data() : nullptr; }
   std::size_t stored_bytes() const { return bytes_ ? bytes_->size() : 0; }
 
-  // Element i of the stored data, in row-major order of the stored shape.
+  // Return element i of the stored data, in row-major order of the stored shape.
   double stored_double(std::int64_t i) const;
   std::int64_t stored_integer(std::int64_t i) const;  // floats are truncated
 
-  // All elements in row-major order, with repeated axes written out.
+  // Return all elements in row-major order, with repeated axes written out.
   std::vector<double> doubles() const;
   std::vector<std::int64_t> integers() const;
   void write_dense(std::byte *out) const;  // writes byte_count(dtype, shape) bytes
 
-  // Strides over the stored data for walking type().shape: in elements, 0 along repeated axes.
+  // Returns the strides of type().shape in the stored data, in elements. They are 0 along repeated axes.
   std::vector<std::int64_t> strides() const;
 
   // Returns the same values. Each axis along which they repeat is stored once.
@@ -62,13 +62,14 @@ class Array {
   Array densified() const;
   // Returns the same values with the stored shape `stored`. An axis that is stored in full now must stay in full.
   Array stored_as(const Shape &stored) const;
-  // Bitwise equality of type and values.
+  // True if types and values are equal, bit by bit.
   bool same_as(const Array &other) const;
 
  private:
   Type type_;
   Shape stored_;
-  // Shared, because folding passes values between arrays and copies of a graph hold the same constants.
+  // The stored data. Arrays share it: folding hands data from array to array, and all copies of a graph hold the same
+  // constants.
   std::shared_ptr<const std::vector<std::byte>> bytes_;
 };
 

@@ -20,7 +20,8 @@ struct FileTraining {
   std::string loss;    // an output of the graph
   std::vector<std::pair<std::string, std::string>> options = {};  // of the optimizer, as options of a session
   std::int64_t steps = 0;                                         // updates that the optimizer has made
-  // For trained initializers: the initializers that hold the optimizer's moments. They are not in the graph.
+  // For each trained initializer, by its name: the names of the initializers that hold its moments of the optimizer.
+  // The graph does not contain the moments.
   std::map<std::string, std::vector<std::string>> moments = {};
   std::optional<Error> refusal = {};  // why a session cannot follow the optimizer
 };

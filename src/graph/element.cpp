@@ -19,8 +19,8 @@ struct Bfloat16 {
   operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-// Rounds twice: to float, then to bfloat16. The first rounding truncates, and sets the last bit if it cut anything off.
-// The second rounding then gives the bfloat16 nearest to `value`.
+// Returns the bfloat16 nearest to `value`, ties to even. Rounds first to a float, to odd: truncates, and sets the last
+// bit if anything was cut off. So the second rounding, to bfloat16, gives the same as a single one.
 Bfloat16 bfloat16(double value) {
   if (std::isnan(value)) return {0x7fc0};
   float narrow = static_cast<float>(value);
@@ -44,8 +44,8 @@ struct Float16 {
   }
 };
 
-// Rounds to nearest even, in steps of 2^(exponent - 10). The step of subnormals is 2^-24. A mantissa that is rounded up
-// past its end carries into the exponent.
+// Returns the float16 nearest to `value`, ties to even. Rounds to a multiple of 2^(exponent - 10), or of 2^-24 for
+// subnormals. A mantissa that is rounded up past its end carries into the exponent.
 Float16 float16(double value) {
   constexpr double kPast = 65520;  // the least value that rounds to infinity
   const double magnitude = std::abs(value);
@@ -106,7 +106,8 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // For a 64-bit T, kHigh is rounded up to a number that T cannot hold. So the comparison below is >=.
+  // The largest integer of 64 bits is no double: kHigh is then the next integer, which T cannot hold. So the comparison
+  // with kHigh below is >=.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();
@@ -128,7 +129,8 @@ To convert(From value) {
     return static_cast<To>(value);
 }
 
-// bool is read as a byte: any byte that is not 0 is true.
+// The type through which elements of type T are loaded and stored. It is a byte for bool, because a stored bool may be
+// any byte, and all but 0 are true.
 template <typename T>
 using StorageType = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 

@@ -91,7 +91,7 @@ void Graph::drop_dead_nodes() {
 }
 
 void Graph::sort() {
-  // Kahn's algorithm. Among the nodes that are ready, the one that stood first in the old order comes first.
+  // Sorts by Kahn's algorithm. Among the nodes that are ready, the one that stood first in the old order comes first.
   std::vector<std::vector<std::size_t>> followers(nodes_.size());
   std::vector<int> waiting(nodes_.size(), 0);
   for (std::size_t i = 0; i < nodes_.size(); ++i)

@@ -53,12 +53,13 @@ struct Node {
 
 class Graph {
  public:
-  // A value keeps its id for the life of the graph. Names are made unique by a suffix.
+  // Adds a value and returns its id, which never changes. If the name is taken, the value gets it with a suffix.
   ValueId add_value(Value value);
   ValueId add_constant(const std::string &name, Array array);
   // Appends a node. Its outputs are new values named `output_names`, which have no types yet.
   NodeId add_node(Node node, const std::vector<std::string> &output_names);
-  // Appends a node whose outputs already exist (origin node, no producer).
+  // Appends a node whose outputs were added before, with Origin::node and without a producer. The node becomes their
+  // producer.
   NodeId add_node(Node node);
 
   const Value &value(ValueId id) const { return values_[graph::index(id)]; }

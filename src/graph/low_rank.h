@@ -1,4 +1,4 @@
-// LowRank: a low-rank change of initializers whose two matrices are inputs of a saved model.
+// LowRank: a low-rank change (LoRA) of initializers of a saved model. Its two matrices A and B are inputs of the model.
 #pragma once
 
 #include <string>

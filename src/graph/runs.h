@@ -1,5 +1,5 @@
-// Walks over strided elements of N operands, in runs along the innermost axis. All operands have one shape, and each
-// has strides of its own.
+// Visits the elements of N strided operands. It goes from run to run: a run is all elements along the innermost axis.
+// All operands have one shape, and each has strides of its own.
 #pragma once
 
 #include <array>

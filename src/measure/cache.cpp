@@ -15,6 +15,10 @@ namespace protrain::measure {
 
 namespace {
 
+// The number of the way in which profiles are measured. A profile that an earlier library measured in another way is
+// not read.
+constexpr int kMethod = 2;
+
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
   constexpr int kTries = 100;
@@ -35,8 +39,8 @@ void write(const std::string &path, const std::string &text) {
 }  // namespace
 
 std::string default_cache_directory() {
-  // Sessions read the environment when they are created. A program that changes it meanwhile races with the whole C
-  // library.
+  // Reads the environment. A program must not change it while it creates a session, because the C library does not lock
+  // the environment.
   if (const char *cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
     return fmt::format("{}/protrain", cache);
   if (const char *home = std::getenv("HOME"); home != nullptr && *home == '/')
@@ -49,7 +53,7 @@ Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std
   if (directory.empty()) return;
   const auto disk = identity_of(disk_directory);
   const std::string key =
-      fmt::format("{} {} {} {} {} of {}", PROTRAIN_VERSION, device.description, device.threads,
+      fmt::format("{} {} {} {} {} {} of {}", PROTRAIN_VERSION, kMethod, device.description, device.threads,
                   disk ? fmt::format("{}", disk->device) : "none", neighbours.place, neighbours.ranks);
   path_ = fmt::format("{}/profile-{}.json", directory, digest_of(key).substr(0, 16));
   const std::string whose = fmt::format("{} {}", PROTRAIN_VERSION, device.description);

@@ -1,7 +1,6 @@
 #include "measure/measure.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -81,29 +80,36 @@ class Measurement {
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
     const std::string signature = ops::signature(graph, node);
-    // Times one algorithm if the request wants no choice, or if the profile holds an earlier choice, which the kernel
-    // uses already. Otherwise times all algorithms of the kernel.
+    // Times all algorithms of the kernel if the request asks to choose one and the profile has no earlier choice. Else
+    // times only the algorithm that the kernel uses, which is the earlier choice if there is one.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     const Operands operands(graph, node, most_scratch(graph, node, kernel, count));
     DeviceMemory memory(device_, operands.bytes());
     const LaunchOperands launch = operands.place(memory);
-    int chosen = 0;
+    int chosen = -1;
     double least = 0;
-    for (int variant = 0; variant < count; ++variant) {
-      if (count > 1) kernel.use_variant(variant);
-      const std::optional<double> seconds = time_of(operands, kernel, launch, variant);
-      if (!seconds && variant == 0) return;
-      if (!seconds || (variant > 0 && *seconds >= least * (chosen == 0 ? kWorthAnother : 1))) continue;
-      chosen = variant;
-      least = *seconds;
-    }
+    for (int variant = 0; variant < count; ++variant) try {
+        if (count > 1) kernel.use_variant(variant);
+        if (kernel.scratch_bytes > operands.scratch_bytes()) continue;
+        const double seconds = stopwatch_.quickest([&] { launch.on(device_, kernel); });
+        if (chosen >= 0 && seconds >= least * (chosen == 0 ? kWorthAnother : 1)) continue;
+        chosen = variant;
+        least = seconds;
+      } catch (const Error &error) {
+        // A kernel that refuses random numbers has no measured time. The profile's rates then give its time.
+        if (error.code == Code::arg) return;
+        // A library may refuse an algorithm that it has offered. Another one may run. Any other error is the device's
+        // fault, and is passed on.
+        if (error.code != Code::unsupported || (chosen < 0 && variant + 1 == count)) throw;
+      }
     profile_.kernels[signature] = least / (tires(graph, node) ? profile_.sustained : 1);
     if (count == 1) return;
     kernel.use_variant(chosen);
     profile_.variants[signature] = static_cast<std::uint64_t>(chosen);
   }
 
-  // Whether compute limits the node's kernel, so that it is slower in a long run, and not the device's memory.
+  // True if the node's kernel computes in bfloat16 and is limited by compute, not by the device's memory. Such a kernel
+  // is slower in a long run.
   bool tires(const Graph &graph, const Node &node) const {
     const ops::Cost cost = ops::cost(graph, node);
     const DType dtype = node.inputs.empty() || node.inputs[0] == graph::ValueId::none
@@ -121,21 +127,6 @@ class Measurement {
         most = std::max(most, kernel.scratch_bytes);
     }
     return most;
-  }
-
-  // Returns the seconds of one launch. Returns none if the kernel refuses random numbers (Code::arg: the profile's
-  // rates then give its time), if this algorithm's scratch does not fit, or if the library that offered an algorithm
-  // other than its first refuses it after all (Code::unsupported). Any other error is the device's fault, and is passed
-  // on.
-  std::optional<double> time_of(const Operands &operands, backend::Kernel &kernel, const LaunchOperands &launch,
-                                int variant) const {
-    if (kernel.scratch_bytes > operands.scratch_bytes()) return std::nullopt;
-    try {
-      return stopwatch_.quickest([&] { launch.on(device_, kernel); });
-    } catch (const Error &error) {
-      if (error.code != Code::arg && (error.code != Code::unsupported || variant == 0)) throw;
-      return std::nullopt;
-    }
   }
 
   // Raises fp32_flops and bf16_flops to the best rates that measured kernels reached. These rates price the kernels

@@ -50,8 +50,9 @@ class Cache {
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
   void load(profile::Profile &profile) const;
-  // Sessions that share the directory must use the same algorithms. So choices that are stored already replace those of
-  // `profile`, and choices that cannot be stored are removed from it.
+  // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So an algorithm
+  // that is stored already replaces the one in `profile`. If storing fails, for example because the directory cannot be
+  // written, `profile` is left with the stored algorithms only.
   void store(profile::Profile &profile) const;
 
  private:

@@ -56,8 +56,8 @@ class RandomBits {
   std::uint64_t state_ = 1;
 };
 
-// Returns the integers to fill an operand with that accepts only certain ones: labels of a CTC loss, which are not
-// blank here, and lengths of its samples, which are the full length here. Returns none for any other operand.
+// Returns the integers that fill the labels and the lengths of a CTC loss, which accept only certain ones: labels that
+// are not blank, and the full length of the samples. Returns none for any other operand.
 std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::Node &node, std::size_t input) {
   const std::size_t logits = node.op == "CtcLossGrad" ? 1 : 0;
   if ((node.op != "CtcLoss" && node.op != "CtcLossGrad") || input <= logits) return {};
@@ -69,8 +69,8 @@ std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::
   return labels;
 }
 
-// Returns the number of rows that the indices of a node may name, or 0 if the node is none of those that know it. Few
-// different indices would make a gradient add to the same rows again and again, which no batch of tokens does.
+// Returns the number of rows in the table of a Gather or its gradient, or 0 for any other node. Indices are drawn below
+// it. Fewer different indices would make a gradient add to the same rows more often than a batch of tokens does.
 std::uint64_t rows_to_index(const graph::Graph &graph, const graph::Node &node) {
   if (node.op != "Gather" && node.op != "GatherGrad") return 0;
   const Shape &table = graph.value(node.op == "Gather" ? node.inputs[0] : node.outputs[0]).type.shape;
@@ -137,8 +137,8 @@ std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   return take(byte_count(type.dtype, type.shape));
 }
 
-// Fills one input. Products get numbers of both signs, like weights and activations. All other operators get positive
-// numbers, because these have logarithms and roots.
+// Fills one input. Matrix products and other operators that count flops get numbers of both signs, like weights and
+// activations. All others get positive numbers, because positive numbers have logarithms and roots.
 void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const Type &type = graph_.value(node_.inputs[input]).type;
   const ops::Op *op = ops::find(node_.op);

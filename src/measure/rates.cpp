@@ -26,16 +26,18 @@ constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches o
 constexpr std::uint64_t kFirstArray = 16ull << 20, kMostArray = 64ull << 20;  // of an update on the host
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::int64_t kFirstSide = 768;
-// If a product of side kSmallSide takes kSecondsIfSlow, the device is slow, and larger products would take seconds.
+// A device is slow if a matrix product of side kSmallSide takes kSecondsIfSlow. Larger products would take seconds.
 constexpr std::int64_t kSmallSide = 192;
-constexpr double kSecondsIfSlow = 2e-2;
-constexpr int kUpdatesTogether = 4;            // on the host, beside copies
+constexpr double kSecondsIfSlow = 1e-2;
+constexpr int kUpdatesTogether = 8;            // on the host, beside copies
 constexpr double kSecondsOfFastCopies = 4e-3;  // of kFirstCopy in both directions
-// Products of this side, with copies between them, for so long, show what a device sustains.
-constexpr std::int64_t kLongSide = 8192;
+// The speed that a device sustains is measured after kSecondsToTire of matrix products and copies. The products have
+// the first of these sides that fits and takes at most kLongestProduct seconds.
+constexpr std::int64_t kLongSides[] = {8192, 4096, 2048};
+constexpr double kLongestProduct = 5e-2;
 constexpr double kSecondsToTire = 0.8, kLeastSustained = 0.25;
 
-// Host memory that copies reach at full speed, if the system allows it.
+// A block of host memory, pinned if the system allows it, so that copies to and from the device run at full speed.
 class PinnedBlock {
  public:
   PinnedBlock(backend::Device &device, std::uint64_t bytes)
@@ -75,7 +77,8 @@ class Crossing {
   const PinnedBlock from_, to_;
 };
 
-// Bytes that an update moves for each byte of weights: it reads the gradient, and reads and writes weights and state.
+// Returns how many bytes an update moves for each byte of weights. It reads gradients, and reads and writes weights and
+// state.
 double traffic(const Optimizer &optimizer) {
   double bytes = 3;
   for (const graph::OptimizerArray &array : optimizer.state()) bytes += 2 * array.bytes_each() / sizeof(float);
@@ -178,7 +181,8 @@ class RateMeasurement {
     }
     profile_.device_optimizer = device_update_rate();
     profile_.host_optimizer = profile_.shares_cores ? profile_.device_optimizer : host_update_rate(optimizer_);
-    if (!profile_.shares_memory) profile_.host_bandwidth = std::max(profile_.host_bandwidth, traffic_together());
+    if (!profile_.shares_memory)
+      profile_.host_bandwidth = std::max({profile_.host_bandwidth, profile_.host_optimizer, traffic_together()});
     profile_.launch_seconds = update_on_device(kAlignment);
     profile_.fp32_flops = std::max(profile_.fp32_flops, product_flops(DType::f32));
     const double in_short = product_flops(DType::bf16);
@@ -253,7 +257,9 @@ class RateMeasurement {
   // the two alone takes about as long as the other. Fast copies get larger arrays, because a bus reads and writes a
   // processor's caches too, and what lies there does not count.
   double traffic_together() const {
-    const std::uint64_t array = std::min(kMostArray, round_up(memory_ / 8, kDiskAlignment));
+    const bool quick =
+        traffic(optimizer_) * static_cast<double>(kFirstArray) / profile_.host_optimizer < kSecondsOfHostUpdate;
+    const std::uint64_t array = std::min(quick ? kMostArray : kFirstArray, round_up(memory_ / 8, kDiskAlignment));
     const bool fast = 2 * static_cast<double>(kFirstCopy) / profile_.both_ways < kSecondsOfFastCopies;
     const std::uint64_t side =
         std::min(fast ? kGrowth * kFirstCopy : kFirstCopy, round_up(memory_ / 4, kDiskAlignment));
@@ -261,7 +267,8 @@ class RateMeasurement {
     const Crossing crossing(device_, side);
     const double update_bytes = traffic(optimizer_) * static_cast<double>(array) * kUpdatesTogether;
     const double crossing_bytes = 2 * static_cast<double>(side);
-    const double crossings = std::ceil(update_bytes / profile_.host_optimizer / (crossing_bytes / profile_.both_ways));
+    const double crossings =
+        std::max(1.0, std::round(update_bytes / profile_.host_optimizer / (crossing_bytes / profile_.both_ways)));
     const double seconds = stopwatch_.quickest([&] {
       for (double i = 0; i < crossings; ++i) crossing.copy(true, true);  // these only begin here
       for (int i = 0; i < kUpdatesTogether; ++i) update.run();
@@ -269,12 +276,18 @@ class RateMeasurement {
     return (update_bytes + crossings * crossing_bytes) / seconds;
   }
 
-  // Returns the share of its speed in a short run that a product of bfloat16 keeps in a long one, for a device that
-  // limits its power: a GPU lowers its clock when it has multiplied for a while. Copies between the products take a
-  // third of the time, as kernels limited by memory do in a step.
+  // Returns the speed of bfloat16 matrix products in a long run, divided by their speed in a short one. A GPU that
+  // limits its power lowers its clock after a while. Copies between the products take a third of the time, as kernels
+  // limited by memory do in a step.
   double sustained(double flops) const {
-    SquareProduct product(device_, DType::bf16, kLongSide);
-    if (product.bytes() + 2 * kFirstCopy > memory_ || product.flops() / flops > kSecondsIfSlow) return 1;
+    for (const std::int64_t side : kLongSides) {
+      SquareProduct product(device_, DType::bf16, side);
+      if (product.bytes() + 2 * kFirstCopy <= memory_ && product.flops() / flops <= kLongestProduct)
+        return sustained(product);
+    }
+    return 1;
+  }
+  double sustained(SquareProduct &product) const {
     DeviceMemory memory(device_, 2 * kFirstCopy);
     memory.fill(0, kFirstCopy, random_tile(DType::f32, true));
     const auto copy = [&] {

@@ -29,14 +29,14 @@ class Stopwatch {
  public:
   Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
-  // Seconds of one undisturbed `launch`: the least of up to three runs, after a warm-up. A run has as many launches as
-  // take a few milliseconds, all in one step of the device. Long launches have fewer runs.
+  // Returns the seconds of one undisturbed `launch`: the least of up to three runs, after a warm-up. A run has as many
+  // launches as take a few milliseconds, all in one call of Device::run_step(). Long launches have fewer runs.
   double quickest(const std::function<void()> &launch) const;
-  // The same for `work`, which this thread does itself, outside of steps.
+  // Returns the same for `work`, which the calling thread does itself, without Device::run_step().
   double quickest_here(const std::function<void()> &work) const;
-  // Seconds of a single `launch`, after a warm-up: the order of magnitude, at little cost.
+  // Returns the seconds of a single `launch`, after a warm-up: the order of magnitude, at little cost.
   double roughly(const std::function<void()> &launch) const;
-  // Seconds of one `launch` after the device has repeated it for `seconds` without a pause.
+  // Returns the seconds of one `launch` after the device has repeated it for at least `seconds`.
   double after(double seconds, const std::function<void()> &launch) const;
 
  private:

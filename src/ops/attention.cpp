@@ -45,9 +45,9 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
-// Checks the first keys (B, S) of packed documents: for each query, the position of the first key that it sees. That is
-// the first key of the query's document. A query whose first key has the query's own position begins a document. With
-// first keys, a bias counts positions from the beginning of the document, not of the window.
+// Checks the input for packed documents: for each query (B, S), the position of the first key that the query sees. That
+// is the first key of the query's document. A query whose first key has the query's own position begins a document.
+// With this input, a bias counts positions from the beginning of the document, not of the whole sequence.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;
   const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
@@ -89,7 +89,7 @@ class Scores {
     }
   }
 
-  // True if the query sees the key. `row` is the query's index in (B, H, Sq) as one axis.
+  // True if the query sees the key. `row` is the query's index if the axes (B, H, Sq) are joined to one.
   bool visible(std::int64_t row, std::int64_t query, std::int64_t key) const {
     const std::int64_t at = query + sizes_.keys - sizes_.queries;
     if (key < first_key(row, query)) return false;
@@ -120,7 +120,8 @@ class Scores {
   std::vector<std::int64_t> first_;  // (B, Sq): the first key of the query's document; empty without documents
 };
 
-// Calls visit(batch, query, head, row) for every query row. `row` is its index in (B, H, Sq) as one axis.
+// Calls visit(batch, query, head, row) for every query row. `row` is its index if the axes (B, H, Sq) are joined to
+// one.
 template <typename Visit>
 void for_each_row(const Sizes &s, Visit visit) {
   for (std::int64_t b = 0; b < s.batch; ++b)
@@ -222,8 +223,9 @@ void differentiate_attention(GradientBuilder &builder, const Node &node) {
   for (std::size_t i = 0; i < 3; ++i) builder.contribute(node.inputs[i], gradients[i]);
 }
 
-// Returns the flops of matrix products over all batches and heads: `of_width` products of size Sq x Sk x D, and
-// `of_value_width` of size Sq x Sk x Dv. Input `first` of the node is q. A causal mask halves the flops.
+// Returns the flops of matrix products over all batches and heads. `of_width` is the number of products of size Sq x Sk
+// x D, `of_value_width` that of products of size Sq x Sk x Dv. Input `first` of the node is q. A causal mask halves the
+// flops.
 double product_flops(const NodeTypes &types, std::size_t first, double of_width, double of_value_width) {
   const Sizes s = sizes_of(types.input(first).shape, types.input(first + 1).shape, types.input(first + 2).shape);
   const double pairs = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.queries * s.keys);
@@ -235,7 +237,7 @@ double product_flops(const NodeTypes &types, std::size_t first, double of_width,
 double attention_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 0, 1, 1); }
 double gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1, 3, 2); }
 
-// Returns the shape (B, H, S, D) of an operand. If the operand is (B, S, H * D), attribute `count` gives H.
+// Returns the shape (B, H, S, D) of an operand. If the operand is (B, S, H * D), the attribute named `count` gives H.
 Shape heads_of(const NodeTypes &types, std::size_t operand, const char *count) {
   const Shape &shape = types.input(operand).shape;
   if (shape.size() == 4) return shape;
@@ -264,7 +266,7 @@ std::vector<Type> infer_attention_file_form(const NodeTypes &types) {
   return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
-// Returns an estimate of the scratch: a float32 number for each element of dout.
+// Returns an estimate of the scratch of the gradient: one float32 number for each element of dout.
 std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
   return static_cast<std::uint64_t>(element_count(types.input(0).shape)) * sizeof(float);
 }

@@ -28,7 +28,8 @@ namespace {
 
 using graph::ValueId;
 
-// Describes x as (samples, count, inner): `inner` joins all axes after that of the channels.
+// The sizes of x seen as (samples, count, inner). `count` is the number of channels, and `inner` joins all axes after
+// axis 1.
 struct Channels {
   explicit Channels(const Shape &x)
       : samples(static_cast<std::size_t>(x[0])),

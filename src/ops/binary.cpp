@@ -33,7 +33,8 @@ std::vector<Type> infer_pair(const NodeTypes &types) {
   return infer_arithmetic(types);
 }
 
-// Unlike other arithmetic, Pow takes a second operand of another type. The result has the type of the first one.
+// Infers the result of Pow, which has the type of the first operand. Unlike in other arithmetic, the second operand may
+// have another type.
 std::vector<Type> infer_pow(const NodeTypes &types) {
   return {{types.input(0).dtype, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
 }
@@ -57,11 +58,12 @@ std::vector<Type> infer_where(const NodeTypes &types) {
   return {{types.input(1).dtype, broadcast(types.input(0).shape, values, types.subject())}};
 }
 
-// As in ONNX, Max and Min give NaN if an operand is NaN.
+// larger() and smaller() compute Max and Min. As in ONNX, the result is NaN if an operand is NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
-// Integer arithmetic wraps on overflow, as in two's complement.
+// Converts the result of unsigned arithmetic to a signed integer. So arithmetic wraps on overflow, as in two's
+// complement.
 std::int64_t wrap(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 std::int64_t quotient(std::int64_t a, std::int64_t b) {
@@ -177,7 +179,7 @@ std::vector<Array> evaluate_where(const Node &, std::span<const Array *const> in
                                      [](std::int64_t c, std::int64_t a, std::int64_t b) { return c != 0 ? a : b; })};
 }
 
-// Contributes `gradient` to operand i, after summing it to that operand's shape.
+// Sums `gradient` down to the shape of operand i, and contributes the sum to the gradient of this operand.
 void give(GradientBuilder &builder, const Node &node, std::size_t i, ValueId gradient) {
   builder.contribute(node.inputs[i], sum_to(builder, gradient, builder.type(node.inputs[i]).shape));
 }
@@ -207,7 +209,8 @@ void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a /
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-// For y = a^b: dL/da = dy b a^(b-1). If b is constant, so are the factor b and the exponent b - 1. b = 2 needs no Pow.
+// Emits the gradient of y = a^b with respect to a: dL/da = dy b a^(b-1). If b is one constant number, b and b - 1 are
+// constants too. If b is 2, a^(b-1) is a itself and needs no Pow.
 void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0], b = node.inputs[1];
   const DType dtype = builder.type(a).dtype;
@@ -228,7 +231,7 @@ void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) 
   give(builder, node, 0, builder.emit("Mul", {scaled, rest}));
 }
 
-// For y = a^b: dL/db = dy y log a, and 0 where a is 0.
+// Emits the gradient of y = a^b with respect to b: dL/db = dy y log(a), and 0 where a is 0.
 void differentiate_exponent(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0];
   const ValueId zero = builder.constant({builder.type(a).dtype, {}}, 0);
@@ -244,7 +247,8 @@ void differentiate_pow(GradientBuilder &builder, const Node &node) {
   if (builder.wants(node.inputs[1])) differentiate_exponent(builder, node, dy);
 }
 
-// The larger (Max) or smaller (Min) operand gets the gradient; equal operands get half each, as in PyTorch.
+// Emits the gradients of Max and Min. The larger (Max) or smaller (Min) operand gets dy. Equal operands get half of it
+// each, as in PyTorch.
 void differentiate_choice(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
   if (dy == ValueId::none) return;

@@ -114,7 +114,7 @@ class Terms {
   std::int64_t samples_, channels_, maps_, groups_;  // channels_ counts those of one group
 };
 
-// Returns for each element of (N, M, positions) the bias of its channel, or zeros.
+// Returns the values to which products are added: for each element of (N, M, positions) the bias of its channel, or 0.
 std::vector<double> begun(const Type &type, const Array *bias) {
   std::vector<double> values(static_cast<std::size_t>(element_count(type.shape)));
   if (bias == nullptr) return values;
@@ -185,7 +185,8 @@ void differentiate_conv_transpose(GradientBuilder &builder, const Node &node) {
 }
 
 // Returns the flops of a Conv or of one of its gradients. `small` is the shape (N, M, output...) of the Conv's y or dy.
-// Each element meets all weights of its channel. `weights` is the shape (M, C / group, k...).
+// Each of its elements takes two flops for each weight of its output channel. `weights` is the shape (M, C / group,
+// k...).
 double flops_of(const Shape &small, const Shape &weights) {
   if (weights[0] == 0) return 0;
   return 2.0 * static_cast<double>(element_count(small)) * static_cast<double>(element_count(weights) / weights[0]);

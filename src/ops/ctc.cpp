@@ -109,8 +109,8 @@ struct Speech {
   std::vector<double> logs;  // log probabilities
 };
 
-// Log probabilities of one sample: `reached` sums over the paths up to a time and a state, `all` over all paths that
-// spell the labels.
+// Logarithms of probabilities of one sample. `reached` (CTC's forward variables) holds for each time and state the
+// probability of all partial paths that end there. `all` is the probability of all paths that spell the labels.
 struct Paths {
   std::vector<std::vector<double>> reached;  // [time][state]
   double all;

@@ -1,4 +1,5 @@
-// Walks over elements one by one and knows the position of each, for evaluations that cannot work in runs.
+// Visits the elements of a shape one by one with their coordinates, for evaluations that cannot process contiguous
+// stretches at once.
 #pragma once
 
 #include <array>
@@ -9,7 +10,8 @@
 
 namespace protrain::ops {
 
-// Visits `shape` in row-major order and carries one offset, in elements, for each of N operands.
+// Visits the elements of a shape in row-major order. At each element, offsets[n] is the position of this element in
+// operand n, counted in elements.
 template <std::size_t N>
 class ElementWalk {
  public:

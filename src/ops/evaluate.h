@@ -50,7 +50,8 @@ Array array_of(Type type, const std::vector<T> &values) {
   return array_of(std::move(type), std::move(stored), values);
 }
 
-// Returns the strides over data of shape `stored` for walking `shape`. `stored` broadcasts to it (right-aligned).
+// Returns the strides with which a walk over `shape` reads data of shape `stored`, which broadcasts to `shape`
+// (right-aligned).
 Strides strides_over(const Shape &stored, const Shape &shape);
 // Returns the stored shape of an elementwise result of shape `shape`: 1 along axes on which no array varies. All arrays
 // broadcast to `shape`.

@@ -1,4 +1,5 @@
-// Operators that read by index, and the gradients that add by index.
+// Gather, GatherElements and GatherND, which read elements by index, and the gradients of the first two, which add
+// elements by index.
 #include <cstring>
 
 #include "ops/evaluate.h"
@@ -51,8 +52,8 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   return {{table.dtype, gathered_shape(table.shape, axis, types.input(1).shape)}};
 }
 
-// Works on stored data: a table (outer, length, inner), read at n indices, gives (outer, n, inner). If the table is
-// repeated along the axis, every index reads the same values.
+// Evaluates Gather on the stored data. A table (outer, length, inner) that is read at n indices gives (outer, n,
+// inner). If the table stores one element along the axis, all indices read the same values, so one index is enough.
 std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &table = *in[0];
   const std::size_t axis = axis_of(node, table.shape());
@@ -178,8 +179,8 @@ std::size_t batch_axes_of(const Node &node) {
   return static_cast<std::size_t>(batch);
 }
 
-// x (batch..., addressed..., rest...), indices (batch..., places..., depth) -> (batch..., places..., rest...). `depth`
-// is the number of addressed axes.
+// Infers the result of GatherND: x (batch..., addressed..., rest...), indices (batch..., places..., depth) ->
+// (batch..., places..., rest...). `depth` is the number of addressed axes.
 std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Shape &x = types.input(0).shape, &indices = types.input(1).shape;
@@ -193,8 +194,9 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// Stores one element of the result along an axis on which the indices store only one. For a batch axis, x must also
-// store only one. The axes of x after the addressed ones are stored as in x.
+// Evaluates GatherND without expanding axes that are stored once. The result stores one element along an axis if the
+// indices do, and along a batch axis only if x does too. The axes of x after the addressed ones keep their stored
+// sizes.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

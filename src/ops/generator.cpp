@@ -1,4 +1,5 @@
-// Operators that make values from shapes and numbers. Constant folding removes all of them but CumSum of data.
+// Operators that make values from shapes and numbers. Constant folding removes all of them, except a CumSum of values
+// that are not constant.
 #include <cmath>
 #include <numeric>
 
@@ -83,7 +84,7 @@ std::vector<Type> infer_cumsum(const NodeTypes &types) {
   return {types.input(0)};
 }
 
-// Sums along one axis of stored data (outer, length, inner).
+// Evaluates CumSum: computes cumulative sums along one axis. The stored data are seen as (outer, length, inner).
 template <typename T>
 Array cumulate(const Node &node, const Array &x, const Type &type) {
   using Total = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;  // integers wrap
@@ -112,8 +113,8 @@ std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *cons
                                  : cumulate<std::int64_t>(node, *in[0], out[0])};
 }
 
-// An element contributes to the sums after it (with `reverse`, to those before it), so the gradient sums in the other
-// direction.
+// Differentiates CumSum. The gradient is a cumulative sum of dy in the other direction, because an element contributes
+// to the sums after it (with `reverse`, to those before it).
 void differentiate_cumsum(GradientBuilder &builder, const Node &node) {
   const graph::ValueId dy = gradient_for(builder, node);
   if (dy == graph::ValueId::none) return;
@@ -148,7 +149,7 @@ std::vector<Array> evaluate_constant(const Node &node, std::span<const Array *co
   return {*node.attributes.array("value")};
 }
 
-// x (d0, d1, ...) -> (rank, count): the positions of the `count` elements that are not 0
+// Evaluates NonZero: x (d0, d1, ...) -> (rank, count), the coordinates of the `count` elements that are not 0.
 std::vector<Array> evaluate_non_zero(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   const std::size_t rank = in[0]->shape().size(), found = static_cast<std::size_t>(out[0].shape[1]);
   const std::vector<double> values = in[0]->doubles();
@@ -171,7 +172,8 @@ std::vector<Type> infer_non_zero(const NodeTypes &types) {
            {static_cast<std::int64_t>(types.input(0).shape.size()), static_cast<std::int64_t>(values.size()) - zeros}}};
 }
 
-// indices (...) -> (..., depth, ...): values[1] where the position on the new axis equals the index, else values[0].
+// Infers the result of OneHot: indices (...) -> (..., depth, ...). An element of the result is values[1] where its
+// position on the new axis equals the index, else values[0].
 std::vector<Type> infer_one_hot(const NodeTypes &types) {
   require(element_count(types.input(1).shape) == 1 && types.input(2).shape == Shape{2}, Code::shape, types.subject(),
           "OneHot takes one depth and two values, not {} and {}", to_text(types.input(1)), to_text(types.input(2)));

@@ -4,9 +4,9 @@
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w} -> loss
 //
-// lse is log(sum(exp(logits))) of each row. In the place of labels (M), the last two forms also take a teacher's logits
-// (M, C), floats. They then have only the attributes `reduction` and `temperature`, every row counts, and lse is that
-// of logits / temperature. arith/distillation.h defines this loss of a row.
+// lse is log(sum(exp(logits))) of each row. For distillation, the last two forms take the logits (M, C) of a teacher
+// model, which are floats, instead of labels (M). They then have only the attributes `reduction` and `temperature`,
+// every row counts, and lse is that of logits / temperature. arith/distillation.h defines this loss of a row.
 //
 // arith/cross_entropy.h defines the loss of a row. `weights` are float32, a factor of each row's loss, and the mean is
 // a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and rows of weight
@@ -17,6 +17,7 @@
 
 #include "arith/cross_entropy.h"
 #include "arith/distillation.h"
+#include "base/shape.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -29,7 +30,7 @@ using graph::ValueId;
 bool is_mean(const Node &node) { return node.attributes.text("reduction", "mean") == "mean"; }
 bool is_per_row(const Node &node) { return node.attributes.text("reduction", "mean") == "none"; }
 
-// True if a loss's targets are a teacher's logits; else they are labels.
+// True if the targets of a loss are the logits of a teacher model (distillation). False if they are labels.
 bool is_teacher(const Type &targets) { return is_float(targets.dtype); }
 
 void require_teacher(const NodeTypes &types, const Type &teacher, const Shape &logits, std::size_t weights) {
@@ -66,10 +67,10 @@ void require_targets(const NodeTypes &types, std::size_t input, const Shape &log
   require_weights(types, weights, logits[0]);
 }
 
-// The targets of the rows: labels, their weights, and what the attributes say.
+// The targets of a loss: the label and the weight of each row, and the attributes that define the loss of a row.
 class Rows {
  public:
-  // `weights`: nullptr for rows that all weigh 1.
+  // `weights` is nullptr if all rows have the weight 1.
   Rows(const Node &node, const Array &labels, const Array *weights, std::int64_t classes)
       : terms{node.attributes.real("label_smoothing", 0), node.attributes.real("z_loss", 0),
               node.attributes.real("focal", 0)},
@@ -123,7 +124,7 @@ std::vector<Array> loss_of_rows(const Node &node, const std::vector<double> &los
   return {array_of(out[0], std::vector<double>{is_mean(node) ? total / weights : total}), array_of(out[1], sums)};
 }
 
-// The logits of a student and of its teacher, divided by the temperature.
+// The operands of a distillation loss: the logits of a student model and of its teacher, divided by the temperature.
 struct Lesson {
   Lesson(const Node &node, const Array &student, const Array &teacher)
       : terms(node.attributes.real("temperature", 1)),
@@ -219,8 +220,9 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
   return {array_of(out[0], dx)};
 }
 
-// Returns an input of a loss that must be data or a constant, or none if it is absent. Throws Code::unsupported if it
-// depends on a trained parameter. Integers always pass, because no gradient reaches them.
+// Returns input `input` of a loss, which must be data or a constant. Returns ValueId::none if the input is absent.
+// Throws Code::unsupported if it depends on a trained parameter. Integers always pass, because no gradient reaches
+// them.
 ValueId data_of(GradientBuilder &builder, const Node &node, std::size_t input, const char *what) {
   if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
   require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,
@@ -365,7 +367,8 @@ double product_flops(const NodeTypes &types, double products) {
 double linear_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1); }
 double linear_gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 3); }
 
-// ONNX: scores (N, C, d...), labels (N, d...)[, weights (C)] -> loss[, log probabilities]
+// Infers the results of ONNX's losses: scores (N, C, d...), labels (N, d...)[, weights (C)] -> loss[, log
+// probabilities]
 std::vector<Type> infer_loss_file_form(const NodeTypes &types) {
   const Type &scores = types.input(0), &labels = types.input(1);
   require(scores.shape.size() >= 2 && labels.shape.size() + 1 == scores.shape.size(), Code::shape, types.subject(),
@@ -386,19 +389,24 @@ std::uint64_t logits_bytes(const NodeTypes &types) {
   return static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
 }
 
-// Scratch holds a slice of float32 logits. With bfloat16 or float16 operands, the gradient's scratch also holds the
-// slice's gradients and, on a GPU, float32 sums of dw.
+// Both return the bytes of scratch, which holds a slice of float32 logits. With bfloat16 or float16 operands, the
+// gradient's scratch also holds the slice's gradients and, on a GPU, float32 sums of dw.
 std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
   return std::min<std::uint64_t>(logits_bytes(types), (on_gpu ? 256 : 64) << 20);
 }
 std::uint64_t linear_gradient_scratch(const NodeTypes &types, bool on_gpu) {
   const std::uint64_t logits = linear_scratch(types, on_gpu);
+  const Type &w = types.input(1);
   if (types.input(0).dtype == DType::f32) return logits;
   const std::uint64_t gradients = std::min<std::uint64_t>(logits_bytes(types) / 2, 128 << 20);
   const std::vector<ValueId> &outputs = types.node.outputs;
   const bool sums = on_gpu && outputs.size() > 2 && outputs[2] != ValueId::none;
-  const auto weights = static_cast<std::uint64_t>(element_count(types.input(1).shape));
-  return logits + gradients + (sums ? weights * sizeof(float) : 0);
+  // A GPU's products see a copy of w whose number of classes is a multiple of 8.
+  const bool trans_w = types.node.attributes.integer("trans_w", 1) != 0;
+  const std::int64_t depth = w.shape.at(trans_w ? 1 : 0), classes = w.shape.at(trans_w ? 0 : 1);
+  const bool copied = on_gpu && classes % 8 != 0;
+  const auto elements = static_cast<std::uint64_t>(depth) * round_up(static_cast<std::uint64_t>(classes), 8);
+  return logits + gradients + (copied ? elements * size_of(w.dtype) : 0) + (sums ? elements * sizeof(float) : 0);
 }
 
 }  // namespace

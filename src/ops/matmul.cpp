@@ -87,7 +87,7 @@ ValueId reshaped(GradientBuilder &builder, ValueId value, const Shape &shape) {
   return builder.type(value).shape == shape ? value : builder.emit("Reshape", {value}, {{"shape", shape}});
 }
 
-// Views (..., X, Y) as one matrix (rows, Y).
+// Reshapes (..., X, Y) to one matrix (rows, Y).
 ValueId as_matrix(GradientBuilder &builder, ValueId value) {
   const Shape shape = builder.type(value).shape;
   const std::int64_t columns = shape.back();
@@ -108,7 +108,8 @@ ValueId multiply(GradientBuilder &builder, Operand a, Operand b, double alpha) {
   return builder.emit("MatMul", {a.value, b.value}, attributes);
 }
 
-// With A = op(a), B = op(b): dA = alpha dy B^T, dB = alpha A^T dy. Where op transposes, da is dA^T and db is dB^T.
+// Emits the gradients of a and b. With A = op(a) and B = op(b): dA = alpha dy B^T, dB = alpha A^T dy. Where op
+// transposes, da is dA^T and db is dB^T.
 void differentiate_matmul(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]), a = node.inputs[0], b = node.inputs[1];
   const bool ta = flag(node, "trans_a"), tb = flag(node, "trans_b");

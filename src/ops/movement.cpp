@@ -325,8 +325,8 @@ std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const
   std::vector<std::byte> bytes(x.bytes(), x.bytes() + x.stored_bytes());
   const std::size_t element = size_of(out[0].dtype), row = static_cast<std::size_t>(columns) * element;
   for (std::size_t at = 0, i = 0; at < bytes.size(); at += row, ++i) {
-    // An upper triangle keeps the columns from `cut` (in bytes) on, a lower one those before `cut`. All bits zero means
-    // 0 in every type.
+    // Sets the elements outside the triangle to 0 by clearing their bytes, which works for every type. In this row, an
+    // upper triangle keeps the elements from byte `cut` on, a lower one those before it.
     const std::int64_t diagonal = static_cast<std::int64_t>(i % static_cast<std::size_t>(rows)) + k;
     const std::size_t cut =
         static_cast<std::size_t>(std::clamp<std::int64_t>(upper ? diagonal : diagonal + 1, 0, columns)) * element;
@@ -355,8 +355,8 @@ std::vector<Type> infer_depth_and_space(const NodeTypes &types) {
   return {out};
 }
 
-// The type of a sequence of equal parts is that of one part. Canonicalization turns the sequence and its readers into
-// Split.
+// Infers the result of SplitToSequence. A sequence of equal parts has the type of one part. Canonicalization turns the
+// sequence and its readers into Split.
 std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   Type out = types.input(0);
   const std::size_t axis = axis_of_first(types);

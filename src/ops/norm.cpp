@@ -11,8 +11,8 @@ namespace protrain::ops {
 namespace {
 
 // SquaredNorm(tensors...){piece} -> the sum of squares of each tensor. With the attribute `piece`, each result is a
-// vector with the sum of each run of `piece` elements. The last run may be shorter. `piece` is kNormPiece times a power
-// of two.
+// vector with the sum of each contiguous stretch of `piece` elements. The last stretch may be shorter. `piece` is
+// kNormPiece times a power of two.
 std::vector<Type> infer_squared(const NodeTypes &types) {
   const bool in_pieces = types.node.attributes.has("piece");
   const std::int64_t piece = types.node.attributes.integer("piece", 0);

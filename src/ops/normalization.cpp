@@ -1,5 +1,5 @@
-// LayerNormalization and RMSNormalization. A row is a run of elements over the last axes of x. LayerNormalization gives
-// each row mean 0 and variance 1, RMSNormalization gives it mean square 1.
+// LayerNormalization and RMSNormalization. A row consists of the contiguous elements of the last axes of x.
+// LayerNormalization gives each row mean 0 and variance 1, RMSNormalization gives it mean square 1.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -89,8 +89,8 @@ std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
                              : std::vector<Type>{x, types.input(2)};
 }
 
-// With n = (x - mean) inv, g = dy scale, and inv for inv_std or inv_rms: dx = inv (g - mean(g) - n mean(g n)). dx is
-// rounded, then `rest` is added if it is given. Rows that are not centred have no mean and no mean(g).
+// Computes dx = inv (g - mean(g) - n mean(g n)), with n = (x - mean) inv, g = dy scale, and inv for inv_std or inv_rms.
+// RMSNormalization has no mean, and the term mean(g) is left out. dx is rounded, then `rest` is added if it is given.
 std::vector<Array> evaluate_normalization_gradient(const Node &node, std::span<const Array *const> in,
                                                    std::span<const Type> out) {
   const NormalRows rows(node, in[1]->shape());

@@ -40,13 +40,14 @@ struct Cost {
   double bytes = 0;
 };
 
-// An input that becomes an attribute once it is constant: {1, "axes"}.
+// An input that becomes an attribute of this name once it is constant: {1, "axes"}.
 struct AbsorbedInput {
   std::size_t input;
   const char *attribute;
 };
 
-// An input that is state, and the output from which a step works out the state's new value.
+// An input that holds state, such as a running mean, and the number of the output from which a step computes the new
+// state.
 struct StateInput {
   std::size_t input, statistic;
 };
@@ -75,12 +76,13 @@ struct Op {
   std::vector<std::size_t> optional = {};
   // Inputs that stay float32 where a pass makes the other operands bfloat16 or float16.
   std::vector<std::size_t> wide = {};
-  // Inputs that are state, which forward changes. Only an evaluation reads them.
+  // Inputs that hold state, such as running means. A training step changes the state. The operator itself reads these
+  // inputs only in evaluations.
   std::vector<StateInput> states = {};
   // True: an element of the result depends only on the operands' elements at the same position. Operands broadcast.
   bool elementwise = false;
-  // True: the result repeats elements of its input. Where backward reads the result, it repeats the input again, so
-  // that a step keeps only the input.
+  // True: the result repeats elements of the operator's input. If the result is at least twice as large as the input,
+  // only the input is kept for backward. Where backward needs the result, it runs the operator again.
   bool repeats = false;
   Storage storage = Storage::own;
   // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what
@@ -88,7 +90,7 @@ struct Op {
   std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
   // True: passes rewrite the operator or fold it away, so it has no kernel and is in no plan.
   bool file_only = false;
-  // True: a Channel exchanges the operands with other ranks, and no device has a kernel for it.
+  // True: the operator exchanges its operands with other ranks. A Channel does this, and no device has a kernel for it.
   bool between_ranks = false;
 
   bool may_lack(std::size_t input) const;

@@ -72,7 +72,8 @@ std::vector<Type> infer_global_pool(const NodeTypes &types) {
   return {x};
 }
 
-// Returns for each window of each (sample, channel) the position in x of the element that it chooses; -1: all are pads.
+// Returns for each window of each (sample, channel) the position in x of the element that the window chooses. The
+// position is -1 if the window contains only pads.
 Integers chosen(const SlidingWindows &windows, const std::vector<double> &x) {
   const std::int64_t input = element_count(windows.input), output = element_count(windows.output);
   const std::int64_t planes = input == 0 ? 0 : static_cast<std::int64_t>(x.size()) / input;
@@ -87,7 +88,7 @@ Integers chosen(const SlidingWindows &windows, const std::vector<double> &x) {
   return all;
 }
 
-// Returns the position of element `at` of x if the first spatial axis varies fastest.
+// Converts `at`, a position in x in row-major order, to the order in which the first spatial axis varies fastest.
 std::int64_t reordered(const Shape &axes, std::int64_t at) {
   const std::int64_t count = element_count(axes);
   std::int64_t step = count, rest = at % count, index = at - rest;
@@ -122,7 +123,8 @@ std::vector<Array> evaluate_max_pool_gradient(const Node &node, Inputs in, Types
   return {array_of(out[0], dx)};
 }
 
-// Calls act(position in x, in y, the window's number of elements) for each element of each window.
+// Calls act(position in x, position in y, divisor) for each element of each window. The window's sum is to be divided
+// by the divisor.
 template <typename Act>
 void each_average(const Node &node, const Shape &x, Act act) {
   const SlidingWindows windows = pool_windows(node, x);

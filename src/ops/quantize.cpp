@@ -1,7 +1,7 @@
 // Quantised tensors: integers with scales and zero points, which stand for floats (arith/quantize.h).
 //   DequantizeLinear(q, scale, zero_point)   the floats that integers stand for
 //   QuantizeLinear(x, scale, zero_point)     the nearest integers, clipped to their type; evaluated when a model opens
-//   FakeQuantize(x, scale, zero_point)       both in turn, as a model that is trained for quantisation has them
+//   FakeQuantize(x, scale, zero_point)       quantises and dequantises, for quantisation-aware training
 // graph/scale_blocks.h says which elements share a scale. Scales and zero points have no gradient.
 //
 // DequantizeLinear keeps ONNX's attributes, and has more for weights of four bits and for MatMulNBits:
@@ -53,7 +53,7 @@ void require_code(const NodeTypes &types) {
           printable(code), to_text(types.input(0)), types.has(2) ? " with zero points" : "");
 }
 
-// Returns the shape of the elements, of which a packed tensor has two in a byte.
+// Returns the shape of a tensor's elements. A packed tensor has two elements in a byte, and its node says their shape.
 Shape shape_of_elements(const Node &node, const Shape &shape) {
   return is_packed(node) ? node.attributes.integers("shape") : shape;
 }
@@ -106,7 +106,8 @@ std::int64_t half_byte(const std::vector<std::int64_t> &bytes, std::int64_t i, b
   return is_signed && value > 7 ? value - 16 : value;
 }
 
-// Returns what an integer stands for before it is scaled.
+// Returns the number that a quantised element stands for before it is scaled. `code` names the table of an element that
+// is an index into a table. Otherwise the number is the element itself.
 double decoded(std::int64_t integer, const std::string &code) {
   if (code == "nf4") return static_cast<double>(arith::nf4(static_cast<int>(integer)));
   if (code == "dynamic") return static_cast<double>(arith::dynamic8(static_cast<int>(integer)));

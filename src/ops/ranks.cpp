@@ -1,5 +1,5 @@
-// Operators between ranks. A Channel (comm/channel.h) carries them out; no device has a kernel for them. MPI and NCCL
-// use the same names.
+// Collective operators, which exchange data between ranks. MPI and NCCL use the same names. A Channel (comm/channel.h)
+// carries them out, and no device has a kernel for them.
 //
 //   AllToAll(x...){rank, bounds} -> for each x, its elements from bounds[rank] to bounds[rank + 1] as every rank has
 //                                   them: [ranks, stride], one row from each rank. A row is padded to a multiple of 64
@@ -17,7 +17,7 @@ namespace protrain::ops {
 
 namespace {
 
-// Returns the number of elements of a row of AllToAll's output.
+// Returns the number of elements of a row of AllToAll's output: `elements`, padded to a multiple of 64 bytes.
 std::int64_t stride_of(std::int64_t elements, DType dtype) {
   const auto in_line = static_cast<std::int64_t>(kAlignment / size_of(dtype));
   return (elements + in_line - 1) / in_line * in_line;

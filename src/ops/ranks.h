@@ -1,4 +1,4 @@
-// The bounds of operators between ranks.
+// The bounds of the parts that AllToAll and AllGather exchange between ranks.
 #pragma once
 
 #include "ops/op.h"

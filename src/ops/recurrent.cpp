@@ -192,13 +192,13 @@ double steps_flops(const NodeTypes &types, std::span<const Type>) {
   return 2.0 * static_cast<double>(per_step[0] * per_step[1]) * static_cast<double>(r[0] * r[1]);
 }
 
-// Returns an estimate of the scratch: copies of r, and the sums of a step.
+// Returns an estimate of the scratch, which holds copies of r and the sums of one step: twice the bytes of r.
 std::uint64_t steps_scratch(const NodeTypes &types, bool) {
   const Shape &r = types.input(1).shape;
   return 2 * byte_count(types.input(1).dtype, r);
 }
 
-// ONNX's LSTM(X, W, R, B, sequence_lens, initial_h, initial_c, P), GRU and RNN -> Y, Y_h[, Y_c]
+// Infers the results of ONNX's LSTM(X, W, R, B, sequence_lens, initial_h, initial_c, P), GRU and RNN -> Y, Y_h[, Y_c]
 std::vector<Type> infer_layer(const NodeTypes &types) {
   const Type x = float_input(types, 0), w = types.input(1), r = types.input(2);
   const std::int64_t gates = types.node.op == "LSTM" ? 4 : types.node.op == "GRU" ? 3 : 1;

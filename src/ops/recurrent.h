@@ -15,7 +15,7 @@ struct RecurrentActivation {
   double alpha, beta;    // the defaults; NaN: a node must give the value
   bool scaled, shifted;  // whether the activation has an alpha, and a beta
   double (*value)(double x, double alpha, double beta);
-  double (*slope)(double y, double alpha, double beta);  // as a function of the value y
+  double (*slope)(double y, double alpha, double beta);  // the derivative at x, from y = value(x)
 };
 
 const RecurrentActivation *find_recurrent_activation(std::string_view name);  // nullptr: unknown
@@ -23,12 +23,12 @@ const RecurrentActivation *find_recurrent_activation(std::string_view name);  //
 // An activation of a node. Its argument is limited to [-clip, clip] first.
 class LimitedActivation {
  public:
-  // `key` is the attribute with the name. KEY_alpha and KEY_beta are those with the coefficients. `dtype` is the type
-  // in which values are saved.
+  // `key` is the attribute that holds the activation's name. KEY_alpha and KEY_beta hold its coefficients. `dtype` is
+  // the type in which values are saved for backward.
   LimitedActivation(const Node &node, const std::string &key, const char *fallback, double clip, DType dtype);
 
   double value(double x) const;
-  double slope(double y) const;  // at the saved value y; 0 where the argument was limited
+  double slope(double y) const;  // the derivative, from the saved value y; 0 where the argument was limited
 
  private:
   const RecurrentActivation *row_;

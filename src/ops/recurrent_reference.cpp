@@ -76,8 +76,8 @@ double product(const Doubles &r, std::int64_t row, const Doubles &h) {
   return sum;
 }
 
-// Each of the next three functions computes one step of one sample. `x` is the sample's row of x at first, and holds
-// the gates to save in the end. `h` and `c` are the states.
+// Each of the next three functions computes one step of one sample. On entry, `x` is the sample's row of x. On return,
+// it holds the gates that are saved for backward. `h` and `c` are the states.
 void lstm_step(const RecurrentSettings &s, const Operands &o, Doubles &x, Doubles &h, Doubles &c) {
   const std::int64_t n = s.units;
   for (std::int64_t j = 0; j < 4 * n; ++j) x[index_of(j)] += product(o.r, j, h);
@@ -131,7 +131,7 @@ void set_row(Doubles &values, std::int64_t row, const Doubles &from) {
   std::ranges::copy(from, values.begin() + row * static_cast<std::int64_t>(from.size()));
 }
 
-// The operands of the gradient of a step of one sample: the saved gates, and the states around the step.
+// The saved gates and the states before and after one step of one sample, which the gradient of the step reads.
 struct Saved {
   Doubles gates, h_before, h, c_before, c;
 };

@@ -138,7 +138,7 @@ std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *cons
   return {reduce(node, reduction.integers, *in[0], out[0])};
 }
 
-// max + log(sum(exp(x - max))), so that no exponential overflows.
+// Evaluates ReduceLogSumExp as max + log(sum(exp(x - max))), so that no exponential overflows.
 std::vector<Array> evaluate_log_sum_exp(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   Node keeping = node;
   keeping.attributes.set("keepdims", std::int64_t{1});
@@ -206,7 +206,8 @@ void differentiate_sum(GradientBuilder &builder, const Node &node) {
                      builder.type(dy).shape == x.shape ? dy : builder.emit("Expand", {dy}, {{"shape", x.shape}}));
 }
 
-// The gradient goes in equal shares to the elements that equal the maximum or minimum.
+// Differentiates ReduceMax and ReduceMin. The gradient goes in equal shares to the elements that equal the extreme
+// value.
 void differentiate_extreme(GradientBuilder &builder, const Node &node) {
   ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;

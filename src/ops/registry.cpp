@@ -38,8 +38,8 @@ const Op &require_op(const Node &node) {
   return *op;
 }
 
-// The types of a node's operands, as the functions of its operator take them. These functions know no stored operands
-// (ops/stored.h). So a stored operand has the type of the matrix of floats that it stands for.
+// The types of a node's operands, where a stored operand (ops/stored.h) has the type of the matrix of floats that it
+// stands for. The functions of an operator take such types, because they know no stored operands.
 class Floats {
  public:
   explicit Floats(NodeTypes given) : types(std::move(given)) {

@@ -10,7 +10,8 @@ using graph::ValueId;
 
 std::vector<Type> infer_rotary_file_form(const NodeTypes &types) { return {types.input(0)}; }
 
-// x (B, S, H, D); cos and sin (1 or B, S, R / 2), where R is the number of rotated features
+// Infers the result of Rotary(x, cos, sin): x (B, S, H, D); cos and sin (1 or B, S, R / 2), where R is the number of
+// rotated features.
 std::vector<Type> infer_rotary(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(x.shape.size() == 4, Code::shape, types.subject(), "Rotary takes (B, S, H, D), not {}", to_text(x));
@@ -49,7 +50,7 @@ std::vector<Array> evaluate_rotary(const Node &node, std::span<const Array *cons
   return {array_of(out[0], y)};
 }
 
-// The gradient is rotated back, because the transpose of a rotation is its inverse.
+// Emits the gradient of x, which is dy rotated back by the same angles: the transpose of a rotation is its inverse.
 void differentiate_rotary(GradientBuilder &builder, const Node &node) {
   require(!builder.wants(node.inputs[1]) && !builder.wants(node.inputs[2]), Code::unsupported, node.name,
           "{} has no gradient to its tables of cosines and sines", node.op);

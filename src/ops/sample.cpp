@@ -1,5 +1,5 @@
-// Result types of operators that read between the elements of x (N, C, d...). passes/canonical/sample.cpp rewrites
-// them.
+// Result types of operators that interpolate between the elements of x (N, C, d...). passes/canonical/sample.cpp
+// rewrites them.
 #include <algorithm>
 
 #include "ops/evaluate.h"

@@ -1,5 +1,5 @@
-// Fourier transforms, and the windows that go with them. passes/canonical/signal.cpp turns transforms into products
-// with matrices of constants.
+// Fourier transforms, and window functions such as the Hann window. passes/canonical/signal.cpp turns transforms into
+// products with matrices of constants.
 #include "ops/signal.h"
 
 #include <cmath>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t kLongestSignal = std::int64_t{1} << 24;
 
-// Returns an input that became an attribute; `fallback` if the node has neither.
+// Returns the value of an input that became the attribute `name`, or `fallback` if the node has neither of them. Throws
+// Code::unsupported if the input is not constant.
 std::int64_t number(const NodeTypes &types, std::size_t input, const char *name, std::int64_t fallback) {
   require(!types.has(input), Code::unsupported, types.subject(),
           "the {} of {} is computed from data; shapes that depend on data are not supported", name, types.node.op);
@@ -55,7 +56,7 @@ std::vector<Type> infer_stft(const NodeTypes &types) {
   return {{x.dtype, {x.shape[0], (x.shape[1] - length) / step + 1, half ? length / 2 + 1 : length, 2}}};
 }
 
-// The windows are a[0] - a[1] cos(t) + a[2] cos(2 t), with t from 0 to 2 pi.
+// A window function: a[0] - a[1] cos(t) + a[2] cos(2 t), with t from 0 to 2 pi.
 struct Window {
   std::string_view name;
   double a[3];

@@ -51,7 +51,7 @@ std::vector<Array> evaluate_softmax(const Node &node, std::span<const Array *con
   return {array_of(out[0], y)};
 }
 
-// Softmax: dx = y (dy - sum(dy y)). LogSoftmax: dx = dy - exp(y) sum(dy).
+// Computes dx. Softmax: dx = y (dy - sum(dy y)). LogSoftmax: dx = dy - exp(y) sum(dy).
 std::vector<Array> evaluate_softmax_gradient(const Node &node, std::span<const Array *const> in,
                                              std::span<const Type> out) {
   const std::vector<double> dy = in[0]->doubles(), y = in[1]->doubles();

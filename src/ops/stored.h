@@ -13,7 +13,7 @@ namespace protrain::ops {
 inline constexpr const char *kStored = "stored";
 
 // The places of a stored operand among an operator's inputs. Input `matrix` is the matrix. The inputs from `more` on
-// come after all of the operator's own, and say which floats the matrix stands for.
+// come after all of the operator's own inputs. They are scales and zero points, for instance.
 struct StoredInput {
   std::string_view op;
   std::size_t matrix, more;

@@ -11,7 +11,7 @@ namespace {
 
 using graph::ValueId;
 
-// The values of the attributes that a Function names: `a` is that of `first`, `b` that of `second`.
+// The values of the attributes that a Function names: `a` is the value of `first`, `b` the value of `second`.
 struct Coefficients {
   double a = 0, b = 0;
 };
@@ -22,10 +22,10 @@ struct AttributeDefault {
   double fallback = 0;
 };
 
-// A function and its derivative, the slope. At a kink the slope is the one that PyTorch uses.
+// A function and its derivative, which is called slope here. At a kink, the derivative is the one that PyTorch uses.
 struct Function {
   const char *name;
-  const char *gradient_name;  // nullptr: the slope is 0 wherever it exists, or the operator is file_only
+  const char *gradient_name;  // nullptr: the derivative is 0 wherever it exists, or the operator is file_only
   double (*value)(double x, Coefficients);
   double (*slope)(double x, Coefficients);
   AttributeDefault first = {}, second = {};
@@ -41,7 +41,7 @@ double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 double is(bool holds) { return holds ? 1 : 0; }
 double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }  // NaN stays
 
-// GELU by tanh: x/2 (1 + tanh(u)), u = k (x + c x^3), with the constants k and c below.
+// The tanh approximation of GELU: x/2 (1 + tanh(u)), u = k (x + c x^3), with the constants k and c below.
 constexpr double kGeluK = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluC = 0.044715;
 double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(kGeluK * (x + kGeluC * x * x * x))); }
@@ -120,7 +120,7 @@ const Function kFunctions[] = {
     {"Sign", nullptr, [](double x, K) { return sign(x); }, nullptr},
 };
 
-// The functions that also take integers. Clip's bounds are [low, high].
+// A function that also takes integers. `low` and `high` are the bounds of Clip.
 struct IntegerFunction {
   std::string_view name;
   std::int64_t (*value)(std::int64_t x, std::int64_t low, std::int64_t high);
@@ -201,7 +201,7 @@ void differentiate_unary(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit(gradient, {dy, node.inputs[0]}, node.attributes));
 }
 
-void differentiate_step(GradientBuilder &, const Node &) {}  // the slope is 0 wherever it exists
+void differentiate_step(GradientBuilder &, const Node &) {}  // the derivative is 0 wherever it exists
 
 std::vector<Type> infer_test(const NodeTypes &types) { return {{DType::boolean, float_input(types, 0).shape}}; }
 

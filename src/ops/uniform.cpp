@@ -32,7 +32,7 @@ std::vector<Type> infer_drawn_like(const NodeTypes &types) {
   return {{drawn_dtype(types, types.input(0).dtype), types.input(0).shape}};
 }
 
-// logarithms of probabilities (N, classes) -> classes (N, sample_size)
+// Infers the result of Multinomial: logarithms of probabilities (N, classes) -> classes (N, sample_size)
 std::vector<Type> infer_multinomial(const NodeTypes &types) {
   const Type x = float_input(types, 0);
   const std::int64_t count = types.node.attributes.integer("sample_size", 1);

@@ -21,10 +21,12 @@ struct SlidingWindows {
   std::int64_t padded(std::size_t axis) const;
 };
 
-// Returns windows of size `kernel` over x, for a convolution or pooling. Code::shape, Code::graph with the node's name.
+// Returns windows of size `kernel` over x, for a convolution or pooling. Throws Code::shape, Code::graph with the
+// node's name.
 SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
-// Returns the windows of a ConvTranspose. They slide over the node's output, so `input` is the shape of that output,
-// and `output`, the counts of windows, is the shape of x.
+// Returns the windows of a ConvTranspose, seen as the Conv that it reverses: they slide over the node's output. So
+// SlidingWindows::input is the shape of the node's output, and SlidingWindows::output, the number of windows along each
+// axis, is the shape of x.
 SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
 // Returns all attributes of a Conv that has these windows. Leaves out pads that no window reaches.
@@ -32,8 +34,8 @@ Attributes conv_attributes(const SlidingWindows &windows, std::int64_t groups);
 // Returns all attributes of the ConvTranspose that is the gradient of a Conv that has these windows.
 Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t groups);
 
-// Returns the index of each element of each window in the padded spatial axes, which are joined to one. The indices are
-// ordered by the element's position in the window, then by window.
+// Returns for each element of each window its row-major index in the padded spatial axes. The indices are ordered by
+// the element's position in the window, then by window.
 std::vector<std::int64_t> window_indices(const SlidingWindows &windows);
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>

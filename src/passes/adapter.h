@@ -54,7 +54,8 @@ struct Adapter {
 // Returns the matrix of that name; nullptr if there is none.
 const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std::string &name);
 
-// Fills `out` with the start values of the elements from `first` on. They depend only on seed, name and position.
+// Fills `out` with the initial values of the matrix, from element `first` on. A value depends only on the seed, the
+// matrix's name and the element's position.
 void start_values(const AdapterMatrix &matrix, std::uint64_t seed, std::uint64_t first, std::span<float> out);
 
 // Adds the adapter's change to `w`, the values of W in the layout (in, out) if `transposed`, else (out, in).

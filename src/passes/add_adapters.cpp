@@ -30,7 +30,7 @@ struct Target {
 
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
 
-// Finds the nodes that a parameter reaches through nodes that only move or widen it.
+// Finds the products and lookups that read a parameter, directly or through nodes that only move or widen it.
 class Targets {
  public:
   Targets(const Graph &graph, const std::vector<std::vector<NodeId>> &readers) : graph_(graph), readers_(readers) {}

@@ -27,7 +27,7 @@ using Kind = Loss::Kind;
 
 constexpr std::int64_t kIgnored = -100;  // the label that is ignored, as in PyTorch
 constexpr double kLeastProbability =
-    1e-7;  // as in Keras: log(p) has no finite slope at p = 0, and log(1 - p) has none at p = 1
+    1e-7;  // as in Keras: the derivative of log(p) is infinite at p = 0, and that of log(1 - p) at p = 1
 constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
 
 std::string outputs_of(const Graph &graph) {
@@ -59,8 +59,8 @@ ValueId find_output(const Graph &graph, const std::string &name, bool scalars) {
   return *found;
 }
 
-// Returns the axis of `before` that a Reshape to `after` keeps whole as `axis`. Returns nothing if the Reshape splits
-// or joins that axis.
+// Returns the axis of shape `before` that a Reshape turns into axis `axis` of shape `after`. Returns nothing if the
+// Reshape splits or joins that axis.
 std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
   const auto count = [](const Shape &shape, std::size_t end) {
     return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
@@ -70,14 +70,16 @@ std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, 
   return std::nullopt;
 }
 
-// The nodes before an output that only move elements, and the node before them that computes the elements.
+// The way from the node that computes an output's elements, the maker, to the output. The nodes between the two only
+// move or cast the elements.
 struct Trail {
   std::optional<Node> maker;
   std::vector<Node> moves;          // the last one first
   std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the axis asked for
 };
 
-// Returns the trail to `output`. `axis` is one of the output's axes, or nothing.
+// Walks back from `output` through nodes that only move or cast elements, to the node that computes the elements.
+// Follows `axis`, an axis of the output, back to that node.
 Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> axis) {
   const auto shape = [&](ValueId id) -> const Shape & { return graph.value(id).type.shape; };
   Trail trail{.maker = {}, .moves = {}, .axis = axis};
@@ -97,7 +99,8 @@ Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> ax
   return trail;
 }
 
-// A loss in the graph, and in words what its prediction was taken for; "" if there was no choice.
+// A loss that was added to the graph. `from` says in words whether it reads logits or probabilities; "" if the kind of
+// loss does not distinguish the two.
 struct Attached {
   ValueId loss;
   std::string from;
@@ -171,8 +174,8 @@ class Attachment : UnlabelledLosses {
     return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // Makes the logits, which are the first input of trail.maker, the prediction. First repeats on them the moves that
-  // the trail makes with the prediction.
+  // Makes the logits, which are the first input of trail.maker, the prediction. First applies copies of the Transposes,
+  // Reshapes and Casts of the trail to the logits.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {

@@ -5,10 +5,10 @@
 
 namespace protrain::passes {
 
-// Appends file operators that compute losses from the graph's outputs, as an exporter would. Their sum, each times its
-// factor, becomes the only output beside the last `shown` ones. If the graph has no input for labels, adds one after
-// the others. The graph must have been folded. Returns what the prediction was taken for, such as "the logits before
-// Softmax at /softmax"; "" for losses that do not distinguish logits from probabilities. For several losses, lists this
+// Appends file operators that compute losses from the graph's outputs, as an exporter would. The weighted sum of the
+// losses replaces all outputs except the last `shown` ones. If the graph has no input for labels, adds one after the
+// others. The graph must have been folded. Returns in words whether a loss reads logits or probabilities, such as "the
+// logits before Softmax at /softmax"; "" for losses that do not distinguish the two. For several losses, lists this
 // with the names of their outputs: "start: logits; end: logits". Returns nullopt, and attaches no loss, if an output
 // has no type because operators before it are unknown. Throws Code::arg, Code::type, Code::shape.
 std::optional<std::string> attach_losses(graph::Graph &graph, const std::vector<Loss> &losses, std::size_t shown = 0);

@@ -57,8 +57,8 @@ Stretch longest(const std::vector<std::size_t> &signatures) {
   return best;
 }
 
-// Returns the bytes that are alive before each node: values that an earlier node computes and this or a later node
-// reads.
+// Returns for each node the bytes of the values that are live before it: an earlier node computes them, and this or a
+// later node reads them.
 std::vector<double> bytes_before(const graph::Graph &graph) {
   std::vector<double> change(graph.node_count() + 1, 0);
   std::vector<std::size_t> last_read(graph.value_count(), 0);

@@ -142,7 +142,7 @@ const std::map<std::string_view, Simplify> kSimplifications = {
     {"Where", simplify_where},
 };
 
-// Finds nodes that compute the same as an earlier one: same operator, attributes and inputs.
+// Eliminates common subexpressions: finds nodes with the operator, attributes and inputs of an earlier node.
 class EqualNodes {
  public:
   // Makes readers of the node's outputs read an equal node's outputs. False if there is no equal node.

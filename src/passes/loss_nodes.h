@@ -1,4 +1,4 @@
-// The nodes that an attached loss consists of.
+// Emits the nodes of losses that are attached to a graph.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ class LossNodes {
 
  protected:
   graph::ValueId emit(const std::string &op, std::vector<graph::ValueId> inputs, graph::Attributes attributes = {});
-  // Emits our core form (ops/loss.cpp), which has options that ONNX's form has not. Returns the loss.
+  // Emits the core operator CrossEntropy (ops/loss.cpp), which has options that ONNX's SoftmaxCrossEntropyLoss lacks.
+  // Returns the loss.
   graph::ValueId emit_cross_entropy(std::vector<graph::ValueId> inputs, graph::Attributes attributes);
   graph::ValueId numbers(const std::vector<std::int64_t> &values);
   graph::ValueId real(double value);
@@ -32,7 +33,7 @@ class LossNodes {
   graph::Graph &graph_;
 };
 
-// The sum of losses, each a scalar times its factor. A factor of 1 adds no node.
+// Emits a weighted sum of losses, which are scalars. A factor of 1 adds no Mul.
 class WeighedLosses : public LossNodes {
  public:
   struct Term {
@@ -43,14 +44,15 @@ class WeighedLosses : public LossNodes {
   graph::ValueId sum(const std::vector<Term> &terms);
 };
 
-// Losses that have no class labels: of embeddings, and of a teacher's logits. `shape` is that of the prediction.
+// Emits losses that have no class labels: losses of embeddings, and distillation from a teacher's logits. The parameter
+// `shape` is the shape of the prediction.
 class UnlabelledLosses : public LossNodes {
  public:
   using LossNodes::LossNodes;
 
-  // The mean of a value's elements, as a scalar. A single element is taken as it is.
+  // Returns the mean of a value's elements, as a scalar. A single element is its own mean.
   graph::ValueId mean_of(graph::ValueId x, const Shape &shape);
-  // The mean over rows of 1 - cos(x, y).
+  // Returns the mean over rows of 1 - cos(x, y), where cos is the cosine similarity of two rows.
   graph::ValueId cosine(graph::ValueId x, graph::ValueId y);
   // Returns the mean of max(0, |a - p| - |a - n| + margin), as in PyTorch. `x` (3 N, D) holds N anchors a, then N
   // positives p, then N negatives n.

@@ -57,7 +57,8 @@ ValueId moved_to(const Graph &graph, ValueId id) {
   return id;
 }
 
-// Marks the parameters that stay float32: frozen scales, which nodes may read directly or after moves such as Gather.
+// Marks the parameters that stay float32: frozen scales of quantised weights. A node may read a scale directly, or
+// through nodes that only move elements, such as Gather.
 Marks wide_parameters(const Graph &graph) {
   Marks marks(graph.value_count(), false);
   for (const Node &node : graph.nodes())

@@ -16,8 +16,8 @@ namespace protrain::passes {
 
 namespace {
 
-// Says where the tokens lie in a value: on `axis`, in one window or several, one after the other. Each window has
-// `length` tokens, the first of which is token number `first` of the model's window.
+// The tokens of a value lie along `axis`. The axis holds one sample, or several samples one after the other. Of each
+// sample it holds `length` tokens, from token number `first` on. For example, `first` is 1 after a Slice drops token 0.
 struct TokenAxis {
   std::size_t axis;
   std::int64_t length, first = 0;
@@ -30,7 +30,8 @@ std::int64_t rows_to(const Shape &shape, std::size_t axis) {
   return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1));
 }
 
-// Returns the sizes (B, S) of the windows. Throws if they are not the same in all attention nodes.
+// Returns (B, S), the batch size and the number of tokens of a sample, which the attention nodes read. Throws if two
+// of these nodes differ in them, or if there is no such node.
 Shape windows_of(const Graph &graph) {
   Shape windows;
   for (const Node &node : graph.nodes()) {
@@ -45,7 +46,7 @@ Shape windows_of(const Graph &graph) {
   return windows;
 }
 
-// True if all parts along the first axis are equal.
+// True if the elements at each index along the first axis equal those at every other index.
 bool repeats(const graph::Array &array) {
   const std::vector<double> all = array.doubles();
   const std::size_t each = all.size() / static_cast<std::size_t>(array.shape()[0]);
@@ -150,7 +151,7 @@ class Packing {
   }
 
   // Returns where the tokens lie after an elementwise node, whose operands align at their last axes. Replaces an
-  // operand that depends on the place in the window, but not on data, by a lookup of each token's position.
+  // operand that depends on the place in the window, but not on data, by a lookup at each token's position.
   Tokens elementwise(Node &node) {
     const std::size_t rank = r_.shape(node.outputs[0]).size();
     Tokens at;
@@ -182,7 +183,7 @@ class Packing {
   }
 
   // Returns for each token the row of `table` at the token's position in its document. The rows lie along `axis`. The
-  // result has the shape `windows`, but after S the sizes that the table has after `axis`.
+  // result has the shape `windows`, except that the sizes after S are those that the table has after `axis`.
   ValueId at_positions(ValueId table, std::size_t axis, Shape windows, const Node &reader) {
     const Shape shape = r_.shape(table);
     const std::size_t at = windows.size() - (shape.size() - axis);
@@ -270,7 +271,7 @@ class Packing {
     return at;
   }
 
-  // Finds the axis of tokens after a Reshape: the axes up to it have as many elements as those up to `at.axis` had.
+  // Returns where the tokens lie after a Reshape: on the axis up to which there are as many elements as up to at.axis.
   Tokens reshaped(const Node &node, const TokenAxis &at) const {
     const Shape before = r_.shape(node.inputs[0]), after = r_.shape(node.outputs[0]);
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -279,7 +280,7 @@ class Packing {
     refuse(node, "takes windows of tokens apart");
   }
 
-  // Handles a Slice that keeps a part of each window's tokens. A loss does this to compare with the next label.
+  // Returns where the tokens lie after a Slice, with which a loss compares each prediction with the next label.
   Tokens sliced(const Node &node, const TokenAxis &at) const {
     const std::int64_t before = r_.shape(node.inputs[0])[at.axis], after = r_.shape(node.outputs[0])[at.axis];
     if (before == after) return at;
@@ -295,7 +296,7 @@ class Packing {
     return 0;
   }
 
-  // Handles a reduction over axes without tokens. A reduction to one element is part of a loss: returns nothing then.
+  // Returns where the tokens lie after a reduction over axes without tokens; nothing for a loss, which has one element.
   Tokens reduced(const Node &node, const TokenAxis &at) const {
     const Shape shape = r_.shape(node.inputs[0]);
     if (element_count(r_.shape(node.outputs[0])) == 1) return std::nullopt;

@@ -1,4 +1,4 @@
-// Lets one window of tokens hold several documents.
+// Packing: lets one sample, which is a window of S tokens, hold several documents.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace protrain::passes {
 
-// Makes the results for each document in a window what they would be if the document were alone. Adds the int64 input
-// `positions` (B, S) if the graph has none. It counts the tokens of each document from 0. Attention no longer sees
-// earlier documents. Values that depend on a token's place in the window, such as position embeddings, are looked up by
-// `positions` instead. Throws Code::unsupported, with the node's name, if a node could let one token of a window change
-// another in any other way. The graph must have been fused.
+// Changes the graph so that each document in a window gets the results that it would have alone. Adds the int64 input
+// `positions` (B, S) if the graph has none. This input counts the tokens of each document from 0. Attention no longer
+// sees earlier documents. Values that depend on a token's place in the window, such as position embeddings, are looked
+// up by `positions` instead. Throws Code::unsupported, with the node's name, if a node could let one token of a window
+// change another in any other way. The graph must have been fused.
 void pack_documents(graph::Graph &graph, const std::string &positions);
 
 }  // namespace protrain::passes

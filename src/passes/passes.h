@@ -91,9 +91,9 @@ struct Choices {
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // the file's own declarations; the list may come from the user
   const graph::Bodies *bodies = nullptr;  // the bodies of the file's control flow nodes
-  // Set for a second graph of the same file, which also computes outputs beside the loss. `shown` is the number of
-  // these outputs, which are the graph's last ones. `settled` holds the findings about the graph that is trained: its
-  // parameters are parameters here too, and all other initializers are constants.
+  // The next two members are set only for a second graph of the same file, which also computes outputs beside the loss.
+  // `shown` is the number of these outputs, which are the graph's last ones. `settled` holds the findings about the
+  // graph that is trained: its parameters are parameters here too, and all other initializers are constants.
   std::size_t shown = 0;
   const std::vector<Finding> *settled = nullptr;
 };
@@ -189,7 +189,7 @@ void for_evaluation(graph::Graph &graph);
 // float32. So do values computed from inputs and constants alone. Where such a value meets the narrow type, it is
 // clipped to that type's finite numbers and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
-// Finds the repeated layers: sets Node::block and returns their number.
+// Finds the repeated layers, which are called blocks. Sets Node::block of every node, and returns the number of blocks.
 int find_blocks(graph::Graph &graph);
 
 }  // namespace protrain::passes

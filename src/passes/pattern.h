@@ -43,11 +43,12 @@ struct Product {
 Product product_of(const Rewriter &r, ValueId id);        // of a value; one factor if others read it too
 Product product_of(const Rewriter &r, const Node &node);  // of the visited node, a Mul or Div
 
-// Coefficients c with `id` = c[0] + c[1] x + c[2] x^2 + c[3] x^3, if each node of the expression has one reader.
+// The coefficients c of a polynomial c[0] + c[1] x + c[2] x^2 + c[3] x^3. polynomial_in() returns those of `id` as a
+// polynomial of `x`, if each node of the expression has one reader.
 using Polynomial = std::array<double, 4>;
 std::optional<Polynomial> polynomial_in(const Rewriter &r, ValueId id, ValueId x);
 
-// The part [begin, end) of `source` along one axis, by a Slice or a Split.
+// The part [begin, end) of `source` along `axis`, as a Slice or a Split takes it.
 struct AxisPart {
   ValueId source = ValueId::none;
   std::size_t axis = 0;

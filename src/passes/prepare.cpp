@@ -1,4 +1,4 @@
-// The passes in order, and the one error that names everything that cannot be trained.
+// Runs the passes in order. Throws one error that names everything that cannot be trained.
 #include <fmt/format.h>
 #include <algorithm>
 
@@ -61,8 +61,8 @@ void leave_out_sequences(Graph &graph, std::size_t shown) {
   require(!graph.outputs.empty(), Code::unsupported, "outputs", "all outputs are sequences; expected a tensor");
 }
 
-// If the loss is known, leaves out the other outputs, except the last `shown` ones. Nodes that only the other outputs
-// need may have operators that cannot be trained.
+// Removes all outputs except the loss and the last `shown` ones. Changes nothing if it is not known which output is the
+// loss. Nodes that only the removed outputs need may have operators that cannot be trained.
 void keep_loss_alone(Graph &graph, std::size_t shown) {
   for (std::size_t i = 0; i + shown < graph.outputs.size(); ++i) {
     const ValueId id = graph.outputs[i];

@@ -111,7 +111,8 @@ std::uint64_t CostModel::rest(std::size_t c) const {
   return rest_of_shard(c) - weight(c).weights_shard + weight(c).weights;
 }
 
-// Returns the seconds in which each of several ranks receives the part of `bytes` that it lacks; 0 for one rank.
+// Returns the seconds of an all-gather or all-to-all of `bytes` between the ranks; 0 for one rank. Each rank receives
+// all of `bytes` but its own share.
 double CostModel::exchange(std::uint64_t bytes) const {
   const auto ranks = static_cast<std::uint64_t>(chunking_.terms.ranks);
   return ranks > 1 ? chunking_.durations.exchange(bytes - bytes / ranks) : 0;
@@ -223,8 +224,8 @@ double CostModel::longest(const Load &load) const {
   return std::max({load.compute, load.up, load.down, both_ways, disk, load.host, load.comm});
 }
 
-// Returns the seconds in which the disk reads and writes at the same time. Alone, the reads would take `read` seconds
-// and the writes `write` seconds.
+// Returns the seconds that the disk takes for reads and writes that run at the same time. Alone, the reads would take
+// `read` seconds and the writes `write` seconds.
 double CostModel::disk_seconds(double read, double write) const {
   const profile::Profile &profile = chunking_.durations.profile();
   if (read + write == 0) return 0;
@@ -244,8 +245,8 @@ void CostModel::sum_up(Tier tier) {
     const Load first = waits && deferred ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + first + out + in;
-    // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. The chunk's deferred update, and the
-    // moves of its swapped activations away from the device, count as work of the same time.
+    // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. The chunk's deferred update counts as
+    // work of that time too, and so do the moves of its swapped activations away from the device.
     Load ahead = Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out;
     // Eq. 5: while a chunk runs backward and recomputes, gradients move and swapped activations come back. In
     // `with_next` the chunk that runs backward next is fetched too; it is the one before in the model.
@@ -321,8 +322,8 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  // Backward begins with chunks whose weights are still in buffers (cached), so they are not fetched. During the last
-  // of them, the chunk before it in the model is fetched, because that chunk is not cached.
+  // When backward begins, the weights of chunks `cached` to n - 1 are still in buffers, so they need no fetch.
+  // If chunks before them must be fetched, the first of those fetches runs during the backward of chunk `cached`.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   const auto on_disk_for = [&](auto read, auto write) { return disk_seconds(parts(read, 0, n), parts(write, 0, n)); };

@@ -63,20 +63,20 @@ struct Chunking {
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 
-// A CostModel is made for one chunking, one set of block modes, one order of updates and one share of updates on the
-// device. The terms that depend on n_persist, n_host and n_buffer are then differences of prefix sums, so an estimate
-// is cheap and the search can afford one for every point.
+// CostModel estimates the seconds and bytes of choices. One CostModel is made for one chunking, one set of block modes,
+// one order of updates and one share of updates on the device. The terms that depend on n_persist, n_host and n_buffer
+// are then differences of prefix sums, so an estimate is cheap and the search can afford one for every point.
 class CostModel {
  public:
-  // `base` gives n_swap, n_checkpoint and n_selective (together at most the number of blocks), order, and n_whole,
-  // which is 0 (persistent chunks are sharded) or -1. In barrier order it also says whether n_deferred is 0; in overlap
-  // order the estimate finds n_deferred. `on_device`, 0 to 1: the share of non-persistent chunks that are updated on
-  // the device. Every such chunk is priced as the mean of an update on the device and one on the host, weighted by this
-  // share, since the two kinds are spread evenly.
+  // `base` gives order, n_whole, n_swap, n_checkpoint and n_selective. The last three are together at most the number
+  // of blocks. n_whole is 0 (persistent chunks are sharded) or -1. In barrier order `base` also says whether updates
+  // are deferred (n_deferred is not 0). In overlap order the estimate finds n_deferred. `on_device` is the share, from
+  // 0 to 1, of non-persistent chunks that are updated on the device. Every such chunk is priced as the mean of an
+  // update on the device and one on the host, weighted by this share, since the two kinds are spread evenly.
   CostModel(const Chunking &chunking, const Choice &base, double on_device);
 
   std::size_t chunks() const { return chunking_.chunks.size(); }
-  // The chunks whose weights need buffers on the device if `persist` chunks persist.
+  // Returns the number of chunks whose weights need buffers on the device if `persist` chunks persist.
   std::size_t buffered(std::size_t persist) const { return chunks() - whole(persist); }
   // Returns how many chunks fit in `bytes` of host memory. The first `persist` chunks in resting order persist, and the
   // chunks after them are taken in that order.
@@ -106,8 +106,8 @@ class CostModel {
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
   // True if there is a disk. Chunks that rest on it are spread evenly over the model (resting_order()), so the disk
   // works all through forward and backward, not only next to its own chunks. The sums `forward`, `backward` and
-  // `cached` then leave out the disk's time. estimate() takes the longer of such a sum and the disk's time. If no chunk
-  // rests on the disk after all, the sums assume a wrong resting order, which only matters if chunks differ much.
+  // `cached` then leave out the disk's time. estimate() takes the longer of such a sum and the disk's time. The sums
+  // assume the resting order for a disk even if no chunk rests there, which only matters if chunks differ much.
   bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }

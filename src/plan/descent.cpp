@@ -10,7 +10,7 @@ namespace {
 constexpr int kSlacks[] = {1, 2, 4, 8};  // stages
 constexpr std::size_t kPairs = 24;       // limit of the pairs of steps that are tried from one plan
 
-// The integers of a choice that steps change.
+// The fields of a Choice that a step of the descent may change, except chunk_bytes.
 constexpr int Choice::*kIntegers[] = {&Choice::n_persist,       &Choice::n_buffer,    &Choice::n_swap,
                                       &Choice::n_checkpoint,    &Choice::n_selective, &Choice::n_host,
                                       &Choice::n_device_update, &Choice::n_deferred,  &Choice::slack};

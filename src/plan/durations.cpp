@@ -8,8 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// Returns the seconds of a node that was not measured. Kernels overlap arithmetic and memory traffic, so only the
-// longer of the two counts.
+// Returns an estimate of the seconds of a node that was not measured, by the roofline model: the longer of the times of
+// its arithmetic and of its memory traffic. The shorter one does not count, because kernels overlap the two.
 double roofline(const profile::Profile &profile, const graph::Graph &graph, const graph::Node &node) {
   const ops::Cost cost = ops::cost(graph, node);
   const graph::ValueId first = node.inputs.empty() ? graph::ValueId::none : node.inputs[0];
@@ -39,7 +39,8 @@ Durations::Durations(const profile::Profile &profile, const graph::Graph &graph,
   }
   for (graph::ValueId p : graph.parameters) {
     const auto weight = static_cast<double>(byte_count(graph.value(p).type.dtype, {}));
-    // An update reads the gradient, and reads and writes weight and state.
+    // An update reads the gradient, which has as many bytes as the weights. It also reads and writes the weights and
+    // the optimizer's state.
     traffic_.push_back((3 * weight + 2 * optimizer.state) / weight);
   }
 }

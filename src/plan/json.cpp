@@ -24,7 +24,8 @@ Enum named(const Json &json, const Names &names, const char *what) {
   return *value;
 }
 
-// Reads an integer exactly: no fraction is cut off, no large number wraps around.
+// Returns the integer under `key`, or `fallback` if the key is absent. Throws if the value is no whole
+// number that an int can hold, such as 1.5 or 1e12.
 int integer(const Json &json, const char *key, int fallback) {
   const Json *item = json.find(key);
   if (item == nullptr) return fallback;

@@ -1,5 +1,5 @@
-// Lives: which node makes each value of a step, which node touches it last, and whether backward needs it. An alias of
-// another value (the output of Reshape) counts as that value.
+// Lives knows, for each value of a step, which node makes it, which node touches it last, and whether backward needs
+// it. An alias of another value (the output of Reshape) counts as that value.
 #pragma once
 
 #include <cstdint>

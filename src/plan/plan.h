@@ -67,10 +67,11 @@ struct Choice {
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
-  // optimizer runs on the host, so that device and host work at the same time. They are the same share of the chunks on
-  // the host as of those on the disk.
+  // optimizer runs on the host, so that device and host work at the same time. Their share is the same among the chunks
+  // that rest on the host as among those that rest on the disk.
   int n_device_update = 0;
-  // Updates on the host that are deferred, spread evenly; -1: all updates, those on the device too.
+  // The number of updates on the host that are deferred to the next step. They are spread evenly over the model. -1:
+  // all updates are deferred, those on the device too.
   int n_deferred = 0;
   int slack = 0;
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
@@ -117,9 +118,9 @@ int count_blocks(const graph::Graph &graph);
 // no node reads the value.
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
-// Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, a wrong number of blocks, an
-// optimizer where none can run, a chunk with both frozen and other parameters, a chunk off the device that is not
-// sharded among several ranks.
+// Throws Code::arg if the plan does not fit the graph. Examples are a parameter in no chunk or in two, a wrong number
+// of blocks, an optimizer where none can run, and a chunk with both frozen and other parameters. With several ranks, a
+// chunk that is neither on the device nor sharded does not fit either.
 void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);

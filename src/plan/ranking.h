@@ -11,9 +11,10 @@
 
 namespace protrain::plan {
 
-// The closed form takes a microsecond for a choice, so all of them can be ranked; laying one out takes a million times
-// as long. The search lays out the best-ranked choices and ranks again. A choice that was laid out shows the closed
-// form's errors in memory and time, and these correct the estimates of its neighbours.
+// Ranking keeps a shortlist of the choices that look fastest. The closed form takes a microsecond for a choice, so all
+// of them can be ranked; laying one out takes a million times as long. The search lays out the best-ranked choices and
+// ranks again. A choice that was laid out shows the closed form's errors in memory and time, and these correct the
+// estimates of its neighbours.
 class Ranking {
  public:
   Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,

@@ -10,22 +10,24 @@ namespace protrain::plan {
 
 namespace {
 
-// About this many instructions are laid out for one ordering and slack, and twice as many if the host may update.
+// The number of instructions, roughly, to lay out for each pair of ordering and slack. It is doubled if the host may
+// run optimizers.
 constexpr std::size_t kInstructions = 30'000;
 constexpr std::size_t kDescent = 1'000'000;      // about this many more instructions are laid out by descents
 constexpr double kFarBehind = 1.25;              // no descent starts from a plan this many times as slow as the best
 constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid out for one ordering and slack
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // kNeighbourHope replaces kHope within kNeighbour of the best
 constexpr int kSiblings = 2;                            // limit of laid-out points that differ in n_buffer alone
-// While no trial corrects the closed form, a choice is kept if its estimate is at most this many times the memory of
-// each tier. The search takes the first of these margins that leaves something to lay out.
+// Margins of the closed form's estimates of memory. A choice is kept if its estimate is at most this many times the
+// memory of each tier. This holds while no trial corrects the closed form. The search takes the first of these margins
+// that leaves something to lay out.
 constexpr double kMargins[] = {1, 1.1, 1.5};
 constexpr double kHope = 1.05;  // a point that looks slower than the best by more than this factor is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
 constexpr int kTries = 3;  // attempts with slack, and as many without, to find a fitting plan for one optimizer place
-// If the resident plan fits, its selective form is taken under two conditions. The step may get longer by at most the
-// share kMostGiven, which is less than other processes cost anyway. The share of device memory that is saved must be at
-// least kLeastWorth times the share of time that is lost.
+// Limits for taking the selective form of a resident plan that fits. The step may get longer by at most the share
+// kMostGiven, which is less than other processes cost anyway. The share of device memory that is saved must be at least
+// kLeastWorth times the share of time that is lost.
 constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
 // Search runs one search from start to end. The closed form is fast but rough, and a laid-out Program is exact but a

@@ -9,8 +9,8 @@ namespace protrain::plan {
 
 namespace {
 
-// Candidates are laid out until they have kFewInstructions together. After that, up to kMostInstructions, another one
-// is laid out only if it looks smaller than the smallest so far.
+// Candidates are laid out until their Programs have kFewInstructions in total. After that, up to kMostInstructions,
+// another one is laid out only if its estimate is smaller than the smallest plan so far.
 constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
 // Fallback lays out a few plans that need little memory and picks the one that lacks the least. A refusal quotes this
@@ -25,8 +25,8 @@ class Fallback {
     for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
-  // Lays out one candidate after another, always the one that looks smallest. The nearest trial corrects each
-  // candidate's estimate.
+  // Lays out one candidate after another, always the one with the smallest estimate of bytes. Each candidate's estimate
+  // is first corrected by the error of the estimate of the most similar candidate that was laid out already.
   Smallest run() {
     gather();
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
@@ -71,8 +71,8 @@ class Fallback {
   }
 
   // Gathers candidates that need little memory. They have one buffer or two. None, half or all of the blocks swap. The
-  // remaining blocks either all recompute or all keep selectively. Without swaps there is a third kind: all blocks
-  // recompute but the last, whose values backward needs at once.
+  // remaining blocks either all recompute or all keep selectively. Without swaps there is a third kind: all blocks but
+  // the last recompute, and the last keeps its values, because backward needs them at once.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
@@ -126,7 +126,7 @@ class Fallback {
     candidates_.push_back({choice, model.estimate(persist, on_host, model.buffered(persist) == 0 ? 0 : buffers)});
   }
 
-  // If the host is too small and the device is not, adds a plan that relieves the host. With a disk, the disk takes
+  // Adds a plan that relieves the host, if the host is too small and the device is not. With a disk, the disk takes
   // what the host cannot hold. Without one, chunks persist until the others fit the host or the next chunk no longer
   // fits the device.
   void relieve_host(const Trial &trial) {

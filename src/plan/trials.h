@@ -31,11 +31,12 @@ struct Trial {
 enum class Mix : std::uint8_t { host, device, both };
 Mix mix_of(const Choice &choice);
 
-// The distance between two choices in block modes, chunk_bytes, n_whole and place of the optimizer. It is infinite if
-// order or slack differ, or if only one of the two defers all updates (n_deferred -1), because the memory of such plans
-// cannot be compared.
+// Returns the distance between two choices in block modes, chunk_bytes, n_whole and place of the optimizer. It is
+// infinite if order or slack differ, or if only one of the two defers all updates (n_deferred -1), because the memory
+// of such plans cannot be compared.
 double mode_distance(const Choice &a, const Choice &b);
-// mode_distance(), plus the differences of n_persist, n_host, n_device_update, n_deferred and (by half) n_buffer.
+// Returns mode_distance() plus the differences of n_persist, n_host, n_device_update and n_deferred, and half the
+// difference of n_buffer.
 double distance(const Choice &a, const Choice &b);
 bool same_integers(const Choice &a, const Choice &b);
 

@@ -66,7 +66,8 @@ Profile a100() {
   return profile;
 }
 
-// One GPU of 80 GB on PCIe 5, in a virtual machine with 16 cores of a Xeon: as measured there (bench/results).
+// One GPU of 80 GB on PCIe 5, in a virtual machine with 16 cores of a Xeon: rounded from three measurements
+// (bench/results/gpu-h100.json).
 Profile h100() {
   Profile profile = gpu("h100-80gb", 78 * kGiB, 125 * kGiB);
   profile.fp32_flops = 42e12;

@@ -28,23 +28,26 @@ struct Profile {
   double fp32_flops = 0, bf16_flops = 0;  // per second, as large matrix products sustain
   double device_bandwidth = 0;            // bytes per second, of the device's memory
   double launch_seconds = 0;              // of a kernel's launch
-  // The share of its speed in a short run that compute in bfloat16 keeps in a long one. bf16_flops and the times of
-  // kernels below are those of long runs; measuring multiplies by it.
+  // The speed of bfloat16 compute in a long run, divided by its speed in a short one, before a GPU lowers its clock.
+  // Measurements are short and are corrected by this factor, so bf16_flops and `kernels` are those of long runs.
   double sustained = 1;
-  // The optimizer: bytes per second that it reads and writes.
+  // Bytes per second that the optimizer reads and writes, if it runs on the device or on the host.
   double device_optimizer = 0, host_optimizer = 0;
-  // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
+  // Bytes per second of copies between device and host: each direction alone, and the sum of both at the same time.
+  // `host_bandwidth` is the bandwidth of the host's memory.
   double upload = 0, download = 0, both_ways = 0, host_bandwidth = 0;
-  // Likewise of the disk: each direction alone, and the sum of both at the same time.
+  // Bytes per second of the disk: each direction alone, and the sum of both at the same time.
   double disk_read = 0, disk_write = 0, disk_both_ways = 0;
-  // Devices in one machine. Ranks that use them share the host's memory, its speed and the disk's.
+  // The number of devices in the machine. Their ranks share the host's memory, and the bandwidth of host memory and
+  // disk.
   std::uint64_t devices = 1;
-  // Between ranks: bytes per second that one rank sends or receives, and the seconds that every exchange takes in
-  // addition. A link that is not faster than `upload` is taken to use the same bus as copies.
+  // The bandwidth of one rank's link to the others, in bytes per second, and the latency of an exchange, in seconds. A
+  // link that is not faster than `upload` is taken to use the same bus as copies.
   double link = 0, link_seconds = 0;
-  // On shared cores: the share of speed that compute keeps while the disk reads and writes, and the other way round.
+  // The fraction of its speed that compute keeps during disk I/O, and the fraction of its speed that the disk keeps
+  // during compute. Both matter only if shares_cores.
   double compute_beside_disk = 1, disk_beside_compute = 1;
-  // Likewise of exchanges between ranks, which copy on the same cores.
+  // The same two fractions for compute and for exchanges between ranks, which copy on the same cores if shares_cores.
   double compute_beside_link = 1, link_beside_compute = 1;
 
   // Measured times of single kernels, in seconds, by ops::signature. The times of other kernels follow from the rates.
@@ -72,9 +75,9 @@ Shares shares(const Profile &profile);
 Profile share_of(Profile machine, int ranks);
 
 std::string to_json(const Profile &profile);
-// Reads a profile. Its keys are the members of the struct; memories may be text ("24GiB"). Throws Code::format if the
-// text is no profile. Throws Code::arg for an unknown key (the nearest is named) and for rates that no machine can
-// have.
+// Reads a profile. Its keys are the members of the struct. Sizes of memory may be text ("24GiB"). Throws Code::format
+// if the text is no profile. Throws Code::arg for an unknown key (the nearest is named) and for rates that no machine
+// can have.
 Profile from_json(const std::string &text);
 
 // Machines that can be planned for by name: "rtx3090", "a100-80gb", "h100-80gb", "h200".

@@ -7,8 +7,9 @@ namespace protrain::profile {
 
 namespace {
 
-// Two queues use one resource of `capacity`. At full speed they would use `wanted` of it together. If that is too much,
-// lowers the share of each beside the other to capacity / wanted, unless it is lower already.
+// Lowers the share of full speed that each of two queues keeps while the other works, because both use one resource. At
+// full speed they need `wanted` of it together. If that is more than `capacity`, each share becomes capacity / wanted,
+// unless it is lower already.
 void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})

@@ -18,7 +18,7 @@ struct ByteRange {
   std::uint64_t begin = 0, end = 0;  // bytes
 };
 
-// Bytes that are taken, as the fewest possible ranges: sorted, and no two touch.
+// A set of bytes that are taken, stored as the fewest possible ranges. The ranges are sorted, and no two of them touch.
 class TakenRanges {
  public:
   void add(ByteRange range) {
@@ -134,7 +134,7 @@ class Timetable {
   std::size_t leaves_;
   std::vector<std::vector<Stay>> ends_;  // per leaf, sorted by the begin of their bytes
   std::vector<TakenRanges> throughout_, somewhere_;
-  // Used by collect(), and kept for their capacity.
+  // Scratch of collect(). They are members so that their memory is used again in the next call.
   TakenRanges taken_, united_;
   std::vector<ByteRange> met_;
 };

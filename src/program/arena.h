@@ -1,4 +1,4 @@
-// Offsets for buffers whose lifetimes are known.
+// Assigns offsets in an arena to buffers whose lifetimes are known.
 #pragma once
 
 #include <cstdint>

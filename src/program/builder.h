@@ -24,10 +24,10 @@ class Builder {
   void set_earlier(bool earlier) { earlier_ = earlier; }
   // Emits a copy of `bytes`, between tiers or within one. `swaps`: the bytes are a swapped activation.
   void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
-  // Copies `bytes` at `home` to the tier `to`; between disk and device it goes through the host, unless device and host
-  // share memory. Returns the copy's place, or `home` if the bytes lie in that tier already.
+  // Emits copies of `bytes` bytes from `home` to the tier `to`. Between disk and device the bytes go through the host,
+  // unless device and host share memory. Returns the copy's place, or `home` if the bytes lie in that tier already.
   Operand bring(Operand home, std::uint64_t bytes, Tier to);
-  // Copies `bytes` at `from` back to `home`, tier by tier like bring().
+  // Emits copies of `bytes` bytes from `from` back to `home`, tier by tier like bring().
   void store(Operand from, Operand home, std::uint64_t bytes);
 
   // Begins the next stage. If a buffer's last user runs on a queue other than compute, the buffer is not reused until

@@ -9,7 +9,7 @@ namespace protrain::program {
 
 namespace {
 
-// The bounds of the ranks' parts of a vector, in bytes.
+// A vector cut into one part per rank, by the bounds of the parts in bytes.
 struct Parts {
   std::vector<std::uint64_t> bounds;
 
@@ -37,8 +37,8 @@ std::uint64_t bytes_with_others(const std::vector<Message> &messages, int rank) 
   return sum;
 }
 
-// Adds the messages by which the ranks exchange parts of a vector. This rank sends each rank that rank's part of
-// `whole`. It receives its own part as each rank has it, and stores each version in a row of `rows`.
+// Adds the messages of an all-to-all. This rank sends each rank that rank's part of `whole`. From each rank it receives
+// its own part as that rank has it, and stores it in that rank's row of `rows`.
 void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows,
              std::uint64_t row_bytes) {
   for (int r = 0; r < parts.ranks(); ++r) {
@@ -47,7 +47,8 @@ void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole,
   }
 }
 
-// Adds messages that send this rank's part to every rank, and receive the parts of all ranks into `whole`.
+// Adds the messages of an all-gather: this rank sends its part, `part`, to every rank, and receives the parts of all
+// ranks into `whole`.
 void gather(Instruction &exchange, const Parts &parts, int rank, Operand part, Operand whole) {
   for (int r = 0; r < parts.ranks(); ++r) {
     const Operand place = beyond(whole, parts.begin(r));

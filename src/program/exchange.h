@@ -1,4 +1,4 @@
-// Instructions between ranks.
+// Makes the instructions by which ranks exchange data: all-to-all and all-gather.
 #pragma once
 
 #include "program/builder.h"
@@ -9,7 +9,7 @@ namespace protrain::program {
 Instruction exchange_of(const graph::Graph &graph, const graph::Node &node, const std::vector<Operand> &inputs,
                         const std::vector<Operand> &outputs);
 
-// A chunk of which every rank needs the whole weights.
+// A chunk, and those of its parameters whose whole weights every rank is to get.
 struct GatheredChunk {
   const graph::Graph &graph;
   const State &state;
@@ -21,7 +21,8 @@ struct GatheredChunk {
 // on the device, that holds the whole weights.
 BufferId gather_weights(const GatheredChunk &chunk, Builder &builder, BufferId rest);
 
-// Emits the all-gather, in place, of the weights of a chunk that rests whole, after every rank has updated its shards.
+// Emits an in-place all-gather of updated weights, for a chunk of which every rank keeps all weights. It runs after
+// each rank has updated its own shards.
 void gather_updated(const GatheredChunk &chunk, Builder &builder);
 
 }  // namespace protrain::program

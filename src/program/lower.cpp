@@ -29,8 +29,8 @@ struct Roots {
   std::vector<bool> rests_on_disk;     // true: the root is a gradient that rests on the disk
 };
 
-// Returns the update that stores the new values of the parameters that are state. It does nothing if the step's status
-// is not 0, so it comes after all checks. It has no targets if the Program changes no state.
+// Returns the update that stores the new values of state that forward changes, such as running means. It does nothing
+// if the step's status is not 0, so it comes after all checks. It has no targets if the Program changes no such state.
 Instruction commit_of(const LoweringInput &source, const State &state, const Whereabouts &where) {
   Instruction commit{.kind = Kind::update};
   for (std::size_t p = 0; source.updates && p < source.changed.size(); ++p) {
@@ -124,7 +124,7 @@ class Lowering {
       values.insert(values.end(), source_.changed.begin(), source_.changed.end());
       values.insert(values.end(), {source_.norm, source_.scale});
     }
-    // Sums that are no parameter's gradient are wanted too, such as the count of targets.
+    // Also wants the sums that are no parameter's gradient, such as the count of targets.
     for (const Node &node : graph_.nodes())
       if (ops::works_in_place(node)) values.push_back(node.outputs[0]);
     return values;
@@ -136,8 +136,8 @@ class Lowering {
     where_.of_root.resize(graph_.value_count());
     where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
     // Gives inputs, constants and accumulators the buffers that the state has for them. The graphs that share the state
-    // have the same values up to some number. Beyond that number, a value may be a constant in one graph and computed
-    // in another. So values that this graph computes get no such buffer.
+    // agree only on values with low ids. A higher id may be a constant in one graph and a computed value in another. So
+    // a value that a node of this graph computes is skipped.
     for (const auto &[value, buffer] : state_.of_value[source_.binding])
       if (index(value) < graph_.value_count() && graph_.value(value).origin != Origin::node)
         where_.of_root[index(value)] = {buffer, 0};

@@ -7,7 +7,7 @@
 
 namespace protrain::program {
 
-// Returns the owner of each storage root's buffer. The result only counts for roots that nodes make.
+// Returns the owner of each storage root's buffer. The result is only valid for roots that nodes make.
 std::vector<Owner> owners(const LoweringInput &source, const std::vector<graph::ValueId> &roots);
 
 }  // namespace protrain::program

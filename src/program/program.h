@@ -127,8 +127,9 @@ struct Instruction {
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  // Moves: the bytes of the copy. Updates: those of all targets' weights. Between ranks: the bytes sent to other ranks
-  // or received from them, whichever are more.
+  // The number of bytes that the instruction handles. For a move they are the bytes of the copy, for an update those of
+  // all targets' weights. For an exchange between ranks they are the bytes sent to other ranks, or those received from
+  // them if these are more.
   std::uint64_t bytes = 0;
   // Exchanges between ranks. The n-th message that a rank sends to another is the n-th that the other receives from it.
   std::vector<Message> sends = {}, receives = {};
@@ -141,9 +142,9 @@ struct Instruction {
 
 using graph::OptimizerArray;
 
-// Returns the optimizer arrays for weights of this type: those of `state`, and before them one that holds the masters
-// if the type needs it. For bfloat16 this is their lower plane (the weights are the upper one; arith/planes.h), for
-// float16 the whole masters.
+// Returns the optimizer's arrays for weights of this type. They are those of `state`. If the type needs master weights,
+// an array for these comes first. For bfloat16 it holds the masters' lower plane (the weights are the upper one;
+// arith/planes.h), for float16 the whole masters.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, const std::vector<OptimizerArray> &state);
 
 // The buffers that outlive a step. They begin each arena, and every Program of a session shares them.

@@ -59,7 +59,8 @@ class Time {
   }
 
  private:
-  // A worker is named after its queue. Compute's worker also runs the queues that have no worker of their own.
+  // Returns the queue whose worker runs instruction `i`. Compute's worker also runs the queues that have no worker of
+  // their own.
   Queue worker_of(std::size_t i) const {
     const Queue queue = program_.instructions[i].queue;
     return queues_.beside[queue] ? queue : Queue::compute;
@@ -85,8 +86,9 @@ class Time {
     }
   }
 
-  // Returns the speed of the worker's instruction beside those that other workers run now; 1 is full speed. Work that
-  // runs in compute's place is slowed like compute, and slows other queues like compute.
+  // Returns the speed of the worker's instruction beside those that other workers run now; 1 is full speed. Whatever
+  // compute's worker runs is slowed like compute and slows other queues like compute, even an instruction of another
+  // queue.
   double speed(Queue worker) const {
     double speed = 1;
     for (const Queue other : kQueues)
@@ -94,7 +96,7 @@ class Time {
     return speed;
   }
 
-  // Advances the time to the next end of an instruction; false: nothing runs.
+  // Advances the time until the next instruction ends. Returns false if no instruction is running.
   bool finish(std::vector<Entry> &entries) {
     PerQueue<double> speeds{};
     double step = std::numeric_limits<double>::infinity();

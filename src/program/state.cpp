@@ -62,7 +62,8 @@ class Layout {
     return plan_.order == plan::OptimizerOrder::barrier || chunk.deferred || request_.accumulates;
   }
 
-  // Returns the chunk of the parameters that are state. They rest on the device of every rank, whatever the plan.
+  // Returns the chunk of the parameters that forward changes, such as running means. They rest on the device of every
+  // rank, whatever the plan.
   plan::Chunk chunk_of_states() const {
     plan::Chunk chunk;
     for (std::size_t p = training_.graph.weights().size(); p < training_.graph.parameters.size(); ++p)
@@ -72,7 +73,7 @@ class Layout {
 
   bool is_sharded(const plan::Chunk &chunk) const { return state_.shards.ranks > 1 && chunk.sharded; }
 
-  // True if the chunk belongs to the frozen weights that begin the device's arena.
+  // True if the chunk belongs to the frozen weights that lie at the start of the device's arena.
   bool is_common(const plan::Chunk &chunk) const {
     return resting_place(chunk) == Tier::device && !is_sharded(chunk) && !chunk.parameters.empty() &&
            std::ranges::all_of(chunk.parameters, [&](std::size_t p) {
@@ -131,7 +132,8 @@ class Layout {
     if (gradients_rest(planned)) chunk.gradient = add(name + "/gradient", gradients, tier, Owner::gradients);
   }
 
-  // Returns the bytes of a parameter's place. A parameter without elements has one too, because instructions name it.
+  // Returns the size of a place for `bytes` bytes of a parameter: rounded up to kAlignment and never 0. A parameter
+  // without elements has a place too, because instructions name it.
   static std::uint64_t padded(std::uint64_t bytes) { return round_up(std::max<std::uint64_t>(bytes, 1), kAlignment); }
 
   std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }

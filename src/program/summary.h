@@ -29,7 +29,7 @@ enum class Stall : std::uint8_t {
   write,
   all_to_all,
   all_gather,
-  inlined,  // an instruction of another queue ran in compute's place
+  inlined,  // compute's worker ran an instruction of a queue that has no worker of its own
   start,    // compute's first instruction had not begun
   end,      // compute's last instruction was over
   issue,    // compute waited for nothing: the time went to issuing and waking up
@@ -47,13 +47,14 @@ struct Summary {
   std::int64_t step_ns = 0;
   PerQueue<std::int64_t> busy_ns{};  // time in which one of the queue's instructions ran
   PerStall<std::int64_t> stall_ns{};
-  // The share of the other queues' busy time in which compute was busy too. 0 if no other queue was ever busy. Work
-  // that ran in compute's place counts as busy, but not as overlapped.
+  // The share of the other queues' busy time in which compute was busy too. 0 if no other queue was ever busy. A queue
+  // without a worker of its own runs on compute's worker. Its time counts as busy, but never as overlapped, because
+  // compute waits meanwhile.
   double overlap = 0;
 };
 
-// Returns how a step used its time. `spans`: one per instruction. `beside`: the queues that did not run in compute's
-// place. `step_ns`: the whole step, at least to the end of its last instruction.
+// Returns how a step used its time. `spans`: one per instruction. `beside`: the queues that have a worker of their own
+// and so run at the same time as compute. `step_ns`: the whole step, at least to the end of its last instruction.
 //   Stalls follow the chain of waits. An instruction starts late because another ended late: one that it waits for, or
 // the one before it on its queue. The one that ended last is the culprit, and the time in which it ran is a stall of
 // its kind. The culprit may have started late too. Then the same rule divides the time before its start, and so on back

@@ -40,7 +40,8 @@ class BytesByOwner {
   PerTier<Holdings> now_{};
 };
 
-// Returns the time at which each instruction is drawn. No instruction is drawn before the one that precedes it.
+// Returns the time at which the chart shows each instruction. No instruction is shown at an earlier time than the one
+// before it in the list.
 std::vector<std::int64_t> places(const Program &program, const std::vector<Span> &spans) {
   std::size_t tail = spans.size();
   while (tail > 0 && program.instructions[tail - 1].queue != Queue::compute) --tail;

@@ -22,7 +22,7 @@ struct TimelinePoint {
 using Timeline = PerTier<std::vector<TimelinePoint>>;
 
 // Returns the bytes of each owner that are live while each instruction runs, in the Program's order. The simulator
-// counts the same bytes, so for any spans the largest total of a tier is the largest live_bytes of a Simulation.
+// counts the same bytes. So a tier's peak here equals the peak live_bytes of a Simulation, whatever times `spans` has.
 // Padding between persistent buffers counts as workspace.
 //   A point's time is when compute reached the instruction in the list. For an instruction of compute, or one that no
 // compute instruction follows, this is its start. Any other instruction has the time of the instruction before it.

@@ -15,7 +15,7 @@ using graph::ValueId;
 
 constexpr std::size_t kStatusBytes = sizeof(std::uint32_t);
 
-// True if the factor for Updates depends on the norm of all gradients.
+// True if the factor by which Updates multiply gradients depends on the norm of all gradients.
 bool scales_by_norm(const LoweringInput &source) {
   if (source.scale == ValueId::none) return false;
   return source.graph.node(source.graph.value(source.scale).producer).inputs[0] != ValueId::none;
@@ -53,11 +53,11 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
 
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
-// Finds the item after which each gradient is complete, and the item after which each norm is checked. A gradient that
-// outlives backward is complete after the last node that reads or writes it, and its norm is checked once it is known.
-// Any other gradient is complete, and its norm is checked, when its update may run: the norm is known, and no node
-// reads the weight any more. A weight that head and embedding share is read by both. With several ranks there is a
-// second check of each gradient, of its norm over all ranks, which is known only at the end of backward.
+// Finds the item after which each gradient is complete, and the item after which its norm is checked. A gradient that
+// outlives backward is complete after the last node that reads or writes it, and its norm is checked once the norm is
+// known. Any other gradient is applied at once. So it is complete, and its norm is checked, when the norm is known and
+// no node reads the weight any more. (A weight may have several readers, such as head and embedding.) With several
+// ranks the norm over all ranks is checked too. It is known only at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
@@ -203,8 +203,8 @@ BufferId Updates::check(const std::vector<Checked> &norms) {
   return copy;
 }
 
-// Checks the factor that Updates apply to gradients. If every label of the step was ignored, the gradients are finite,
-// but the factor is 1 / 0.
+// Emits the check that the factor by which Updates multiply gradients is finite. If every label of the step was
+// ignored, the factor is 1 / 0, although the gradients are finite.
 void Updates::check_scale() {
   builder_.emit({.kind = Kind::check,
                  .words = {StatusWord::loss()},
@@ -253,7 +253,7 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
   }
 }
 
-// For overlap order: returns the places of a chunk's arrays while its optimizer runs.
+// Returns the places of a chunk's arrays while its optimizer runs. Only for overlap order.
 Updates::Working Updates::working(std::size_t chunk) const {
   if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];

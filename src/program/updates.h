@@ -144,7 +144,7 @@ class Updates {
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
   Working working(std::size_t chunk) const;
   void add(std::size_t parameter, const Arrays &at, UpdateGroups &to) const;
-  // `verdict`: the status, and the scale if there is one.
+  // Emits the update of a group. `verdict`: the operands of the status and, if there is one, of the scale.
   void emit_update(const UpdateGroup &group, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);

@@ -18,8 +18,8 @@ struct Usage {
   VectorClock writers{}, readers{};  // per queue: the last instruction that wrote or read, plus one
 };
 
-// Verifier shares only VectorClocks with the code that lays Programs out, so it does not repeat that code's mistakes. A
-// failure is a bug of the library, never of its user.
+// Verifier checks one finished Program. It shares only VectorClocks with the code that lays Programs out, so it does
+// not repeat that code's mistakes. A failure is a bug of the library, never of its user.
 class Verifier {
  public:
   explicit Verifier(const Program &program)

@@ -291,9 +291,9 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
   // Updates on queues other than the failed one either finished or never began. So some parameters may have taken the
-  // step and others not (state_touched), but each of their numbers is either the old or the new one. That fails in two
-  // cases (state_broken): the disk failed, so data may be lost between memory and disk, or the failed instruction was
-  // one that the previous step had deferred.
+  // step and others not (state_touched), but each of their numbers is either the old or the new one. In two cases the
+  // state is lost instead (state_broken). The disk failed, so data may be lost between memory and disk. Or the failed
+  // instruction was deferred by the previous step, which was already reported as complete.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && is_of_disk(failed.queue));
   if (facts.device_gone) return;

@@ -68,10 +68,10 @@ class Executor final : public Job {
   // but the status word must not be 0, so that updates change nothing.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
-  // Errors name the instruction, and their facts tell how far the run had changed the state. With several ranks a
-  // failed run aborts the channel, so that no other rank waits for this one. A cancel stops the run only before the
-  // instruction Program::commit, and a replay only before it begins. `timed`: the report gets the spans of this run.
-  // Runs on a device that is not asynchronous are always timed.
+  // Runs the Program once. Errors name the instruction, and their facts tell how far the run had changed the state.
+  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A cancel stops the
+  // run only before the instruction Program::commit, and a replay only before it begins. `timed`: the report gets the
+  // spans of this run. Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   // Runs the Program again, one instruction at a time, on this thread alone. The report stays that of the last run.

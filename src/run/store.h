@@ -21,7 +21,7 @@ class Store {
   struct Room {
     Bytes bytes{};        // of each tier, allocated at once
     Bytes state_bytes{};  // the part of `bytes` that outlives a step
-    // The first bytes of the device's memory, if they lie elsewhere than in the device's arena. They outlive the store.
+    // Frozen weights that sessions share. They take the place of the arena's first bytes, and outlive the store.
     std::span<std::byte> frozen = {};
     // On disk every array is a row of pieces of this size, a multiple of kDiskAlignment; the last may be shorter. Each
     // piece has a checksum and is read and written whole.
@@ -42,7 +42,8 @@ class Store {
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
   std::byte *at(Tier tier, std::uint64_t offset) const;  // the byte at `offset` of a tier's memory; not for the disk
 
-  // Announces an array on disk, or whole pieces of one, before the first write, so that the write takes no memory.
+  // Registers an array on disk, or whole pieces of one, with the spill file. This allocates the entries that hold the
+  // checksums of pieces, which the first write would allocate otherwise.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);
   // read_disk() and write_disk() copy between a declared place on disk and memory, on the calling thread. One thread
   // may read while another writes another place. No two may read at once, and no two may write at once.
@@ -54,7 +55,7 @@ class Store {
   // call. The memory is a part of an arena that only steps use; more is allocated only if no such part is large enough.
   std::byte *staging(std::uint64_t bytes);
 
-  // Copies `bytes` at `offset` of a persistent buffer, in any tier, to the caller's memory or back. Outside of steps.
+  // Copy `bytes` at `offset` of a persistent buffer, in any tier, to the caller's memory or back. Not for use in steps.
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 

@@ -72,7 +72,7 @@ std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
   return values;
 }
 
-// Returns the largest error that rounding in the precision explains.
+// Returns the largest relative error of a gradient that rounding in this precision can explain.
 double tolerance_of(DType precision) { return precision == DType::f32 ? 1e-3 : 0.1; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Compares the gradients that a session computes with slopes of the loss in float64.
+// Compares the gradients that a session computes with finite differences of the loss in float64.
 #pragma once
 
 #include <string>

@@ -21,7 +21,8 @@ using draft::kMicroBatch;
 using draft::kSeed;
 using draft::kSkipped;
 
-// Describes the optimizer and the parameters of Parameters::shown(), in that order of parameters.
+// Returns a checkpoint's description of the optimizer and the parameters. The parameters are those of
+// Parameters::shown(), in the same order.
 state::Description describe(const draft::Draft &draft, const Parameters &parameters) {
   const std::vector<graph::OptimizerArray> arrays = draft.settings.optimizer.state();
   state::Description description{.optimizer = draft.settings.optimizer.name(), .counters = {}, .parameters = {}};

@@ -16,8 +16,8 @@
 
 namespace protrain::session {
 
-// Returns a hash of the frozen weights that the draft's adapters change, and of their names and forms. Reads them from
-// the file, on up to `threads` threads. 0 if there are no adapters.
+// Returns a hash of the draft's frozen weights: of their values in the file, of their names, and of the formats that
+// they are rounded to, such as nf4. Reads the file on up to `threads` threads. Returns 0 if the draft has no adapters.
 std::uint64_t hash_of_base(const draft::Draft &draft, int threads);
 
 class FrozenBase {

@@ -61,7 +61,7 @@ double norm_of(const std::vector<double> &values) {
 
 }  // namespace
 
-// The part of the graph that depends on one parameter, and the values that it reads.
+// The part of the graph that depends on one parameter, and the values that this part reads from the rest of the graph.
 struct GradientCheck::Behind {
   Graph graph;
   std::map<ValueId, Array> bound;
@@ -98,8 +98,8 @@ double GradientCheck::loss_at(Behind &behind, ValueId parameter, const std::vect
   return ops::interpret(behind.graph, behind.bound)[index(loss_id_)].stored_double(0);
 }
 
-// Returns the slope of the loss along `direction`. Computes the slope twice from differences of the loss, the second
-// time over half the distance. If the two slopes differ, the loss has a kink there, as Relu has, and is not smooth.
+// Returns the derivative of the loss along `direction`, from finite differences. Computes it twice, the second time
+// over half the distance. If the two results differ, the loss is not smooth there, for example at the kink of a Relu.
 GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
                                           const std::vector<double> &direction) const {
   constexpr double kStep = 1e-5, kAlike = 1e-3;
@@ -115,7 +115,7 @@ GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
     slopes[halves] = (loss_at(behind, parameter, above) - loss_at(behind, parameter, below)) / (2 * distance);
   }
   const double size = std::max(std::abs(slopes[0]), std::abs(slopes[1]));
-  const double noise = 1e-15 * std::max(1.0, std::abs(loss_)) / kStep;  // what rounding does to a slope
+  const double noise = 1e-15 * std::max(1.0, std::abs(loss_)) / kStep;  // rounding error of a slope
   return {slopes[1], std::abs(slopes[0] - slopes[1]) <= kAlike * size + 10 * noise};
 }
 

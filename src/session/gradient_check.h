@@ -1,5 +1,5 @@
-// GradientCheck: compares gradients of a step with differences of the loss, which the operators' reference arithmetic
-// computes in float64. It knows no device: the caller gives it the gradients and the values that they belong to.
+// GradientCheck: compares gradients of a step with finite differences of the loss, which the operators' reference
+// arithmetic computes in float64. It knows no device: the caller gives it the gradients and the step's values.
 #pragma once
 
 #include <map>
@@ -23,13 +23,15 @@ class GradientCheck {
     std::size_t elements = 0;  // elements that were compared
     std::size_t kinks = 0;     // elements left out, because the loss is not smooth around them
     double norm = 0;           // of the gradient
-    // Differences between the gradient and the slope of the loss. `worst_element` is the largest difference of a single
-    // element, divided by the slope or by the gradient's root mean square, whichever is larger. `direction` is the
-    // difference along a direction that changes all elements, divided by the larger of the slope and the norm.
+    // Differences between the gradient and the derivative of the loss by finite differences. `worst_element` is the
+    // largest difference of a single element, divided by the derivative or by the gradient's root mean square,
+    // whichever is larger. `direction` is the difference of the directional derivatives along one random direction that
+    // changes all elements, divided by the directional derivative or by the gradient's norm, whichever is larger.
     double worst_element = 0, direction = 0;
   };
-  // Compares the largest element of `gradient`, up to `samples` - 1 other elements, and one direction. `gradient` is
-  // that of `parameter`, in the layout of its value.
+  // Compares the gradient of `parameter` with finite differences of the loss. `gradient` lists its elements in the
+  // order of the parameter's elements. Compares the largest element, up to `samples` - 1 other elements, and the
+  // directional derivative along one random direction.
   Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples) const;
 
  private:

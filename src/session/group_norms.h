@@ -15,7 +15,7 @@ namespace protrain::session {
 class GroupNorms {
  public:
   GroupNorms() = default;
-  // Groups of which no parameter is in `trained` are left out.
+  // Keeps the groups that have at least one parameter in `trained`, and leaves out all others.
   GroupNorms(const draft::NormGroups &groups, const std::vector<StepAlarms::Parameter> &trained);
 
   // Computes the norms of the groups from the squared norms of a step, whose gradients are `factor` times too large.

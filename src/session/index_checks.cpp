@@ -19,8 +19,9 @@ using graph::Type;
 using graph::ValueId;
 
 constexpr std::int64_t kMostElements = 1 << 24;  // elements of the largest value that Trace follows
-// Trace gives each element of the inputs a code: kInput times the number of the input, counted from 1, plus the
-// element's place in the input. Elements that come from constants are smaller than kInput.
+// The unit of the codes by which Trace tells the elements of the inputs apart. An element's code is kInput times the
+// number of its input, counted from 1, plus the element's place in the input. Elements of constants keep their values,
+// which are smaller than kInput.
 constexpr std::int64_t kInput = std::int64_t{1} << 40;
 
 bool is_index(DType dtype) { return dtype == DType::i64 || dtype == DType::i32; }
@@ -63,7 +64,8 @@ class IndexChecks::Trace {
     }
   }
 
-  // Follows elements through a node that only moves them: its reference arithmetic moves their codes in the same way.
+  // Follows elements through a node that only moves them. Each element is represented by its code (see kInput).
+  // Evaluating the node on these codes moves them in the same way as it moves the elements.
   void pass(const Node &node) {
     if (node.inputs.empty() || !elements_.contains(node.inputs[0]) || !only_moves(graph_, node)) return;
     std::vector<Array> constants(node.inputs.size());
@@ -96,7 +98,8 @@ class IndexChecks::Trace {
     for (std::size_t i = 0; i < moved.size(); ++i) elements_[node.outputs[i]] = moved[i];
   }
 
-  // Returns the codes of the elements that a value holds, or nothing if they were not followed.
+  // Returns, for each element of a value, the code of the input's element that it holds (see kInput). The result is
+  // empty if Trace did not follow the value.
   std::vector<std::int64_t> elements_of(ValueId id) const {
     const auto found = elements_.find(id);
     return found == elements_.end() ? std::vector<std::int64_t>() : found->second.integers();

@@ -13,7 +13,7 @@ namespace protrain::session {
 
 class Inputs {
  public:
-  // `draft` must outlive it.
+  // `draft` must outlive this object.
   explicit Inputs(const draft::Draft &draft);
 
   std::size_t count() const { return forward().inputs.size(); }  // in the file's order
@@ -25,8 +25,8 @@ class Inputs {
   // True for an input of the file that has no elements. The session does not have such an input.
   bool is_empty(const std::string &name, const Shape &shape) const;
 
-  // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`. Where the
-  // file's type is another float than the session's, both are accepted.
+  // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`. If the file and the
+  // session use different float types for the input, either type is accepted.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
   // Records that the input was set and, with several ranks, whether a step can use the values.
   void note(std::size_t i, const Shape &shape, const void *data);

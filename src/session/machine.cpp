@@ -142,9 +142,9 @@ MemoryOutsideArena Machine::memory() const {
           .unpinned = own ? store_->unpinned_bytes() : 0};
 }
 
-// Launches the kernels once. At its first launch, a GPU loads a kernel, and what a library needs for the kernel, into
-// memory outside the arena. If that memory is missing, creating the session fails, and not a later step. The state is
-// not filled yet, so a status is set that keeps updates from changing anything.
+// Launches the kernels once. A GPU loads a kernel at the kernel's first launch, together with what a library needs for
+// it, into memory outside the arena. If that memory is missing, creating the session fails, and not a later step. The
+// state is not filled yet, so a status is set that keeps updates from changing anything.
 void Machine::warm_up() {
   set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;

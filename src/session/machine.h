@@ -28,7 +28,7 @@ class Machine {
   const backend::DeviceInfo &device() const { return device_->info(); }
   const draft::Draft &draft() const { return draft_; }
   const Executors &executors(std::size_t variant) const { return executors_[variant]; }
-  // Runs the Updates that a step deferred to the next; nullptr if none are deferred.
+  // Returns the executor that runs the Updates that a step deferred to the next. nullptr if the plan defers none.
   run::Executor *settlement() const { return settlement_.get(); }
   run::Store &store() { return *store_; }
   const run::Store &store() const { return *store_; }
@@ -42,11 +42,11 @@ class Machine {
                    std::size_t at = 0);
   program::StatusWord status();
   void set_status(program::StatusWord status);
-  // For plans that defer Updates: sets whether the last step left Updates to the Program that runs next.
+  // Sets whether the last step left Updates to the Program that runs next. Only plans that defer Updates need this.
   void set_held(bool held);
 
   const Channels &channels() const { return channels_; }
-  // The frozen weights, if they are apart from the device's own memory; else nullptr.
+  // Returns the memory of the frozen weights, or nullptr if they lie in the device's own memory.
   const FrozenBase *frozen_base() const { return frozen_base_.get(); }
   Parameters &parameters() { return *parameters_; }
   const Parameters &parameters() const { return *parameters_; }

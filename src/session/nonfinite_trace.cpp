@@ -18,7 +18,8 @@ using graph::NodeId;
 using graph::Type;
 using graph::ValueId;
 
-// Returns the loss as the model computes it, without the node CountedLoss, which makes the mean over no targets 0.
+// Returns the loss as the model computes it, before the node CountedLoss if the graph has one. That node turns the mean
+// over no targets into 0.
 ValueId loss_of_batch(const draft::ShapeVariant &variant) {
   const NodeId producer = variant.forward.value(variant.loss).producer;
   if (producer == NodeId::none) return variant.loss;
@@ -43,7 +44,8 @@ NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program
   }
 }
 
-// Looks at inputs, parameters and constants when the first node reads them.
+// Looks for NaN and infinity in the values that a node is about to read. after() looks at the results of nodes, so this
+// finds those in inputs, parameters and constants, when the first node reads them.
 void NonfiniteTrace::before(std::size_t i) {
   const program::Instruction &instruction = program_.instructions[i];
   if (instruction.node == NodeId::none) return;
@@ -100,7 +102,7 @@ NonfiniteTrace::Holds NonfiniteTrace::read(const program::Operand &at, const Typ
 }
 
 // Returns the node's first input that holds a NaN. If there is none, returns the first input that holds an infinity.
-// Inputs that hold less than `at_least` do not count. Returns ValueId::none if no input is left.
+// Leaves out inputs whose worst number (Holds) is below `at_least`. Returns ValueId::none if no input is left.
 ValueId NonfiniteTrace::worst_input(const Node &node, Holds at_least) const {
   ValueId worst = ValueId::none;
   for (const ValueId in : node.inputs) {

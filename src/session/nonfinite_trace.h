@@ -14,7 +14,7 @@ namespace protrain::session {
 
 class NonfiniteTrace final : public run::Watch {
  public:
-  // All arguments must outlive it.
+  // All arguments must outlive this object.
   NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store);
 
   void before(std::size_t instruction) override;

@@ -26,7 +26,7 @@ void set_element(std::byte *at, std::size_t i, T value) {
   std::memcpy(at + i * sizeof value, &value, sizeof value);
 }
 
-// Calls act(T{}) with the narrow type T.
+// Calls act(T{}), where T is the 16-bit float type that `dtype` names.
 template <typename Act>
 void with_narrow(DType dtype, Act &&act) {
   dtype == DType::f16 ? act(arith::f16{}) : act(arith::bf16{});
@@ -40,7 +40,7 @@ void split(std::span<const std::byte> masters, std::byte *high, std::byte *low) 
     set_element(low, i, planes.low);
   }
 }
-// Rounds masters to the type T: to nearest, ties to even, as frameworks do.
+// Rounds float32 master weights to the type T: to nearest, ties to even, as frameworks do.
 template <typename T>
 void round(std::span<const std::byte> masters, std::byte *rounded) {
   for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i)

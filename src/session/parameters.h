@@ -20,7 +20,7 @@ inline constexpr std::size_t kAverageArray = 1;
 
 class Parameters {
  public:
-  // Draft, store and channel must outlive it. `base` is hash_of_base().
+  // Draft, store and channel must outlive this object. `base` is hash_of_base().
   Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base);
 
   // Returns the parameters of floats, without the frozen base of adapters, as positions in the graph's list. All
@@ -36,7 +36,7 @@ class Parameters {
   // the host can write to the device's memory. `base` is the memory of frozen weights, or nullptr; it is filled only
   // once.
   void fill(int threads, bool reachable, FrozenBase *base);
-  // A hash of the frozen weights that adapters are trained on, and of their names.
+  // Returns a hash of the frozen weights that adapters are trained on, and of these weights' names.
   std::uint64_t base() const { return base_; }
   // Switches the adapters on or off. While they are off, matrix B of each is zero, and its values are kept aside.
   void use_adapters(bool use);
@@ -44,9 +44,9 @@ class Parameters {
   // Fills the optimizer's arrays with the state that the model's file declares.
   void fill_moments();
 
-  // Array 0 is the weights; 1 and up are those of Optimizer::state(). Each call transfers whole elements of the array
-  // from byte `offset` on. With several ranks, all must make the same call: read() gives every rank all values, and in
-  // write() each rank stores the values that it keeps.
+  // Read or write whole elements of an array, from byte `offset` of the array on. Array 0 is the weights; 1 and up are
+  // those of Optimizer::state(). With several ranks, all must make the same call: read() gives every rank all values,
+  // and in write() each rank stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
@@ -120,14 +120,14 @@ class Parameters {
   // file. All other parameters start with the values of the model's file.
   void read_start(std::size_t parameter, std::uint64_t offset, std::span<std::byte> out) const;
 
-  // The last matrix that was rounded, with the values of all its parts. They are kept, because the parts are read one
-  // after the other.
+  // A cache of the last matrix that was rounded (quantised), with the values of all its parts. The parts are read one
+  // after the other, so the matrix is rounded only once.
   struct LastRounded {
     const passes::RoundedMatrix *matrix = nullptr;
     passes::RoundedValues values = {};
   };
-  // The rounded matrix that a parameter belongs to, and the part of it that the parameter holds. Part 0 is the integers
-  // or codes.
+  // The part of a quantised (rounded) matrix that a parameter holds. A quantised matrix is stored as several
+  // parameters: part 0 is the quantised elements, and further parts are scales, zero points and offsets.
   struct RoundedPart {
     const passes::RoundedMatrix *matrix = nullptr;  // nullptr: the parameter holds the file's values
     std::size_t part = 0;

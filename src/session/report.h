@@ -19,12 +19,13 @@ struct MemoryOutsideArena {
   std::uint64_t pinned = 0, unpinned = 0;                 // of the host's memory
 };
 
-// `why_not_nccl` is as in Channels.
+// Returns the log line of a new session. `why_not_nccl`: see Channels::why_not_nccl.
 std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryOutsideArena &memory,
                          const std::string &why_not_nccl);
 std::string warning_json(const std::string &text);
 std::string alarm_json(const StepAlarms::Raised &raised);
-// `loss_scale` is the step's, or 0 if it has none. `norms` are left out if they belong to an earlier step.
+// Returns the log line of a step. `loss_scale` is the step's, or 0 if it has none. `norms` are left out if they belong
+// to an earlier step.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale,
                       const GroupNorms &norms);
 std::string saved_json(std::uint64_t step, const std::string &path);
@@ -39,7 +40,7 @@ struct ReportFacts {
 };
 
 // Returns the text of protrain_session_report. `report`, `program` and `graph` are about the Program that ran last.
-// `prediction` is a simulation of this Program, with the queues beside compute that it had in the run, or nullptr.
+// `prediction` is a simulation of this Program, or nullptr. In it the same queues have their own workers as in the run.
 std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
                         const graph::Graph &graph, const program::Simulation *prediction);
 

@@ -20,8 +20,8 @@ namespace protrain::session {
 
 namespace {
 
-// The cancel flag of runs that must not stop. With several ranks no running call may stop, because the other ranks wait
-// for this rank's exchanges. So the ranks agree on a cancel before a call.
+// A cancel flag that is never set, for runs that must not stop. With several ranks no running call may stop, because
+// the other ranks wait for this rank's exchanges. So the ranks agree on a cancel before a call.
 constexpr std::atomic<bool> kNever{false};
 
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
@@ -31,8 +31,8 @@ constexpr const char *kAnew = "; the step begins anew with its first batch";
 constexpr const char *kNoMemory = "out of memory";  // short enough to need no memory
 
 // True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
-// percent or two of the step. The first run is cold and the second is the first replay; a few later runs are enough for
-// a report.
+// percent or two of the step. The first run is cold. The second is the first that replays the recording (the CUDA
+// graph). A few later runs are enough for a report.
 bool is_timed(std::uint64_t run) { return std::has_single_bit(run) || run % 64 == 0; }
 
 StepAccount::Terms terms_of(const draft::Draft &draft) {
@@ -104,7 +104,7 @@ void Session::require_usable() const {
 
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
 
-// Runs a call that can lose the session. A failed call consumes a pending cancel, which must not hit the next call.
+// Runs a call. If it throws, clears a pending cancel, and records whether the session has become unusable.
 template <typename Call>
 auto Session::guarded(Call call) -> decltype(call()) {
   require_usable();
@@ -119,7 +119,7 @@ auto Session::guarded(Call call) -> decltype(call()) {
   } catch (const std::bad_alloc &) {
     cancelled_.store(false, std::memory_order_relaxed);
     if (!ranks_.several()) throw;
-    // Loses the session, because it is unknown what the other ranks have done meanwhile.
+    // Makes the session unusable, because it is unknown what the other ranks have done meanwhile.
     lost_ = true;
     machine_.channels().steps->abort(kNoMemory);
     throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
@@ -209,7 +209,7 @@ StepResult Session::take_batch() {
       !result || (!numbers_.status.finite() && !draft().scales_loss() && !std::exchange(reporting_.traced, true));
   const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
   if (!result) refuse_nonfinite(numbers_.status, last, origin);
-  // Keeps the numbers of deferred Updates, which run in the next step, or earlier if a call needs the parameters.
+  // Keeps the learning rates and other optimizer numbers for deferred Updates. The next step or settle() runs these.
   const bool defers = machine_.settlement() != nullptr;
   if (defers && numbers_.status.finite()) held_ = now.update;
   if (has_norms) reporting_.norms.take(step_count(), alarms_.trained(), account_.last_weight());
@@ -256,8 +256,8 @@ void Session::read_numbers(const program::Program &program, std::size_t variant)
     machine_.read_result(program, program.squared_norms[trained.position], &trained.squared_norm, sizeof(double));
 }
 
-// True if this step reads the norms of single gradients. From a device with memory of its own, each norm is a small
-// copy that takes some microseconds; there only a few steps read them.
+// True if this step reads the norm of each parameter's gradient. If the device has memory of its own, only a few steps
+// read them, because each norm is then a separate small copy that takes some microseconds.
 bool Session::reads_norms() const {
   const std::uint64_t step = account_.counters().steps;
   return machine_.device().shares_memory || step < 4 || step % 64 < 2;
@@ -283,8 +283,8 @@ void Session::log_alarms(std::size_t count) {
     reporting_.log(alarm_json(alarms_.all()[i]));
 }
 
-// Runs the last Program again and says in which node NaN or infinity began, or "" if this run does not show it. The
-// status keeps all Updates of this run from changing anything. In the overlap order, the first run may have done some.
+// Runs the last Program again to name the node where NaN or infinity first appears; "" if none is found. Updates change
+// nothing, as the status is nonfinite. In overlap order the first run may have done Updates, so results may differ.
 std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
   try {
     machine_.set_status(numbers_.status);
@@ -376,15 +376,15 @@ void Session::settle() {
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// Reports a cancel that came too late: the step is complete. With several ranks it stays pending, and the next call is
-// cancelled on all ranks.
+// Throws Code::cancelled if a cancel came too late to stop the step, which is complete. With several ranks, leaves the
+// cancel pending, and the next call is cancelled on all ranks.
 void Session::finish_cancelled() {
   if (ranks_.several()) return;
   if (cancelled_.exchange(false, std::memory_order_relaxed))
     throw Error(Code::cancelled, "", "cancelled; the call had gone too far to stop and ran to its end");
 }
 
-// The step is complete, so a log line that cannot be made is dropped.
+// Logs the step, which is complete. Drops the line if it cannot be made, for example for lack of memory.
 void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   if (!reporting_.log) return;
   try {
@@ -394,7 +394,7 @@ void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   }
 }
 
-// Warns once per session that a step could not be recorded. Training goes on, but slower.
+// Warns once per session that the device could not record (capture) a step for replay. Training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
   if (!reporting_.log || report.not_recorded.empty() || std::exchange(reporting_.warned, true)) return;
   try {

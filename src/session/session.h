@@ -1,7 +1,7 @@
 // Session: trains a model as its draft decided, alone or as one rank of several. The constructor compiles kernels and
 // fills memory; a step runs one of the draft's Programs. This class checks calls and makes sure that micro-batches and
-// steps come in order. It also records when an error loses the session: then the session can only be destroyed. Machine
-// owns the memory, StepAccount the counters.
+// steps come in order. It also records when an error makes the session unusable, so that it can only be destroyed.
+// Machine owns the memory, StepAccount the counters.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct ExportSource;
 
 class Session {
  public:
-  // `progress` gets lines that say how far the measuring of the machine has come.
+  // `progress` receives lines that report the progress of the measurements of the machine.
   static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
   Session(const draft::Settings &settings, const onnx_import::ModelSource &source,
@@ -37,12 +37,13 @@ class Session {
 
   void set_log(draft::Log log) { reporting_.log = std::move(log); }  // nullptr: no lines are made
 
-  // Throws Code::state if an earlier error lost the session.
+  // Throws Code::state if an earlier error made the session unusable.
   void require_usable() const;
-  // Records whether the exception being handled, thrown by a call, lost the session.
+  // Call it in a catch block. Records it if the exception that is being handled makes the session unusable.
   void judge_exception() noexcept;
 
-  // Copies one input's values, which stay until they are set again. Code::arg for an unknown name, shape, type.
+  // Copies the values of one input into the session. They stay until the input is set again. Throws Code::arg for an
+  // unknown name, Code::shape for a wrong shape, and Code::type for a wrong type.
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data);
   StepResult step();  // Code::state if an input was never set; nonfinite; cancelled
   float evaluate();
@@ -86,26 +87,27 @@ class Session {
 
   void export_model(const std::string &path);
   void export_adapters(const std::string &directory);  // Code::state if there are none
-  // Loads the adapters' values from a file whose adapters have the same parameters and shapes. Code::state if the
-  // session has no adapters; mismatch, shape, and what AdapterFile throws.
+  // Loads the adapters' values from a file whose adapters have the same parameters and shapes. Throws Code::state if
+  // the session has no adapters, Code::mismatch, Code::shape, and what AdapterFile throws.
   void load_adapters(const std::string &directory);
   // Switches the adapters on or off. While they are off they change nothing, and only evaluations and predictions are
   // possible.
   void use_adapters(bool use);  // Code::state if there are none
-  // Saves everything that training goes on from; returns the checkpoint's path. Code::state within a
-  // step, busy, io, nospc, path.
+  // Saves everything that training needs to resume, and returns the checkpoint's path. Throws Code::state within a
+  // step, and also Code::busy, io, nospc and path.
   std::string save(const std::string &directory);
 
   std::string plan_json() const;
   std::string program_text() const;
   std::string graph_text() const;
-  // Compares gradients of the inputs that are set with slopes in float64; see protrain_session_check_gradients.
+  // Compares gradients of the inputs that are set with finite differences of the loss in float64. See
+  // protrain_session_check_gradients.
   std::string check_gradients(std::size_t samples);
   std::string report_json();  // of the last step: seconds, device_peak_bytes, host_peak_bytes, ...
 
  private:
   std::size_t shown_parameter(std::size_t i) const { return machine_.parameters().shown().at(i); }
-  // A Program with its executor, graph and prediction.
+  // A Program with its executor, its graph, and the simulation that predicts its run.
   struct Run {
     run::Executor *executor = nullptr;
     const program::Program *program = nullptr;

@@ -4,8 +4,8 @@
 
 namespace protrain::session {
 
-// Returns the scalars of the next micro-batch. The optimizer does not count skipped steps; random numbers count all
-// steps.
+// Returns the scalars of the next micro-batch. The optimizer's step number leaves out skipped steps. The step number
+// that random numbers use counts all steps.
 backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer,
                                           const std::vector<backend::Group> &groups) const {
   const auto t = static_cast<double>(counters_.steps + 1 - counters_.skipped);
@@ -35,7 +35,8 @@ std::optional<StepResult> StepAccount::add(const RoundNumbers &numbers, double s
   return StepResult{.loss = numbers.batches.back().loss};
 }
 
-// True if the step goes on: everything is finite, or the loss scale shrinks, or the step is to be skipped.
+// True if the session can continue after this status, false if the step must fail. It can continue if everything is
+// finite, if an overflow of gradients lowers the loss scale, or if the options say to skip steps that are not finite.
 bool StepAccount::takes(program::StatusWord status) {
   if (status.finite()) return true;
   // An overflow of gradients makes the loss scale smaller.

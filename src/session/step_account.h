@@ -87,10 +87,11 @@ class StepAccount {
   double grad_norm() const;
   // Returns the learning rate of the last complete step, or of the next step if none is complete.
   double last_learning_rate() const { return last_ ? last_->learning_rate : learning_rate(); }
-  // Returns the factor to apply to the gradients of the last complete step. Code::state if there are no such gradients,
-  // or not any more.
+  // Returns the factor that removes loss scale and weights from the gradients of the last complete step. It is the
+  // reciprocal of last_weight(). Code::state if there are no such gradients, or not any more.
   double gradient_factor(const std::string &parameter) const;
-  // The factor by which the gradients of the last complete step are too large.
+  // Returns the factor by which the gradients of the last complete step are too large. It is the loss scale, times the
+  // sum of the micro-batches' weights if the step has several.
   double last_weight() const { return last_weight_; }
   // Seconds of the last step, or of its micro-batches so far.
   double seconds() const { return seconds_; }

@@ -1,5 +1,5 @@
-// Checkpoints: everything that training needs to go on, in a folder of its own. Tensors are streamed through one buffer
-// of 4 MiB and may live anywhere.
+// Checkpoints: everything that training needs to continue, in a folder of its own. Tensors are streamed through one
+// buffer of 4 MiB, so they may lie in any tier.
 //
 //   PARENT/step-0000000010/weights.safetensors     NAME
 //                          optimizer.safetensors   NAME/moment1, NAME/moment2, or what else the optimizer keeps
@@ -26,8 +26,8 @@
 
 namespace protrain::state {
 
-// An array that the optimizer keeps for a parameter: "moment1". If it has as many elements as the parameter it is saved
-// in the parameter's shape, else in one dimension.
+// An array that the optimizer keeps for a parameter, such as "moment1". If it has as many elements as the parameter it
+// is saved in the parameter's shape, else in one dimension.
 struct SavedArray {
   std::string name;
   DType dtype = DType::f32;
@@ -69,8 +69,8 @@ class Saving {
   ~Saving();  // removes the folder unless finished; no rank may be writing into it
 
   const std::string &folder() const;
-  // `parts`: the texts that save_part() returned, in the order of ranks. Code::io if a part is not in the folder.
-  // Returns the checkpoint's path.
+  // Completes the checkpoint and returns its path. `parts` holds the texts that save_part() returned, in the order of
+  // ranks. Throws Code::io if a part is not in the folder.
   std::string finish(const Description &description, const std::vector<std::string> &parts);
 
  private:
@@ -81,27 +81,27 @@ class Saving {
 // A rank's part of a checkpoint.
 struct Part {
   std::size_t number = 0, count = 1;
-  // The number of elements that the part has of each array of each parameter, the weights included. Not used if the
-  // checkpoint has one part.
+  // elements[p][a] is the number of elements that this part has of array `a` of parameter `p`. Array 0 is the weights.
+  // Not used if the checkpoint has one part.
   std::vector<std::vector<std::uint64_t>> elements = {};
 };
 inline constexpr std::size_t kMostParts = 400;  // two files of each stay open; a process may often open 1,024
 
 // Writes a part into the folder of a Saving, and returns the text that finish() needs. The offsets that `read` gets
-// count from the begin of the part.
+// count from the beginning of the part's range.
 std::string save_part(const std::string &folder, const Description &description, const Part &part, const Read &read);
 
-// Returns whether this process can see the folder of a Saving.
+// True if this process can see the folder of a Saving.
 bool sees(const std::string &folder) noexcept;
 
-// A checkpoint whose manifest, sizes and headers are sound. Its files stay open, so it does not notice
-// when they are replaced later.
+// An open checkpoint, whose manifest, file sizes and headers have been checked. Its files stay open, so it is not
+// affected if they are replaced later.
 class Checkpoint {
  public:
-  // `path` is a checkpoint's folder, or the directory that save() was given. From a directory, the checkpoint of the
-  // largest step that has a manifest is opened. Code::format if there is none or it is malformed, corrupt if something
-  // was damaged or is missing, version if a later library wrote it, path for links. A damaged checkpoint is never
-  // passed over: the error names the checkpoint before it.
+  // Opens a checkpoint. `path` is its folder, or the directory that save() was given. From a directory, the checkpoint
+  // of the largest step that has a manifest is opened. Code::format if there is none or it is malformed, corrupt if
+  // something was damaged or is missing, version if a later library wrote it, path for links. A damaged checkpoint is
+  // not skipped: the call fails, and the error names the checkpoint before it.
   static Checkpoint open(const std::string &path);
   Checkpoint(Checkpoint &&) noexcept;
   ~Checkpoint();

@@ -1,5 +1,5 @@
-// Loading: nothing in a file is used before its checksum has matched, and no tensor is given to the caller before all
-// checksums have matched.
+// Loads checkpoints. Nothing in a file is used before its checksum has matched, and no tensor is given to the caller
+// before all checksums have matched.
 #include <algorithm>
 #include <optional>
 #include <tuple>

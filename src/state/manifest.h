@@ -15,7 +15,8 @@ namespace protrain::state {
 
 inline constexpr const char *kManifestName = "manifest.json";
 inline constexpr std::uint64_t kManifestLimit = 64 << 20;  // bytes, enough for checkpoints of 25 TB
-// Version 1 has one part; version 2 has several, and the parameters' shapes.
+// The newest version of the format. A checkpoint of version 1 has one part. A checkpoint of version 2 has several
+// parts, and its manifest holds the parameters' shapes.
 inline constexpr std::uint64_t kFormatVersion = 2;
 
 // The files of one part of a checkpoint. A checkpoint has one part from each rank, or a single part.

@@ -10,7 +10,7 @@ namespace protrain::state {
 
 namespace {
 
-// Reads the header from pieces whose checksums have matched.
+// Returns the file's header. First checks the checksums of the pieces that hold it.
 std::string read_header(const File &file, const FileRecord &record, std::span<std::byte> buffer) {
   std::string text(std::min(kLengthBytes, record.bytes), '\0');
   scan(file, record, 1, buffer, nullptr);

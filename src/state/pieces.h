@@ -1,4 +1,5 @@
-// Files checked piece by piece: one checksum per 16 MiB, and never more than one buffer in memory.
+// Reads and writes files that have one checksum per piece of 16 MiB. Never holds more than one buffer of a file in
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ class PieceWriter {
   PieceWriter(const std::string &path, std::span<std::byte> buffer) : file_(path), buffer_(buffer) {}
 
   void write(std::string_view text);
-  // The free part of the buffer, never empty; advance() says how much of it was filled.
+  // Returns the free part of the buffer, which is never empty. The caller fills it from the front, and tells advance()
+  // how many bytes it filled.
   std::span<std::byte> room();
   void advance(std::size_t bytes) { filled_ += bytes; }
   FileRecord commit();  // afterwards the file is complete, synced and in place

@@ -42,7 +42,7 @@ struct ArrayId {
   std::size_t parameter, array;
 };
 
-// Writes the tensors one after the other. `arrays_of_tensors`: the array that each tensor is read from.
+// Writes a file with the tensors, one after the other. arrays_of_tensors[i] is the array from which tensor i is read.
 FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &tensors,
                          const std::vector<ArrayId> &arrays_of_tensors, const Read &read, std::span<std::byte> buffer) {
   PieceWriter writer(path, buffer);
@@ -60,8 +60,8 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
   return writer.commit();
 }
 
-// Returns whether a checkpoint called `name` exists. If `alone` (the directory is locked), also removes the folders
-// that killed saves left behind.
+// True if a checkpoint called `name` exists. If `alone`, which means that this save has locked the directory, first
+// removes the folders that killed saves left behind.
 bool tidy(const std::string &parent, const std::string &name, bool alone) {
   const std::vector<DirectoryEntry> entries = list_directory(parent);
   const auto find = [&](const std::string &wanted) {
@@ -79,7 +79,8 @@ bool tidy(const std::string &parent, const std::string &name, bool alone) {
   return there != entries.end();
 }
 
-// Gives the new checkpoint its name and returns the folder that is left to remove.
+// Renames the folder `fresh` to `target`, the name of the complete checkpoint. Returns the folder that the caller has
+// to remove, such as the replaced checkpoint.
 std::string put_in_place(const std::string &fresh, const std::string &target, const std::string &aside, bool replace) {
   if (!replace) {
     rename_directory(fresh, target);
@@ -163,7 +164,8 @@ std::string save_part(const std::string &folder, const Description &description,
     of_weights.push_back({p, 0});
     most = std::max(most, parameters[p].arrays.size());
   }
-  // First one array of all parameters, then the next array: the optimizer state lies in memory in this order.
+  // Lists one optimizer array of all parameters, then the next array, because the optimizer state lies in memory in
+  // this order.
   for (std::size_t a = 0; a < most; ++a) {
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       if (a >= parameters[p].arrays.size()) continue;

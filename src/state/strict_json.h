@@ -17,7 +17,7 @@ const Json &member(const Json &object, const char *key, const std::string &file)
 const std::string &text_member(const Json &object, const char *key, const std::string &file);
 std::uint64_t whole_member(const Json &object, const char *key, const std::string &file);
 
-// Both return the value of `item` if it is of the right type. `what` names the item in errors.
+// Both return the value of `item`, and throw Code::format if it has another type. `what` names the item in errors.
 const Json::Array &items(const Json &item, const char *what, const std::string &file);
 std::uint64_t whole(const Json &item, const char *what, const std::string &file);
 

@@ -71,6 +71,7 @@ TEST(Measure, ChoosesTheQuickestAlgorithmAndTheDevicesOwnWhereNoneIsClearlyQuick
   EXPECT_TRUE(measured_product({1, 0.5}, false).variants.empty());
   EXPECT_TRUE(measured_product({1}, true).variants.empty());
   EXPECT_EQ(measured_product({1, 0.5, 0.8}, true, 1).variants.begin()->second, 2u) << "an algorithm may refuse to run";
+  EXPECT_EQ(measured_product({1, 0.5, 0.8}, true, 0).variants.begin()->second, 1u) << "so may the first";
   const double first = measured_product({1, 0.5}, false).kernels.begin()->second,
                quickest = measured_product({1, 0.5}, true).kernels.begin()->second;
   EXPECT_LT(quickest, 0.6 * first);

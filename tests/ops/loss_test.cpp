@@ -204,5 +204,24 @@ TEST(CrossEntropyOp, RefusesATeacherThatIsTrained) {
   }
 }
 
+// Returns the scratch that a plan assumes for the gradient of GPT-2's head, in bfloat16.
+std::uint64_t scratch_of_head(std::int64_t classes, bool on_gpu) {
+  graph::Graph graph;
+  const auto value = [&](DType dtype, Shape shape) {
+    return graph.add_value({.name = "value", .type = {dtype, std::move(shape)}});
+  };
+  graph::Node node{.op = "LinearCrossEntropyGrad", .name = "head"};
+  node.inputs = {value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16}), value(DType::i64, {64})};
+  node.outputs = {value(DType::f32, {}), value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16})};
+  return assumed_scratch(graph, node, on_gpu);
+}
+
+TEST(LinearCrossEntropy, OfAnOddVocabularyTakesACopyOfItsTableOnAGpu) {
+  constexpr std::uint64_t kLogits = 64 * (4 + 2), kSums = 16 * 4;  // bytes of one class
+  EXPECT_EQ(scratch_of_head(1000, true) - scratch_of_head(997, true), 3 * kLogits - 1000 * 16 * 2);
+  EXPECT_EQ(scratch_of_head(1000, false) - scratch_of_head(997, false), 3 * kLogits);
+  EXPECT_EQ(scratch_of_head(1000, true) - scratch_of_head(992, true), 8 * (kLogits + kSums));
+}
+
 }  // namespace
 }  // namespace protrain::test::loss_test

@@ -1,5 +1,5 @@
 // The shapes of FusedAttention and of its gradient: q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv). B is the
-// batch, Sq the queries, Sk the keys, H the heads, Hk the key heads, D the depth of q and k, and Dv that of v.
+// batch, Sq the queries, Sk the keys, H the heads, Hk the key heads, D the head size of q and k, and Dv that of v.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,9 @@
 
 namespace protrain::backend {
 
-// The axes after the channel axis are merged into one axis of length `inner`. A channel's samples are cut into parts,
-// so that a few channels still keep many threads busy. The shape alone fixes the parts, and so the order of sums.
+// The axes after the channel axis are merged into one axis of length `inner`. The samples of a channel are cut into
+// parts, so that a few channels still keep many threads busy. The parts depend on the shape alone, and so does the
+// order of sums.
 struct ChannelParts {
   // `enough` is the number of parts that all channels together should have.
   ChannelParts(const Shape &shape, std::int64_t enough)

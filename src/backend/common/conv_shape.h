@@ -12,7 +12,8 @@
 
 namespace protrain::backend {
 
-// Every shape gets this number of spatial axes. Axes that the operands lack come first, and have one element.
+// The number of spatial axes that every shape gets. If the operands have fewer, axes of one element are put in front of
+// theirs.
 inline constexpr int kConvAxes = 3;
 using ConvSizes = std::array<std::int64_t, kConvAxes>;
 

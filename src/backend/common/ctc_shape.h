@@ -18,8 +18,8 @@ struct CtcSample {
   double share;  // factor of the loss in the mean: 1 / (N max(1, labels_count)); 0 if no path spells the labels
 };
 
-// The arrays in scratch. `states` has kept() rows for each sample, with one number for each state. The first two rows
-// belong to the two latest times. The gradient keeps one more row for each time.
+// The arrays in scratch. `states` has kept() rows for each sample, and a row has one number for each CTC state. Two of
+// the rows hold the two time steps computed last. The gradient also keeps a row for each time step.
 struct CtcScratch {
   CtcSample *samples;    // (N)
   double *lse;           // (N, T), log(sum(exp(logits)))
@@ -85,8 +85,8 @@ struct CtcShape {
     }
     return count;
   }
-  // Sets a sample's loss and share. p is the probability of all paths that spell the sample's labels, and log_p its
-  // logarithm.
+  // Sets a sample's loss and share. log_p is the logarithm of the summed probability of all paths that spell the
+  // sample's labels. It is -infinity if there is no such path.
   PROTRAIN_HD void settle(CtcSample &sample, double log_p) const {
     const bool spelt = log_p != -INFINITY;
     const auto labels = static_cast<double>(sample.labels_count < 1 ? 1 : sample.labels_count);

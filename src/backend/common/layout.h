@@ -53,9 +53,9 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// Returns the size of the packs in which the walk can be loaded. A pack is a run of neighbours along the innermost dim
-// that one instruction loads. The size is a power of two, at most `most`. In every operand the elements of a pack
-// either are contiguous and begin at a multiple of the size, or are one element that repeats.
+// Returns how many neighbours along the innermost dim one instruction can load at a time. Such neighbours are a pack.
+// The size is a power of two, at most `most`. In each operand the elements of a pack either are contiguous and begin at
+// a multiple of the size, or are one element that repeats.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   auto fits = [&](std::int64_t count) {

@@ -1,4 +1,5 @@
-// Transpose, Slice, SliceGrad, Concat, Split, Expand and Pad as lists of strided copies, whatever the element type.
+// Expresses Transpose, Slice, SliceGrad, Concat, Split, Expand and Pad as lists of strided copies. The copies serve any
+// element type.
 #pragma once
 
 #include <cstddef>

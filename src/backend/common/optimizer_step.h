@@ -120,7 +120,7 @@ void with_numbers(Optimizer::Kind kind, const OptimizerNumbers &numbers, Act &&a
   }
 }
 
-// Moves the weight w of element i by the treated gradient g.
+// Updates the weight w of element i, and the element's moments. The gradient g is already scaled and clipped.
 template <typename At>
 PROTRAIN_HD void advance(const arith::AdamW &step, float g, float &w, const At &at, std::int64_t i) {
   arith::update(step, g, w, at.first[i], at.second[i]);
@@ -147,7 +147,8 @@ struct Common {
   float average_rest;
 };
 
-// Updates element i. move(g, w) moves the weight by the treated gradient.
+// Updates the weight of element i by move(g, w), where g is the scaled and clipped gradient. Then updates the weight's
+// moving average, if there is one.
 template <typename At, typename Move>
 PROTRAIN_HD void update_with(const Common &common, const At &at, std::int64_t i, Move &&move) {
   float w = at.weights.get(i);
@@ -160,8 +161,8 @@ PROTRAIN_HD void update(const Step &step, const Common &common, const At &at, st
   update_with(common, at, i, [&](float g, float &w) { advance(step, g, w, at, i); });
 }
 
-// update_coded() updates element i, whose scales are those of block number `block`. It does not store the element's new
-// moments, but returns them: the mean, and the root of the mean of squares.
+// update_coded() updates element i, whose 8-bit moments have the scales of block number `block`. It does not store the
+// new moments, but returns them: the first moment, and the root of the second moment.
 struct CodedMoments {
   float mean, root;
 };

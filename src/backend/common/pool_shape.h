@@ -9,7 +9,8 @@ namespace protrain::backend {
 struct PoolShape : WindowSizes {
   explicit PoolShape(const KernelRequest &request);
 
-  // Returns how many elements of window number `window` along an axis count for an average.
+  // Returns how many elements of window number `window` along an axis AveragePool counts. Pads count only if the
+  // attribute count_include_pad is set.
   std::int64_t counted(std::size_t axis, std::int64_t window) const;
 
   bool largest;  // true: MaxPool

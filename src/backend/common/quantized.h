@@ -11,11 +11,12 @@
 
 namespace protrain::backend {
 
-// The forms in which integers, codes, zero points and frozen floats lie in memory. A byte holds two elements of four
-// bits, the first of them in its lower half.
+// The forms in which quantized elements, zero points and frozen weights lie in memory: integers, the codes nf4 and
+// dynamic8 (arith/codes.h), or floats. A byte holds two elements of four bits, the first of them in its lower half.
 enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, nf4, dynamic8, bf16, f16, f32 };
 
-// Returns element i as a float. Integers of up to 16 bits are exact. A code gives the float that it stands for.
+// Returns element i as a float. Integers of up to 16 bits are exact. An nf4 or dynamic8 code becomes the float that it
+// stands for.
 PROTRAIN_HD float stored_at(StoredForm form, const void *data, std::int64_t i) {
   const auto half = [&] { return static_cast<const std::uint8_t *>(data)[i / 2] >> (i % 2 * 4) & 15; };
   switch (form) {

@@ -26,7 +26,7 @@ Activation activation_of(const KernelRequest &request, const std::string &key, c
     return arith::with_activation(made.kind, [&](auto f) { return arith::value_of<decltype(f)>(made, x); });
   };
   // Moves the limits `low` and `high` inwards by the error of rounding. Backward reads values that were rounded when
-  // they were saved. A value that was clipped to a limit must still count as clipped, because its slope is 0.
+  // they were saved. A value that was clipped must still count as clipped then, because its derivative is 0.
   const DType saved = request.inputs.at(kWeights).dtype;
   const float margin = saved == DType::bf16 ? 0x1p-8F : saved == DType::f16 ? 0x1p-11F : 0x1p-20F;
   const auto [low, high] = std::minmax({edge(-clip), edge(clip)});

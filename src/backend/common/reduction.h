@@ -1,4 +1,5 @@
-// The attributes of CrossEntropy and LinearCrossEntropy that say what the loss is.
+// The attributes and inputs that define the loss of CrossEntropy and LinearCrossEntropy: the reduction, the extra terms
+// of a row's loss, and distillation from a teacher.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ inline arith::RowLoss row_loss_of(const KernelRequest &request) {
   return {attributes.real("label_smoothing", 0), attributes.real("z_loss", 0), attributes.real("focal", 0)};
 }
 
-// Returns true if input number `targets` is a teacher's logits, false if it is labels.
+// True if the loss distills from a teacher. Then input number `targets` holds the logits of the teacher model. Else it
+// holds labels.
 inline bool has_teacher(const KernelRequest &request, std::size_t targets) {
   return is_float(request.inputs.at(targets).dtype);
 }

@@ -10,7 +10,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The running softmax of a tile's queries. Each query has a vector lane. Dv is the depth of values.
+// The state of the online softmax of a tile of queries. Each query has a vector lane. Dv is the head size of v.
 struct RunningSoftmax {
   float *most;  // (queries) the largest score so far
   float *sum;   // (queries) the sum of exp(score - most)
@@ -158,8 +158,8 @@ class Attention : public CpuKernel {
     }
   }
 
-  // Computes the outputs and the lse of a tile of queries. If documents are packed, `rows` are the rows of one
-  // document, else all rows. `tile` counts queries from the first of these rows.
+  // Computes the outputs of a tile of queries, and the log-sum-exp (lse) of the queries' scores. If documents are
+  // packed, `rows` are the rows of one document, else all rows. `tile` counts queries from the first of these rows.
   void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range rows, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();

@@ -52,8 +52,8 @@ struct TiledAttention : AttentionShape {
   DType bias_type = DType::none;
 };
 
-// One product, made ready for every size of its tiles. The tile of queries and the tile of keys may each be full or the
-// last one, so there are four sizes.
+// One matrix product of attention, prepared once for each size that its tiles can have. There are four sizes, because
+// the tile of queries and the tile of keys may each be a full tile or the last, smaller one.
 class TileProducts {
  public:
   // shape(queries, keys) returns the GemmShape for a tile of that many queries and keys.
@@ -85,8 +85,8 @@ struct ScoreTile {
   const std::byte *bias;  // the bias of this batch and head; nullptr: there is none
   float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
-// Scales the scores, caps them, adds the bias, and sets the scores that a mask hides to -inf. Writes the slope if
-// wanted.
+// Turns raw scores into the input of softmax: scales and caps them, adds the bias, and sets the scores that a mask
+// hides to -inf. Also writes the derivative of the cap to tile.slope, if that is not nullptr.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
 // Copies rows, and adds rows of zeros until there are `filled` rows.

@@ -1,5 +1,6 @@
-// FusedAttentionGrad. Scores are computed again, tile by tile, and the saved lse turns them into probabilities. A
-// member works on a whole key head, so that the gradients of its keys and values are summed in a fixed order.
+// FusedAttentionGrad. Scores are computed again, tile by tile, and the saved log-sum-exp (lse) of each query turns them
+// into probabilities. A member works on a whole key head, so that the gradients of its keys and values are summed in a
+// fixed order.
 #include <algorithm>
 #include <cmath>
 

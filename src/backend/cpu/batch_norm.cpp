@@ -1,6 +1,6 @@
-// BatchNorm, its gradient, and the kernels that fold statistics. Members share the channels, or parts of channels if
-// there are few channels. A member reads a part twice: first for its sums, and then for the result. The second time the
-// part is usually still in the cache.
+// BatchNorm, its gradient, and the kernels that fold statistics. Channels are divided among the members, or parts of
+// channels if there are few channels. A member reads a part twice: first for its sums, and then for the result. The
+// second time the part is usually still in the cache.
 //   The data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. All other rows of
 // a part are joined into one float32 row in the member's scratch, which is called a room. Results are converted back.
 #include <algorithm>
@@ -58,7 +58,8 @@ void each_run(std::int64_t length, Act &&act) {
   for (std::int64_t first = 0; first < length; first += kRun) act(first, std::min(kRun, length - first));
 }
 
-// The data of a part of a channel as float32 rows: either rows of the tensor itself, or one row in a room.
+// The data of a part of a channel as float32 rows: either rows of the tensor itself, or one row in a scratch buffer (a
+// room) into which the part is copied.
 template <typename T>
 class Rows {
  public:
@@ -67,7 +68,7 @@ class Rows {
         in_place_(std::is_same_v<T, float> && channels.inner >= kLongRow),
         room_bytes_(round_up(byte_count(DType::f32, {channels.part * channels.inner}), kAlignment)) {}
 
-  // Returns the bytes of a room, which holds a part of one tensor; 0 if rows are used where they lie.
+  // Returns the size of the scratch buffer into which a part of one tensor is copied; 0 if rows are used in place.
   std::uint64_t room_bytes() const { return in_place_ ? 0 : room_bytes_; }
   std::int64_t count(std::int64_t part) const { return in_place_ ? channels_.samples_in(part) : 1; }
   std::int64_t length(std::int64_t part) const {
@@ -112,7 +113,7 @@ class Rows {
 };
 
 // Calls first(channel, part) and then second(channel, part, is_read) for each part of each channel. When second() runs,
-// first() has finished for all parts of the channel. `is_read` is true if the room still holds this part's data.
+// first() has finished for all parts of the channel. `is_read` is true if scratch still holds what first() read.
 template <typename First, typename Second>
 void in_two_passes(const ChannelParts &channels, Member &member, First &&first, Second &&second) {
   const Range mine = share(channels.count * channels.parts, 1, member);
@@ -132,7 +133,7 @@ void in_two_passes(const ChannelParts &channels, Member &member, First &&first, 
 }
 
 // The scratch of BatchNorm or its gradient. It holds the result of the first pass (a Found) for each part of each
-// channel, and `rooms` rooms for each member.
+// channel. It also holds, for each member, `rooms` buffers of the size Rows::room_bytes().
 template <typename T, typename Found>
 class Scratch {
  public:
@@ -211,7 +212,8 @@ class BatchNorm : public CpuKernel {
     return found;
   }
 
-  // Returns the mean and the variance to normalize by, and as `kept` the variance to fold into the running variance.
+  // Returns the mean and the variance to normalize by. The result's `kept` is the variance to fold into the running
+  // variance.
   Statistics statistics(const Launch &launch, std::int64_t channel) const {
     if (running_) {
       const float variance = input<float>(launch, 4)[channel];

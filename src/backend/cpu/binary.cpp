@@ -10,7 +10,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Computes one run: y[i] = op(a[i * a_stride], b[i * b_stride]).
+// Computes y[i] = op(a[i * a_stride], b[i * b_stride]) for `count` elements.
 using Loop = void (*)(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                       std::int64_t count);
 
@@ -45,8 +45,8 @@ PROTRAIN_INLINE void vectorised_loop(const T *a, std::int64_t a_stride, const T 
   }
 }
 
-// Only float arithmetic gets PROTRAIN_CLONES (one version per instruction set), because a step spends next to no time
-// on the other operators here.
+// The loop of an arithmetic operator on floats, compiled once for each instruction set (PROTRAIN_CLONES). The other
+// operators here do not need that, because a step spends next to no time on them.
 template <typename Op, typename T>
 struct Arithmetic {
   PROTRAIN_CLONES static void run(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
@@ -85,7 +85,8 @@ void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64
                    count);
 }
 
-// Computes x^e for a run. In most models e is 2 or 3 for all elements. Then multiplications are enough, without pow.
+// Computes x^e for a sequence of elements. In most models e is 2 or 3 for all of them. Then multiplications are enough,
+// without pow.
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {
@@ -212,13 +213,13 @@ class BinaryKernel : public CpuKernel {
   const std::string subject_;
 };
 
-struct Choice {  // one run of Where
+struct Choice {  // the operands of Where, for elements along the innermost dim
   const std::uint8_t *condition;
   const void *a, *b;
   void *y;
 };
 
-// Computes a run of Where whose conditions are contiguous. AS and BS are the strides of a and b along the run.
+// Computes Where for `count` elements whose conditions are contiguous. AS and BS are the strides of a and b.
 template <typename T, std::int64_t AS, std::int64_t BS>
 void choose_known(const Choice &run, std::int64_t count) {
   const T *a = static_cast<const T *>(run.a), *b = static_cast<const T *>(run.b);

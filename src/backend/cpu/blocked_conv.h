@@ -15,9 +15,10 @@ enum class ConvOperand : std::uint8_t { x, w, y };
 
 class BlockedConv {
  public:
-  // Returns nothing if oneDNN would unroll the windows, or compute without vectors. `row` is the number of elements
-  // from one map's weights to the next map's. If w is a part of larger weights, `row` may be more than a map has. Each
-  // seat has operands of its own, so threads may run the convolution at the same time if each has another seat.
+  // Makes oneDNN's convolution for `shape`. Returns nothing if oneDNN would unroll the windows, or compute without
+  // vectors. `row` is the number of elements from one map's weights to the next map's, which is more than a map has if
+  // w is a part of larger weights. Each seat has operands of its own. So threads may run the convolution at the same
+  // time, each with another seat.
   static std::optional<BlockedConv> find(const ConvShape &shape, std::int64_t row, int seats);
   ~BlockedConv();
   BlockedConv(BlockedConv &&) noexcept;
@@ -29,8 +30,8 @@ class BlockedConv {
   bool is_plain(ConvOperand operand) const;  // true if oneDNN's layout is that of the tensor
   std::uint64_t scratch_bytes() const;
 
-  // Converts w, or one sample of x or y. The operand that is the result is converted out of oneDNN's layout, each other
-  // operand into it.
+  // Converts w, or one sample of x or y. The result of the convolution is converted out of oneDNN's layout. Operands
+  // that the convolution reads are converted into it.
   void convert(int seat, ConvOperand operand, const void *from, void *to);
   // Computes the result from operands in oneDNN's layouts. Samples lie one after the other, without a gap.
   void run(int seat, const void *x, const void *w, const void *y, void *scratch);

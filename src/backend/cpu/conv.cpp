@@ -1,4 +1,5 @@
-// Conv, ConvTranspose and ConvWeightGrad: the choice among the ways of conv.h, and the way that unrolls windows.
+// The kernels of Conv, ConvTranspose and ConvWeightGrad. This file chooses among the methods of conv.h, and has the
+// method that unrolls windows (im2col).
 //
 // Let a window have K elements. The matrix `columns` has a row for each of C channels and each element of a window, and
 // a column for each window. With w (M, C * K) and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy
@@ -18,7 +19,8 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kColumnsBytes = 1 << 20;  // most bytes of columns that are unrolled at a time
 
-// Returns the windows of a row of y for which element k along the last axis lies inside of x.
+// Returns the windows of a row of y whose element k along the last axis lies inside of x. In the other windows of the
+// row that element is a pad.
 Range inside(const ConvShape &s, std::int64_t k) {
   const std::int64_t first = k * s.dilations[2] - s.before[2];  // the element's place for the first window
   const std::int64_t begin = first >= 0 ? 0 : (-first + s.strides[2] - 1) / s.strides[2];
@@ -45,7 +47,8 @@ void each_row(const ConvShape &s, Range rows, Act act) {
       }
 }
 
-// Writes the rows of the matrix `columns` that belong to the `channels` channels at x, for the windows of `rows` of y.
+// Unrolls windows (im2col): writes the rows of the matrix `columns` that belong to the `channels` channels at x, for
+// the windows of `rows` of y.
 void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range rows, float *columns) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
@@ -61,7 +64,8 @@ void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range row
     });
 }
 
-// Adds each element of `columns` to the element of x that unroll() would have copied it from.
+// Reverses unroll() (col2im): adds each element of `columns` to the element of x that unroll() would have copied it
+// from.
 void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, float *x) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())

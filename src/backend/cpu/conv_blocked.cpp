@@ -8,12 +8,12 @@ namespace protrain::backend::cpu {
 namespace {
 using Result = ConvShape::Result;
 
-constexpr double kLeastFlops = 4e6;            // of a unit, so that it spends little time on copies of its operands
+constexpr double kLeastFlops = 4e6;            // least FLOPs of a unit, so that copies of its operands take little time
 constexpr double kUnits = 32;                  // units that keep a large team busy
 constexpr std::int64_t kMapGrain = 64;         // least maps of a unit of y: oneDNN computes so many per element of x
 constexpr std::int64_t kChannelGrain = 16;     // least channels of a unit of x: so many lie side by side for oneDNN
 constexpr std::int64_t kWeightGrain = 32;      // least maps of a unit of weights, because each unit reads all of x
-constexpr std::int64_t kRoundBytes = 4 << 20;  // of a round's samples of x and y, for the weights' gradient
+constexpr std::int64_t kRoundBytes = 4 << 20;  // most bytes of a round's samples of x and y in ConvWeightGrad
 
 double flops_of(const ConvShape &s) {
   return 2.0 * static_cast<double>(s.samples * s.output_count() * s.maps) *

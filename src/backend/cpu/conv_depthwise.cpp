@@ -1,10 +1,10 @@
 // Depthwise convolutions: each channel is a group with one map.
 //
-// A plane of x is padded, and split into phases. Along an axis with stride s, phase p holds every s-th element of the
-// padded plane, from place p on. A phase is a dense array with `extent` elements along each axis. Element k of a window
-// has phase k * dilation % s and shift k * dilation / s. For window o this element lies at place o + shift of the
-// phase, so neighbouring windows have it in neighbouring places. Windows get the same numbers as the elements of such
-// an array. Its rows may be longer than those of y, so some numbers have no window. With these numbers y, dx and dw are
+// A plane of x is padded, and split into phases. Along an axis with stride s, phase p is a dense array of the elements
+// p, p + s, p + 2 s and so on of the padded plane. It has `extent` elements along each axis. Element k of a window lies
+// in phase k * dilation % s, and its shift is k * dilation / s. For window o it is element o + shift of the phase, so
+// neighbouring windows find it in neighbouring places. A window's number is its index in an array of a phase's size.
+// Rows of this array may be longer than those of y, so some numbers have no window. With these numbers y, dx and dw are
 // sums over long vectors.
 #include <algorithm>
 

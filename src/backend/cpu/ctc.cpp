@@ -63,8 +63,9 @@ class CtcLoss : public CpuKernel {
     scratch.samples[n] = {length, count, 0, 0};
   }
 
-  // Computes, for each time and state, the logarithm of the summed probability of a sample's paths that are in this
-  // state at this time. Returns the logarithm for all complete paths. Only the gradient keeps the values of all times.
+  // Runs the forward recursion of CTC. For each time and state it computes the logarithm of the summed probability of
+  // the paths that are in this state at this time. Returns the logarithm for all complete paths. Only the gradient
+  // keeps the values of all times.
   double forwards(const T *logits, const CtcScratch &scratch, std::int64_t n) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const double *before = nullptr;
@@ -80,8 +81,8 @@ class CtcLoss : public CpuKernel {
     return states.labels_count == 0 ? 0 : -INFINITY;
   }
 
-  // Replaces the values that forwards() kept for each time by the probabilities of the states at that time, given the
-  // labels.
+  // Runs the backward recursion of CTC. Replaces the values that forwards() kept for each time by the probabilities of
+  // the states at that time, given the labels.
   void backwards(const T *logits, const CtcScratch &scratch, std::int64_t n, double all) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const std::int64_t length = scratch.samples[n].length;

@@ -1,5 +1,5 @@
-// Loops over the elements of several operands together, in the order of a walk (common/layout.h). Each loop handles one
-// run along the innermost dim at a time.
+// Loops over the elements of several operands together, in the order of a walk (common/layout.h). A loop handles one
+// run at a time: elements that follow each other along the innermost dim.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@ inline constexpr std::int64_t kElementGrain = 1024;  // members' shares are cut 
 
 inline std::int64_t element_bytes(const graph::Type &type) { return static_cast<std::int64_t>(size_of(type.dtype)); }
 
-// Calls body(first, offsets, count) for each run along the innermost dim, over elements [range.begin, range.end) of the
-// walk. `first` is the number of the run's first element in the order of the walk. `offsets` holds this element's
-// offset in each operand.
+// Cuts elements [range.begin, range.end) of the walk into runs along the innermost dim, and calls body(first, offsets,
+// count) for each run. `first` is the number of the run's first element in the order of the walk. `offsets` holds this
+// element's offset in each operand.
 template <std::size_t N, typename Body>
 void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
   if (range.begin >= range.end) return;

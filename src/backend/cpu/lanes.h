@@ -11,8 +11,8 @@ namespace protrain::backend::cpu {
 
 inline constexpr std::int64_t kLanes = 32;
 
-// Joins term(0) .. term(count - 1) into one number, by sum, maximum or minimum. Joining Join::kStart with a number
-// gives this number.
+// Reduces term(0) .. term(count - 1) to one number, by sum, maximum or minimum. Join::kStart is the neutral element of
+// this operation.
 template <typename Join, typename Term>
 PROTRAIN_INLINE float fold_lanes(std::int64_t count, Join join, Term term) {
   float lanes[kLanes];

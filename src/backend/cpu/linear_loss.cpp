@@ -42,12 +42,12 @@ struct Loops {
   }
 };
 
-// Whether w or the bias gets a gradient, which is a sum over all rows.
+// True if w or the bias gets a gradient. Such a gradient is a sum over all rows.
 bool sums_over_rows(const KernelRequest &request) { return has_output(request, 2) || has_output(request, 3); }
 
-// The loss of logits that are never all in memory. For a large vocabulary the (M, V) logits are the largest activation
-// of a model. So the kernel computes them slice by slice and uses each slice at once. The gradient kernel computes the
-// logits again, because keeping them would cost the memory that the fusion saves.
+// Computes the loss, and its gradient, without ever holding all logits in memory. For a large vocabulary the (M, V)
+// logits are the largest activation of a model. So the kernel computes them slice by slice and uses each slice at once.
+// The gradient kernel computes them again, because keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
@@ -193,14 +193,14 @@ class LinearCrossEntropy : public CpuKernel {
                             block.first > 0, kNarrow ? at<float>(launch, at_.dbias) : static_cast<float *>(dbias));
   }
 
-  // Returns the gradient of a row's loss.
+  // Returns the upstream gradient of a row's loss, which is 1 if the input is absent.
   float dloss_of(const Launch &launch, std::int64_t row) const {
     const auto *dloss = optional_input<float>(launch, 5);
     return dloss == nullptr ? 1 : dloss[shape_.reduction == Reduction::none ? row : 0];
   }
 
-  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits. `of_mean`: the factor
-  // of all gradients that comes from the mean.
+  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits. `of_mean` is the factor
+  // that the mean over rows puts on all gradients. It is 1 if the loss is not a mean.
   void finish_rows(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);
@@ -216,8 +216,8 @@ class LinearCrossEntropy : public CpuKernel {
     }
   }
 
-  // Returns the loss of a row of logits against its label. If gradients are wanted, those of `factor` times the loss
-  // replace the logits.
+  // Returns the loss of a row of logits against its label. If gradients are wanted, the gradients of `factor` times the
+  // loss replace the logits.
   double follow_label(const Target &target, float *row, float factor) const {
     if (target.label == Target::kIgnored) {
       std::fill_n(row, shape_.classes, 0.0F);
@@ -232,7 +232,8 @@ class LinearCrossEntropy : public CpuKernel {
     return static_cast<double>(target.weight) * loss;
   }
 
-  // Does the same as follow_label(), but against a teacher's row of logits instead of a label.
+  // Returns the distillation loss of row i against the teacher's logits. Gradients replace the logits as in
+  // follow_label().
   double follow_teacher(const Launch &launch, std::int64_t i, float *row, float factor) const {
     const Teacher::Row wanted = targets_.teacher->row(launch, i);
     const double lse = targets_.teacher->log_sum_exp(row), loss = targets_.teacher->loss(wanted, row, lse);

@@ -52,11 +52,11 @@ class MovesKernel : public CpuKernel {
   std::int64_t filled_ = 0;
 };
 
-// A copy whose input and output are contiguous along different dims. It is made tile by tile.
+// Copies, tile by tile, from an input to an output that is contiguous along another dim.
 template <typename T>
 class TiledTranspose : public CpuKernel {
  public:
-  // `layout` is merged. `row` is the dim along which the input is contiguous.
+  // Needs a layout that merged() has returned. `row` is the dim along which the input is contiguous.
   TiledTranspose(const Layout<2> &layout, std::size_t row) {
     const std::size_t last = layout.dims.size() - 1;
     columns_ = layout.dims[row];

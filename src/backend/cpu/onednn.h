@@ -25,7 +25,7 @@ void require_room_for_primitive();
 
 [[noreturn]] void fail_to_make(const dnnl::error &error, const std::string &what);
 
-// Points `memory` at other data.
+// Makes `memory` use the data at `at` from now on.
 inline dnnl_status_t point(dnnl::memory &memory, const void *at) {
   return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
 }

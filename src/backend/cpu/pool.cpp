@@ -131,7 +131,7 @@ class PoolKernel : public CpuKernel {
     });
   }
 
-  // Divides one number for each window of a row by how many elements of the window count for an average.
+  // Divides a row of numbers, one for each window, by the number of elements that AveragePool counts in the window.
   void divide(const RowPlace &row, const float *from, float *to) const {
     const std::int64_t others = shape_.counted(0, row.first) * shape_.counted(1, row.second);
     Divide::by(counts_.data(), static_cast<float>(others), width(), from, to);
@@ -190,7 +190,7 @@ class Pool : public PoolKernel {
     widen(x, room, shape_.input[2]);
     return room;
   }
-  // Joins the elements of each window of a row, beginning with `start`.
+  // Reduces the elements of each window of a row to one number by `join`, beginning with `start`.
   template <typename Read, typename Join>
   void take(const RowPlace &row, Read read, float *to, float start, Join join) const {
     std::fill_n(to, width(), start);

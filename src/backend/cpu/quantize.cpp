@@ -42,7 +42,8 @@ struct HalfBytes {
   }
 };
 
-// Widens codes, of which a byte holds `kCodes`. A table holds the floats that each byte stands for.
+// Widens nf4 or dynamic8 codes to the floats that they stand for. A byte holds kCodes codes, and a table gives the
+// floats of each of the 256 bytes.
 template <StoredForm kForm>
 struct Codes {
   static constexpr std::int64_t kCodes = kForm == StoredForm::nf4 ? 2 : 1;

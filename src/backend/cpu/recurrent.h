@@ -65,7 +65,7 @@ void narrow_gates(const float *from, const RecurrentShape &s, const UnitPart &pa
   for (std::int64_t gate = 0; gate < count; ++gate)
     narrow(from + gate * part.units.size(), row + gate * s.units + part.units.begin, part.units.size());
 }
-// Converts the numbers of a member's units, or gives zeros if there is no operand.
+// Converts the numbers of a member's units to float32. Writes zeros if `row` is nullptr because the operand is absent.
 template <typename T>
 void widen_or_zero(const T *row, const UnitPart &part, float *to) {
   if (row == nullptr)
@@ -80,9 +80,9 @@ inline bool has_step(const Launch &launch, std::int64_t sample, std::int64_t tim
   return lengths == nullptr || time < lengths[sample];
 }
 
-// Loops over `count` numbers.
+// Elementwise functions of rows of `count` numbers. F is the activation function.
 void activate(const arith::Activation &a, float *row, std::int64_t count);  // row = F(row)
-// row *= F', which is computed from `values`, the values of F
+// Multiplies `row` by the derivative of F, which is computed from `values`, the results of F.
 void apply_slope(const arith::Activation &a, const float *values, float *row, std::int64_t count);
 void multiply(const float *a, const float *b, float *to, std::int64_t count);         // to = a * b; `to` may be a or b
 void add_products(const float *a, const float *b, float *to, std::int64_t count);     // to += a * b

@@ -84,8 +84,8 @@ void step_gru_back(const RecurrentShape &s, const SampleStep &at) {
   apply_slope(s.f, r, dr, n);
 }
 
-// For a GRU whose reset gate r multiplies h: computes the gradient of r's sum from `through`, the gradient of the
-// product r * h. Adds the gradient that h gets from the product to at.dh.
+// Computes the gradient of the reset gate r before its activation, for a GRU whose r multiplies the state h. `through`
+// is the gradient of the product r * h. Also adds the gradient that h gets from this product to at.dh.
 void finish_reset(const RecurrentShape &s, const float *through, const SampleStep &at) {
   const float *r = at.gates + at.n;
   float *dr = at.d + at.n;

@@ -123,7 +123,7 @@ class ReduceKernel : public CpuKernel {
   }
 
   // Joins the blocks' values of each element in [range.begin, range.end), in the order of the blocks. The joined value
-  // replaces that of the first block, and its result goes to y.
+  // replaces that of the first block. It is then written to y, for a mean after a division by the number of elements.
   void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
       const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);

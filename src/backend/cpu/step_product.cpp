@@ -10,9 +10,9 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kVector = 8;             // elements
-constexpr std::int64_t kColumns = 3 * kVector;  // of a panel; the last panel may have fewer
-constexpr int kRows = 4;                        // of a tile, whose sums take at most 12 of the 16 registers
+constexpr std::int64_t kVector = 8;             // float32 elements of an AVX2 vector
+constexpr std::int64_t kColumns = 3 * kVector;  // columns of a panel; the last panel may have fewer
+constexpr int kRows = 4;                        // most rows of a tile: its sums take at most 12 of the 16 registers
 
 // Cuts a matrix into panels of at most kColumns columns. Calls act(first column, columns) for each panel.
 template <typename Act>
@@ -23,7 +23,7 @@ void each_panel(std::int64_t columns, Act act) {
 #ifdef PROTRAIN_TILES
 bool has_tiles() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
-// The elements from one row to the next, in a and in c.
+// The distances, in elements, from one row to the next in a and in c.
 struct Strides {
   std::int64_t a, c;
 };
@@ -79,7 +79,8 @@ bool has_tiles() { return false; }
 void multiply(const GemmShape &, const float *, const float *, float *) {}
 #endif
 
-// Returns true if b is to be laid out: oneDNN would copy b in every product, and tiles can compute the product.
+// Returns true if b should be packed into panels once. This holds if oneDNN would pack b again in every product, and if
+// the AVX2 code above (Tile) can compute the product.
 bool lays_out(const GemmShape &s) {
   const bool fits = s.in == DType::f32 && s.out == DType::f32 && s.n % kVector == 0 && !s.trans_a && !s.trans_b &&
                     !s.bias && s.alpha == 1 && s.m > 0 && s.n > 0 && s.k > 0;

@@ -13,15 +13,15 @@ namespace protrain::backend::cpu {
 
 class StoredGemm {
  public:
-  // The weights take the place of b, and are widened to the type `shape.in`. `shape` neither transposes a nor
-  // accumulates.
+  // Prepares the product of a with the stored weights, which take the place of b and are widened to the type
+  // `shape.in`. `shape` must neither transpose a nor accumulate.
   StoredGemm(const GemmShape &shape, const StoredRows &weights, int team_size);
 
   std::uint64_t scratch_bytes() const { return weights_bytes_ + results_bytes_ + product_bytes_; }  // of one member
   void run(const Member &member, const GemmOperands &operands, const StoredOperand &weights, void *scratch);
 
  private:
-  struct Block {  // of rows of c
+  struct Block {  // a block of rows of c
     std::int64_t first_row;
     std::size_t product;
   };
@@ -49,7 +49,7 @@ class WeightGemm {
   WeightGemm(const GemmShape &shape, int team_size, const std::optional<StoredMatrix> &stored);
 
   std::uint64_t scratch_bytes() const;
-  // `stored` takes the place of operands.b if the weights are stored.
+  // Computes the product. If the weights are stored, `stored` is read in place of operands.b.
   void run(const Member &member, const GemmOperands &operands, const StoredOperand &stored, void *scratch);
 
  private:

@@ -16,7 +16,7 @@ class StoredRows {
 
  private:
   StoredMatrix matrix_;
-  // Widens `count` elements from element `first` on, without their scales.
+  // The function that widens elements of the matrix's form. It does not apply their scales.
   void (*widening_)(const void *from, std::int64_t first, std::int64_t count, float *to);
 };
 

@@ -1,5 +1,5 @@
-// For CrossEntropy and LinearCrossEntropy: the targets of a loss, which are checked as they are read, and the loss of
-// one row of logits against a label. teacher.h has the loss of a row against a teacher.
+// The targets of CrossEntropy and LinearCrossEntropy, which are checked as they are read, and the loss of one row of
+// logits against its label. teacher.h has the loss of a row against the logits of a teacher model.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Target {
   float weight;
 };
 
-// The targets of all rows: labels, or a teacher. For labels it also knows their weights, the number of classes, the
-// label that is ignored, and the terms of a row's loss.
+// The targets of all rows: labels, or the logits of a teacher model (distillation). For labels it also knows their
+// weights, the number of classes, the label that is ignored, and the terms of a row's loss.
 class Targets {
  public:
   // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.

@@ -1,4 +1,5 @@
-// A teacher's logits in the place of a loss's labels, and the loss of one row of logits against them.
+// Distillation: a loss whose targets are the logits of a teacher model instead of labels. Computes the loss and the
+// gradient of one row of logits against the teacher's row.
 #pragma once
 
 #include <cstdint>

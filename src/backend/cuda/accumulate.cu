@@ -5,7 +5,8 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// The parts of the input x, which has elements of type T, and their weights.
+// The parts that Accumulate or SumParts adds up, and their weights. All parts lie in one input x, `stride` elements
+// apart.
 template <typename T>
 struct Parts {
   const T *x;

@@ -37,7 +37,8 @@ class Arg : public CudaKernel {
   const ArgLine best_;
 };
 
-// Makes k passes over a line. Each pass finds the element that is next in the order.
+// Finds the k largest or smallest elements of each line, in k passes. Each pass finds the element that comes next in
+// sorted order.
 template <typename T>
 class TopK : public CudaKernel {
  public:

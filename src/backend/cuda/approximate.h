@@ -1,7 +1,7 @@
-// Functions that a GPU computes in one instruction, and activations made of them. Each function's error is stated at
-// the function. Kernels use them for results in bfloat16, whose rounding errors are larger, and for the weights of
-// attention. They are several times as fast as the formulas in arith/unary.h, but do not give the CPU's bits. In tests,
-// functions of the host's C library take the place of the instructions.
+// Fast approximations: functions that a GPU computes in one instruction, and activations made of them. Each function's
+// error is stated at the function. Kernels use them for results in bfloat16, whose rounding errors are larger, and for
+// the softmax of attention. They are several times as fast as the formulas in arith/unary.h, but do not give the CPU's
+// bits. In tests, functions of the host's C library take the place of the instructions.
 #pragma once
 
 #include <bit>
@@ -79,7 +79,7 @@ struct Silu {
   }
 };
 
-// GeluTanh is x sigmoid(2 u), as in arith::GeluTanh, with u = kGeluScale (x + kGeluCube x^3).
+// GeluTanh is x * sigmoid(2 u), as in arith::GeluTanh, with u = kGeluScale * (x + kGeluCube * x^3).
 struct GeluTanh {
   __device__ static float sigmoid_of_twice_u(float x) {
     constexpr float kLinear = -2 * kLog2E * arith::kGeluScale;
@@ -93,9 +93,9 @@ struct GeluTanh {
   }
 };
 
-// Gelu is x P(x), and its slope is P(x) + x p(x), where P is the CDF of the normal distribution and p its density. For
-// a >= 0 the tail P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error
-// 2^-12.
+// Gelu is x P(x), and its derivative is P(x) + x p(x), where P is the CDF of the normal distribution and p its density.
+// For a >= 0 the tail P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative
+// error 2^-12.
 struct Gelu {
   __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // p sqrt(2 pi)
   __device__ static float tail(float a) {                                                    // P(-a) / density(a)

@@ -1,16 +1,18 @@
-// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries takes one key tile after the other, with a running
-// maximum and sum (online softmax). The (Sq, Sk) scores are never in memory as a whole.
+// FusedAttention: softmax(scale q k^T + masks) v. A block of threads computes one tile of queries in a loop over tiles
+// of keys. It keeps a running maximum and sum (online softmax, as in FlashAttention), so the (Sq, Sk) scores are never
+// in memory as a whole.
 #include "backend/cuda/attention_tiles.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// The running softmax of a row: its largest score so far, and the sum of exp(score - most).
+// The running softmax of a row of scores. `most` is the largest score so far. `sum` is the sum of exp(score - most).
 struct RunningSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Turns the scores of a row into exp(score - most). Returns the factor that earlier sums must be multiplied by.
+// Adds scores to the running softmax of a row, and replaces each score by exp(score - most). Returns the factor by
+// which the row's outputs so far must be multiplied, because `most` may have grown.
 template <int kMicro>
 __device__ float take_scores(float (&scores)[kMicro], RunningSoftmax &row) {
   float most = row.most;

@@ -18,20 +18,22 @@ struct Rows {
   __device__ Rows from(int column) const { return {at + column, step, positions}; }
 };
 
-// Joins the values of kLanes neighbouring threads. All of these threads get the same bits.
+// Reduces the values of kLanes neighbouring threads to one, with `join`. All of these threads get the same bits.
 template <int kLanes, typename Join>
 __device__ float across(float value, Join join) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value = join(value, from_lane_xor(value, mask));
   return value;
 }
 
-// Throws Code::unsupported if documents are packed. `first_keys` is the index of the input that says where they begin.
+// Throws Code::unsupported if documents are packed. Input `first_keys` of the node exists only then: it holds, for each
+// query, the first key of the query's document.
 inline void refuse_documents(const KernelRequest &request, std::size_t first_keys) {
   require(!has_input(request, first_keys), Code::unsupported, subject(request),
           "attention within packed documents has no kernel for GPUs yet; leave out the option packed");
 }
 
-// The shapes of q (B, Sq, H, D), k (B, Sk, Hk, D) and v (B, Sk, Hk, Dv), as kernels take them.
+// The shapes of q (B, Sq, H, D), k (B, Sk, Hk, D) and v (B, Sk, Hk, Dv), as kernels take them. `depth` is the head size
+// D, and `value_depth` is Dv.
 struct Heads {
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth, window;
   std::int64_t bias_b, bias_h, bias_q, bias_k;  // strides of the bias; 0 where it repeats
@@ -60,8 +62,8 @@ struct Heads {
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
   // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
-  // see at least one of keys [first, first + count). Both return an empty range if query or key `first` does not exist.
-  // As long as query or key `first` exists, neither end of the range falls as `first` grows.
+  // see at least one of keys [first, first + count). Both return an empty range if `first` lies behind the last query
+  // or key. Else neither end of the range falls as `first` grows.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -72,8 +74,8 @@ struct Heads {
     if (first >= keys) return {0, 0};
     return {causal && at > 0 ? at : 0, window > 0 && end < queries ? end : queries};
   }
-  // Returns the score of a query and a key that it sees, given their raw product. Sets `slope` to the derivative of the
-  // softcap.
+  // Returns the score of a query and a key that it sees, given their dot product. Sets `slope` to the derivative of the
+  // softcap, which is 1 if there is none.
   __device__ float score(float product, float &slope) const {
     slope = 1;
     if (softcap <= 0) return product * scale;
@@ -110,7 +112,8 @@ struct Bias {
     return score;
   }
 };
-// Returns true if the bias, input `index`, is float32. Code::unsupported if it has neither this type nor `dtype`.
+// Returns true if there is a bias, input `index`, and it is float32. Throws Code::unsupported if its type is neither
+// float32 nor `dtype`.
 inline bool has_wide_bias(const KernelRequest &request, std::size_t index, DType dtype) {
   if (!has_input(request, index)) return false;
   if (request.inputs[index].dtype == DType::f32) return true;
@@ -139,14 +142,14 @@ struct AttentionGradOperands {
   void *scratch;    // 8 bytes for each of (B, H, Sq)
 };
 
-// A function that appends the kernels of attention, or of the wanted gradients, to a stream. It is compiled for heads
-// of one depth.
+// A function that appends the kernels of attention, or of the wanted gradients, to a stream. There is one function for
+// each range of head sizes, because the sizes of tiles are fixed when it is compiled.
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return a function that computes on tensor cores, or nullptr if the shape does not allow it. It does not if heads
-// are too deep for registers, if rows are not whole units of 16 bytes, or if counts exceed 32 bits. In the gradient it
-// also does not if heads are too deep for the device's shared memory.
+// Both return a function that computes on tensor cores, or nullptr if they cannot: the head size exceeds 256, rows are
+// not multiples of 16 bytes, or counts exceed 32 bits. The gradient also returns nullptr if its tiles do not fit into
+// the device's shared memory.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

@@ -1,6 +1,6 @@
-// FusedAttentionGrad. Scores are computed again, tile by tile, and the saved lse turns them into probabilities. One
-// kernel sums dq over tiles of keys, another sums dk and dv over tiles of queries, each in a fixed order. Each kernel
-// computes all scores.
+// FusedAttentionGrad: computes dq, dk and dv. Scores are computed again, tile by tile, and each query's saved lse
+// (log-sum-exp) turns them into probabilities. One kernel sums dq over tiles of keys, another sums dk and dv over tiles
+// of queries, each in a fixed order. Both kernels compute all scores.
 #include "arith/attention.h"
 #include "backend/cuda/attention_tiles.h"
 
@@ -21,7 +21,7 @@ __global__ void delta_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t r
   if (threadIdx.x % kWarp == 0) delta[row] = sum;
 }
 
-// The operands of one head.
+// The operands of one head, in the kernels of dq, dk and dv.
 template <typename T>
 struct HeadRows {
   Rows<const T> q, dout, k, v;
@@ -60,8 +60,8 @@ std::size_t grad_shared_bytes(const Heads &s, int tile) {
          (2 * tile_floats(tile, s.depth) + 2 * tile_floats(tile, s.value_depth) + tile_floats(tile, tile));
 }
 
-// This thread's pairs of a query and a key. The constructor computes each pair's p, the probability, and ds, the
-// gradient of the raw score.
+// The pairs of a query and a key that this thread computes. The constructor computes the probability p of each pair,
+// and ds, the gradient of the pair's dot product q . k.
 template <typename T, int kMicro>
 struct Pairs {
   float p[kMicro][kMicro], ds[kMicro][kMicro];

@@ -1,5 +1,5 @@
-// FusedAttentionGrad in bfloat16 on tensor cores. As in attention_grad.cu, one kernel sums dq for strips of queries,
-// and another sums dk and dv for strips of keys. Scores, probabilities and sums stay in registers. Sums are float32.
+// FusedAttentionGrad in bfloat16 on tensor cores. As in attention_grad.cu, one kernel sums dq for strips of 16 queries,
+// and another sums dk and dv for strips of 16 keys. Scores, probabilities and sums stay in registers. Sums are float32.
 // Probabilities and gradients of scores are narrowed to bfloat16 where they are left operands of products.
 #include "arith/attention.h"
 #include "backend/cuda/attention_mma.h"
@@ -9,7 +9,7 @@ namespace protrain::backend::cuda {
 namespace {
 using NarrowOperands = AttentionGradOperands<bf16>;
 
-// A probability above this counts as 1 (see arith::weight_of_score). It is not compared with 1 itself, because lse is
+// Probabilities above this threshold count as 1 (see arith::weight_of_score). The threshold is below 1, because lse is
 // rounded when it is converted to base 2. With scores of about 64 this moves a probability of 1 by up to 2^-16. The
 // threshold does no harm, because the products round probabilities to bfloat16, which is far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
@@ -42,8 +42,8 @@ __global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queri
   queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
 }
 
-// Turns p from scores into probabilities. Turns ds from dout . v - delta into gradients of raw scores, which still lack
-// the factor `scale`. query_of(r, column) returns the Query of an element.
+// Turns p from scores into probabilities. Turns ds from dout . v - delta into gradients of the dot products q . k,
+// which still lack the factor `scale`. query_of(r, column) returns the Query of an element.
 template <int kStrips, int kTiles, typename QueryOf>
 __device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
                               StripSums<kStrips, kTiles> &ds) {
@@ -228,8 +228,8 @@ void launch_strips(Stream stream, const Heads &s, const NarrowOperands &o, const
          queries, tiles);
 }
 
-// Launches the dq kernel. Each warp has two strips if their sums fit into registers and the block's rows fit into the
-// device's shared memory; else one.
+// Launches the dq kernel. Each warp has two strips of 16 queries if their sums fit into registers and the block's rows
+// fit into the device's shared memory. Otherwise each warp has one strip.
 template <int kDepth>
 void launch_dq(Stream stream, const Heads &s, const NarrowOperands &o, const Query *queries) {
   constexpr std::size_t bytes = DqSizes<kDepth, 2>::Memory::kBytes;

@@ -16,14 +16,15 @@ struct Sizes {
   static_assert(!Memory::kFirstWaits && Memory::kBytes <= kAlwaysShared);
 };
 
-// The running softmax of a row. `most` is the row's largest score so far, as a log2. `sum` is this lane's part of the
-// row's sum of 2^(score - most).
+// The state of the online softmax of one row. It computes powers of 2 instead of e. `most` is the row's largest
+// factor * score so far. `sum` is this lane's part of the row's sum of 2^(factor * score - most).
 struct StripSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Turns scores into 2^(factor * score - most), where `most` already includes these scores and factor * score is the
-// log2 of a softmax term. Rescales earlier sums and outputs to the new maxima.
+// Does one step of online softmax with new scores. First raises each row's `most` to the new largest factor * score.
+// Then rescales the row's earlier sum and outputs to the new `most`, replaces each score by 2^(factor * score - most),
+// and adds these powers to the sum.
 template <int kStrips, int kScores, int kOut>
 __device__ void take_strip_scores(float factor, StripSums<kStrips, kScores> &scores, StripSoftmax (&rows)[2 * kStrips],
                                   StripSums<kStrips, kOut> &out) {
@@ -43,7 +44,8 @@ __device__ void take_strip_scores(float factor, StripSums<kStrips, kScores> &sco
   }
 }
 
-// Divides a warp's outputs by the sums, and writes them to rows of `to` from `first` on. Also writes these rows' lse.
+// Divides a warp's outputs by the sums of the softmax, and writes them to rows of `to` from `first` on. Also writes
+// these rows' lse (log-sum-exp).
 template <int kStrips, int kOut>
 __device__ void finish(const StripSums<kStrips, kOut> &out, const StripSoftmax (&rows)[2 * kStrips], std::int64_t first,
                        int width, const Rows<bf16> &to, float *lse) {

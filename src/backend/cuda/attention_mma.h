@@ -3,8 +3,8 @@
 // A block is four warps. A warp owns one or two strips of 16 rows, and its scores stay in registers from one product to
 // the next. The right operand of a product is loaded once for both strips. The block loops over tiles of keys and
 // values, or, for dk and dv, over tiles of queries and dout. Shared memory holds two stages of two tiles each: the
-// block works on one stage while the next tiles are copied into the other. Heads are padded with zeros to kDepth. The
-// result of a row is the same, bit for bit, with one strip or two.
+// block works on one stage while the next tiles are copied into the other. Rows are padded with zeros to size kDepth.
+// The result of a row is the same, bit for bit, with one strip or two.
 #pragma once
 
 #include "backend/cuda/attention.h"
@@ -24,9 +24,9 @@ __device__ inline int warp_index() { return static_cast<int>(threadIdx.x) / kWar
 template <int kStrips, int kTiles>
 using StripSums = Sums[kStrips][kTiles];
 
-// Rows in shared memory. They lie kDepth / 2 + 4 words of 4 bytes apart, an odd multiple of 4 words. So any 8
-// consecutive rows begin in different groups of 4 banks. load_matrices reads 16 bytes of each of 8 rows at once, and so
-// has no bank conflicts.
+// A matrix of bfloat16 in shared memory. Its rows lie kDepth / 2 + 4 words of 4 bytes apart, an odd multiple of 4
+// words. So any 8 consecutive rows begin in different groups of 4 banks. load_matrices reads 16 bytes of each of 8 rows
+// at once, and so has no bank conflicts.
 template <int kDepth>
 struct NarrowTile {
   static_assert(kDepth % 16 == 0);
@@ -34,12 +34,12 @@ struct NarrowTile {
   static constexpr std::size_t bytes(int rows) { return sizeof(bf16) * kLd * static_cast<std::size_t>(rows); }
   bf16 *at;
 
-  // Loads the A (mma.h) that begins at (row, column).
+  // Loads the left operand A (16 x 16, see mma.h) that begins at (row, column).
   __device__ Quad left(int row, int column) const {
     return load_matrices<false>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
-  // Both load two Bs (mma.h) side by side from the 16 x 16 elements that begin at (row, column). right_transposed()
-  // transposes the elements.
+  // Both load two right operands B (16 x 8, see mma.h) side by side from the 16 x 16 elements that begin at (row,
+  // column). right_transposed() transposes the elements.
   __device__ Quad right(int row, int column) const {
     return load_matrices<true>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
@@ -108,8 +108,8 @@ struct LeftStrips {
   Quad kept_[kKept ? kDepth / 16 : 1][kStrips];
 };
 
-// sums += left times the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are raw scores q . k, or
-// products dout . v.
+// Adds to `sums` the product of `left` and the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are dot
+// products q . k or dout . v.
 template <int kDepth, typename Left, int kStrips, int kTiles>
 __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int row,
                            StripSums<kStrips, kTiles> &sums) {
@@ -117,7 +117,7 @@ __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int
       left, [&](int k, int n) { return tile.right_transposed(row + 16 * n, 16 * k); }, sums);
 }
 
-// sums += p, narrowed to bfloat16, times the part of `tile` that begins at (row, column).
+// Adds to `sums` the product of p, narrowed to bfloat16, and the part of `tile` that begins at (row, column).
 template <int kDepth, int kStrips, int kScores, int kTiles>
 __device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowTile<kDepth> &tile, int row, int column,
                              StripSums<kStrips, kTiles> &sums) {
@@ -133,8 +133,8 @@ __device__ void for_elements(Each each) {
       PROTRAIN_UNROLL for (int e = 0; e < 4; ++e) each(m, n, e, 2 * m + e / 2, 8 * n + 2 * lane().t + e % 2);
 }
 
-// The range of columns that a warp's rows of scores see. The warp's first row is `row`. Rows are queries and columns
-// are keys; if kTransposed, rows are keys and columns are queries.
+// The columns that the masks let a warp's rows of scores see. The warp's first row is `row`. Rows are queries and
+// columns are keys. If kTransposed, rows are keys and columns are queries.
 template <bool kTransposed, int kStrips>
 struct Sight {
   int row;
@@ -151,9 +151,9 @@ struct Sight {
   __device__ bool all(int column, int count) const { return column >= all_begin && column + count <= all_end; }
 };
 
-// The rule that turns raw products q . k into scores. The softmax sums powers of two, so a score is the log2 of a
-// softmax term. If `plain` (no softcap, no bias, scale > 0), a score is the product times `factor`. finish_scores()
-// then leaves the product as it is, because the fma that later subtracts the maximum also multiplies by `factor`.
+// The rule that turns dot products q . k into scores. Scores are in base 2, because the softmax sums powers of two. If
+// `plain` (no softcap, no bias, scale > 0), a score is the dot product times `factor`. finish_scores() then leaves the
+// dot product as it is, because the fma that later subtracts the maximum also multiplies by `factor`.
 struct ScoreTransform {
   Bias<bf16> bias;  // of all heads
   int b, h;
@@ -168,7 +168,7 @@ struct ScoreTransform {
         factor(plain ? s.scale * kLog2E : 1.0f) {}
 };
 
-// Turns a warp's raw products with kColumns columns, from `column` on, into scores. Scores that a mask hides become
+// Turns a warp's dot products q . k into scores, in kColumns columns from `column` on. Scores that a mask hides become
 // -inf. If there is a softcap, calls on_slope(m, n, e, slope) with the softcap's derivative at each element.
 template <int kColumns, bool kTransposed, int kStrips, typename OnSlope>
 __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, const Sight<kTransposed, kStrips> &sight,
@@ -227,9 +227,8 @@ __device__ void store_strips(const StripSums<kStrips, kTiles> &sums, float facto
   store_strips(sums, factors, first, width, to);
 }
 
-// Returns call(Width<kDepth>{}), where kDepth is the depth that heads are padded to. Returns nullptr if heads are
-// deeper than 256 (their sums do not fit into registers), if rows are not whole units of 16 bytes, or if counts exceed
-// 32 bits.
+// Returns call(Width<kDepth>{}), where kDepth is the head size after padding. Returns nullptr if the head size exceeds
+// 256 (the sums do not fit into registers), if rows are not multiples of 16 bytes, or if counts exceed 32 bits.
 template <typename Operands, typename Call>
 AttentionLaunch<Operands> by_padded_depth(const AttentionShape &shape, Call call) {
   if (shape.depth % 8 != 0 || shape.value_depth % 8 != 0) return nullptr;

@@ -9,7 +9,7 @@
 
 namespace protrain::backend::cuda {
 
-inline constexpr int kSide = 16;  // threads on a side of the square
+inline constexpr int kSide = 16;  // a block is a square of 16 x 16 threads
 
 struct Thread {
   int x, y;  // column and row in the square
@@ -76,7 +76,7 @@ __device__ void add_product(const Tile &left, const Tile &right, int length, int
   }
 }
 
-// Writes the sums of add_product to rows of `to`, from row `first` on.
+// Writes the sums that add_product() computed to rows of `to`, from row `first` on.
 template <typename T, int kMicro, int kColumns>
 __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t first, int width, const Rows<T> &to) {
   const Thread t = thread_of_square();
@@ -88,10 +88,10 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
   }
 }
 
-// Returns call(Width<kTile>{}, Width<kColumns>{}) with the sizes for heads of `depth`. kTile is the edge of tiles, and
-// kColumns is the number of output columns that a thread computes. kTile is 64 for depths up to kTile64UpTo, else less.
-// bytes_of(kTile) returns the bytes of shared memory that a block needs. Above depth 128, kTile also depends on the
-// device's shared memory.
+// Returns call(Width<kTile>{}, Width<kColumns>{}) with the sizes for heads of size `depth`. kTile is the edge of tiles,
+// and kColumns is the number of output columns that a thread computes. kTile is 64 for head sizes up to kTile64UpTo,
+// else less. bytes_of(kTile) returns the bytes of shared memory that a block needs. For head sizes above 128, kTile
+// also depends on the device's shared memory.
 template <int kTile64UpTo, typename BytesOf, typename Call>
 auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
   const std::size_t most = most_shared();

@@ -1,5 +1,5 @@
-// BatchNorm and its gradient, and the folding of statistics. A block sums a part of a channel. A launch with one thread
-// for each channel joins the parts, in order, and a last launch computes the result element by element.
+// BatchNorm, its gradient, and the update of running statistics. A block sums a part of a channel. A launch with one
+// thread for each channel joins the parts, in order, and a last launch computes the result element by element.
 #include "arith/statistics.h"
 #include "backend/common/channels.h"
 #include "backend/cuda/elementwise.h"
@@ -174,16 +174,16 @@ class BatchNormGrad : public CudaKernel {
   std::uint64_t terms_at_;
 };
 
-// The arrays of statistics that one launch folds.
+// The statistics of batches (means or variances) that one launch folds into a running statistic.
 constexpr std::size_t kMostStatistics = 16;
 struct FoldedInputs {
   const float *at[kMostStatistics];
   int count;
 };
 
-// Folds the statistics of batches into a running statistic. FoldStatistics begins with the state. AccumulateStatistics
-// begins with the state in the step's first micro-batch. In later micro-batches it continues with its own result, which
-// is both inputs[0] and outputs[0].
+// Folds the statistics of batches into a running mean or variance, the state. FoldStatistics begins with the state.
+// AccumulateStatistics begins with the state in the step's first micro-batch. In later micro-batches it continues with
+// its own result, which is both inputs[0] and outputs[0].
 class FoldStatistics : public CudaKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

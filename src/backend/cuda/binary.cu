@@ -17,7 +17,7 @@ struct Pow {
   }
 };
 
-// Computes y[i] = op(a[i], b[i]) in packs of kCount elements. The walk goes from pack to pack.
+// Computes y[i] = op(a[i], b[i]) with broadcasting, in packs of kCount elements. The walk goes from pack to pack.
 template <int kCount, typename Op, typename A, typename B, typename R>
 __global__ void binary_kernel(Walk<2> walk, const A *a, const B *b, R *y, std::int64_t packs) {
   const bool a_repeats = repeats(walk, 0), b_repeats = repeats(walk, 1);

@@ -18,7 +18,7 @@ void check(cublasStatus_t status, const char *doing) {
           "{}: cuBLASLt says {}", doing, cublasLtGetStatusName(status));
 }
 
-// An object that cuBLASLt makes with one function and destroys with another.
+// Owns a handle of cuBLASLt, and destroys it with kDestroy.
 template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
 struct UniqueHandle {
   Handle handle = nullptr;
@@ -43,7 +43,7 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
   check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value), "a product's attribute");
 }
 
-// Describes a matrix to cuBLASLt, which is column-major: our rows are its columns.
+// Describes a row-major matrix to cuBLASLt. cuBLASLt is column-major, so it takes our rows for columns.
 Matrix matrix(DType dtype, const Shape &shape, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
   Matrix description;
   check(cublasLtMatrixLayoutCreate(&description.handle, type_of(dtype), static_cast<std::uint64_t>(shape[1]),
@@ -65,10 +65,10 @@ Preference preference_of(const GemmShape &shape) {
     check(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value), "a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-  // Lets cuBLASLt cut sums over k into parts, if the parts are joined in float32. They are joined in a fixed order and
-  // rounded once.
+  // Lets cuBLASLt cut sums over k into parts (split-K), if it joins the parts in float32. The parts are joined in a
+  // fixed order and rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  // Elements of c can be larger than those of a and b, whose distances give `alignment`.
+  // Raises the alignment of c to at least the size of its elements. They can be larger than those of a and b.
   const auto alignment = static_cast<std::uint32_t>(shape.alignment),
              of_c = std::max(alignment, static_cast<std::uint32_t>(size_of(shape.out)));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);

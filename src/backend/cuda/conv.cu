@@ -1,8 +1,7 @@
-// Conv, ConvTranspose and ConvWeightGrad, computed as matrix products. A sample's windows are unrolled into a matrix,
-// called its columns (C * K, windows). It has a row for each element of a window in each channel, and a column for each
-// window. Then y = w columns, the columns of dx are w^T dy, and dw = dy columns^T. A round unrolls as many samples as
-// kColumnsBytes has room for. If each window is one element, and the windows are the elements of x, x itself is the
-// columns.
+// Conv, ConvTranspose and ConvWeightGrad, computed as matrix products (im2col). A sample's windows are unrolled into a
+// matrix, called its columns (C * K, windows). It has a row for each element of a window in each channel, and a column
+// for each window. Then y = w columns, the columns of dx are w^T dy, and dw = dy columns^T. A round unrolls as many
+// samples as kColumnsBytes has room for. With a 1 x 1 x 1 kernel, stride 1 and no padding, x itself is the columns.
 #include <numeric>
 
 #include "backend/common/scratch_layout.h"
@@ -17,8 +16,8 @@ using Result = ConvShape::Result;
 
 constexpr std::int64_t kColumnsBytes = kEmulated ? 4 << 10 : 64 << 20;
 
-// Returns element i of the unrolled windows of x (channels, elements of a window, windows): an element of x, or zero
-// for a pad.
+// Returns element i of the columns (channels, elements of a window, windows), into which x is unrolled: an element of
+// x, or zero for a pad.
 template <typename T>
 __device__ T unrolled(const Windows &w, const T *x, std::int64_t i) {
   std::int64_t window = 0, element = 0;
@@ -33,7 +32,7 @@ __device__ T unrolled(const Windows &w, const T *x, std::int64_t i) {
   return x[at];
 }
 
-// Returns the sum of the elements of `columns` that belong to element i of x (channels, d...).
+// Returns the sum of the elements of `columns` that come from element i of x (channels, d...). This is col2im.
 __device__ inline float rolled_up(const Windows &w, const float *columns, std::int64_t i) {
   std::int64_t position = 0;
   const std::int64_t channel = divide(i, w.input_count, position);
@@ -60,7 +59,7 @@ void unroll(Stream stream, const Windows &windows, std::int64_t count, const T *
   each(stream, count, [x, columns, windows] __device__(std::int64_t i) { columns[i] = unrolled(windows, x, i); });
 }
 
-// The bias of the channels; nullptr: none.
+// The bias of each channel. `at` is nullptr if there is no bias.
 template <typename T>
 struct ChannelBias {
   const T *at;
@@ -89,7 +88,7 @@ void store(Stream stream, std::int64_t count, const float *from, T *to) {
   each(stream, count, [from, to] __device__(std::int64_t i) { to[i] = narrowed<T>(from[i]); });
 }
 
-// True if a window is one element, and the windows are the elements of x.
+// True for a 1 x 1 x 1 kernel with stride 1 and no padding. Then x itself is the matrix of unrolled windows.
 bool is_matrix(const ConvShape &s) {
   return s.kernel_count() == 1 && s.input == s.output && s.strides == ConvSizes{1, 1, 1} &&
          s.before == ConvSizes{0, 0, 0};
@@ -103,9 +102,9 @@ std::int64_t samples_of_round(const ConvShape &s, std::int64_t sample_bytes) {
   return s.samples / rounds;
 }
 
-// Returns the shape of the products of a round, which are the samples that are unrolled at a time. Without groups, one
-// launch multiplies all samples of the round. With groups, and for the weights' gradient, a launch multiplies the
-// groups of one sample. `columns`: the type of the columns.
+// Returns the shape of a round's matrix products. A round is the samples that are unrolled at a time. Without groups,
+// one launch multiplies all samples of the round. With groups, and for the weights' gradient, a launch multiplies the
+// groups of one sample. `columns` is the type of the columns.
 GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
   const std::int64_t row = s.channels_in_group() * s.kernel_count(), windows = s.output_count();
   const std::int64_t of_w = s.maps_in_group() * row, of_y = s.maps_in_group() * windows, of_columns = row * windows;
@@ -224,7 +223,7 @@ class Conv : public CudaKernel {
       gemm_.run(stream, operands_of(i), scratch(launch, gemm_at_));
   }
 
-  // Returns the columns of the samples of a round, which begins at sample `first`. They are x itself if nothing needs
+  // Returns the columns of a round's samples, of which `first` is the first. The columns are x itself if nothing needs
   // to be unrolled.
   const T *columns_of(Stream stream, const Launch &launch, std::int64_t first) const {
     const T *x = input<T>(launch, 0) + first * of_x();

@@ -7,7 +7,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// A launch's operands.
+// The operands of the kernels of CtcLoss and its gradient.
 template <typename T>
 struct Ctc {
   CtcShape shape;
@@ -46,8 +46,9 @@ __global__ void ctc_rows_kernel(Ctc<T> ctc) {
   if (threadIdx.x == 0) ctc.scratch.lse[row] = lse;
 }
 
-// For each time and state of a sample, sums the paths that reach this state at this time. The gradient keeps the sums
-// of all times. It then replaces each sum by the probability, given the labels, of being in the state at the time.
+// Runs CTC's forward algorithm: for each time and state of a sample, sums the probabilities of all paths that reach the
+// state at the time, as logarithms. The gradient keeps the sums of all times. The backward algorithm then replaces each
+// sum by the probability, given the labels, of being in the state at the time.
 template <typename T>
 __global__ void ctc_paths_kernel(Ctc<T> ctc) {
   __shared__ bool legal;

@@ -76,8 +76,8 @@ struct RecordedStep final : Recording {
 };
 
 // A GPU. Each queue is a CUDA stream, so copies and kernels run at the same time without a host thread for each queue.
-// A step is recorded as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
-// run. A replay uses the recorded arguments, so these must not change from step to step: they are addresses and sizes.
+// A step is captured as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
+// run. A replay uses the captured arguments, so these must not change from step to step: they are addresses and sizes.
 // Kernels note wrong values on the device (fault.h), and the next thread that waits for the device throws them as
 // errors.
 class CudaDevice : public Device {
@@ -214,8 +214,9 @@ class CudaDevice : public Device {
   }
   std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
 
-  // Captures the work of all queues. The capture begins and ends in the compute queue. fork() makes the other queues
-  // wait for the compute queue, and so join the capture; join() makes the compute queue wait for them.
+  // Captures a step's work on all queues as a CUDA graph. The capture begins and ends in the compute queue. fork()
+  // makes the other queues wait for the compute queue, and so join the capture. join() makes the compute queue wait for
+  // them.
   std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     use_device(index_);
     const Stream compute = stream(Queue::compute);
@@ -256,9 +257,9 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records an event's link. While a step is captured, each event has two CUDA events. One is the link: queues of the
-  // captured step wait for it, and leave_capture() destroys it. The other one tells the time: each replay of a timed
-  // recording records it. fork() and join() use links too, one for each queue.
+  // Records the link of an event in a queue. A link is the CUDA event that the queues of a captured step wait for, in
+  // place of the event itself. leave_capture() destroys the links. A timed recording also records the event itself in
+  // each replay, so that it tells the time. fork() and join() use links too, one for each queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));
@@ -295,7 +296,7 @@ class CudaDevice : public Device {
     Event begin = nullptr;  // of the step
   };
 
-  // A step that is being recorded.
+  // The capture of a step as a CUDA graph.
   struct Capture {
     bool active = false, timed = false;
     std::vector<Event> links;  // one for each event, and one for each queue

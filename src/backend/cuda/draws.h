@@ -10,7 +10,7 @@
 namespace protrain::backend::cuda {
 
 struct Draws {
-  // The node has the attributes `key` and `samples`, and draws a number for each of `count` elements.
+  // Reads the node's attributes `key` and `samples`. The node draws a random number for each of `count` elements.
   Draws(const KernelRequest &request, std::int64_t count) {
     const std::int64_t given = request.node.attributes.integer("samples", 0);
     key = static_cast<std::uint64_t>(request.node.attributes.integer("key", 0));

@@ -34,7 +34,7 @@ void each(Stream stream, std::int64_t count, Body body) {
   launch(stream, each_element<Body>, grid_of(count), count, body);
 }
 
-// Neighbours that one instruction loads or stores. Arrays begin at multiples of kAlignment.
+// Neighbouring elements that one instruction loads or stores. Arrays begin at multiples of kAlignment.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
@@ -61,7 +61,7 @@ template <int kCount, typename T>
 __device__ Pack<T, kCount> load(const T *at) {
   return *reinterpret_cast<const Pack<T, kCount> *>(at);
 }
-// Loads a pack: kCount neighbours, or, if `repeats`, one element that fills the pack.
+// Loads a pack of kCount neighbouring elements. If `repeats`, fills the pack with the one element at `at`.
 template <int kCount, typename T>
 __device__ Pack<T, kCount> load_or_repeat(const T *at, bool repeats) {
   if (!repeats) return load<kCount>(at);
@@ -144,7 +144,8 @@ __device__ Offsets<N> offsets_of(const Walk<N> &walk, std::int64_t index) {
 }
 
 __device__ inline void note(const Note &to, std::int64_t value, std::int64_t row) {
-  // Looks first: a warp reads once, but each of its atomics crosses the bus alone.
+  // Reads `claimed` before trying to claim the fault. The read is one access for a whole warp, but each thread's atomic
+  // operation crosses the bus on its own.
   if (*const_cast<volatile std::uint32_t *>(&to.at->claimed) != 0) return;
   if (atomicCAS(&to.at->claimed, std::uint32_t{0}, std::uint32_t{1}) != 0) return;
   to.at->value = value;

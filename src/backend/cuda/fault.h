@@ -1,7 +1,7 @@
-// Faults: errors that depend on the values in device memory, so that only a kernel can find them: an index lies outside
-// its table, a label is no class or a blank, a sample is longer than the data, or an integer is divided by 0. A kernel
-// that finds a fault notes it, writes NaN (or 0) for the value that it cannot compute, and goes on. The check of the
-// loss then fails the step, so that nothing is updated. The next thread that waits for the device gets the error.
+// Faults are errors that only a kernel can find, because they depend on values in device memory: an index lies outside
+// its table, a label is no class or is the blank, a sample is longer than the data, or an integer is divided by 0. A
+// kernel that finds a fault notes it, writes NaN (or 0) for the value that it cannot compute, and goes on. The check of
+// the loss then fails the step, so that nothing is updated. The next thread that waits for the device gets the error.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct Fault {
 
 enum class FaultKind : std::uint8_t { index, label, blank, length, division };
 
-// The arguments with which a kernel notes a fault: the fault's address, and the kernel's number.
+// The arguments with which a kernel notes a fault: the address of the Fault, and the number of the kernel's entry among
+// the sources.
 struct Note {
   Fault *at;
   std::uint32_t source;

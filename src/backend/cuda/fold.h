@@ -23,7 +23,7 @@ struct Plus {
       return a + b;
   }
 };
-struct Larger {  // a NaN on either side is the result
+struct Larger {  // if a or b is NaN, the result is NaN
   template <typename T>
   PROTRAIN_HD static T start() {
     return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
@@ -33,7 +33,7 @@ struct Larger {  // a NaN on either side is the result
     return b > a || b != b ? b : a;
   }
 };
-struct Smaller {  // a NaN on either side is the result
+struct Smaller {  // if a or b is NaN, the result is NaN
   template <typename T>
   PROTRAIN_HD static T start() {
     return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
@@ -56,7 +56,7 @@ __device__ inline SumPair from_lane_xor(SumPair value, int mask) {
   return {from_lane_xor(value.first, mask), from_lane_xor(value.second, mask)};
 }
 
-// Joins the values of a block's threads. All threads of the block must call it.
+// Joins the values of a block's threads, and returns the result to all of them. All threads of the block must call it.
 template <typename Join, typename T>
 __device__ T block_fold(T value) {
   __shared__ T warps[1024 / kWarp];
@@ -71,7 +71,8 @@ __device__ T block_fold(T value) {
   return value;
 }
 
-// Joins term(0) ... term(count - 1), which the block's threads compute. All threads of the block must call it.
+// Joins term(0) ... term(count - 1), and returns the result to all threads of the block. Each thread computes some of
+// the terms. All threads of the block must call it.
 template <typename Join, typename T, typename Term>
 __device__ T fold_terms(std::int64_t count, Term term) {
   T value = Join::template start<T>();

@@ -1,6 +1,5 @@
-// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients are added in the
-// order of the indices. If several indices name the same row, the threads of the first of these indices add up the
-// gradients of all of them.
+// Gather, GatherElements and their gradients. Every index is checked before it is used. If several indices name the
+// same row, the threads of the first of these indices add up the gradients of all of them, in the order of the indices.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +9,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// The node's input 1: indices into an axis of length `extent`.
+// The indices of the node, its input 1. They point into an axis of length `extent`.
 struct Indices {
   const void *at;
   bool wide;  // int64, else int32
@@ -35,8 +34,8 @@ Indices indices_of(const KernelRequest &request, DeviceState &device, std::int64
   return {nullptr, dtype == DType::i64, extent, device.faults.source(FaultKind::index, subject(request), extent)};
 }
 
-// Gather moves packs of kCount elements of type T. kCount divides a row's length. If an index is wrong, its row of the
-// result is filled with NaN or 0.
+// Gather copies rows of a table in packs of kCount elements of type T. kCount divides a row's length. If an index is
+// out of range, its row of the result is filled with NaN or 0.
 template <typename T, int kCount>
 class Gather : public CudaKernel {
  public:
@@ -79,8 +78,8 @@ KernelPtr make_gather_of(const KernelRequest &request, DeviceState &device) {
   return std::make_unique<Gather<T, 1>>(request, table, indices);
 }
 
-// Chains the indices that name the same row. next[i] is the position of the next index after index i that names its
-// row, or kNone. first[i] is that row if no index before index i names it, else kNone.
+// Links the indices that name the same row into a list. next[i] is the position of the next index after index i that
+// names the same row, or kNone. first[i] is the row of index i if no earlier index names this row, else kNone.
 constexpr std::int64_t kNone = -1;
 
 __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *next, std::int64_t *first) {
@@ -226,8 +225,8 @@ class GatherElementsGrad : public CudaKernel {
   const std::uint64_t bytes_;
 };
 
-// Calls make(T{}), where T is float for float32 and bf16 for bfloat16, so that an element whose index is wrong can be
-// NaN. For other element types T is an integer of the same size.
+// Calls make(T{}) with the type of the elements: float for float32, bf16 for bfloat16. An element whose index is out of
+// range can then be NaN. For other element types T is an integer of the same size.
 template <typename Make>
 KernelPtr by_element(const KernelRequest &request, Make make) {
   const DType dtype = request.inputs.at(0).dtype;

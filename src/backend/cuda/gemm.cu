@@ -23,7 +23,8 @@ void fill(Stream stream, const GemmShape &s, const GemmOperands &operands) {
 constexpr std::int64_t kPanelBytes = kEmulated ? 2 << 10 : 16 << 20;  // of widened weights
 constexpr std::int64_t kPanelGrain = 64;                              // columns, so that panels of c are aligned
 
-// Widens columns of b, a stored matrix. The panel is (columns, K) if b is transposed, else (K, columns).
+// Widens some columns of b, a stored matrix, into the panel `to`. The panel is (columns, K) if b is transposed, else
+// (K, columns).
 template <typename T>
 void widen_panel(Stream stream, const GemmShape &s, const StoredMatrix &b, const StoredOperand &from, Columns columns,
                  T *to) {
@@ -65,8 +66,8 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix>
           shape.m, shape.k, shape.n);
 }
 
-// Scratch begins at a multiple of kAlignment. cuBLASLt's workspace needs a larger alignment, so scratch has room to
-// move the workspace up.
+// Returns how many bytes of scratch run() needs, for the panel and for cuBLASLt's workspace. Scratch begins at a
+// multiple of kAlignment. The workspace needs a larger alignment, so scratch has room to move the workspace up.
 std::uint64_t Gemm::scratch_bytes() const {
   if (!panels_.empty()) {
     std::uint64_t bytes = 0;

@@ -16,8 +16,8 @@ struct Columns {
 
 class Gemm {
  public:
-  // If `stored` is given, b is a stored matrix, which is widened to the type `shape.in`. Such a product has one
-  // variant.
+  // Describes a product to cuBLASLt, and asks for its algorithms. If `stored` is given, b is a stored matrix, which
+  // run() widens to the type `shape.in`. Such a product has one variant.
   Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix> &stored = std::nullopt);
 
   // Returns the number of algorithms that cuBLASLt proposes, at least 1. The first is cuBLASLt's own choice.
@@ -30,7 +30,7 @@ class Gemm {
   void run(Stream stream, const GemmOperands &operands, void *scratch) const;
 
  private:
-  // Columns of c, and the product that computes them from a panel of widened weights.
+  // Some columns of c, and the index in of_panels_ of the product that computes them from a panel of widened weights.
   struct Panel {
     Columns columns;
     std::size_t product;

@@ -1,8 +1,9 @@
 // CudaKernel, and the factories of all CUDA kernels. A file here has the same kernels as the CPU's file of the same
 // name.
 //
-// run() appends one or more launches to a stream and returns. A launch gets its arguments by value, is recorded once
-// and then replayed. So numbers that change from step to step are no arguments: they lie on the device, as StepScalars.
+// run() appends one or more launches to a stream and returns. A launch gets its arguments by value. It is captured once
+// and replayed with the same arguments. So numbers that change from step to step are no arguments: they lie on the
+// device, as StepScalars.
 // A __device__ lambda never captures `this`, a host address that the device cannot follow.
 #pragma once
 
@@ -40,15 +41,15 @@ struct DeviceState {
 
 using KernelPtr = std::unique_ptr<CudaKernel>;
 using Factory = KernelPtr (*)(const KernelRequest &request, DeviceState &device);
-Factory find_kernel(std::string_view op);  // nullptr: no kernel
+Factory find_kernel(std::string_view op);  // nullptr if there is no kernel
 
 inline void require_dtype(const KernelRequest &request, const graph::Type &type, DType expected) {
   require(type.dtype == expected, Code::unsupported, subject(request), "{} on cuda takes {}, this operand is {}",
           request.node.op, name_of(expected), name_of(type.dtype));
 }
 
-// Calls make(T{}) with the C++ type T of the operand's elements. Code::unsupported if they are neither float32 nor
-// bfloat16.
+// Calls make(T{}) with the C++ type T of the operand's elements. Throws Code::unsupported if they are neither float32
+// nor bfloat16.
 template <typename Make>
 KernelPtr by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   if (type.dtype == DType::bf16) return make(bf16{});

@@ -33,7 +33,7 @@ struct Grid {
   std::size_t shared_bytes = 0;  // dynamic shared memory
 };
 
-// Returns grid.blocks in CUDA's type. Code::unsupported if there are more blocks than CUDA takes.
+// Returns grid.blocks in CUDA's type. Throws Code::unsupported if there are more blocks than CUDA takes.
 inline unsigned block_count(const Grid &grid) {
   require(grid.blocks <= std::numeric_limits<std::int32_t>::max(), Code::unsupported, "device",
           "a kernel of {} blocks; a GPU takes 2147483647", grid.blocks);

@@ -21,19 +21,20 @@ constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_row
 // lines, so that each row begins at a multiple of the 16 bytes that tensor cores read at once.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// cuBLASLt's fast algorithms need sizes that are multiples of this many elements, also along k, whatever the distance
-// between rows is. With the 50257 classes of GPT-2, an H100 computes dx at 121 TFLOP/s instead of 600.
+// The number of classes in products is rounded up to a multiple of this, unless w is stored. cuBLASLt's fast algorithms
+// need such sizes, also along k, whatever the distance between rows is. With the 50257 classes of GPT-2, an H100
+// computes dx at 121 TFLOP/s instead of 600.
 constexpr std::int64_t kFastMultiple = 8;
 
-// `ld` is the distance between rows, in elements.
+// The rows of a matrix. `count` is their number, and `ld` is the distance between them, in elements.
 template <typename T>
 struct Rows {
   T *at;
   std::int64_t count, ld;
 };
 
-// The factor of a row's gradient: the gradient of the loss, divided by the sum of all weights if the loss is a mean. A
-// nullptr stands for 1.
+// The factor of a row's gradient: the gradient of the loss, divided by the sum of all weights if the loss is a mean.
+// `weights` or `dloss` counts as 1 if it is nullptr.
 struct Factor {
   const double *weights;
   const float *dloss;
@@ -45,8 +46,8 @@ struct Factor {
   }
 };
 
-// The gradients of a slice's logits. Rows lie as far apart as rows of logits. They have `columns` columns, of which
-// those behind the last class are 0. `at` is nullptr if no gradients are wanted.
+// The gradients of a slice's logits. Their rows lie as far apart as the rows of logits. A row has `columns` columns,
+// and those behind the last class are 0. `at` is nullptr if no gradients are wanted.
 template <typename T>
 struct Gradients {
   T *at;
@@ -59,7 +60,7 @@ struct Gradients {
   }
 };
 
-// Computes the losses of a slice's rows, and their gradients. float32 gradients may overwrite the logits.
+// Computes the losses of a slice's rows, and the gradients of its logits. float32 gradients may overwrite the logits.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                               Gradients<T> gradients) {
@@ -89,7 +90,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
-// Computes the same as finish_kernel, but with a teacher's logits in place of labels.
+// Computes the same as finish_kernel, but for distillation: the targets are a teacher's logits instead of labels.
 template <typename T>
 __global__ void finish_taught_kernel(Teacher teacher, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                                      Gradients<T> gradients) {
@@ -144,7 +145,9 @@ class LinearCrossEntropy : public CudaKernel {
       : shape_(with_floats(request, kStoredTable), kSlices),
         ld_(row_elements(shape_.classes)),
         stored_(stored_matrix(request, kStoredTable)),
-        columns_(stored_ ? shape_.classes : divided_up(shape_.classes, kFastMultiple) * kFastMultiple),
+        columns_(stored_ || (!kNarrow && !device.blas.tf32())
+                     ? shape_.classes
+                     : divided_up(shape_.classes, kFastMultiple) * kFastMultiple),
         targets_(request, 2, 4, shape_.classes, device),
         teacher_(request) {
     require_dtype(request, with_floats(request, kStoredTable).inputs[1], request.inputs[0].dtype);
@@ -215,8 +218,8 @@ class LinearCrossEntropy : public CudaKernel {
     return {Gemm(blas, logits, stored_), Gemm(blas, dx, stored_), Gemm(blas, dw)};
   }
 
-  // Products see `columns_` classes. If these are more than there are, products read a copy of w in which the added
-  // classes are 0, and dw is copied from a sum that has them.
+  // True if products see more classes than there are, because `columns_` is rounded up. Products then read a copy of w
+  // in which the added classes are 0, and dw is copied from a sum that includes the added classes.
   bool padded() const { return columns_ != shape_.classes; }
   bool sums_apart() const { return kNarrow || padded(); }  // dw is summed in scratch
   std::uint64_t table_elements() const { return static_cast<std::uint64_t>(columns_ * shape_.depth); }
@@ -259,7 +262,8 @@ class LinearCrossEntropy : public CudaKernel {
       bytes = std::max(bytes, ColumnSums<T>(slice.rows, shape_.classes, ld_).scratch_bytes());
     return bytes;
   }
-  // Returns the float32 sums of output i: scratch at `offset` if `apart`, else the output itself. nullptr: not wanted.
+  // Returns the float32 sums of output i: scratch at `offset` if `apart`, else the output itself. Returns nullptr if
+  // the output is not wanted.
   float *sums(const Launch &launch, std::size_t i, bool apart, std::uint64_t offset) const {
     if (optional_output<T>(launch, i) == nullptr) return nullptr;
     return apart ? at<float>(launch, offset) : output<float>(launch, i);
@@ -307,7 +311,7 @@ class LinearCrossEntropy : public CudaKernel {
 
   // Copies the sums to the outputs, unless they are the outputs. If there are no rows, sets the outputs to 0.
   void finish_gradients(Stream stream, const Launch &launch) const {
-    // In (1, classes * depth), the classes that w does not have are at the end.
+    // If trans_w, dw is copied as one row of classes * depth elements, in which the added classes come last.
     const std::int64_t rows = shape_.trans_w ? 1 : shape_.depth, width = shape_.trans_w ? shape_.depth : 1;
     finish_sums(stream, dw_sums(launch), optional_output<T>(launch, 2), rows,
                 {columns_ * width, shape_.classes * width});
@@ -324,7 +328,7 @@ class LinearCrossEntropy : public CudaKernel {
   const LinearLossShape shape_;
   const std::int64_t ld_;                     // elements from one row of logits, or of gradients, to the next
   const std::optional<StoredMatrix> stored_;  // w, if it is stored
-  const std::int64_t columns_;  // classes that products see: all, and some that fill up to a size that is fast
+  const std::int64_t columns_;  // classes that products see: rounded up to kFastMultiple, unless w is stored
   const Targets targets_;
   const Teacher teacher_;
   std::vector<Products> products_;

@@ -1,12 +1,12 @@
-// CrossEntropy and its gradient, for logits that an operand holds. A block computes one row.
+// CrossEntropy and its gradient. The logits are an input of the node. A block computes one row of them.
 #include "backend/cuda/targets.h"
 #include "backend/cuda/teacher.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// Computes each row's loss and lse. The loss goes to `losses` in double and to `loss` in float32. A nullptr means that
-// the output is not wanted.
+// Computes each row's loss and lse (log-sum-exp). The loss goes to `losses` in double and to `loss` in float32. A
+// nullptr means that the output is not wanted.
 template <typename T>
 __global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];
@@ -20,7 +20,7 @@ __global__ void rows_kernel(Targets targets, const T *logits, double *losses, fl
   if (loss != nullptr) loss[row] = static_cast<float>(own);
 }
 
-// Computes the same as rows_kernel, but with a teacher's logits in place of labels.
+// Computes the same as rows_kernel, but for distillation: the targets are a teacher's logits instead of labels.
 template <typename T>
 __global__ void taught_rows_kernel(Teacher teacher, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x;

@@ -29,7 +29,7 @@ __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % kWar
 __device__ inline Lane lane() { return {lane_index() / 4, lane_index() % 4}; }
 
 #if defined(__CUDACC__)
-// c += a b
+// Adds the product a b to c. b0 and b1 are the two pairs of b.
 __device__ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -121,14 +121,14 @@ inline void wait_for_copies() { emulation::wait_for_copies(); }
 inline int unforeseen(int value) { return value; }
 #endif
 
-// Makes an A from two Cs side by side, narrowed to bfloat16.
+// Returns a left operand A made of two results C side by side, narrowed to bfloat16.
 __device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
   return {{narrowed_pair(left.at[0], left.at[1]), narrowed_pair(left.at[2], left.at[3]),
            narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};
 }
 
-// For each strip m: sums[m] += sum over k < kSteps of left(k, m) right(k). left(k, m) is an A (16, 16). right(k) is 16
-// rows by 8 kTiles columns, given as right(k, n): the two Bs of columns 16 n to 16 n + 15.
+// Adds to sums[m] the sum over k < kSteps of left(k, m) right(k), for each strip m. left(k, m) is an A (16, 16).
+// right(k) is 16 rows by 8 kTiles columns, given as right(k, n): the two Bs of columns 16 n to 16 n + 15.
 template <int kSteps, typename Left, typename Right, int kStrips, int kTiles>
 __device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kStrips][kTiles]) {
   static_assert(kTiles % 2 == 0);

@@ -88,8 +88,8 @@ __global__ void transpose_kernel(TiledTranspose transpose, const T *from, T *to)
       to[base.at[1] + (column + j) * transpose.to_ld + row + x] = tile[x][j];
 }
 
-// Returns the transposes that make up a walk. The walk is contiguous along the innermost dim in the output, and along
-// column_axis in the input.
+// Splits the copy that `layout` describes into transposes of matrices. The copy is contiguous along the innermost dim
+// in the output, and along column_axis in the input.
 TiledTranspose transpose_of(const Layout<2> &layout, std::size_t column_axis) {
   const std::size_t last = layout.dims.size() - 1;
   Layout<2> outer;

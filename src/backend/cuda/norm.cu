@@ -43,8 +43,8 @@ __global__ void squares_kernel(const T *x, std::int64_t count, double *sums) {
 constexpr int kJoinThreads = kEmulated ? 64 : 1024;
 constexpr std::int64_t kJoined = 4 * kJoinThreads;  // sums that one block joins
 
-// Returns the sum of the tree (arith/norm_tree.h) over at most 4 leaves for each thread of the block. Missing leaves
-// count as 0. That changes no bit, because no sum of squares is -0.
+// Sums the leaves in the order of the tree of arith/norm_tree.h. There are at most 4 leaves for each thread of the
+// block. Missing leaves count as 0. That changes no bit, because no sum of squares is -0.
 __device__ double tree_sum(const double *leaves, std::int64_t count) {
   __shared__ double warps[kWarp];
   const auto leaf = [&](std::int64_t i) { return i < count ? leaves[i] : 0.0; };
@@ -60,7 +60,7 @@ __device__ double tree_sum(const double *leaves, std::int64_t count) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0);
 }
 
-// Joins each group of `run` consecutive leaves into one number. Each block joins one group.
+// Sums each group of `run` consecutive leaves to one number. Each block sums one group.
 __global__ void join_kernel(const double *leaves, std::int64_t count, std::int64_t run, double *to) {
   const std::int64_t first = blockIdx.x * run, rest = count - first;
   const double sum = tree_sum(leaves + first, rest < run ? rest : run);
@@ -79,7 +79,7 @@ std::int64_t join_room(std::int64_t count, std::int64_t run) {
   return room;
 }
 
-// Joins each group of `run` consecutive leaves into one number. `run` is a power of two. The last group may have fewer
+// Sums each group of `run` consecutive leaves to one number. `run` is a power of two. The last group may have fewer
 // leaves.
 void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int64_t run, double *scratch, double *to) {
   for (; run > kJoined; run /= kJoined) {

@@ -17,8 +17,8 @@ void require_scale(const KernelRequest &request, std::size_t scale, const Normal
           "a scale of {} elements for rows of {}: cuda wants one for each", scales, dims.width);
 }
 
-// The operands. `mean` and `inverse` get the statistics of each row; nullptr if they are not wanted. inverse is 1 /
-// standard deviation, or 1 / root mean square.
+// The operands of a normalization. `mean` and `inverse` get the statistics of each row, and are nullptr if they are not
+// wanted. `inverse` is 1 / standard deviation, or 1 / root mean square.
 template <typename T>
 struct Operands {
   const T *x, *scale, *bias;  // bias may be nullptr
@@ -124,7 +124,7 @@ __device__ T added(float dx, T rest) {
   return narrowed<T>(widened(narrowed<T>(dx)) + widened(rest));
 }
 
-// Computes, with n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)) + rest.
+// Computes dx = inverse * (g - mean(g) - n * mean(g n)) + rest, where n = (x - mean) * inverse and g = dy * scale.
 // mean() is over the row. RMSNormalization has no mean(g).
 template <typename T, bool kCentered>
 __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T *dx) {

@@ -1,5 +1,5 @@
 // Updates of weights in place, and the check that scalars are finite. The bits are the CPU's, because nvcc compiles
-// this file without fusing products and sums.
+// this file without contracting products and sums to fma.
 #include "arith/optimizer.h"
 
 #include <algorithm>
@@ -127,8 +127,8 @@ __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> ten
   if (rest < share.count) update_pack<1>(step, common, share.at, rest);
 }
 
-// With moments in 8 bits, a warp updates kCodedBlock weights at a time, which share a scale. Each lane updates kOfBlock
-// neighbouring weights.
+// The number of neighbouring weights that each lane updates, if moments are stored in 8 bits. A warp then updates
+// kCodedBlock weights at a time, whose moments share a scale.
 constexpr int kOfBlock = static_cast<int>(arith::kCodedBlock) / kWarp;
 
 __device__ std::int32_t largest_of_warp(std::int32_t value) {
@@ -193,7 +193,7 @@ __global__ void coded_kernel(UpdateTensors<CodedArrays<Weights, Gradient>> tenso
       largest1 = Larger::of(largest1, arith::magnitude(moments[i].mean));
       largest2 = Larger::of(largest2, arith::magnitude(moments[i].root));
     }
-    // The lanes meet in largest_of_warp(). Afterwards all of them have read the block's old scales, which may be
+    // largest_of_warp() synchronizes the lanes. Afterwards all of them have read the block's old scales, which may be
     // overwritten.
     const float scale1 = arith::scale_of(largest_of_warp(largest1)),
                 scale2 = arith::scale_of(largest_of_warp(largest2));
@@ -273,8 +273,8 @@ struct CheckedScalars {
   std::uint32_t word[kCheckedScalars];
 };
 
-// One warp checks the scalars, one for each lane. A noted fault (fault.h) counts as if the first scalar were not
-// finite.
+// Sets *status to the word of the first scalar that is not finite, unless *status is already set. Each lane of one warp
+// checks one scalar. A noted fault (fault.h) counts as if the first scalar were not finite.
 template <typename T>
 __global__ void check_kernel(CheckedScalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
                              std::uint32_t *copy) {
@@ -312,8 +312,9 @@ class Check : public CudaKernel {
 };
 }  // namespace
 
-// Code::unsupported if there is no kernel for these types of weights and gradients. This function refuses weights other
-// than float32 and bfloat16. Update's constructor calls make_host_update(), which refuses wrong gradients.
+// Returns the kernel of an update. Throws Code::unsupported if there is none for these types of weights and gradients.
+// This function refuses weights other than float32 and bfloat16. Update's constructor calls make_host_update(), which
+// refuses wrong gradients.
 KernelPtr make_update(const UpdateRequest &request) {
   if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
   require(request.weights == DType::bf16, Code::unsupported, "update", "of {} weights on cuda",

@@ -13,7 +13,8 @@ struct Plane {
   std::int64_t number;
   Place at;
 };
-// Returns the plane of element i, and the element's place in this plane. A plane has `count` elements and these sizes.
+// Returns the plane of element i, and the element's place in this plane. A plane is one channel of one sample. It has
+// `count` elements and these sizes.
 __device__ inline Plane plane_of(std::int64_t i, std::int64_t count, const std::int64_t *sizes) {
   std::int64_t rest = 0;
   const std::int64_t number = divide(i, count, rest);

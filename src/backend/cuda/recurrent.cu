@@ -6,7 +6,7 @@ namespace protrain::backend::cuda {
 namespace {
 using Cell = RecurrentShape::Cell;
 
-// The operands of a step. In `x`, `sums` and `gates`, a sample's row holds H numbers for each of several gates.
+// The operands of a time step. In `x`, `sums` and `gates`, a sample's row holds H numbers for each of several gates.
 template <typename T>
 struct Step {
   std::int64_t time;

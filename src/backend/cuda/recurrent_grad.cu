@@ -1,4 +1,4 @@
-// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. They go from the last step to the first.
+// LstmStepsGrad, GruStepsGrad and RnnStepsGrad: backpropagation through time, from the last step to the first.
 #include "backend/cuda/recurrent.h"
 
 namespace protrain::backend::cuda {
@@ -6,8 +6,8 @@ namespace protrain::backend::cuda {
 namespace {
 using Cell = RecurrentShape::Cell;
 
-// The operands of a step. An LSTM reads `cells_before`, the cells before the step, and a GRU reads `states_before`, the
-// states before the step. At the first step both read `first` instead.
+// The operands of a time step. An LSTM reads `cells_before`, the cells before the step, and a GRU reads
+// `states_before`, the states before the step. At the first step both read `first` instead.
 template <typename T>
 struct StepBack {
   std::int64_t time;

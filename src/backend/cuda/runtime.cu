@@ -19,7 +19,7 @@ void check(cudaError_t status, const char *doing) {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-// Returns the driver's version. Code::device if no driver is installed.
+// Returns the driver's version. Throws Code::device if no driver is installed.
 int driver_version() {
   int driver = 0;
   require(cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0, Code::device, "device",
@@ -177,7 +177,8 @@ std::size_t most_shared() {
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "its shared memory");
   return static_cast<std::size_t>(bytes);
 }
-// The limit belongs to the kernel and to all of its launches, some of which may be captured. So it only grows.
+// Lets launches of `kernel` use `bytes` of dynamic shared memory. Never lowers the kernel's limit, because captured
+// launches of the same kernel may need more.
 void allow_shared(const void *kernel, std::size_t bytes) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);

@@ -1,6 +1,6 @@
 // The backend's interface to CUDA's runtime: memory, streams, events. runtime.cu implements it. Tests have another
-// implementation, which needs no GPU. Every failure throws Code::device, or Code::nomem for memory, with CUDA's own
-// words.
+// implementation, which needs no GPU. Failures throw Code::device, or Code::nomem for memory, with CUDA's own words.
+// pin() returns false instead.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ using Stream = CUstream_st *;
 using Event = CUevent_st *;
 using CapturedGraph = CUgraphExec_st *;
 
-// The number of devices that this process sees. Code::device if there is no driver.
+// Returns the number of devices that this process sees. Throws Code::device if there is no driver.
 int device_count();
-// The device's name on the PCI bus of its machine: "0000:17:00.0".
+// Returns the device's name on the PCI bus of its machine, such as "0000:17:00.0".
 std::string pci_bus_id(int index);
 // Makes device number `index` the calling thread's current device. Returns a description: "NVIDIA H200, compute
-// capability 9.0, driver 13.0". Code::device if there is no such device, or no driver. Code::unsupported if the device
-// is too old for the kernels.
+// capability 9.0, driver 13.0". Throws Code::device if there is no such device, or no driver. Throws Code::unsupported
+// if the device is too old for the kernels.
 std::string open_device(int index);
 std::uint64_t free_memory();  // of the current device, bytes
 void use_device(int index);
@@ -45,9 +45,9 @@ void wait(Stream stream, Event event);
 void finish(Event event);
 std::int64_t ns_between(Event begin, Event end);  // both events have completed
 
-// From begin_capture() to end_capture(), work that this thread appends to the stream is recorded, not run. Another
-// stream joins the recording when it waits for an event of this stream. Events recorded meanwhile only order the
-// recorded work. Before end_capture() this stream must have waited for all streams that joined.
+// From begin_capture() to end_capture(), work that this thread appends to the stream is captured, not run. Another
+// stream joins the capture when it waits for an event of this stream. Events recorded meanwhile only order the captured
+// work. Before end_capture() this stream must have waited for all streams that joined.
 void begin_capture(Stream stream);
 CapturedGraph end_capture(Stream stream);          // ready to be launched
 void abandon_capture(Stream stream);               // ends a capture after an error
@@ -61,6 +61,6 @@ void clear(Stream stream, void *memory, std::uint64_t bytes);  // sets it to zer
 
 void check_launch();
 std::size_t most_shared();                                 // dynamic shared memory that a block can have, bytes
-void allow_shared(const void *kernel, std::size_t bytes);  // at most most_shared()
+void allow_shared(const void *kernel, std::size_t bytes);  // `bytes` is at most most_shared()
 
 }  // namespace protrain::backend::cuda

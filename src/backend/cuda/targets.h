@@ -9,8 +9,8 @@
 
 namespace protrain::backend::cuda {
 
-// The targets of a loss: labels, or a teacher's logits (teacher.h). Labels may have weights, and one label may be
-// ignored. With a teacher every row weighs 1. `terms` says how a row's loss is computed from its label.
+// The targets of a loss: labels, or for distillation a teacher's logits (teacher.h). Labels may have weights, and one
+// label may be ignored. With a teacher every row weighs 1. `terms` says how a row's loss is computed from its label.
 struct Targets {
   static constexpr std::int64_t kIgnored = -1, kWrong = -2;
 
@@ -51,7 +51,8 @@ struct Targets {
     return kWrong;
   }
 
-  // Returns the factor of a row's loss, unless its label is the ignored one.
+  // Returns the weight of a row, by which its loss is multiplied. A row whose label is ignored has no loss, whatever
+  // its weight is.
   __device__ float weight(std::int64_t row) const { return weight_at != nullptr ? weight_at[row] : 1.0f; }
 
   const void *at = nullptr;
@@ -83,7 +84,7 @@ struct Unscaled {
 // where `largest` is the thread's largest logit so far. A pack is summed in float32, and the packs' sums in double.
 template <int kWidth, typename T, typename Scale = Unscaled>
 __device__ double log_sum_exp(const T *x, std::int64_t count, Scale scaled = {}) {
-  float largest = std::numeric_limits<float>::lowest();  // a share may hold nothing but -inf
+  float largest = std::numeric_limits<float>::lowest();  // not -inf, which gives NaN if the share has only -inf
   double sum = 0;
   for_packs_of_row<kWidth>(count, [&](std::int64_t first, auto width) {
     constexpr int kCount = decltype(width)::value;

@@ -1,5 +1,5 @@
-// A teacher's logits, which take the place of a loss's labels. A block computes the loss of one row of logits against
-// the teacher's row.
+// Distillation: a loss whose targets are a teacher's logits instead of labels. A block computes the loss of one row of
+// logits against the teacher's row.
 #pragma once
 
 #include "arith/distillation.h"
@@ -19,14 +19,14 @@ struct Teacher {
 
   __device__ const float *row(std::int64_t row) const { return at + row * classes; }
 
-  // Returns log(sum(exp(x / T))) of a row of logits.
+  // Returns log(sum(exp(x / temperature))) of a row of logits.
   template <typename T>
   __device__ double log_sum_exp(const T *x) const {
     const float scale = terms.scale;
     return cuda::log_sum_exp<1>(x, classes, [scale](float z) { return z * scale; });
   }
 
-  // Returns the loss of a row x against the teacher's row t, from their log_sum_exp.
+  // Returns the loss of a row x against the teacher's row t. `lse` is log_sum_exp(x), and `wanted` is log_sum_exp(t).
   template <typename T>
   __device__ double loss(const T *x, double lse, const float *t, double wanted) const {
     const auto rounded = static_cast<float>(wanted);

@@ -1,4 +1,4 @@
-// Elementwise operators of one operand, and their gradients dx = dy * slope(x).
+// Elementwise operators of one operand, y = f(x), and their gradients dx = dy * f'(x).
 #include "arith/unary.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 
 namespace protrain::backend::cuda {
 
-// The windows, in the form that kernels take as an argument.
+// The sizes of the windows, in the form that kernels take as an argument.
 struct Windows {
   explicit Windows(const WindowSizes &s)
       : input_count(s.input_count()), kernel_count(s.kernel_count()), output_count(s.output_count()) {

@@ -72,7 +72,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
     context_ = std::make_shared<Mesh>(request, *store_, deadline);
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
-    // If rank 0 gave up first, its reason says more than Gloo's error.
+    // Asks for the reason of rank 0, if it gave up first. That reason says more than Gloo's error.
     const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
     const Error own(late ? Code::timeout : Code::peer, "rendezvous",
                     fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous,

@@ -38,11 +38,11 @@ class GlooChannel final : public Channel {
   void throw_if_failed() override;
 
  private:
-  // All ranks must have met before `deadline`.
+  // Returns when all ranks have met. Throws if they have not met before `deadline`.
   GlooChannel(const ChannelRequest &request, const Deadline &deadline);
 
-  // Returns the reason that `rank` has put into the store, or puts there within `wait`. Returns nothing if there is
-  // none.
+  // Returns why `rank` aborted, as that rank wrote it into the store. Waits up to `wait` for the text. Returns nothing
+  // if the store has no such text by then.
   std::optional<std::string> reason_of(int rank, std::chrono::milliseconds wait);
   void leave_reason(std::string_view reason);
   // Returns the error for an exchange with `rank` in which Gloo threw `found`: Code::timeout if `found` is a timeout

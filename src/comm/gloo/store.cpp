@@ -33,8 +33,8 @@ const std::string kGreeting = "protrain " PROTRAIN_COMM_BUILD_ID;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
-// A message between a rank and the relay. It is sent as the sizes of the key and the value, then both. A rank's first
-// record is its greeting.
+// A message between a rank and the relay. It is sent as four parts: the size of the key, the size of the value, the key
+// and the value. The first record that a rank sends is its greeting.
 struct Record {
   std::string key, value;
 };
@@ -176,8 +176,8 @@ class Relay {
     return false;
   }
 
-  // Gives a peer the number in its greeting. Returns false if this is no greeting of a rank, or if another peer has the
-  // number.
+  // Sets the peer's rank to the one in its greeting. Returns false if this is no greeting of a rank, or if another peer
+  // has this rank already.
   bool greeted(Peer &peer, const std::string &greeting) {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (greeting != greeting_of(rank, ranks_)) continue;

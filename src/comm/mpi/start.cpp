@@ -14,7 +14,7 @@ namespace protrain::comm::mpi {
 
 namespace {
 
-// A call of MPI_Init_thread.
+// The state and the results of a call of MPI_Init_thread, which a separate thread makes.
 struct Start {
   std::mutex mutex;
   std::condition_variable changed;

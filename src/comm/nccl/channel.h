@@ -24,7 +24,7 @@ class NcclChannel final : public Channel {
 
   int rank() const override { return hosts_.rank(); }
   int ranks() const override { return hosts_.ranks(); }
-  // Messages of no bytes are not sent, so an exchange of such messages waits for nobody.
+  // Skips messages of 0 bytes. An exchange that has no other messages waits for no rank.
   void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   void abort(const std::string &reason) noexcept override;
   void throw_if_failed() override;

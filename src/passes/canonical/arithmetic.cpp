@@ -62,8 +62,8 @@ bool reduce_l1(Canonical &c, Node &node) {
   return true;
 }
 
-// Computes the square root of the sum of squares. The square root has no slope at 0. As in PyTorch, the gradient is 0
-// there.
+// Computes the square root of the sum of squares. The square root has no finite derivative at 0. As in PyTorch, the
+// gradient is 0 there.
 bool reduce_l2(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];

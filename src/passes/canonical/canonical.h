@@ -43,7 +43,7 @@ class Canonical {
   ValueId stopped_at_zero(ValueId x);  // x, but without a gradient where it is 0
   // Emits a node with operator `op` that computes the outputs of `node`.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
-  // Makes `x` the first output of `node`.
+  // Replaces the first output of `node` by `x`, so that readers of the output get `x`.
   void pass(const Node &node, ValueId x);
   // Makes `id` the sequence of `parts`. Gives it the type `type`, because every value needs a type.
   void name_sequence(ValueId id, std::vector<ValueId> parts, const Type &type);

@@ -134,7 +134,8 @@ Integers widths_in(const Node &node, const Shape &weights, std::int64_t heads) {
   return widths;
 }
 
-// Inputs: input (B, S, I), weights (I, columns for q, k and v)[, bias, mask, past, bias of scores].
+// Handles com.microsoft's Attention: emits the product that computes q, k and v, and ONNX's Attention. Inputs: input
+// (B, S, I), weights (I, columns for q, k and v)[, bias, mask, past, bias of scores].
 bool contrib_attention(Canonical &c, Node &node) {
   refuse_past(c, node, 4);
   refuse_attribute(node, "do_rotary");
@@ -197,7 +198,8 @@ void collect_heads(Canonical &c, const Node &node, Heads &h) {
             to_text(c.shape(x)));
 }
 
-// Adds the parts of the bias (q + k + v). Keys and values that come as (B, heads, S, D) get no bias.
+// Adds the bias. It is one vector, which holds the biases of queries, keys and values one after the other. Keys and
+// values that come as (B, heads, S, D) get no bias.
 void add_projection_bias(Canonical &c, const Node &node, Heads &h) {
   if (!has(node, 3)) return;
   const Integers widths = {c.shape(h.q)[2], c.shape(h.k)[2], c.shape(h.v)[2]};
@@ -343,9 +345,9 @@ bool group_query_attention(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the row that a key has in a table of biases, if its position is the query's plus `distance`. Rows are
-// assigned as in T5. Near distances have rows of their own. Far distances share rows by their logarithm, up to the
-// distance `most`.
+// Returns the bucket of a distance, as in T5: the row of a table of relative position biases. The key's position is the
+// query's plus `distance`. Near distances have rows of their own. Far distances share rows by their logarithm, up to
+// the distance `most`.
 std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t most, bool both_sides) {
   std::int64_t first = 0;
   if (both_sides) {
@@ -363,7 +365,8 @@ std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t
   return first + std::min(exact + steps, buckets - 1);
 }
 
-// Inputs: table (buckets, heads), number of queries, number of keys. Output: (1, heads, queries, keys).
+// Looks up the bias of each pair of a query and a key by their distance. Inputs: table (buckets, heads), number of
+// queries, number of keys. Output: (1, heads, queries, keys).
 bool relative_position_bias(Canonical &c, Node &node) {
   const Shape table = c.shape(node.inputs.at(0));
   Integers lengths;

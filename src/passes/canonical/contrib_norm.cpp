@@ -17,14 +17,14 @@ bool simplified_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// Makes `value` an output of the node if something reads that output.
+// Replaces the node's output number `output` by `value`, if anything reads that output.
 void give(Canonical &c, const Node &node, std::size_t output, ValueId value) {
   if (c.rewriter().is_read(node, output)) c.pass(with_output(node, output), value);
 }
 
-// Inputs: input, skip, scale[, shift][, bias]. A simplified normalization has no shift. Outputs: y, mean, 1 /
-// deviation, input + bias + skip. Adds the bias to the input before the skip. If a MatMul computes the input,
-// fuse_bias() can then make the bias part of that MatMul.
+// Emits the sum and the normalization as separate nodes. Inputs: input, skip, scale[, shift][, bias]. A simplified
+// normalization has no shift. Outputs: y, mean, 1 / deviation, input + bias + skip. Adds the bias to the input before
+// the skip. If a MatMul computes the input, fuse_bias() can then make the bias part of that MatMul.
 bool skip_normalization(Canonical &c, Node &node) {
   const bool simplified = node.op.find("Simplified") != std::string::npos;
   const std::size_t bias = simplified ? 3 : 4;
@@ -59,8 +59,9 @@ ValueId mask_lengths(Canonical &c, const Node &node, std::int64_t batch) {
   return c.add("Cast", {sum}, {{"to", std::string(name_of(DType::i32))}});
 }
 
-// Inputs: ids, segment ids, table of words, of positions, of segments, scale, shift[, mask][, position ids]. Outputs:
-// y, lengths of the mask, sum of the embeddings.
+// Emits the lookups, the sum of the embeddings and the normalization as separate nodes. Inputs: ids, segment ids, table
+// of words, of positions, of segments, scale, shift[, mask][, position ids]. Outputs: y, lengths of the mask, sum of
+// the embeddings.
 bool embed_normalization(Canonical &c, Node &node) {
   const Shape ids = c.shape(node.inputs.at(0));
   const ValueId positions = node.inputs.at(3);

@@ -37,7 +37,7 @@ std::int64_t known_number(const Canonical &c, ValueId id, const char *what) {
   return array->integers()[0];
 }
 
-// Makes `results` the outputs of `node`.
+// Replaces the outputs of `node` by `results`. Leaves an output alone if its result is ValueId::none.
 void give(Canonical &c, const Node &node, const ValueIds &results) {
   require(node.outputs.size() <= results.size(), Code::graph, node.name, "{} outputs, and its body gives {}",
           node.outputs.size(), results.size());
@@ -129,7 +129,8 @@ ValueIds iterate(Canonical &c, Unrolled &loop, const ValueIds &first, const Valu
   return {results.begin(), begin};
 }
 
-// Makes the carried values and the stacks the outputs of the node. Leaves out stacks that nothing reads.
+// Replaces the outputs of the node by the carried values and the stacked values. Does not stack values that nothing
+// reads.
 void give_all(Canonical &c, const Unrolled &loop) {
   const Node &node = loop.node;
   ValueIds results = loop.carried;

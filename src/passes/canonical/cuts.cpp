@@ -21,7 +21,8 @@ constexpr std::int64_t kLongestCut = 1 << 22;  // elements of a cut's axis; a co
 
 bool is_typed(const Canonical &c, ValueId id) { return id != ValueId::none && c.type(id).dtype != DType::none; }
 
-// Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. ValueId::none for other forms.
+// Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. Returns ValueId::none for
+// other forms.
 ValueId bound(Canonical &c, const Node &node, std::size_t input, const char *attribute) {
   if (has(node, input)) {
     const ValueId id = node.inputs[input];

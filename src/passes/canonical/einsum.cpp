@@ -97,7 +97,8 @@ class Contraction {
   }
 
  private:
-  // Axes `first` and `second` have the same label. Returns the diagonal: the elements whose indices on both are equal.
+  // Returns the diagonal of axes `first` and `second`, which have the same label: the elements whose indices on both
+  // axes are equal.
   EinsumTerm diagonal(const EinsumTerm &term, std::size_t first, std::size_t second) {
     const Shape shape = c_.shape(term.value);
     const std::int64_t size = shape[first];

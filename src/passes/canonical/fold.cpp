@@ -198,8 +198,8 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   return true;
 }
 
-// If no output has an element, makes all outputs constants and returns true. Such outputs are known without being
-// computed.
+// Makes the node's outputs constants and returns true, if no output has an element. Such outputs are known without
+// being computed.
 bool Canonical::settle_empty(const Node &node) {
   std::vector<Type> types;
   try {

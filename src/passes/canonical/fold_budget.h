@@ -8,9 +8,9 @@
 
 namespace protrain::passes {
 
-// Let L be the largest dim of the graph's inputs and F the bytes of constants in the file. Results may take 64 MiB + 64
-// L^2 + 4 F bytes, which allows masks over all pairs of positions. They may take 2^28 + 1024 L^2 + 64 F operations. At
-// most kMostUnrolled nodes may take the place of control flow.
+// The limits of a FoldBudget. Let L be the largest dim of the graph's inputs and F the bytes of constants in the file.
+// Results may take 64 MiB + 64 L^2 + 4 F bytes, which allows masks over all pairs of positions. They may take 2^28 +
+// 1024 L^2 + 64 F operations. At most kMostUnrolled nodes may take the place of control flow.
 inline constexpr std::size_t kMostUnrolled = 1 << 16;
 
 struct FoldBudget {

@@ -301,7 +301,7 @@ bool compress(Canonical &c, Node &node) {
   return true;
 }
 
-// Reverses the first lengths[b] elements of sequence b: a read at computed positions.
+// Reverses the first lengths[b] elements of each sequence b, by a GatherElements at computed positions.
 bool reverse_sequence(Canonical &c, Node &node) {
   const Shape shape = c.shape(node.inputs.at(0));
   const std::int64_t batch = node.attributes.integer("batch_axis", 1), time = node.attributes.integer("time_axis", 0);

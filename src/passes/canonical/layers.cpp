@@ -60,7 +60,7 @@ ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
   return c.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
 }
 
-// Brings y to the layout of the node's first input and makes it the node's first output.
+// Replaces the node's first output by y (B, S, H, D), brought to the layout of the node's first input.
 void become_like_input(Canonical &c, const Node &node, ValueId y) {
   const Shape shape = c.shape(y);  // (B, S, H, D)
   if (c.shape(node.inputs[0]).size() == 4)

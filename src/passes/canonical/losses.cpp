@@ -17,8 +17,8 @@ void require_classes(const Canonical &c, const Node &node, const Shape &scores) 
           to_text(scores));
 }
 
-// Makes the node's first output the CrossEntropy of scores (N, C, d...) and labels (N, d...). They are reshaped to
-// (M, C) and (M), where M counts all labels and C the classes.
+// Replaces the node's first output by the CrossEntropy of scores (N, C, d...) and labels (N, d...). Scores and labels
+// are first reshaped to (M, C) and (M), where M is the number of labels and C the number of classes.
 void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
   const Shape shape = c.shape(scores);
   require_classes(c, node, shape);
@@ -46,8 +46,8 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
   c.become(both, "CrossEntropy", {scores, labels}, attributes);
 }
 
-// Makes the node's first output the loss in its general form: picks each target's log probability from (N, C, d...),
-// multiplies it by the weight of the target's class, and takes 0 for ignored targets.
+// Replaces the node's first output by the loss in its general form: picks each target's log probability from (N, C,
+// d...), multiplies it by the weight of the target's class, and takes 0 for ignored targets.
 void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   const ValueId labels = node.inputs.at(1);
   const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
@@ -100,7 +100,8 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
   return true;
 }
 
-// If a LogSoftmax makes the log probabilities, takes the cross entropy of the input of that LogSoftmax.
+// Handles NegativeLogLikelihoodLoss. If a LogSoftmax computes the log probabilities and there are no weights of
+// classes, emits the cross entropy of the LogSoftmax's input. Otherwise picks from the log probabilities.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
   const Node *made = c.rewriter().producer(given);

@@ -104,7 +104,8 @@ ValueId dequantized_weights(Canonical &c, const Node &node, const BlockedWeights
                {{"starts", Integers{0}}, {"ends", Integers{w.k}}, {"axes", Integers{1}}, {"steps", Integers{1}}});
 }
 
-// Inputs: a (..., k), weights, scales[, zero points, group index, bias (n)]. Output: (..., n).
+// Turns MatMulNBits into a MatMul with dequantised weights. Inputs: a (..., k), weights, scales[, zero points, group
+// index, bias (n)]. Output: (..., n).
 bool matmul_nbits(Canonical &c, Node &node) {
   const BlockedWeights w = blocked_weights(c, node);
   require_order(c, node, w);

@@ -1,5 +1,5 @@
 // Rules for operators that draw random numbers, and the pass that makes a graph for evaluation. ONNX's random operators
-// compute their numbers from those of Uniform. A model that draws noise draws it in evaluation too.
+// become operators on the numbers of the core operator Uniform. A model that draws noise draws it in evaluation too.
 #include <bit>
 #include <numbers>
 
@@ -58,7 +58,7 @@ ValueId drawn(Canonical &c, const Node &node, const Shape &shape, const std::str
                 {"shape", shape}});
 }
 
-// Makes `x` the node's output, cast to `dtype`.
+// Replaces the node's output by `x`, cast to `dtype`. Returns true.
 bool become_cast(Canonical &c, const Node &node, ValueId x, DType dtype) {
   if (c.type(x).dtype == dtype)
     c.pass(node, x);
@@ -77,7 +77,8 @@ bool random_uniform(Canonical &c, Node &node) {
   return become_cast(c, node, moved(c, drawn(c, node, type.shape), high - low, low), type.dtype);
 }
 
-// sqrt(-2 log u) cos(2 pi v) is normally distributed (Box and Muller, 1958).
+// Computes normally distributed numbers from uniform ones, u and v, as sqrt(-2 log u) cos(2 pi v) (Box and Muller,
+// 1958).
 bool random_normal(Canonical &c, Node &node) {
   const Type type = c.infer(node).at(0);
   const ValueId logarithm = c.add("Log", {drawn(c, node, type.shape, "radius")});

@@ -152,7 +152,7 @@ Biases biases_of(Canonical &c, ValueId b, const Layer &layer) {
   return {.input = c.add("Concat", {first, parts[1]}, {{"axis", std::int64_t{0}}}), .product = parts[3]};
 }
 
-// The results of one direction: all states (S, B, H) of the units, and of an LSTM's cells.
+// The results of one direction: the hidden states (S, B, H) of all steps, and for an LSTM also its cell states.
 struct Results {
   ValueId states, cells;
 };

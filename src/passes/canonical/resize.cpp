@@ -1,4 +1,4 @@
-// Resize: along each axis whose size changes, a product with a matrix of constants.
+// Rule for Resize. Along each axis that changes, it becomes a product with a constant matrix of interpolation weights.
 #include "ops/resize.h"
 #include "passes/canonical/canonical.h"
 

@@ -213,7 +213,8 @@ std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::
   return found;
 }
 
-// Each output element of a region is the mean over a grid of `sampling_ratio` x `sampling_ratio` places in it.
+// Computes each output element of a region as the mean over a grid of `sampling_ratio` x `sampling_ratio` places in
+// that element's part of the region.
 bool roi_align(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs[0]);
   const std::int64_t each = node.attributes.integer("sampling_ratio", 0);

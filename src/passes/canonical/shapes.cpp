@@ -52,8 +52,8 @@ bool tile(Canonical &c, Node &node) {
   return true;
 }
 
-// Axis 1 of the input is (b, b, channels) in mode DCR and (channels, b, b) in mode CRD, with blocksize b. The b by b
-// elements become a square of the result.
+// Moves elements of axis 1 to squares of b by b elements in each channel's image, where b is the blocksize. Axis 1 of
+// the input is (b, b, channels) in mode DCR and (channels, b, b) in mode CRD.
 bool depth_to_space(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
   const std::int64_t b = node.attributes.integer("blocksize", 1), channels = result[1];

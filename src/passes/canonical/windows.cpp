@@ -27,7 +27,7 @@ ValueId indices(Canonical &c, const SlidingWindows &w) {
   return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w)));
 }
 
-// Makes y (N, M, output...) the node's output, after adding the bias (M) if there is one.
+// Replaces the node's output by y (N, M, output...), to which it first adds the node's bias (M), if there is one.
 void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &result) {
   if (!has(node, 2)) return c.become(node, "Reshape", {y}, {{"shape", result}});
   Shape per_channel(result.size() - 1, 1);
@@ -61,7 +61,7 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
-// Removes elements from the end of each axis of the windows' input if they could belong to further windows. Returns the
+// Shortens the windows' input at the end of each axis where further windows would fit behind the last one. Returns the
 // number of removed elements for each axis, which is 0 unless pads are negative.
 Integers cut_off(SlidingWindows &w) {
   Integers beyond;

@@ -10,8 +10,8 @@ namespace protrain::passes {
 namespace {
 
 struct Addend {
-  // The mask is added to the scores. If `hidden` is set, the mask is boolean, and scores are `hidden` where it is
-  // false.
+  // Without `hidden`, the mask is added to the scores. With `hidden`, the mask is boolean, and each score where the
+  // mask is false is replaced by the number `hidden`.
   ValueId mask = ValueId::none;
   std::optional<double> hidden;
 };
@@ -146,8 +146,8 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// True if FusedAttention gives the same results. It gives 0 for a query that sees no key. The pattern gives NaN or an
-// average there, unless Scores::guarded is set.
+// True if FusedAttention gives the same results as the pattern for queries that see no key. FusedAttention gives 0 for
+// such a query. The pattern gives NaN or an average, unless Scores::guarded is set.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   for (const Addend &addend : scores.addends) {

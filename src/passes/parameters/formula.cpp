@@ -10,7 +10,8 @@ namespace {
 
 using graph::Array;
 
-// The stored numbers of an array, read once. Files may hold a mask of a million numbers for each layer.
+// Holds the stored numbers of an array as doubles. They are converted only once, because files may hold a mask of a
+// million numbers for each layer.
 struct Numbers {
   explicit Numbers(const Array &array)
       : shape(array.stored()),
@@ -106,7 +107,7 @@ bool follows_curves(const Numbers &numbers, std::size_t axis) {
   return curves > 0;
 }
 
-// True for a bank of filters: no number is below zero, and at least 60% are zero, but not all.
+// True if the numbers look like a filter bank: none is below zero, and at least 60% are zero, but not all.
 bool is_bank(const Numbers &numbers) {
   const std::int64_t count = numbers.count();
   if (count < 64 || numbers.repeats) return false;

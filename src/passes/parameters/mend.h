@@ -1,4 +1,5 @@
-// Ties weights again that are one tensor in the framework and that the exporter wrote several times.
+// Ties weights: makes initializers one parameter again if they are one tensor in the framework and the exporter wrote
+// that tensor several times.
 #pragma once
 
 #include <vector>
@@ -7,13 +8,13 @@
 
 namespace protrain::passes {
 
-// Each entry of `ties` is a group of patterns. Ties the parameters that a group matches to the first of them, in the
-// order of `findings`. Throws Code::shape if their types are neither equal nor those of a matrix and its transpose.
-// Throws Code::arg if a group matches fewer than two parameters.
+// Ties the parameters that an entry of `ties` matches to the first of them, in the order of `findings`. An entry is a
+// group of patterns, joined by "|". Throws Code::shape if the types of two tied parameters are neither equal nor those
+// of a matrix and its transpose. Throws Code::arg if a group matches fewer than two parameters.
 void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<Finding> &findings);
 
-// If a matrix equals the transpose of an embedding table bit for bit, ties it to the table. Matrices that are constant
-// along an axis are not tied, because two of them may be equal by chance.
+// Ties each matrix that equals the transpose of an embedding table, bit for bit, to the table. Leaves out matrices that
+// are constant along an axis, because two of them may be equal by chance.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
 // Sets graph.parameters: the parameters and states that nodes read, in the order of first use, with all states last.

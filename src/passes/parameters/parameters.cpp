@@ -22,7 +22,7 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// A value with more bytes than this is not read to find out whether its numbers follow a formula. The limit for values
+// Limits in bytes. Larger values are not read for the test whether their numbers follow a formula. The limit for values
 // that may be tables of positions is higher, because such tables may be large. Matrices that follow a formula are
 // small.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;

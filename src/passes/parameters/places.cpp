@@ -301,8 +301,9 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True for a penalty that contains no parameter: the place adds a single number to the loss. Each initializer that the
-// number is computed from meets data only as a single number.
+// True if the place adds a penalty without parameters to the loss, such as a weight decay term that the exporter
+// computed. The penalty is a single number. Each initializer that it is computed from meets data only as a single
+// number.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -320,7 +321,8 @@ bool Places::is_inert(const Place &place) const {
   return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
 }
 
-// True for weights of classes or elements in a loss: the nodes after this one only move, sum or scale its result.
+// True if the nodes after this one only move, sum or scale its result, as in a loss with weights of classes or
+// elements.
 bool Places::only_weighs_the_loss(const Node &node) const {
   std::set<ValueId> met = {node.outputs.at(0)};
   std::vector<ValueId> pending(met.begin(), met.end());
@@ -366,7 +368,8 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
   return sine && cosine;
 }
 
-// True if the node's other factor is a normalized value, which was just divided by its deviation.
+// True if the node's other factor is a normalized value: the result of a normalization, or of a Mul or Div by one
+// number per row, such as the standard deviation or its inverse.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
@@ -395,8 +398,8 @@ bool Places::is_input(ValueId id) const {
   return graph_.value(id).origin == Origin::input;
 }
 
-// True for an outer product: the operands share no axis, as in slopes times distances or frequencies times positions.
-// Weights share an axis with the data that they scale.
+// True for an outer product: the operands share no axis, as in ALiBi's slopes times distances, or frequencies times
+// positions. Weights share an axis with the data that they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
   const Shape &own = graph_.value(place.value).type.shape,
               &other = graph_.value(node.inputs[1 - place.input]).type.shape;
@@ -473,8 +476,8 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
   return shape == along;
 }
 
-// True if the node picks cosines and sines by position: only Rotary, and products of whole rows with data, read the
-// result. (A mask has one number per row.)
+// True if the node looks up cosines and sines by position. Then only Rotary, and products with data that has more than
+// one number per row, read the result. A product with a mask, which has one number per row, rules this out.
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};

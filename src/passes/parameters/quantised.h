@@ -1,4 +1,4 @@
-// Finds weights that a file holds as integers, and what belongs to quantisation.
+// Finds quantised weights, which a file holds as integers, and their scales and zero points.
 #pragma once
 
 #include <vector>
@@ -15,9 +15,9 @@ namespace protrain::passes {
 std::vector<Finding> settle_quantised(graph::Graph &graph, const LoadInitializer &load);
 
 // Moves the nodes that dequantise weights, and the nodes behind them, to later places in the list of nodes. Nodes that
-// depend on inputs of the model do not move. A moved node comes right before the first of these that needs its result.
-// Some files list the dequantising nodes before all others, so that the widened matrices of all layers would exist at
-// once, and outside of the layers.
+// depend on inputs of the model do not move. A moved node comes right before the first unmoved node that needs its
+// result. Some files list the dequantising nodes before all others. The widened matrices of all layers would then exist
+// at once, and outside of the layers.
 void widen_late(graph::Graph &graph);
 
 // True if the node reads that input as a scale or zero point.

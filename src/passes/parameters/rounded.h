@@ -1,5 +1,5 @@
-// Rounded weights: frozen matrices of floats that are rounded to fewer bits when they are loaded, and then rest, move
-// and are widened like weights that the file has in that form (stored.h).
+// Rounded weights: frozen matrices of floats that are quantised to fewer bits when they are loaded. They then rest,
+// move and are widened like weights that the file has in that form (stored.h).
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,9 @@ struct RoundedMatrix {
   std::vector<std::string> others = {};
 };
 
-// Finds the parameters to round: frozen matrices of floats that are read only as the right operand of products. In
-// bfloat16, all frozen float32 parameters of two or more axes are rounded.
+// Finds the parameters to round. If they become bfloat16, these are all frozen float32 parameters of two or more axes.
+// If they become integers or codes, these are the frozen float matrices that are used only as the right operand of
+// products.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
 // Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds

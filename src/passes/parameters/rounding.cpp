@@ -60,7 +60,8 @@ float largest_magnitude(std::span<const float> x) {
   return largest;
 }
 
-// Encodes a block as codes of NF4 for x / scale. Returns the scale, which is the block's largest magnitude.
+// Encodes each element x of a block as the NF4 code whose value is nearest to x / scale. Returns the scale, which is
+// the block's largest magnitude.
 float encode_nf4(std::span<const float> x, std::uint8_t *codes) {
   static const NearestCode<16> kNearest = nearest_code<16>([](int code) { return arith::nf4(code); });
   const float scale = largest_magnitude(x), factor = scale > 0 ? 1 / scale : 0;
@@ -88,8 +89,8 @@ float encode_integers(std::span<const float> x, float most, std::uint8_t *intege
   return scale;
 }
 
-// Replaces each scale by a code of eight bits. First subtracts the mean of all scales. Each kScaleBlock codes then
-// share one scale.
+// Quantises the blocks' scales themselves to eight bits (double quantisation). Subtracts the mean of all scales from
+// each scale, and replaces the difference by a code. Each kScaleBlock codes share one scale.
 void compress_scales(RoundedValues &values) {
   static const NearestCode<256> kNearest = nearest_code<256>([](int code) { return arith::dynamic8(code); });
   const std::vector<float> scales = std::move(values.scales);
@@ -111,7 +112,7 @@ void compress_scales(RoundedValues &values) {
   }
 }
 
-// Returns the scales that compress_scales() turned into codes.
+// Returns the blocks' scales as floats, decoded from the codes of compress_scales().
 std::vector<float> expanded_scales(const RoundedValues &values) {
   std::vector<float> scales;
   scales.reserve(values.bytes.size());
@@ -141,8 +142,9 @@ class Rounder {
   }
 
   RoundedValues run(const ReadFloats &read) {
-    // Reads panels that hold whole blocks. `row` is the number of elements in one row of the matrix if blocks lie along
-    // its last axis. Otherwise `row` is the number of elements in all blocks that lie side by side.
+    // Reads the matrix in panels that hold whole blocks. So the size of each panel but the last is a multiple of `row`.
+    // If blocks lie along the last axis, `row` is the size of one row of the matrix. Otherwise it is the size of
+    // blocks_.block rows, because each block takes one element from each of these rows.
     const bool last = blocks_.inner == 1;
     const std::int64_t row = last ? blocks_.length : blocks_.block * blocks_.inner;
     const std::int64_t count = element_count(matrix_.shape),
@@ -165,8 +167,8 @@ class Rounder {
  private:
   bool is_packed() const { return matrix_.rounding->bits == 4; }
 
-  // Rounds `count` elements from element `first` on. Along the last axis, their blocks follow each other. Along another
-  // axis, their blocks lie side by side.
+  // Rounds the blocks of `count` elements from element `first` on. Blocks along the last axis follow one another in
+  // memory. Blocks along another axis lie side by side, so their elements alternate in memory.
   void round_row(std::int64_t first, const float *x, std::int64_t count) {
     if (blocks_.inner == 1) {
       for (std::int64_t at = 0; at < count; at += blocks_.block)

@@ -35,15 +35,15 @@ bool has_no_length(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten"});
 }
 
-// True for nodes that may hold a vector of weights.
+// True for operators that may take a vector of weights, such as a bias or a scale, as an input.
 bool holds_vectors(const Node &node) {
   return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization") ||
          node.op.starts_with("com.microsoft::");
 }
 
 // Finds the stored matrices that data passes shortly before and after a node. Exporters merge equal vectors of
-// different layers. The matrices near a reader tell the reader's layer, and so which readers shared a vector before the
-// merge.
+// different layers. The matrices near a reader identify the reader's layer. They show which readers already shared a
+// vector before the merge.
 class Neighbours {
  public:
   explicit Neighbours(const Graph &graph)
@@ -160,8 +160,9 @@ class Neighbours {
   std::map<NodeId, ValueId> products_;
 };
 
-// One read of a vector: `node` reads it as input number `input`. The vector meets data in that node or in nodes after
-// it. `before` and `after` are the nearest products that the data passes before and after it meets the vector.
+// One read of a vector: `node` reads it as input number `input`. That node, or nodes after it, combine the vector with
+// activations, for example by an Add. `before` and `after` are the nearest products with stored matrices on the path of
+// the activations before and after that combination.
 struct Reading {
   NodeId node;
   std::size_t input;
@@ -198,7 +199,8 @@ std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   return first;
 }
 
-// Splits each group in two: readings of a mean or variance of a normalization, and readings of other vectors.
+// Splits each group of readings in two: those that read the vector as the mean or variance of a normalization, and all
+// others. first[i] is the first reading in the group of reading i; the function updates it.
 void part_statistics(const Graph &graph, const std::vector<Reading> &readings, std::vector<std::size_t> &first) {
   const auto statistic = [&](std::size_t i) { return is_statistic(graph.node(readings[i].node), readings[i].input); };
   std::map<std::pair<std::size_t, bool>, std::size_t> parts;

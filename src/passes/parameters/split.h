@@ -8,10 +8,10 @@
 
 namespace protrain::passes {
 
-// Exporters keep one of several initializers of equal value: all norms of a fresh model read one vector of ones. If
-// several places read a vector whose numbers are all equal, each place gets a vector of its own. Places keep one vector
-// if the matrices near them are also applied in several places: then a whole layer is shared on purpose. Takes the
-// graph as the file has it, and loads only vectors that may be split.
+// Gives each place that reads a merged vector a vector of its own. Exporters keep one of several initializers of equal
+// value: all norms of a fresh model read one vector of ones. So a vector may be merged if all its numbers are equal.
+// Places keep one vector if the matrices near them are also applied in several places: then a whole layer is shared on
+// purpose. Takes the graph as the file has it, and loads only vectors that may be split.
 //
 // Means and variances of normalizations are no parameters, and never share a vector with a parameter.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load);

@@ -52,13 +52,31 @@ def main():
     for m, n, k, at_least in PRODUCTS:
         a, b = random(m, k), random(k, n)
         print(f"product {m} x {n} x {k}: {2 * m * n * k / seconds_of(lambda: a @ b, at_least) / 1e12:.0f} TFLOP/s")
+    table, gradients, x = random(50304, 1600), random(8192, 50304), random(8192, 1600)
+    for classes in (50257, 50264, 50304):  # GPT-2's head; rows lie equally far apart
+        g, w = gradients[:, :classes], table[:classes]
+        flops = 2 * 8192 * classes * 1600
+        print(f"head of {classes} classes: dx {flops / seconds_of(lambda: g @ w, 0.5) / 1e12:.0f}, "
+              f"dw {flops / seconds_of(lambda: g.T @ x, 0.5) / 1e12:.0f} TFLOP/s")
+    del table, gradients, x
     for shape in HEADS:
         attention(*shape)
     host = torch.empty(1 << 30, dtype=torch.uint8, pin_memory=True)
     there = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     up = seconds_of(lambda: there.copy_(host, non_blocking=True))
     down = seconds_of(lambda: host.copy_(there, non_blocking=True))
-    print(f"bus: up {host.numel() / up / 1e9:.1f}, down {host.numel() / down / 1e9:.1f} GB/s")
+    other_host, other_there = torch.empty_like(host, pin_memory=True), torch.empty_like(there)
+    streams = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def both():
+        with torch.cuda.stream(streams[0]):
+            there.copy_(host, non_blocking=True)
+        with torch.cuda.stream(streams[1]):
+            other_host.copy_(other_there, non_blocking=True)
+
+    together = seconds_of(both)
+    print(f"bus: up {host.numel() / up / 1e9:.1f}, down {host.numel() / down / 1e9:.1f}, both ways "
+          f"{2 * host.numel() / together / 1e9:.1f} GB/s")
 
 
 main()

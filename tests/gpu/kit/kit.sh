@@ -2,7 +2,7 @@
 # Runs on a machine with a GPU, from the folder that tests/gpu/bundle.sh packed:   kit.sh [--small] PART
 #   correct   2 minutes: the machine, its ceilings, kernels against the reference, one session, golden losses
 #   speed     8 minutes: models that stay on the GPU, PyTorch on them in three modes, the time of each kernel in a step
-#   budgets   9 minutes: predicted and measured steps within ten budgets, two ablations, a model of 13 billion parameters
+#   budgets   9 minutes: predicted and measured steps within ten budgets, updates after backward, one buffer, 13 billion parameters
 #   offload   9 minutes: a 7B and a 3B model in 24 GiB of the GPU, PyTorch's FSDP2, random plans, the sanitizer
 # --small: uses fixtures in place of large models, and parts of the suites, to try the kit without a GPU.
 # Results go to $OUT, or to results/ beside this file. A job for which the machine lacks something is skipped.
@@ -16,9 +16,9 @@ case $part in correct | speed | budgets | offload) ;; *) sed -n '2,8s/^# \{0,1\}
 exec > >(tee "$results/$part.log") 2>&1
 failed=0
 say() { echo "== $1 [$SECONDS s]"; }
-must() { "$@" || { failed=1; echo "FAILED ($?): $*"; }; }
+must() { "$@" || { local status=$?; failed=1; echo "FAILED ($status): $*"; }; }
 have() { command -v "$1" > /dev/null || { echo "skipped: there is no $1"; return 1; }; }
-torch_here() { python3 -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null || { echo "skipped: no PyTorch with a GPU"; return 1; }; }
+torch_here() { python3 -c 'import torch, transformers; assert torch.cuda.is_available()' 2> /dev/null || { echo "skipped: no PyTorch with a GPU"; return 1; }; }
 
 conformance() { # the shards run at the same time
   local filter='*/cuda' shards=8 i pids=()
@@ -71,17 +71,18 @@ budgets() {
   [ $small ] && jobs='gpt2-dynamic-opset18:2|512KiB|' host='--host-memory 1GiB' ablation=
   for job in $jobs; do
     IFS='|' read -r job memory options <<< "$job"
+    [ $SECONDS -gt 400 ] && { echo "skipped for time: $job $memory $options"; continue; }
     say "$job $memory $options"; must timeout 120 python3 speed.py ours "$job" --steps 7 -- --device-memory "$memory" $host $options
   done
   local plan='"n_persist": 12, "n_checkpoint": 26, "n_swap": 1, "n_selective": 1, "n_device_update": 11, "n_deferred": 0,
     "chunk_bytes": 100663296, "slack": 2'
   for options in '"n_buffer": 8' '"n_buffer": 8, "optimizer_order": "barrier"' '"n_buffer": 1'; do
-    [ "$ablation" ] || continue
+    [ "$ablation" ] && [ $SECONDS -lt 450 ] || continue
     echo "{$plan, $options}" > "$scratch/ablation.json"
     say "ablation: $options"
     must timeout 60 python3 speed.py ours "$ablation" --steps 7 -- --device-memory 12GiB $host --plan "$scratch/ablation.json"
   done
-  [ $small ] || { say largest; must timeout 150 python3 speed.py ours llama-2-13b:16 --steps 4 -- --device-memory 76GiB $host; }
+  [ $small ] || [ $SECONDS -gt 480 ] || { say largest; must timeout 150 python3 speed.py ours llama-2-13b:16 --steps 4 -- --device-memory 76GiB $host; }
 }
 
 offload() {
@@ -90,9 +91,12 @@ offload() {
   for job in $jobs; do
     say "$job"; must timeout 260 python3 speed.py ours "$job" --steps 6 -- $memory; free -g | sed -n 2p
   done
-  if [ "$peer" ] && torch_here; then say "FSDP2 $peer"; must timeout 150 python3 bench/peers/fsdp2.py $peer 16 1024 5; fi
+  if [ "$peer" ] && torch_here; then
+    say "$peer and FSDP2"; must timeout 100 python3 speed.py ours $peer:8 --steps 8 -- --device-memory 12GiB --host-memory 104GiB
+    must timeout 100 python3 bench/peers/fsdp2.py $peer 8 1024 5
+  fi
   say "random plans"; must timeout 150 python3 tests/gpu/check.py "$build" --jobs 8 --plans $plans ${small:+--quick} invariance
-  say sanitizer; must timeout 150 python3 tests/gpu/check.py "$build" --jobs 3 sanitizer
+  say sanitizer; must timeout 150 python3 tests/gpu/check.py "$build" --jobs 6 sanitizer
 }
 
 $part

@@ -42,7 +42,8 @@ def located(model):
         return fixture, 16, 100
     bare = os.path.join(HERE, "models", model + ".onnx")
     if not os.path.exists(bare):
-        raise SystemExit(f"skipped: the kit has no {model}")
+        print(f"skipped: the kit has no {model}")
+        raise SystemExit(0)
     folder = os.path.join(SCRATCH, model)
     path = os.path.join(folder, model + ".onnx")
     if not os.path.exists(path):
@@ -56,7 +57,7 @@ def ours(arguments):
     tokens = os.path.join(SCRATCH, f"tokens-{below}.bin")
     if not os.path.exists(tokens):
         support.write_tokens(tokens, 1 << 18, below)
-    name = f"{model}-b{batch}"
+    name = "-".join([model, f"b{batch}"] + [os.path.basename(word).strip("-") for word in arguments.options])
     metrics, report = os.path.join(SCRATCH, name + ".jsonl"), os.path.join(SCRATCH, name + ".json")
     words = [os.path.join(BUILD, "tools", "protrain"), "train", path, "--device", "cuda:0", "--precision", "bf16", "--steps",
              str(arguments.steps), "--tokens", tokens, "--labels", "same", "--batch", batch, "--sequence", str(sequence),
