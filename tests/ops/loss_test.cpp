@@ -213,7 +213,7 @@ std::uint64_t scratch_of_head(std::int64_t classes, bool on_gpu) {
   graph::Node node{.op = "LinearCrossEntropyGrad", .name = "head"};
   node.inputs = {value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16}), value(DType::i64, {64})};
   node.outputs = {value(DType::f32, {}), value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16})};
-  return assumed_scratch(graph, node, on_gpu);
+  return ops::assumed_scratch(graph, node, on_gpu);
 }
 
 TEST(LinearCrossEntropy, OfAnOddVocabularyTakesACopyOfItsTableOnAGpu) {
