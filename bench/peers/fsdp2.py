@@ -17,29 +17,19 @@ import torch
 import torch.distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from models import MODELS
+from pytorch import make
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def config_of(name):
-    family, *sizes = MODELS.get(name, name).split(":")
-    layers, width, heads, vocabulary, groups, inner = map(int, sizes)
-    if family != "llama":
-        raise SystemExit(f"{name}: only llamas are known here")
-    config = AutoConfig.for_model("llama", hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-                                  num_key_value_heads=groups, intermediate_size=inner, vocab_size=vocabulary,
-                                  max_position_embeddings=4096, tie_word_embeddings=False)
-    config.use_cache = False
-    return config
-
-
-def sharded(config):
+def sharded(name):
     """A model whose parameters FSDP2 keeps on the host, filled with numbers."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").train()
+        model, _ = make(name)
+    config = model.config
+    if config.model_type != "llama":
+        raise SystemExit(f"{name}: only llamas are known here")
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = dict(mesh=init_device_mesh(DEVICE, (1,)),
                   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
@@ -78,10 +68,9 @@ def main(name, batch, sequence, steps, clip):
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29513")
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo", rank=0, world_size=1)
-    config = config_of(name)
-    model = sharded(config)
+    model = sharded(name)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    ids = torch.randint(3, config.vocab_size, (batch, sequence), device=DEVICE)
+    ids = torch.randint(3, model.config.vocab_size, (batch, sequence), device=DEVICE)
     seconds = []
     for _ in range(steps):
         start = time.perf_counter()

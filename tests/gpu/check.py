@@ -17,7 +17,7 @@ golden and invariance use one model instead of all. Without a GPU these two part
 emulated`, which runs the plugin's kernels on the CPU if BUILD has the emulated plugin. Emulated kernels are slow, so
 golden then takes one form of each family.
 The script prints a line per check, and exits with 1 if a check failed. On a GPU it writes bench/results/gpu.json. There
-the rows of a part replace those of an earlier run on a machine of the same name."""
+the rows of a part replace those of an earlier run of the same commit on a machine of the same name."""
 import argparse
 import concurrent.futures
 import json
@@ -218,20 +218,27 @@ def main():
         getattr(checks, part)()
         parts[part] = {"seconds": round(time.monotonic() - begin, 1), "checks": checks.rows}
     if arguments.device.startswith("cuda"):
-        card = support.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout.strip()
-        commit = support.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]).stdout.strip()
-        support.save("gpu", {"device": arguments.device, "gpu": card, "commit": commit or "of the kit's build",
-                             "parts": dict(earlier_parts(), **parts)})
+        card = said_by("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+        commit = said_by("git", "-C", ROOT, "rev-parse", "--short", "HEAD") or "of the kit's build"
+        support.save("gpu", {"device": arguments.device, "gpu": card, "commit": commit,
+                             "parts": dict(earlier_parts(commit), **parts)})
     print(f"{checks.failed} failed" if checks.failed else "all hold")
     return 1 if checks.failed else 0
 
 
-def earlier_parts():
+def said_by(*words):
+    """What a program printed; "" if the machine lacks it or it failed."""
+    return support.run(words).stdout.strip() if shutil.which(words[0]) else ""
+
+
+def earlier_parts(commit):
+    """The parts that an earlier run of the same commit saved on a machine of the same name."""
     try:
         earlier = json.load(open(os.path.join(support.results_folder(), "gpu.json")))
     except FileNotFoundError:
         return {}
-    return earlier["parts"] if earlier["machine"] == support.machine() else {}
+    same = earlier["machine"] == support.machine() and earlier.get("commit") == commit
+    return earlier["parts"] if same else {}
 
 
 if __name__ == "__main__":
