@@ -1,4 +1,5 @@
-// A transport's plugin exports one of the two functions below, under its C name, beside its build id (base/plugin.h).
+// A transport's plugin exports one of the two functions below, under the name in kOpenSymbol or kOpenGpuSymbol. It also
+// exports its build id (base/plugin.h).
 #pragma once
 
 #include "base/error.h"

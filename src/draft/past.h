@@ -9,8 +9,8 @@
 
 namespace protrain::draft {
 
-// True for an input of floats with three or more axes that is called after a past or a cache: "past_key_values.0.key",
-// "past_0", "key_cache_0".
+// True for an input of floats with three or more axes whose name contains "past" or "cache", such as
+// "past_key_values.0.key", "past_0" and "key_cache_0".
 bool holds_past(const onnx_import::Input &input);
 
 // Returns the symbolic dims that count earlier tokens, each with an input that has it.

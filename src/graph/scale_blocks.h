@@ -11,7 +11,7 @@ namespace protrain::graph {
 // The tensor is seen as (outer, length, inner), where `length` is the size of the axis along which scales change. Along
 // this axis, `block` neighbouring indices form a block and share a scale. `outer_step`, `block_step` and `inner_step`
 // are distances in the array of scales: from an outer index, a block or an inner index to the next one. A step is 0 if
-// all of these have the same scale.
+// the scale is the same for all outer indices, all blocks or all inner indices.
 struct ScaleBlocks {
   std::int64_t outer = 1, length = 1, inner = 1;
   std::int64_t block = 1;

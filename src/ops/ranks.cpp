@@ -1,9 +1,8 @@
 // Collective operators, which exchange data between ranks. MPI and NCCL use the same names. A Channel (comm/channel.h)
 // carries them out, and no device has a kernel for them.
 //
-//   AllToAll(x...){rank, bounds} -> for each x, its elements from bounds[rank] to bounds[rank + 1] as every rank has
-//                                   them: [ranks, stride], one row from each rank. A row is padded to a multiple of 64
-//                                   bytes.
+//   AllToAll(x...){rank, bounds} -> for each x, every rank's elements from bounds[rank] to bounds[rank + 1]: [ranks,
+//                                   stride], one row from each rank. A row is padded to a multiple of 64 bytes.
 //   AllGather(x...){rank, bounds} -> for each x, which is this rank's part of a vector, the whole vector. Part r is the
 //                                    vector's elements from bounds[r] to bounds[r + 1].
 //

@@ -159,8 +159,9 @@ PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Cho
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
-// Runs one of several folds that share a budget. Returns why rules refused nodes; the key is the refused node's first
-// output. With `bodies`, puts the nodes of bodies in the place of control flow nodes.
+// One of several calls of fold() that share a budget. Returns, for each node that could not be turned into core
+// operators, the error's text under the node's first output. With `bodies`, puts the nodes of bodies in the place of
+// control flow nodes.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
                                            const graph::Bodies *bodies = nullptr);
 // The result of find_parameters(). That pass decides whether each float initializer is a parameter, a state or a

@@ -29,7 +29,8 @@ struct Terms {
 
   // True if chunks may rest on the host, on the disk, or as shards.
   bool can_rest_elsewhere() const { return capacity[Tier::host] > 0 || capacity[Tier::disk] > 0 || ranks > 1; }
-  // True if updates may be deferred to the next step's forward. On shared memory that forward would only get slower.
+  // True if updates may be deferred to the next step's forward. If device and host are one memory, an update
+  // would slow that forward down and gain nothing.
   bool defer() const { return !shared_memory && !accumulates; }
 };
 
@@ -58,8 +59,8 @@ struct Chunking {
   const Terms &terms;
   std::vector<Weight> chunks;
   std::vector<std::size_t> order;  // resting_order() of the chunks
-  // in_a_row[from][count]: the most bytes of weights in any `count` chunks that follow each other in the model, if the
-  // first `from` chunks of `order` are left out.
+  // in_a_row[from][count]: the most bytes of weights in any `count` neighbours among the chunks that remain, in the
+  // order of the model, when the first `from` chunks of `order` are taken out.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 

@@ -263,7 +263,8 @@ bool Session::reads_norms() const {
   return machine_.device().shares_memory || step < 4 || step % 64 < 2;
 }
 
-// Raises alarms for what a complete step shows to be wrong. If memory is too short for an alarm, the step still counts.
+// Raises alarms for what a complete step shows to be wrong. If no memory is left for an alarm's text, the step counts
+// all the same.
 void Session::judge_step(const StepResult &result, bool has_norms) {
   try {
     log_alarms(alarms_.judge({.step = step_count(),

@@ -131,7 +131,7 @@ std::optional<Desc> one_sample(Desc layout) {
   return layout;
 }
 
-// The operands and arguments with which one seat calls a primitive.
+// The operands and arguments with which one thread calls a primitive.
 struct Call {
   std::vector<dnnl::memory> operands;
   std::vector<dnnl_exec_arg_t> arguments;

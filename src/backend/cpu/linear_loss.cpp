@@ -60,8 +60,9 @@ class LinearCrossEntropy : public CpuKernel {
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // Cuts the rows into slices and blocks, and makes their products. The last slice and the last block get products of
-    // their own if they have fewer rows. So does the first block, because it sets dw and later blocks add to dw.
+    // Cuts the rows into slices and blocks, and prepares the products that compute them. The last slice and the last
+    // block get products of their own if they have fewer rows. So does the first block: it sets dw, and later blocks
+    // add to dw.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
       if (first == 0 || rows != shape_.slice_rows) logits_.emplace_back(logits_shape(rows), team_size, stored_);

@@ -1,5 +1,5 @@
 // MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. If there are at least as many products as
-// members, each member computes whole products; else the team shares every product.
+// members, each member computes whole products. Otherwise all members work together on one product after the other.
 #include "backend/common/matmul_shape.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/stored_gemm.h"

@@ -1,5 +1,5 @@
-// The building blocks of kernels that compute element by element: walks over broadcast operands, and packs of
-// neighbours that one instruction loads.
+// The building blocks of kernels that compute element by element. A walk finds an element in each broadcast operand. A
+// pack holds neighbouring elements that one instruction loads or stores.
 #pragma once
 
 #include <bit>

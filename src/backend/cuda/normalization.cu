@@ -159,9 +159,9 @@ __device__ RegisterRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T>
   return held;
 }
 
-// Computes dx, as normalize_grad_kernel does, and the partial sums of a part of the rows. While the block's threads
-// synchronize for one row, the next row is loaded. partial (parts, 1 or 2, width) gets the sums of dy * n and, if
-// centered, of dy. dx and partial are nullptr if they are not wanted.
+// Computes dx, as normalize_grad_kernel does. Each block of threads takes one part of the rows. It writes its sums of
+// dy * n and, if centered, of dy to partial (parts, 1 or 2, width). While the block's threads synchronize for one row,
+// the next row is loaded. dx and partial are nullptr if they are not wanted.
 template <typename T, bool kCentered, int kHeld>
 __global__ void __launch_bounds__(kHeldThreads)
     held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {

@@ -14,7 +14,7 @@ struct Plane {
   Place at;
 };
 // Returns the plane of element i, and the element's place in this plane. A plane is one channel of one sample. It has
-// `count` elements and these sizes.
+// `count` elements and the dimensions `sizes`.
 __device__ inline Plane plane_of(std::int64_t i, std::int64_t count, const std::int64_t *sizes) {
   std::int64_t rest = 0;
   const std::int64_t number = divide(i, count, rest);

@@ -15,8 +15,8 @@ namespace protrain::passes {
 
 class Declarations {
  public:
-  // Reads the declarations about the initializers of `graph`. Throws Code::arg if a list of parameters names none of
-  // these initializers.
+  // Reads what the options and the file say about the initializers of `graph`. Throws Code::arg if a list of parameters
+  // names none of these initializers.
   Declarations(const graph::Graph &graph, const Choices &choices, const FileFacts &facts);
 
   enum class Verdict : std::uint8_t { trained, fixed, silent };

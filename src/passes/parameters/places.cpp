@@ -433,7 +433,8 @@ Use Places::as_scale(const Node &node, const Place &place) const {
             "tables that data are multiplied by may be fixed or learned");
 }
 
-// Returns the use of a value that data selects: a learned bias of scores, or an embedding for masked tokens.
+// Returns the use of a value that Where reads, where a mask decides who gets it: a learned bias of attention scores, or
+// an embedding for masked tokens.
 Use Places::as_choice(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);
