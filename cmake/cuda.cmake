@@ -60,7 +60,7 @@ if(PROTRAIN_UNITY)
   unite_cuda(contracted)
 endif()
 set_source_files_properties(${exact} PROPERTIES COMPILE_OPTIONS -fmad=false)
-add_library(protrain_cuda MODULE ${exact} ${contracted} ${PROTRAIN_PLUGIN_SOURCES})
+add_library(protrain_cuda MODULE ${exact} ${contracted} ${PROTRAIN_PLUGIN_OBJECTS})
 target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cudart_static)
 set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
                       CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")

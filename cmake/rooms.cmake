@@ -80,6 +80,8 @@ if(TARGET room_backend)
                               COMPILE_DEFINITIONS PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/device.cpp
                APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})  # for omp.h
+  # The objects that every backend's plugin contains: the code that backends share, and the interface's default methods.
+  set(PROTRAIN_PLUGIN_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_backend>,INCLUDE,/src/backend/\(common/|device[.]\)>)
 endif()
 room(comm ROOMS base)
 build_id(PROTRAIN_COMM_BUILD_ID src/comm src/base)
@@ -88,9 +90,6 @@ set_source_files_properties(${PROJECT_SOURCE_DIR}/src/comm/open.cpp PROPERTIES
 room(profile ROOMS base)
 room(plan ROOMS ops profile)
 room(program ROOMS plan)
-# The sources that every backend's plugin compiles in: the code that backends share, and the interface's default methods.
-file(GLOB PROTRAIN_PLUGIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
-list(APPEND PROTRAIN_PLUGIN_SOURCES ${PROJECT_SOURCE_DIR}/src/backend/device.cpp)
 room(run ROOMS program backend comm)
 room(measure ROOMS run profile)
 if(TARGET room_measure)

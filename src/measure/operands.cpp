@@ -91,13 +91,13 @@ void DeviceMemory::fill(std::uint64_t offset, std::uint64_t bytes, std::span<con
     device_.write(data_ + offset + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
 }
 
-std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound) {
+std::vector<std::byte> random_tile(DType dtype, std::uint64_t bytes, bool both_signs, std::uint64_t bound) {
   const FloatFormat format = format_of(dtype);
   const std::uint64_t random = format.mantissa | (both_signs ? format.sign : 0);
   const std::size_t width = size_of(dtype);
-  std::vector<std::byte> tile(kTileBytes);
+  std::vector<std::byte> tile(std::min(kTileBytes, bytes));
   RandomBits bits;
-  for (std::size_t at = 0; at < tile.size(); at += width) {
+  for (std::size_t at = 0; at + width <= tile.size(); at += width) {
     const std::uint64_t drawn = bits.next();
     const std::uint64_t element = is_float(dtype) ? random_float(format, random, drawn, bits.next()) : drawn % bound;
     std::memcpy(tile.data() + at, &element, width);  // little endian: the low bytes come first
@@ -105,9 +105,9 @@ std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t b
   return tile;
 }
 
-std::vector<std::byte> tile_of(DType dtype, const std::vector<std::uint64_t> &integers) {
+std::vector<std::byte> tile_of(DType dtype, std::uint64_t bytes, const std::vector<std::uint64_t> &integers) {
   const std::size_t width = size_of(dtype);
-  std::vector<std::byte> tile(kTileBytes);
+  std::vector<std::byte> tile(std::min(kTileBytes, bytes));
   for (std::size_t i = 0; i < tile.size() / width; ++i)
     std::memcpy(tile.data() + i * width, &integers[i % integers.size()], width);
   return tile;
@@ -146,8 +146,10 @@ void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const std::uint64_t rows = rows_to_index(graph_, node_);
   const std::uint64_t bound = type.dtype == DType::boolean ? 2 : rows > 0 ? rows : smallest_dim_;
   const std::vector<std::uint64_t> integers = integers_for(graph_, node_, input);
-  memory.fill(inputs_[input], byte_count(type.dtype, type.shape),
-              integers.empty() ? random_tile(type.dtype, is_product, bound) : tile_of(type.dtype, integers));
+  const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+  memory.fill(
+      inputs_[input], bytes,
+      integers.empty() ? random_tile(type.dtype, bytes, is_product, bound) : tile_of(type.dtype, bytes, integers));
 }
 
 LaunchOperands Operands::place(DeviceMemory &memory) const {

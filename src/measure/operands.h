@@ -27,13 +27,13 @@ class DeviceMemory {
   std::byte *data_;
 };
 
-// A tile is kTileBytes of elements, which fill() repeats over memory. random_tile() returns a tile of random elements.
-// Floats have magnitudes from 2^-11 to 2^-6, so that none is zero or denormal. With `both_signs` some are negative.
-// Integers lie below `bound`.
+// A tile has the elements that fill() repeats over memory. It has kTileBytes, or fewer if the memory has only `bytes`.
+// random_tile() returns a tile of random elements. Floats have magnitudes from 2^-11 to 2^-6, so that none is zero or
+// denormal. With `both_signs` some are negative. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;
-std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound = 2);
+std::vector<std::byte> random_tile(DType dtype, std::uint64_t bytes, bool both_signs, std::uint64_t bound = 2);
 // Returns a tile in which `integers` are repeated in turn.
-std::vector<std::byte> tile_of(DType dtype, const std::vector<std::uint64_t> &integers);
+std::vector<std::byte> tile_of(DType dtype, std::uint64_t bytes, const std::vector<std::uint64_t> &integers);
 
 // All operands and the scratch of one node's kernel, laid out one after another.
 class Operands {

@@ -147,7 +147,7 @@ class HostUpdate {
         kernel_(device.compile_update(
             {.optimizer = optimizer, .elements = {static_cast<std::int64_t>(array_bytes / sizeof(float))}})),
         launch_(arrays_.launch(memory_.data())) {
-    const std::vector<std::byte> tile = random_tile(DType::f32, false);
+    const std::vector<std::byte> tile = random_tile(DType::f32, arrays_.bytes(), false);
     for (std::uint64_t done = 0; done < arrays_.bytes(); done += tile.size())
       std::memcpy(memory_.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), arrays_.bytes() - done));
   }
@@ -203,7 +203,7 @@ class RateMeasurement {
 
   double inside_copy(std::uint64_t bytes) const {
     DeviceMemory memory(device_, 2 * bytes);
-    memory.fill(0, bytes, random_tile(DType::f32, true));
+    memory.fill(0, bytes, random_tile(DType::f32, bytes, true));
     return stopwatch_.quickest(
         [&] { device_.copy(Queue::compute, {.to = memory.data() + bytes, .from = memory.data(), .bytes = bytes}); });
   }
@@ -232,7 +232,7 @@ class RateMeasurement {
     const UpdateOperands arrays(optimizer_, array_bytes);
     const std::uint64_t bytes = arrays.bytes();
     DeviceMemory memory(device_, bytes + kAlignment);
-    memory.fill(0, bytes, random_tile(DType::f32, false));
+    memory.fill(0, bytes, random_tile(DType::f32, bytes, false));
     memory.fill(bytes, kAlignment, std::vector<std::byte>(kAlignment));
     const LaunchOperands launch = arrays.launch(memory.data());
     const auto kernel = device_.compile_update(
@@ -289,7 +289,7 @@ class RateMeasurement {
   }
   double sustained(SquareProduct &product) const {
     DeviceMemory memory(device_, 2 * kFirstCopy);
-    memory.fill(0, kFirstCopy, random_tile(DType::f32, true));
+    memory.fill(0, kFirstCopy, random_tile(DType::f32, kFirstCopy, true));
     const auto copy = [&] {
       device_.copy(Queue::compute, {.to = memory.data() + kFirstCopy, .from = memory.data(), .bytes = kFirstCopy});
     };

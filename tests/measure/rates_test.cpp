@@ -130,8 +130,8 @@ TEST(Rates, AreNotFoundOnADeviceThatFails) {
 TEST(Tiles, HoldRandomNumbersOfTheirType) {
   for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
     const auto count = static_cast<std::int64_t>(kTileBytes / size_of(dtype));
-    const graph::Array positive = graph::Array::dense({dtype, {count}}, random_tile(dtype, false));
-    const graph::Array any = graph::Array::dense({dtype, {count}}, random_tile(dtype, true));
+    const graph::Array positive = graph::Array::dense({dtype, {count}}, random_tile(dtype, kTileBytes, false));
+    const graph::Array any = graph::Array::dense({dtype, {count}}, random_tile(dtype, kTileBytes, true));
     std::set<double> distinct;
     std::int64_t negative = 0, large = 0;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -148,8 +148,17 @@ TEST(Tiles, HoldRandomNumbersOfTheirType) {
   }
 }
 
+TEST(Tiles, AreNoLargerThanTheMemory) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::i8}) {
+    EXPECT_EQ(random_tile(dtype, 24, true).size(), 24u);
+    EXPECT_EQ(tile_of(dtype, 24, {1, 2}).size(), 24u);
+    EXPECT_EQ(random_tile(dtype, kTileBytes + 8, true).size(), kTileBytes);
+  }
+}
+
 TEST(Tiles, HoldIntegersBelowTheirBound) {
-  const graph::Array indices = graph::Array::dense({DType::i64, {kTileBytes / 8}}, random_tile(DType::i64, false, 7));
+  const graph::Array indices =
+      graph::Array::dense({DType::i64, {kTileBytes / 8}}, random_tile(DType::i64, kTileBytes, false, 7));
   for (std::int64_t i = 0; i < indices.stored_count(); ++i)
     EXPECT_TRUE(indices.stored_double(i) >= 0 && indices.stored_double(i) < 7);
 }
