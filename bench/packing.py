@@ -46,16 +46,6 @@ def write(path, tokens):
         file.write(struct.pack(f"<{len(tokens)}H", *tokens))
 
 
-def write_array(path, rows, steps, batch, length):
-    """A .npy file of int64 (steps, batch, length)."""
-    head = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({steps}, {batch}, {length}), }}"
-    head = head.ljust(117) + "\n"
-    with open(path, "wb") as file:
-        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
-        for row in rows:
-            file.write(struct.pack(f"<{length}q", *row))
-
-
 def alone(args, chosen, folder):
     """Arguments that feed documents in windows of their own."""
     texts = list(itertools.islice(itertools.cycle(chosen), args.steps * args.batch))
@@ -65,7 +55,7 @@ def alone(args, chosen, folder):
     flags = []
     for name, rows in (("input_ids", ids), ("labels", labels)):
         path = os.path.join(folder, name + ".npy")
-        write_array(path, rows, args.steps, args.batch, args.sequence)
+        support.write_array(path, (args.steps, args.batch, args.sequence), list(itertools.chain.from_iterable(rows)))
         flags += ["--input", f"{name}={path}"]
     return flags
 

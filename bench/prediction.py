@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """How well is a step predicted? Runs many plans of one model for a few steps each, and a reference plan between them.
 
-    bench/prediction.py PROTRAIN MODEL.onnx OUT.json [--batch 4] [--sequence 256] [--steps 3] [--directory /var/tmp]
+    bench/prediction.py PROTRAIN MODEL.onnx [--batch 4] [--sequence 256] [--steps 3] [--directory /var/tmp]
+                        [--name prediction]
 
 The machine's speed drifts. So the script divides a plan's time by the reference's, which it measures just before and
 after, and compares this ratio with the same ratio of the predictions. Memory is compared directly. Prints one line per
-plan, and the median and worst error."""
+plan, and the median and worst error. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+import support
+
 PLANS = (
     [{"n_persist": p, "n_host": 0, "n_buffer": b, "n_checkpoint": c}
      for p, b, c in ((24, 4, 0), (16, 4, 0), (8, 4, 0), (0, 4, 0), (0, 2, 0), (0, 8, 6), (8, 2, 6), (16, 2, 12), (0, 4, 12),
@@ -23,31 +26,30 @@ PLANS = (
        {"n_persist": 16, "n_host": 0, "n_buffer": 4, "n_swap": 4, "n_checkpoint": 0},
        {"n_persist": 0, "n_host": 0, "n_buffer": 2, "n_swap": 1, "n_checkpoint": 11},
        {"n_persist": 12, "n_host": 0, "n_buffer": 4, "optimizer_order": "barrier"},
-       {"n_persist": 0, "n_host": 0, "n_buffer": 4, "n_checkpoint": 12, "optimizer_order": "barrier"}])
+       {"n_persist": 0, "n_host": 0, "n_buffer": 4, "n_checkpoint": 12, "optimizer_order": "barrier"},
+       {"n_persist": 99, "n_host": 0, "n_buffer": 0, "n_selective": 6},
+       {"n_persist": 99, "n_host": 0, "n_buffer": 0, "n_selective": 12},
+       {"n_persist": 10, "n_host": 0, "n_buffer": 4, "n_selective": 12},
+       {"n_persist": 0, "n_host": 0, "n_buffer": 3, "n_selective": 6, "n_checkpoint": 6},
+       {"n_persist": 6, "n_host": 0, "n_buffer": 6, "n_swap": 1, "n_selective": 5, "n_checkpoint": 3},
+       {"n_persist": 20, "n_host": 0, "n_buffer": 2, "n_swap": 3},
+       {"n_persist": 0, "n_host": 0, "n_buffer": 6, "n_selective": 12, "optimizer_order": "barrier"},
+       {"n_persist": 99, "n_host": 0, "n_buffer": 0, "n_checkpoint": 3, "optimizer_order": "barrier"}])
 # Plans in which device and host have separate memories, so that copies are made.
 APART = ({"n_persist": 8, "n_buffer": 4, "n_checkpoint": 4},
          {"n_persist": 4, "n_buffer": 4, "n_host": 8, "n_checkpoint": 6, "update": "device"},
-         {"n_persist": 0, "n_buffer": 4, "n_host": 12, "n_checkpoint": 12})
-
-
-def write_tokens(path, shape, most):
-    import struct
-    random.seed(1)
-    count = 1
-    for dim in shape:
-        count *= dim
-    header = str({"descr": "<i8", "fortran_order": False, "shape": tuple(shape)}).encode()
-    header += b" " * (63 - (len(header) + 10) % 64) + b"\n"
-    with open(path, "wb") as file:
-        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-        file.write(b"".join(struct.pack("<q", random.randrange(most)) for _ in range(count)))
+         {"n_persist": 0, "n_buffer": 4, "n_host": 12, "n_checkpoint": 12},
+         {"n_persist": 12, "n_buffer": 4, "n_host": 4, "n_selective": 8},
+         {"n_persist": 0, "n_buffer": 6, "n_host": 20, "n_selective": 12, "update": "device"})
 
 
 class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         self.data = os.path.join(folder, "tokens.npy")
-        write_tokens(self.data, (1, args.batch, args.sequence), 50000)
+        draw = random.Random(1)
+        tokens = [draw.randrange(50000) for _ in range(args.batch * args.sequence)]
+        support.write_array(self.data, (1, args.batch, args.sequence), tokens)
 
     def options(self, plan, apart):
         path = os.path.join(self.folder, "plan.json")
@@ -77,11 +79,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("protrain")
     parser.add_argument("model")
-    parser.add_argument("out")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--directory", default="/var/tmp")
+    parser.add_argument("--name", default="prediction")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
@@ -106,10 +108,8 @@ def main():
                "reference_spread": max(seconds) / min(seconds) - 1, "memory_equal": all(r["memory_equal"] for r in rows)}
     print(f"median {summary['median_error']:.1%}, worst {summary['worst_error']:.1%}; reference {min(seconds):.2f} to "
           f"{max(seconds):.2f} s, predicted {references[0][0]:.2f} s")
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    with open(args.out, "w") as file:
-        json.dump({"machine": f"{cpu}, {os.cpu_count()} processors", "model": os.path.basename(args.model),
-                   "batch": args.batch, "sequence": args.sequence, "summary": summary, "rows": rows}, file, indent=1)
+    support.save(args.name, {"model": os.path.basename(args.model), "batch": args.batch, "sequence": args.sequence,
+                             "steps": args.steps, "summary": summary, "rows": rows})
     return 0
 
 

@@ -46,6 +46,15 @@ def write_tokens(path, count, below):
         file.write(struct.pack(f"<{count}H", *(source.randrange(below) for _ in range(count))))
 
 
+def write_array(path, shape, values):
+    """Writes a .npy file of int64."""
+    header = str({"descr": "<i8", "fortran_order": False, "shape": tuple(shape)}).encode()
+    header += b" " * (63 - (len(header) + 10) % 64) + b"\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        file.write(struct.pack(f"<{len(values)}q", *values))
+
+
 def run(words, environment=None):
     return subprocess.run(words, capture_output=True, text=True, env=environment)
 
