@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "draft/batch.h"
 #include "draft/checkpoint_counters.h"
 #include "draft/pipeline.h"

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "draft/layouts.h"
 #include "ops/op.h"
 
 namespace protrain::draft {
@@ -16,6 +17,8 @@ namespace {
 using graph::ValueId;
 
 constexpr int kSearches = 8;  // the most searches for a plan that fits every rank
+// Plans of a graph with at least so many nodes take milliseconds to lay out, so several threads are worth their start.
+constexpr std::size_t kLargeGraph = 500;
 
 plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
   try {
@@ -97,7 +100,10 @@ class RanksSearch {
     plan::SearchResult found;
     plan::Bytes more{};
     for (int i = 0; i < kSearches; ++i) {
-      found = plan::search(graph_, durations_, terms, [&](const plan::Plan &plan) { return cost(plan, more); });
+      Layouts layouts([&](const plan::Plan &plan) { return cost(plan, more); }, threads());
+      found = plan::search(
+          graph_, durations_, terms, [&](const plan::Plan &plan) { return layouts.cost(plan); },
+          [&](std::size_t count, const plan::Task &task) { layouts.until_true(count, task); });
       if (!found.best) break;
       plan::Bytes all = found.best->cost.bytes;
       for (const Tier t : kTiers) all[t] -= more[t];
@@ -121,6 +127,11 @@ class RanksSearch {
   }
 
  private:
+  int threads() const {
+    if (graph_.node_count() < kLargeGraph) return 1;
+    return inputs_.settings.threads > 0 ? inputs_.settings.threads : available_threads();
+  }
+
   plan::PlanCost cost(const plan::Plan &plan, const plan::Bytes &more) const {
     const ProgramSet programs = inputs_.lowering.lower_training(plan);
     plan::PlanCost cost{.bytes = programs.bytes,

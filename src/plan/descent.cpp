@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace protrain::plan {
 
@@ -17,8 +18,9 @@ constexpr int Choice::*kIntegers[] = {&Choice::n_persist,       &Choice::n_buffe
 
 }  // namespace
 
-Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most)
-    : space_(space), terms_(terms), trials_(trials), most_(most) {
+Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials,
+                 const LookAhead &look_ahead, std::size_t most)
+    : space_(space), terms_(terms), trials_(trials), look_ahead_(look_ahead), most_(most) {
   for (const std::uint64_t bytes : space.chunk_bytes)
     chunks_.push_back(static_cast<int>(cut_chunks(graph, bytes).size()));
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
@@ -34,11 +36,21 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
+    const auto steps_of = [&](std::size_t k) { return steps(best->candidate.choice, (kind + k) % kKinds); };
+    std::vector<Choice> all;
+    for (std::size_t k = 0; k < kKinds; ++k) std::ranges::copy(steps_of(k), std::back_inserter(all));
+    prepare(*best, all);
     const Trial *better = nullptr;
-    for (std::size_t k = 0; k < kKinds && better == nullptr; ++k)
-      if ((better = faster(*best, steps(best->candidate.choice, (kind + k) % kKinds))) != nullptr)
-        kind = (kind + k) % kKinds;
-    best = better != nullptr ? better : faster(*best, pairs(*best));
+    std::size_t k = 0;
+    for (; k < kKinds && better == nullptr; ++k) better = faster(*best, steps_of(k));
+    if (better != nullptr) {
+      kind = (kind + k - 1) % kKinds;
+    } else {
+      all = pairs(*best);
+      prepare(*best, all);
+      better = faster(*best, all);
+    }
+    best = better;
   }
 }
 
@@ -110,20 +122,43 @@ Choice Descent::both(const Choice &from, const Choice &a, const Choice &b) const
 }
 
 const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choices) {
-  for (Choice choice : choices)
-    for (int tries = 0; tries < 2 && settle(choice); ++tries) {
-      const Trial *trial = trials_.find(choice);
-      if (trial == nullptr) {
-        if (trials_.instructions() >= most_) return nullptr;
-        trial = &trials_.add({choice, {}});
-      }
-      const Bytes &bytes = trial->cost.bytes;
-      if (fits(bytes, terms_.capacity) && trial->cost.seconds < than.cost.seconds) return trial;
-      const int more = chunks_that_fit(choice, bytes);
-      if (more == 0) break;
-      choice.n_persist += more;
-    }
+  bool stopped = false;
+  const auto cost_of = [&](const Choice &choice) -> const PlanCost * {
+    if (const Trial *trial = trials_.find(choice)) return &trial->cost;
+    if ((stopped = trials_.instructions() >= most_)) return nullptr;
+    return &trials_.add({choice, {}}).cost;
+  };
+  for (Choice choice : choices) {
+    if (leads_to_faster(than, choice, cost_of)) return trials_.find(choice);
+    if (stopped) return nullptr;
+  }
   return nullptr;
+}
+
+void Descent::prepare(const Trial &than, const std::vector<Choice> &choices) {
+  if (!look_ahead_ || trials_.instructions() >= most_) return;
+  look_ahead_(choices.size(), [&](std::size_t i) {
+    PlanCost cost;
+    Choice choice = choices[i];
+    return leads_to_faster(than, choice, [&](const Choice &tried) {
+      const Trial *trial = trials_.find(tried);
+      cost = trial != nullptr ? trial->cost : trials_.lay_out(tried);
+      return &cost;
+    });
+  });
+}
+
+template <typename CostOf>
+bool Descent::leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const {
+  for (int tries = 0; tries < 2 && settle(choice); ++tries) {
+    const PlanCost *cost = cost_of(choice);
+    if (cost == nullptr) return false;
+    if (fits(cost->bytes, terms_.capacity) && cost->seconds < than.cost.seconds) return true;
+    const int more = chunks_that_fit(choice, cost->bytes);
+    if (more == 0) return false;
+    choice.n_persist += more;
+  }
+  return false;
 }
 
 // Returns by how much n_persist can grow if a plan takes `bytes` and leaves device memory free. If the plan takes more

@@ -12,7 +12,8 @@ namespace protrain::plan {
 class Descent {
  public:
   // Device and host must have memories of their own. A descent ends once `trials` has laid out `most` instructions.
-  Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most);
+  Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials,
+          const LookAhead &look_ahead, std::size_t most);
 
   // Descends from `start`, which must be among the trials.
   void from(const Choice &start);
@@ -21,9 +22,15 @@ class Descent {
   // Kinds of steps: along each integer, along the chunk size, and one that moves two integers at once.
   static constexpr std::size_t kKinds = 11;
 
-  // Returns the first trial that fits and is faster than `than`; nullptr: there is none. Tries each of `choices` as it
-  // is, then once more: with more persistent chunks if device memory is left, with fewer if too much is used.
+  // Returns the first trial that fits and is faster than `than`; nullptr: there is none. Tries each of `choices`.
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
+  // Has the plans laid out that faster() may need for these choices.
+  void prepare(const Trial &than, const std::vector<Choice> &choices);
+  // Tries the choice as it is, then once more: with more persistent chunks if device memory is left, with fewer if too
+  // much is used. Leaves in `choice` the last one tried, and returns true if that one fits and is faster than `than`.
+  // cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
+  template <typename CostOf>
+  bool leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const;
   std::vector<Choice> steps(Choice from, std::size_t kind) const;
   std::vector<Choice> pairs(const Trial &from) const;
   std::vector<std::vector<const Trial *>> tried_steps(const Trial &from) const;
@@ -39,6 +46,7 @@ class Descent {
   const Space &space_;
   const Terms &terms_;
   Trials &trials_;
+  const LookAhead &look_ahead_;
   const std::size_t most_;
   std::vector<int> chunks_;    // number of chunks for each of the space's chunk_bytes
   std::uint64_t resting_ = 0;  // bytes of all weights and states

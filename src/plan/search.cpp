@@ -35,10 +35,12 @@ constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 // numbers of instructions and not seconds, so that the same model and machine always get the same plan.
 class Search {
  public:
-  Search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
+  Search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out,
+         const LookAhead &look_ahead)
       : graph_(graph),
         terms_(terms),
         lay_out_(lay_out),
+        look_ahead_(look_ahead),
         trials_(graph, lay_out),
         outline_(graph, durations),
         space_(space_of(graph, outline_, durations, terms)),
@@ -155,7 +157,7 @@ class Search {
     std::erase_if(starts, [&](const Point &point) { return seconds(point) > kFarBehind * seconds(starts[0]); });
     const std::size_t begin = trials_.instructions();
     const auto from = [&](const Choice &choice, std::size_t share) {
-      Descent(graph_, space_, terms_, trials_, begin + kDescent * share / starts.size()).from(choice);
+      Descent(graph_, space_, terms_, trials_, look_ahead_, begin + kDescent * share / starts.size()).from(choice);
     };
     for (std::size_t i = 0; i < starts.size(); ++i) from(starts[i].choice, i + 1);
     if (const std::optional<Point> fastest = best()) from(fastest->choice, starts.size());
@@ -249,6 +251,7 @@ class Search {
   const graph::Graph &graph_;
   const Terms &terms_;
   const LayOut &lay_out_;
+  const LookAhead &look_ahead_;
   Trials trials_;
   const Outline outline_;
   const Space space_;
@@ -261,8 +264,9 @@ class Search {
 
 }  // namespace
 
-SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out) {
-  return Search(graph, durations, terms, lay_out).run();
+SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out,
+                    const LookAhead &look_ahead) {
+  return Search(graph, durations, terms, lay_out, look_ahead).run();
 }
 
 }  // namespace protrain::plan

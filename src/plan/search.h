@@ -24,7 +24,9 @@ struct SearchResult {
   std::size_t ranked = 0, laid_out = 0;
 };
 
-SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
+// `look_ahead` may lay out plans before they are needed. It does not change the result.
+SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out,
+                    const LookAhead &look_ahead = {});
 
 // The plan for budgets in which search() finds no plan. smallest() tries candidates that need little memory. It picks
 // the one that lacks the least device memory, then the least host memory and disk. Among equals it picks the one that

@@ -32,7 +32,7 @@ double distance(const Choice &a, const Choice &b) {
 bool same_integers(const Choice &a, const Choice &b) { return distance(a, b) == 0; }
 
 const Trial &Trials::add(const Candidate &candidate) {
-  all_.push_back({candidate, lay_out_(expand(graph_, candidate.choice))});
+  all_.push_back({candidate, lay_out(candidate.choice)});
   instructions_ += all_.back().cost.instructions;
   return all_.back();
 }

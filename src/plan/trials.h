@@ -15,6 +15,10 @@ struct PlanCost {
   std::size_t instructions = 0;
 };
 using LayOut = std::function<PlanCost(const Plan &)>;
+// Is told of tasks that the search is about to do in the order of their numbers, until one returns true. A task calls
+// LayOut for its plans. A LookAhead may do several tasks at the same time, so that LayOut already has their costs.
+using Task = std::function<bool(std::size_t)>;
+using LookAhead = std::function<void(std::size_t count, const Task &task)>;
 
 struct Candidate {
   Choice choice;
@@ -45,6 +49,7 @@ class Trials {
   Trials(const graph::Graph &graph, const LayOut &lay_out) : graph_(graph), lay_out_(lay_out) {}
 
   const Trial &add(const Candidate &candidate);
+  PlanCost lay_out(const Choice &choice) const { return lay_out_(expand(graph_, choice)); }
   const std::deque<Trial> &all() const { return all_; }  // references stay valid when a trial is added
   // Returns the trial of this choice; nullptr: the choice was not laid out.
   const Trial *find(const Choice &choice) const;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 
@@ -26,19 +27,24 @@ class MadeUp {
         trials_(layers_.graph, lay_out_) {}
 
   // Descends from `start` in as much device memory as `start` takes. Returns the fastest plan that fits.
-  Trial descended_from(Choice start, std::size_t most = 10'000) {
+  Trial descended_from(Choice start, std::size_t most = 10'000, const LookAhead &look_ahead = {}) {
     start.chunk_bytes = space_.chunk_bytes.front();  // a chunk for each layer
     start.n_host = kLayers;
     start.n_device_update = -1;
     const Trial &first = trials_.add({start, {}});
     layers_.terms.capacity = first.cost.bytes;
-    Descent(layers_.graph, space_, layers_.terms, trials_, most).from(start);
+    Descent(layers_.graph, space_, layers_.terms, trials_, look_ahead, most).from(start);
     const Trial *best = &first;
     for (const Trial &trial : trials_.all())
       if (fits(trial.cost.bytes, layers_.terms.capacity) && trial.cost.seconds < best->cost.seconds) best = &trial;
     return *best;
   }
   std::size_t instructions() const { return trials_.instructions(); }
+  std::vector<Choice> tried() const {
+    std::vector<Choice> choices;
+    for (const Trial &trial : trials_.all()) choices.push_back(trial.candidate.choice);
+    return choices;
+  }
 
  private:
   Layers layers_{kLayers};
@@ -60,6 +66,33 @@ TEST(Descent, EndsAfterTheInstructionsThatItMayLayOut) {
   MadeUp made_up([](const Plan &plan) { return 10.0 - plan.n_buffer; }, [](const Plan &) { return 100; });
   made_up.descended_from({.n_buffer = 1}, 4);
   EXPECT_EQ(made_up.instructions(), 4u);
+}
+
+// A look ahead may do the tasks in any order. The descent afterwards lays out what one of the tasks has laid out.
+TEST(Descent, TriesTheSamePlansAfterALookAhead) {
+  const auto seconds = [](const Plan &plan) {
+    return 20.0 + std::abs(plan.n_buffer - 5) + std::abs(plan.n_persist - 4) - (plan.n_persist == 4 ? 0.5 : 0);
+  };
+  const auto bytes = [](const Plan &plan) { return 100u + static_cast<unsigned>(plan.n_persist) / 8; };
+  MadeUp alone(seconds, bytes);
+  const Trial expected = alone.descended_from({.n_buffer = 2});
+  std::vector<Plan> ahead, late;
+  bool looks = false;
+  const auto noted = [&](const Plan &plan) {
+    if (looks || std::ranges::find(ahead, plan) == ahead.end()) (looks ? ahead : late).push_back(plan);
+    return seconds(plan);
+  };
+  MadeUp after(noted, bytes);
+  std::size_t successes = 0;
+  const Trial found = after.descended_from({.n_buffer = 2}, 10'000, [&](std::size_t count, const Task &task) {
+    looks = true;
+    for (std::size_t number = count; number-- > 0;) successes += task(number) ? 1 : 0;
+    looks = false;
+  });
+  EXPECT_TRUE(same_integers(found.candidate.choice, expected.candidate.choice));
+  EXPECT_TRUE(std::ranges::equal(after.tried(), alone.tried(), same_integers));
+  EXPECT_GT(successes, 0u) << "a task says whether its choice leads to a faster plan";
+  EXPECT_EQ(late.size(), 1u) << "only the plan where the descent begins";
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+#include "draft/layouts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+
+#include "base/error.h"
+
+namespace protrain::draft {
+
+Layouts::Layouts(plan::LayOut lay_out, int threads) : lay_out_(std::move(lay_out)) {
+  if (threads < 2) return;
+  try {
+    team_ = std::make_unique<Team>(threads, "plan");
+  } catch (const Error &) {
+  }
+}
+
+plan::PlanCost Layouts::cost(const plan::Plan &plan) {
+  if (const std::optional<plan::PlanCost> cost = known(plan)) return *cost;
+  const plan::PlanCost cost = lay_out_(plan);
+  if (team_ == nullptr) return cost;
+  const std::lock_guard lock(mutex_);
+  costs_.emplace_back(plan, cost);
+  return cost;
+}
+
+void Layouts::until_true(std::size_t count, const plan::Task &task) {
+  if (team_ == nullptr) return;
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> found = false;
+  const auto succeeds = [&](std::size_t number) {
+    try {
+      return task(number);
+    } catch (const std::exception &) {
+      return false;
+    }
+  };
+  auto work = [&](Member &) {
+    for (std::size_t number = next++; number < count && !found; number = next++)
+      if (succeeds(number)) found = true;
+  };
+  team_->enter([&] { team_->run(work); });
+}
+
+std::optional<plan::PlanCost> Layouts::known(const plan::Plan &plan) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(costs_, plan, &std::pair<plan::Plan, plan::PlanCost>::first);
+  return found == costs_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace protrain::draft
