@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "measure/contention.h"
 #include "program/summary.h"
 
 namespace protrain::draft {
@@ -149,6 +150,11 @@ class Explanation {
         again > 0 ? fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again))) : "",
         idle > 0 ? fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle)), causes)
                  : std::string(" and never idles"));
+    if (draft_.profile.waited > measure::kMostWaited)
+      say("Its parts were measured while other processes used the cores: for {:.0f} % of that time our threads waited "
+          "for "
+          "a core, so the times are too long. A later session that starts while the cores are idle measures again.",
+          100 * draft_.profile.waited);
   }
 
   static constexpr program::PerStall<const char *> kReasons = {"for the optimizer on the host",

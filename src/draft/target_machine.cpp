@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/threads.h"
+#include "measure/contention.h"
 #include "ops/op.h"
 
 namespace protrain::draft {
@@ -50,7 +52,7 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const std::string kept = settings_.profile_dir.empty() ? measure::default_cache_directory() : settings_.profile_dir;
   const measure::Cache cache(kept, device_.info(), disk, neighbours_);
   profile::Profile profile = measure::describe(device_.info());
-  if (!anew_) cache.load(profile);
+  if (!anew_) cache.load(profile, measure::cores_are_idle(available_threads()));
   kernels_.use_variants(profile.variants);
   const measure::Request request = {.graphs = graphs,
                                     .optimizer = optimizer,
@@ -60,12 +62,18 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const auto tell = [this](std::size_t done, std::size_t of) {
     if (log_ && neighbours_.place == 0) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
+  const measure::CoreTimes start = measure::core_times();
   if (measure::measure(device_, kernels_, request, profile, tell)) {
+    if (has_cores()) profile.waited = std::max(profile.waited, measure::share_waited(start, measure::core_times()));
     cache.store(profile);
     kernels_.use_variants(profile.variants);
   }
   return profile;
 }
+
+// True if there is a core for each thread. Otherwise this session's threads and those of other ranks wait for each
+// other.
+bool LocalMachine::has_cores() const { return neighbours_.ranks == 1 && device_.info().threads <= available_threads(); }
 
 std::uint64_t LocalMachine::measure_link(const measure::Link &link, profile::Profile &profile) {
   measure::measure_link(device_, link, profile);

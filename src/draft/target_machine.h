@@ -54,6 +54,8 @@ class LocalMachine final : public TargetMachine {
   void adopt(const profile::Profile &profile) override { kernels_.use_variants(profile.variants); }
 
  private:
+  bool has_cores() const;
+
   backend::Device &device_;
   run::Kernels &kernels_;
   const Settings &settings_;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "measure/contention.h"
 #include "measure/measure.h"
 
 namespace protrain::measure {
@@ -28,6 +30,23 @@ std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
       if (error.code != Code::busy || i == kTries) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
+}
+
+// True if the file was written long enough ago that what other processes did then says nothing about now.
+bool is_old(const std::string &path) {
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(path, error);
+  return !error && std::filesystem::file_time_type::clock::now() - written > std::chrono::minutes(15);
+}
+
+// Replaces all of `profile` by what was kept, except what describes the machine as it is now.
+void take_times(profile::Profile &profile, const profile::Profile &kept) {
+  const profile::Profile described = profile;
+  profile = kept;
+  profile.name = described.name;
+  profile.device_memory = described.device_memory;
+  profile.device_reserve = described.device_reserve;
+  profile.host_memory = described.host_memory;
 }
 
 void write(const std::string &path, const std::string &text) {
@@ -60,16 +79,11 @@ Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std
   variants_path_ = fmt::format("{}/algorithms-{}.json", directory, digest_of(whose).substr(0, 16));
 }
 
-void Cache::load(profile::Profile &profile) const {
+void Cache::load(profile::Profile &profile, bool idle) const {
   if (path_.empty()) return;
   try {
     const profile::Profile kept = profile::from_json(read_text(path_));
-    const profile::Profile described = profile;
-    profile = kept;
-    profile.name = described.name;
-    profile.device_memory = described.device_memory;
-    profile.device_reserve = described.device_reserve;
-    profile.host_memory = described.host_memory;
+    if (!(kept.waited > kMostWaited && idle && is_old(path_))) take_times(profile, kept);
   } catch (const Error &) {
   }
   profile.variants = kept_variants();

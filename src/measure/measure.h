@@ -49,7 +49,10 @@ class Cache {
 
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
-  void load(profile::Profile &profile) const;
+  // Adds what is stored to `profile`, which describes the machine as it is now. If other processes disturbed the stored
+  // measurements, a quarter of an hour has passed, and `idle` says that the cores are idle now, loads no times: the
+  // caller then measures again.
+  void load(profile::Profile &profile, bool idle = false) const;
   // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So an algorithm
   // that is stored already replaces the one in `profile`. If storing fails, for example because the directory cannot be
   // written, `profile` is left with the stored algorithms only.

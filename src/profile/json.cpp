@@ -44,7 +44,8 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
                               {"disk_beside_compute", &Profile::disk_beside_compute, false},
                               {"compute_beside_link", &Profile::compute_beside_link, false},
-                              {"link_beside_compute", &Profile::link_beside_compute, false}};
+                              {"link_beside_compute", &Profile::link_beside_compute, false},
+                              {"waited", &Profile::waited, false}};
 constexpr const char *kOthers[] = {"name",         "kind",    "devices",  "shares_memory",
                                    "shares_cores", "kernels", "variants", "scratch"};
 
@@ -133,6 +134,7 @@ void require_machine(const Profile &profile) {
             "the speed that something keeps (sustained, compute_beside_disk, ...) is a share, above 0 and at most 1, "
             "not {}",
             share);
+  require(profile.waited <= 1, Code::arg, "hardware", "waited is a share of time, at most 1, not {}", profile.waited);
 }
 
 Profile profile_from(const Json &json) {

@@ -113,6 +113,26 @@ TEST(Cache, LeavesKernelsTheirFirstAlgorithmWhereTheChoiceCannotBeKept) {
   EXPECT_TRUE(store(Cache("", kDevice, ""), profile).variants.empty());
 }
 
+TEST(Cache, ForgetsTimesThatOtherProcessesDisturbedOnceTheCoresAreIdle) {
+  const auto found_when = [](const Cache &cache, bool idle) {
+    Profile profile = describe(kDevice);
+    cache.load(profile, idle);
+    return profile;
+  };
+  for (const double waited : {0.1, 0.5}) {
+    const Scratch scratch;
+    const Cache cache(scratch.path(), kDevice, "");
+    Profile profile = measured();
+    profile.waited = waited;
+    store(cache, profile);
+    EXPECT_EQ(found_when(cache, true), profile) << "written a moment ago";
+    const std::string path = only_file(scratch.path());
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::hours(1));
+    EXPECT_EQ(found_when(cache, false), profile) << "the cores are still busy";
+    EXPECT_EQ(found_when(cache, true), waited < 0.2 ? profile : describe(kDevice)) << waited;
+  }
+}
+
 TEST(Cache, IgnoresAFileThatIsDamagedOrCannotBeRead) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, "");

@@ -35,6 +35,7 @@ inline Profile small() {
           .disk_beside_compute = 0.5,
           .compute_beside_link = 0.875,
           .link_beside_compute = 0.625,
+          .waited = 0.125,
           .kernels = {{"MatMul{} f32[2,3] f32[3,4] -> f32[2,4]", 1.25e-5}}};
 }
 
