@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How well is a step predicted? Runs many plans of one model for a few steps each, and a reference plan between them.
 
-    bench/prediction.py PROTRAIN MODEL.onnx [--batch 4] [--sequence 256] [--steps 3] [--directory /var/tmp]
+    bench/prediction.py PROTRAIN MODEL.onnx [--batch 4] [--sequence 256] [--steps 4] [--directory /var/tmp]
                         [--name prediction]
 
 The machine's speed drifts. So the script divides a plan's time by the reference's, which it measures just before and
@@ -81,7 +81,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--sequence", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--directory", default="/var/tmp")
     parser.add_argument("--name", default="prediction")
     args = parser.parse_args()
