@@ -81,6 +81,7 @@ if(TARGET room_backend)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/device.cpp
                APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})  # for omp.h
   # The objects that every backend's plugin contains: the code that backends share, and the interface's default methods.
+  # They have names of their own because UNITY_BUILD is OFF for this room.
   set(PROTRAIN_PLUGIN_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_backend>,INCLUDE,/src/backend/\(common/|device[.]\)>)
 endif()
 room(comm ROOMS base)

@@ -150,10 +150,9 @@ class Explanation {
         again > 0 ? fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again))) : "",
         idle > 0 ? fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle)), causes)
                  : std::string(" and never idles"));
-    if (draft_.profile.waited > measure::kMostWaited)
-      say("Its parts were measured while other processes used the cores: for {:.0f} % of that time our threads waited "
-          "for "
-          "a core, so the times are too long. A later session that starts while the cores are idle measures again.",
+    if (draft_.settings.hardware.empty() && draft_.profile.waited > measure::kMostWaited)
+      say("Its parts were measured while other processes used the cores. Our threads waited for {:.0f} % of that time, "
+          "so times are too long. A later session that starts while the cores are idle measures again.",
           100 * draft_.profile.waited);
   }
 

@@ -8,13 +8,7 @@
 
 namespace protrain::draft {
 
-Layouts::Layouts(plan::LayOut lay_out, int threads) : lay_out_(std::move(lay_out)) {
-  if (threads < 2) return;
-  try {
-    team_ = std::make_unique<Team>(threads, "plan");
-  } catch (const Error &) {
-  }
-}
+Layouts::Layouts(plan::LayOut lay_out, int threads) : lay_out_(std::move(lay_out)), threads_(threads) {}
 
 plan::PlanCost Layouts::cost(const plan::Plan &plan) {
   if (const std::optional<plan::PlanCost> cost = known(plan)) return *cost;
@@ -26,7 +20,8 @@ plan::PlanCost Layouts::cost(const plan::Plan &plan) {
 }
 
 void Layouts::until_true(std::size_t count, const plan::Task &task) {
-  if (team_ == nullptr) return;
+  if (threads_ < 2 || !has_team()) return;
+  costs_.clear();
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> found = false;
   const auto succeeds = [&](std::size_t number) {
@@ -37,10 +32,22 @@ void Layouts::until_true(std::size_t count, const plan::Task &task) {
     }
   };
   auto work = [&](Member &) {
-    for (std::size_t number = next++; number < count && !found; number = next++)
+    while (!found) {
+      const std::size_t number = next++;
+      if (number >= count) return;
       if (succeeds(number)) found = true;
+    }
   };
   team_->enter([&] { team_->run(work); });
+}
+
+// Starts the threads when they are first needed, because many searches never look ahead.
+bool Layouts::has_team() {
+  if (team_ == nullptr) try {
+      team_ = std::make_unique<Team>(threads_, "plan");
+    } catch (const Error &) {
+    }
+  return team_ != nullptr;
 }
 
 std::optional<plan::PlanCost> Layouts::known(const plan::Plan &plan) {

@@ -22,15 +22,18 @@ class Layouts {
 
   // Returns the plan's cost. Lays it out if that has not been done.
   plan::PlanCost cost(const plan::Plan &plan);
-  // Calls task(0), task(1), ... task(count - 1), several of them at the same time, until one returns true. Some tasks
-  // with higher numbers may then have been called too. An exception of a task is dropped: if the search needs that
-  // plan, it gets the exception from cost().
+  // Calls task(0), task(1), ... task(count - 1), several of them at the same time, until one returns true, and returns
+  // when all that were begun are done. Some tasks with higher numbers may then have been called too. An exception of a
+  // task is dropped: if the search needs that plan, it gets the exception from cost(). Forgets the costs of earlier
+  // calls.
   void until_true(std::size_t count, const plan::Task &task);
 
  private:
+  bool has_team();
   std::optional<plan::PlanCost> known(const plan::Plan &plan);
 
   const plan::LayOut lay_out_;
+  const int threads_;
   std::unique_ptr<Team> team_;
   std::mutex mutex_;  // guards `costs_`
   std::deque<std::pair<plan::Plan, plan::PlanCost>> costs_;

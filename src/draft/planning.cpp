@@ -19,6 +19,7 @@ using graph::ValueId;
 constexpr int kSearches = 8;  // the most searches for a plan that fits every rank
 // Plans of a graph with at least so many nodes take milliseconds to lay out, so several threads are worth their start.
 constexpr std::size_t kLargeGraph = 500;
+constexpr int kMostThreads = 16;  // each thread holds a Program
 
 plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
   try {
@@ -129,7 +130,7 @@ class RanksSearch {
  private:
   int threads() const {
     if (graph_.node_count() < kLargeGraph) return 1;
-    return inputs_.settings.threads > 0 ? inputs_.settings.threads : available_threads();
+    return std::min(inputs_.settings.threads > 0 ? inputs_.settings.threads : available_threads(), kMostThreads);
   }
 
   plan::PlanCost cost(const plan::Plan &plan, const plan::Bytes &more) const {

@@ -1,6 +1,7 @@
 #include "draft/target_machine.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -52,19 +53,19 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const std::string kept = settings_.profile_dir.empty() ? measure::default_cache_directory() : settings_.profile_dir;
   const measure::Cache cache(kept, device_.info(), disk, neighbours_);
   profile::Profile profile = measure::describe(device_.info());
-  if (!anew_) cache.load(profile, measure::cores_are_idle(available_threads()));
+  const auto processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (!anew_) cache.load(profile, measure::cores_are_idle(processors));
   kernels_.use_variants(profile.variants);
   const measure::Request request = {.graphs = graphs,
                                     .optimizer = optimizer,
                                     .disk_directory = disk,
                                     .memory = device_.info().memory_bytes / 2 / neighbours_.ranks,
-                                    .variants = cache.keeps()};
+                                    .variants = cache.keeps(),
+                                    .has_cores = has_cores()};
   const auto tell = [this](std::size_t done, std::size_t of) {
     if (log_ && neighbours_.place == 0) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
-  const measure::CoreTimes start = measure::core_times();
   if (measure::measure(device_, kernels_, request, profile, tell)) {
-    if (has_cores()) profile.waited = std::max(profile.waited, measure::share_waited(start, measure::core_times()));
     cache.store(profile);
     kernels_.use_variants(profile.variants);
   }

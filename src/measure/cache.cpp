@@ -19,7 +19,7 @@ namespace {
 
 // The number of the way in which profiles are measured. A profile that an earlier library measured in another way is
 // not read.
-constexpr int kMethod = 2;
+constexpr int kMethod = 3;
 
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {

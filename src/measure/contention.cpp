@@ -12,11 +12,14 @@
 namespace protrain::measure {
 
 namespace {
-constexpr double kBusy = 1.25;  // this many threads for each processor, as a mean of the last minute, are not few
+// The cores are not idle if the last minute had more than this many threads for each processor. An earlier session of
+// ours may have had one.
+constexpr double kBusy = 1.25;
+constexpr int kIdle = 8;  // nor if there is now more than one other thread for this many processors
 }  // namespace
 
-CoreTimes core_times(const std::string &root) {
-  CoreTimes all;
+ThreadTimes thread_times(const std::string &root) {
+  ThreadTimes times;
   std::error_code error;
   const std::filesystem::directory_iterator threads(root + "/proc/self/task", error);
   for (auto thread = begin(threads); !error && thread != end(threads); thread.increment(error)) {
@@ -24,18 +27,20 @@ CoreTimes core_times(const std::string &root) {
     const std::string text = cgroup::text_of(thread->path().string() + "/schedstat");
     const std::vector<std::string> words = cgroup::words_of(text);
     if (words.size() != 3) continue;
-    all.ran += static_cast<std::uint64_t>(parse_integer(words[0]).value_or(0));
-    all.waited += static_cast<std::uint64_t>(parse_integer(words[1]).value_or(0));
+    const auto number = [&](std::size_t i) { return static_cast<std::uint64_t>(parse_integer(words[i]).value_or(0)); };
+    times[thread->path().filename().string()] = {number(0), number(1)};
   }
-  return all;
+  return times;
 }
 
-double share_waited(const CoreTimes &start, const CoreTimes &end) {
-  // Threads that have ended are no longer counted, so a sum may have shrunk.
-  const auto since = [](std::uint64_t from, std::uint64_t to) {
-    return to > from ? static_cast<double>(to - from) : 0;
-  };
-  const double ran = since(start.ran, end.ran), waited = since(start.waited, end.waited);
+double share_waited(const ThreadTimes &start, const ThreadTimes &end) {
+  double ran = 0, waited = 0;
+  for (const auto &[thread, now] : end) {
+    const auto before = start.find(thread);
+    const CoreTimes then = before != start.end() ? before->second : CoreTimes{};
+    ran += static_cast<double>(now.ran) - static_cast<double>(then.ran);
+    waited += static_cast<double>(now.waited) - static_cast<double>(then.waited);
+  }
   return ran + waited < kLeastSeconds * 1e9 ? 0 : waited / (ran + waited);
 }
 
@@ -46,7 +51,7 @@ bool cores_are_idle(int processors, const std::string &root) {
   if (words.size() < 4) return false;
   const std::optional<double> minute = parse_real(words[0]);
   const std::optional<std::int64_t> now = parse_integer(std::string_view(words[3]).substr(0, words[3].find('/')));
-  return minute && now && *now <= 1 && *minute < kBusy * processors;  // the one is this thread
+  return minute && now && *now - 1 <= processors / kIdle && *minute < kBusy * processors;  // the one is this thread
 }
 
 }  // namespace protrain::measure

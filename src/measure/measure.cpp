@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "measure/contention.h"
 #include "measure/disk.h"
 #include "measure/operands.h"
 #include "measure/rates.h"
@@ -41,6 +42,7 @@ class Measurement {
     const bool rates = profile_.device_bandwidth == 0 || profile_.bf16_flops == 0;
     const bool disk = !request_.disk_directory.empty() && profile_.disk_both_ways == 0;
     of_ = nodes_.size() + (rates ? 1 : 0) + (disk ? 1 : 0);
+    const ThreadTimes start = thread_times();
     if (rates) {
       tell();
       measure_rates(device_, stopwatch_, request_.optimizer, request_.memory, profile_);
@@ -50,6 +52,7 @@ class Measurement {
       measure_node(*graph, *node);
     }
     derive_flops();
+    if (request_.has_cores) profile_.waited = std::max(profile_.waited, share_waited(start, thread_times()));
     if (disk) {
       tell();
       measure_disk(device_, request_.disk_directory, profile_);

@@ -27,6 +27,7 @@ struct Request {
   std::string disk_directory = {};  // "": leave the disk out
   std::uint64_t memory = 0;         // kernels that need more are not measured; their times are derived
   bool variants = false;            // time all algorithms of a kernel and choose the quickest; false: time the first
+  bool has_cores = false;           // each thread could have a core, so waiting for one is noted in Profile::waited
   Now now = steady_now;
 };
 

@@ -37,18 +37,21 @@ void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
     const auto steps_of = [&](std::size_t k) { return steps(best->candidate.choice, (kind + k) % kKinds); };
-    std::vector<Choice> all;
-    for (std::size_t k = 0; k < kKinds; ++k) std::ranges::copy(steps_of(k), std::back_inserter(all));
-    prepare(*best, all);
+    std::vector<Choice> single;
+    for (std::size_t k = 0; k < kKinds; ++k) std::ranges::copy(steps_of(k), std::back_inserter(single));
+    prepare(*best, single);
     const Trial *better = nullptr;
-    std::size_t k = 0;
-    for (; k < kKinds && better == nullptr; ++k) better = faster(*best, steps_of(k));
-    if (better != nullptr) {
-      kind = (kind + k - 1) % kKinds;
+    std::size_t helped = 0;
+    for (std::size_t k = 0; k < kKinds && better == nullptr; ++k) {
+      better = faster(*best, steps_of(k));
+      helped = k;
+    }
+    if (better == nullptr) {
+      const std::vector<Choice> twofold = pairs(*best);
+      prepare(*best, twofold);
+      better = faster(*best, twofold);
     } else {
-      all = pairs(*best);
-      prepare(*best, all);
-      better = faster(*best, all);
+      kind = (kind + helped) % kKinds;
     }
     best = better;
   }
@@ -125,7 +128,8 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
   bool stopped = false;
   const auto cost_of = [&](const Choice &choice) -> const PlanCost * {
     if (const Trial *trial = trials_.find(choice)) return &trial->cost;
-    if ((stopped = trials_.instructions() >= most_)) return nullptr;
+    stopped = trials_.instructions() >= most_;
+    if (stopped) return nullptr;
     return &trials_.add({choice, {}}).cost;
   };
   for (Choice choice : choices) {
@@ -137,7 +141,9 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
 
 void Descent::prepare(const Trial &than, const std::vector<Choice> &choices) {
   if (!look_ahead_ || trials_.instructions() >= most_) return;
-  look_ahead_(choices.size(), [&](std::size_t i) {
+  const std::size_t affordable =
+      (most_ - trials_.instructions()) / std::max<std::size_t>(than.cost.instructions, 1) + 1;
+  look_ahead_(std::min(choices.size(), affordable), [&](std::size_t i) {
     PlanCost cost;
     Choice choice = choices[i];
     return leads_to_faster(than, choice, [&](const Choice &tried) {

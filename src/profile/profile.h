@@ -49,7 +49,7 @@ struct Profile {
   double compute_beside_disk = 1, disk_beside_compute = 1;
   // The same two fractions for compute and for exchanges between ranks, which copy on the same cores if shares_cores.
   double compute_beside_link = 1, link_beside_compute = 1;
-  // The share of the time of measuring in which threads waited for a core that other processes used.
+  // The share of the time of measuring in which our threads waited for a core, because other threads used it.
   double waited = 0;
 
   // Measured times of single kernels, in seconds, by ops::signature. The times of other kernels follow from the rates.
