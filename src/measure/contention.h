@@ -14,8 +14,7 @@ struct CoreTimes {
 using ThreadTimes = std::map<std::string, CoreTimes>;  // by thread id
 
 // Returns the times of this process's threads; none where the system does not tell. `root` is the directory above
-// /proc:
-// "" except in tests.
+// /proc, and empty except in tests.
 ThreadTimes thread_times(const std::string &root = "");
 // Returns the share of the time between `start` and `end` in which threads waited for a core, of the time in which they
 // ran or waited; 0 for less than kLeastSeconds of both, which says little. Threads that have ended do not count.

@@ -42,6 +42,7 @@ class Measurement {
     const bool rates = profile_.device_bandwidth == 0 || profile_.bf16_flops == 0;
     const bool disk = !request_.disk_directory.empty() && profile_.disk_both_ways == 0;
     of_ = nodes_.size() + (rates ? 1 : 0) + (disk ? 1 : 0);
+    if (of_ == 0) return false;
     const ThreadTimes start = thread_times();
     if (rates) {
       tell();
@@ -57,7 +58,7 @@ class Measurement {
       tell();
       measure_disk(device_, request_.disk_directory, profile_);
     }
-    return of_ > 0;
+    return true;
   }
 
  private:

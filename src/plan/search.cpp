@@ -39,7 +39,6 @@ class Search {
          const LookAhead &look_ahead)
       : graph_(graph),
         terms_(terms),
-        lay_out_(lay_out),
         look_ahead_(look_ahead),
         trials_(graph, lay_out),
         outline_(graph, durations),
@@ -106,13 +105,12 @@ class Search {
     choice.chunk_bytes = space_.chunk_bytes.back();
     choice.n_persist = static_cast<int>(ranking_.fewest_chunks());
     choice.n_host = 0;
-    resident_ = {choice, lay_out_(expand(graph_, choice))};
+    resident_ = {choice, trials_.lay_out(choice)};
     if (!fits(resident_.cost.bytes)) return false;
     best_resident_ = resident_;
     choice.n_selective = space_.blocks;
     if (space_.blocks == 0) return true;
-    if (const PlanCost selective = lay_out_(expand(graph_, choice)); is_worth(selective))
-      best_resident_ = {choice, selective};
+    if (const PlanCost selective = trials_.lay_out(choice); is_worth(selective)) best_resident_ = {choice, selective};
     return true;
   }
 
@@ -250,7 +248,6 @@ class Search {
 
   const graph::Graph &graph_;
   const Terms &terms_;
-  const LayOut &lay_out_;
   const LookAhead &look_ahead_;
   Trials trials_;
   const Outline outline_;
