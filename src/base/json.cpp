@@ -180,3 +180,7 @@ Json parse_json(std::string_view text, const std::string &subject, const JsonLim
 }
 
 }  // namespace protrain
+
+fmt::appender fmt::formatter<protrain::Json>::format(const protrain::Json &json, format_context &context) const {
+  return std::ranges::copy(protrain::printable(json.dump()), context.out()).out;
+}

@@ -3,6 +3,8 @@
 // is short.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -120,3 +122,11 @@ struct JsonLimits {
 Json parse_json(std::string_view text, const std::string &subject, const JsonLimits &limits = {});
 
 }  // namespace protrain
+
+// In a message a value stands as its text, which printable() escapes and cuts. Only the message writes the text, so a
+// check that holds costs nothing.
+template <>
+struct fmt::formatter<protrain::Json> {
+  constexpr auto parse(format_parse_context &context) { return context.begin(); }
+  appender format(const protrain::Json &json, format_context &context) const;
+};

@@ -18,7 +18,7 @@ constexpr const char *kModeNames[] = {"keep", "recompute", "swap", "selective"};
 template <typename Enum, typename Names>
 Enum named(const Json &json, const Names &names, const char *what) {
   const std::string *name = json.text();
-  require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}", printable(json.dump()), what);
+  require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}", json, what);
   const std::optional<Enum> value = value_named<Enum>(*name, names);
   require(value.has_value(), Code::format, "plan", "'{}' is no {}", printable(*name), what);
   return *value;
@@ -30,7 +30,7 @@ int integer(const Json &json, const char *key, int fallback) {
   const Json *item = json.find(key);
   if (item == nullptr) return fallback;
   const bool fits = item->whole() != nullptr && std::in_range<int>(*item->whole());
-  require(fits, Code::format, "plan", "{} {} is no whole number that a plan can have", key, printable(item->dump()));
+  require(fits, Code::format, "plan", "{} {} is no whole number that a plan can have", key, *item);
   return static_cast<int>(*item->whole());
 }
 
@@ -40,22 +40,20 @@ std::uint64_t bytes_of(const Json &json, const char *key, std::uint64_t fallback
   std::optional<std::uint64_t> bytes;
   if (item->whole() != nullptr) bytes = *item->whole();
   if (item->text() != nullptr) bytes = parse_bytes(*item->text());
-  require(bytes && *bytes > 0, Code::format, "plan", "{} {} is no size such as 67108864 or \"64MiB\"", key,
-          printable(item->dump()));
+  require(bytes && *bytes > 0, Code::format, "plan", "{} {} is no size such as 67108864 or \"64MiB\"", key, *item);
   return *bytes;
 }
 
 bool truth(const Json &json, const char *key, bool fallback) {
   const Json *item = json.find(key);
   if (item == nullptr) return fallback;
-  require(item->truth() != nullptr, Code::format, "plan", "{} {} is neither true nor false", key,
-          printable(item->dump()));
+  require(item->truth() != nullptr, Code::format, "plan", "{} {} is neither true nor false", key, *item);
   return *item->truth();
 }
 
 const Json &member(const Json &json, const char *key) {
   const Json *item = json.find(key);
-  require(item != nullptr, Code::format, "plan", "{} has no {}", printable(json.dump()), key);
+  require(item != nullptr, Code::format, "plan", "{} has no {}", json, key);
   return *item;
 }
 
@@ -72,9 +70,10 @@ void require_known_keys(const Json &json) {
       "n_selective", "n_host",  "chunk_bytes", "shared_memory",   "update",   "n_device_update", "n_deferred",
       "slack",       "chunks",  "blocks",      "optimizer_order", "ranks",    "n_whole"};
   for (const auto &[key, value] : *json.members()) {
+    if (std::ranges::find(known, key) != known.end()) continue;
     const std::string nearest = nearest_word(key, known);
-    require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
-            nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+    fail(Code::format, "plan", "a plan has no '{}'{}", printable(key),
+         nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
   }
 }
 
@@ -110,8 +109,7 @@ std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph, int 
   for (const Json &item : list(json, "chunks")) {
     Chunk &chunk = chunks.emplace_back();
     for (const Json &parameter : list(item, "parameters")) {
-      require(parameter.whole() != nullptr, Code::format, "plan", "'{}' is no parameter's position",
-              printable(parameter.dump()));
+      require(parameter.whole() != nullptr, Code::format, "plan", "'{}' is no parameter's position", parameter);
       chunk.parameters.push_back(*parameter.whole());
     }
     chunk.tier = named<Tier>(member(item, "tier"), kTierNames, "tier");

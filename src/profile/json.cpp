@@ -65,20 +65,18 @@ std::uint64_t bytes_from(const Json &json, const std::string &key) {
   std::optional<std::uint64_t> bytes;
   if (json.whole() != nullptr) bytes = *json.whole();
   if (json.text() != nullptr) bytes = parse_bytes(*json.text());
-  require(bytes.has_value(), Code::format, "hardware", "{} is {}, not a size such as 24GiB", key,
-          printable(json.dump()));
+  require(bytes.has_value(), Code::format, "hardware", "{} is {}, not a size such as 24GiB", key, json);
   return *bytes;
 }
 
 std::uint64_t whole_from(const Json &json, const std::string &key) {
-  require(json.whole() != nullptr, Code::format, "hardware", "{} is {}, not a whole number", key,
-          printable(json.dump()));
+  require(json.whole() != nullptr, Code::format, "hardware", "{} is {}, not a whole number", key, json);
   return *json.whole();
 }
 
 double rate_from(const Json &json, const std::string &key) {
   const std::optional<double> rate = json.number();
-  require(rate.has_value(), Code::format, "hardware", "{} is {}, not a number", key, printable(json.dump()));
+  require(rate.has_value(), Code::format, "hardware", "{} is {}, not a number", key, json);
   require(std::isfinite(*rate) && *rate >= 0, Code::arg, "hardware", "{} is {}", key, *rate);
   return *rate;
 }
@@ -96,15 +94,14 @@ std::map<std::string, T> by_signature(const Json &json, const char *key, T (*rea
 bool truth(const Json &json, const char *key) {
   const Json *item = json.find(key);
   if (item == nullptr) return false;
-  require(item->truth() != nullptr, Code::format, "hardware", "{} is {}, neither true nor false", key,
-          printable(item->dump()));
+  require(item->truth() != nullptr, Code::format, "hardware", "{} is {}, neither true nor false", key, *item);
   return *item->truth();
 }
 
 std::string name_in(const Json &json) {
   const Json *item = json.find("name");
   if (item == nullptr) return "unnamed";
-  require(item->text() != nullptr, Code::format, "hardware", "name is {}, not a text", printable(item->dump()));
+  require(item->text() != nullptr, Code::format, "hardware", "name is {}, not a text", *item);
   return *item->text();
 }
 
@@ -114,7 +111,7 @@ DeviceKind kind_in(const Json &json, bool shares_cores) {
   if (item == nullptr) return shares_cores ? DeviceKind::cpu : DeviceKind::gpu;
   const std::string *const name = item->text();
   const auto kind = name != nullptr ? value_named<DeviceKind>(*name, kDeviceKindNames) : std::nullopt;
-  require(kind.has_value(), Code::format, "hardware", "kind is {}, neither cpu nor gpu", printable(item->dump()));
+  require(kind.has_value(), Code::format, "hardware", "kind is {}, neither cpu nor gpu", *item);
   return *kind;
 }
 
