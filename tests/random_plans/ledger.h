@@ -70,7 +70,10 @@ class Ledger {
   }
 
   void look_for_strays(Tier t) {
-    for (std::size_t i = 0; i < held_[t].size(); ++i) strays_ += !held_[t][i] && first_byte(t)[i] != pattern_;
+    if (held_[t].empty()) return;
+    const std::byte *bytes = first_byte(t);
+    const char *held = held_[t].data();
+    for (std::size_t i = 0, count = held_[t].size(); i < count; ++i) strays_ += !held[i] && bytes[i] != pattern_;
   }
 
   const program::Program &program_;
