@@ -2,7 +2,10 @@
 // logits itself, in slices.
 //
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
-//   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w} -> loss
+//   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w, panel_rows} -> loss
+//
+// If panel_rows is given, the CPU computes the logits of that many rows at a time. Then the bits of the result do not
+// depend on the size of its slices.
 //
 // lse is log(sum(exp(logits))) of each row. For distillation, the last two forms take the logits (M, C) of a teacher
 // model, which are floats, instead of labels (M). They then have only the attributes `reduction` and `temperature`,

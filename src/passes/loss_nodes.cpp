@@ -11,6 +11,7 @@ using graph::ValueId;
 
 namespace {
 constexpr double kLeastLength = 1e-8, kLeastNorm = 1e-12, kDistance = 1e-6;  // PyTorch's epsilons
+constexpr std::int64_t kPanelRows = 64;  // queries whose similarities are computed at a time; fewer would be slower
 }  // namespace
 
 ValueId LossNodes::emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes) {
@@ -111,8 +112,8 @@ ValueId UnlabelledLosses::contrast(ValueId x, const Shape &shape, double tempera
   std::iota(own.begin(), own.end(), 0);
   const ValueId queries = emit("Mul", {parts[0], real(1 / temperature)});
   const ValueId keys = emit("Transpose", {parts[1]}, {{"perm", std::vector<std::int64_t>{1, 0}}});
-  return emit("SoftmaxCrossEntropyLoss", {emit("MatMul", {queries, keys}), numbers(own)},
-              {{"reduction", std::string("mean")}});
+  return emit_cross_entropy({emit("MatMul", {queries, keys}), numbers(own)},
+                            {{"reduction", std::string("mean")}, {"panel_rows", kPanelRows}});
 }
 
 ValueId UnlabelledLosses::distillation(ValueId student, ValueId teacher, const Shape &shape, double temperature) {

@@ -169,7 +169,8 @@ void Product::run(int index, const GemmOperands &operands, void *scratch) {
 
 Gemm::Gemm(const GemmShape &shape, int team_size)
     : shape_(shape), depth_(std::max<std::int64_t>(panel_depth(shape), 1)) {
-  const std::int64_t grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
+  const std::int64_t free_grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
+  const std::int64_t grain = shape.panel_rows > 0 ? shape.panel_rows : free_grain;
   const auto grow = [](std::uint64_t &bytes, std::int64_t elements, std::size_t size) {
     bytes = std::max(bytes, round_up(static_cast<std::uint64_t>(elements) * size, 64));
   };
@@ -191,7 +192,7 @@ Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
   if (lays_out()) most_rows = kPanelBytes / (depth_ * static_cast<std::int64_t>(size_of(shape_.in)));
   if (sums_apart())
     most_rows = std::min<std::int64_t>(most_rows, kSumBytes / (shape_.n * static_cast<std::int64_t>(sizeof(float))));
-  most_rows = std::max(most_rows, kLeastPanelRows);
+  most_rows = shape_.panel_rows > 0 ? shape_.panel_rows : std::max(most_rows, kLeastPanelRows);
   const std::int64_t in_rows = (rows.size() - 1) / most_rows + 1, in_depth = shape_.k / depth_ + 1;
   require(in_rows <= kMostPanels / in_depth, Code::limit, "MatMul", "{} rows of depth {} are too many for a product",
           shape_.m, shape_.k);

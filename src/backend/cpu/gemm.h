@@ -22,6 +22,9 @@ struct GemmShape {
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
+  // Rows that a Gemm computes at a time; 0: as many as are fast. If it is given, the bits of the rows of full panels do
+  // not depend on M. Without it they do, in some of oneDNN's products.
+  std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
 };
 

@@ -114,12 +114,22 @@ class LinearCrossEntropy : public CpuKernel {
   }
 
   GemmShape logits_shape(std::int64_t rows) const {
-    return {
-        .m = rows, .n = shape_.classes, .k = shape_.depth, .trans_b = shape_.trans_w, .bias = shape_.bias, .in = kType};
+    return {.m = rows,
+            .n = shape_.classes,
+            .k = shape_.depth,
+            .trans_b = shape_.trans_w,
+            .bias = shape_.bias,
+            .in = kType,
+            .panel_rows = shape_.panel_rows};
   }
   Products make_products(std::int64_t rows, bool accumulate, int team_size) const {
-    const GemmShape dx{
-        .m = rows, .n = shape_.depth, .k = shape_.classes, .trans_b = !shape_.trans_w, .in = kType, .out = kType};
+    const GemmShape dx{.m = rows,
+                       .n = shape_.depth,
+                       .k = shape_.classes,
+                       .trans_b = !shape_.trans_w,
+                       .in = kType,
+                       .out = kType,
+                       .panel_rows = shape_.panel_rows};
     const GemmShape dw{.m = shape_.trans_w ? shape_.classes : shape_.depth,
                        .n = shape_.trans_w ? shape_.depth : shape_.classes,
                        .k = rows,
