@@ -123,8 +123,8 @@ Json parse_json(std::string_view text, const std::string &subject, const JsonLim
 
 }  // namespace protrain
 
-// In a message a value stands as its text, which printable() escapes and cuts. Only the message writes the text, so a
-// check that holds costs nothing.
+// Writes a value into a message: its text, escaped and cut by printable(). The text is made only if the message is, so
+// a check that holds costs nothing.
 template <>
 struct fmt::formatter<protrain::Json> {
   constexpr auto parse(format_parse_context &context) { return context.begin(); }

@@ -2,9 +2,9 @@
 // logits itself, in slices.
 //
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
-//   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w, panel_rows} -> loss
+//   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w, panels} -> loss
 //
-// If panel_rows is given, the CPU computes the logits of that many rows at a time. Then the bits of the result do not
+// If `panels` is 1, the CPU computes the logits in panels of as many rows each. Then the bits of the results do not
 // depend on the size of its slices.
 //
 // lse is log(sum(exp(logits))) of each row. For distillation, the last two forms take the logits (M, C) of a teacher

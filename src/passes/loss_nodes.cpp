@@ -11,7 +11,6 @@ using graph::ValueId;
 
 namespace {
 constexpr double kLeastLength = 1e-8, kLeastNorm = 1e-12, kDistance = 1e-6;  // PyTorch's epsilons
-constexpr std::int64_t kPanelRows = 64;  // queries whose similarities are computed at a time; fewer would be slower
 }  // namespace
 
 ValueId LossNodes::emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes) {
@@ -113,7 +112,7 @@ ValueId UnlabelledLosses::contrast(ValueId x, const Shape &shape, double tempera
   const ValueId queries = emit("Mul", {parts[0], real(1 / temperature)});
   const ValueId keys = emit("Transpose", {parts[1]}, {{"perm", std::vector<std::int64_t>{1, 0}}});
   return emit_cross_entropy({emit("MatMul", {queries, keys}), numbers(own)},
-                            {{"reduction", std::string("mean")}, {"panel_rows", kPanelRows}});
+                            {{"reduction", std::string("mean")}, {"panels", std::int64_t{1}}});
 }
 
 ValueId UnlabelledLosses::distillation(ValueId student, ValueId teacher, const Shape &shape, double temperature) {

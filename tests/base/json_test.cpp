@@ -60,6 +60,13 @@ TEST(JsonText, OfAnyNumberReadsBackAsTheSameNumber) {
 
 TEST(JsonText, ReplacesBytesThatAreNotUtf8) { EXPECT_EQ(Json("a\xFFz").dump(), "\"a\xEF\xBF\xBDz\""); }
 
+TEST(JsonValue, StandsInAMessageEscapedAndCut) {
+  EXPECT_EQ(fmt::format("{} is no rate", Json("a\x7F")), "\"a\\x7f\" is no rate");
+  const std::string cut = fmt::format("{}", Json(std::string(1000, 'a')));
+  EXPECT_EQ(cut.size(), 200u);
+  EXPECT_TRUE(cut.ends_with("a...")) << cut;
+}
+
 TEST(JsonValue, GrowsMembersAndItemsFromNothing) {
   Json json;
   json["a"]["b"] = 1;

@@ -104,7 +104,7 @@ TEST(Contrast, IsComputedInSlicesOfPanels) {
   const graph::Graph &graph = model.prepared.graph;
   const auto loss = std::ranges::find(graph.nodes(), "LinearCrossEntropy", &graph::Node::op);
   ASSERT_NE(loss, graph.nodes().end());
-  EXPECT_EQ(loss->attributes.integer("panel_rows", 0), 64);
+  EXPECT_EQ(loss->attributes.integer("panels", 0), 1);
 }
 
 const auto kName = [](const testing::TestParamInfo<Objective> &info) {

@@ -14,11 +14,6 @@ std::int64_t rows_of_a_slice(std::int64_t rows, std::int64_t classes, const Slic
   return std::min(rows, divided_up(divided_up(rows, slices), rule.row_grain) * rule.row_grain);
 }
 
-SliceRule with_panels(SliceRule rule, std::int64_t panel_rows) {
-  rule.row_grain = std::max(rule.row_grain, panel_rows);
-  return rule;
-}
-
 }  // namespace
 
 LinearLossShape::LinearLossShape(const KernelRequest &request, const SliceRule &rule)
@@ -29,7 +24,6 @@ LinearLossShape::LinearLossShape(const KernelRequest &request, const SliceRule &
       classes(request.inputs.at(1).shape.at(trans_w ? 0 : 1)),
       bias(has_input(request, 3)),
       reduction(reduction_of(request)),
-      panel_rows(request.node.attributes.integer("panel_rows", 0)),
-      slice_rows(rows_of_a_slice(rows, classes, with_panels(rule, panel_rows))) {}
+      slice_rows(rows_of_a_slice(rows, classes, rule)) {}
 
 }  // namespace protrain::backend

@@ -17,8 +17,7 @@ struct SliceRule {
   std::int64_t row_grain;   // a slice has a multiple of this many rows
 };
 
-// The logits are x (rows, depth) times w. w is (classes, depth) if trans_w, else (depth, classes). If panel_rows is not
-// 0, a slice has a multiple of that many rows.
+// The logits are x (rows, depth) times w. w is (classes, depth) if trans_w, else (depth, classes).
 struct LinearLossShape {
   LinearLossShape(const KernelRequest &request, const SliceRule &rule);
 
@@ -26,7 +25,6 @@ struct LinearLossShape {
   std::int64_t rows, depth, classes;
   bool bias;
   Reduction reduction;
-  std::int64_t panel_rows;
   std::int64_t slice_rows;  // rows of a slice, fixed by shapes alone; only the last slice may have fewer
 };
 

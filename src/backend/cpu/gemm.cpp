@@ -169,8 +169,8 @@ void Product::run(int index, const GemmOperands &operands, void *scratch) {
 
 Gemm::Gemm(const GemmShape &shape, int team_size)
     : shape_(shape), depth_(std::max<std::int64_t>(panel_depth(shape), 1)) {
-  const std::int64_t free_grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
-  const std::int64_t grain = shape.panel_rows > 0 ? shape.panel_rows : free_grain;
+  std::int64_t grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
+  if (shape.panel_rows > 0) grain = shape.panel_rows;
   const auto grow = [](std::uint64_t &bytes, std::int64_t elements, std::size_t size) {
     bytes = std::max(bytes, round_up(static_cast<std::uint64_t>(elements) * size, 64));
   };

@@ -4,9 +4,14 @@
 // block is as many slices as fit into kBlockBytes, or one slice if w and the bias are frozen. With float32 operands
 // gradients overwrite the logits. With narrow operands gradients have memory of their own, and a block is often all
 // slices. Logits and sums are float32 whatever the operands are.
+//
+// If the node asks for panels, products compute a fixed number of rows at a time, and blocks follow from the classes
+// alone. Then the bits of the results do not depend on the size of the slices.
 #include "backend/cpu/linear_loss.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "backend/common/linear_loss_shape.h"
 #include "backend/cpu/floats.h"
@@ -25,6 +30,7 @@ constexpr std::int64_t kBlockBytes = std::is_same_v<T, float> ? kSlices.bytes : 
 // The slices of a gradient with neither dw nor dbias. Nothing is summed over blocks then, so slices and blocks can be
 // small. So training an adapter of a large model needs little memory for its loss.
 constexpr SliceRule kSlicesWithoutSums{.bytes = 16 << 20, .least_rows = 64, .row_grain = kRowGrain};
+constexpr std::int64_t kMostPanelRows = 64;  // more rows would hardly be faster
 
 template <typename T>
 struct Loops {
@@ -45,6 +51,19 @@ struct Loops {
 // True if w or the bias gets a gradient. Such a gradient is a sum over all rows.
 bool sums_over_rows(const KernelRequest &request) { return has_output(request, 2) || has_output(request, 3); }
 
+// Returns the rows of a panel, or 0 if the node does not ask for panels. A slice has a panel for each thread, if that
+// leaves panels of at least kRowGrain rows.
+std::int64_t panel_rows_of(const KernelRequest &request, int team_size) {
+  if (request.node.attributes.integer("panels", 0) == 0) return 0;
+  const std::int64_t rows = LinearLossShape(with_floats(request, kStored), kSlices).slice_rows / team_size;
+  return std::clamp(rows / kRowGrain * kRowGrain, kRowGrain, kMostPanelRows);
+}
+
+SliceRule with_panels(SliceRule rule, std::int64_t panel_rows) {
+  if (panel_rows > 0) rule.row_grain = std::lcm(rule.row_grain, panel_rows);
+  return rule;
+}
+
 // Computes the loss, and its gradient, without ever holding all logits in memory. For a large vocabulary the (M, V)
 // logits are the largest activation of a model. So the kernel computes them slice by slice and uses each slice at once.
 // The gradient kernel computes them again, because keeping them would cost the memory that the fusion saves.
@@ -52,21 +71,24 @@ template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, int team_size, const SliceRule &rule)
-      : shape_(with_floats(request, kStored), rule),
+      : panel_rows_(panel_rows_of(request, team_size)),
+        shape_(with_floats(request, kStored), with_panels(rule, panel_rows_)),
         targets_(request, 2, 4, shape_.classes),
         stored_(stored_matrix(request, kStored)),
-        block_rows_(shape_.slice_rows * (sums_over_rows(request) ? slices_of_a_block() : 1)) {
+        block_rows_(sums_over_rows(request) ? rows_of_a_block() : shape_.slice_rows) {
     require_dtype(request, with_floats(request, kStored).inputs[1], request.inputs[0].dtype);
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // Cuts the rows into slices and blocks, and prepares the products that compute them. The last slice and the last
-    // block get products of their own if they have fewer rows. So does the first block: it sets dw, and later blocks
-    // add to dw.
-    for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
-      const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
-      if (first == 0 || rows != shape_.slice_rows) logits_.emplace_back(logits_shape(rows), team_size, stored_);
-      slices_.push_back({first, rows, logits_.size() - 1});
+    // Cuts the rows into slices and blocks, and prepares the products that compute them. Slices of as many rows share
+    // their products. The last block gets products of its own if it has fewer rows. So does the first block: it sets
+    // dw, and later blocks add to dw.
+    std::map<std::int64_t, std::size_t> products;  // of slices, by their rows
+    for (std::int64_t first = 0, rows = 0; first < shape_.rows; first += rows) {
+      rows = std::min({shape_.slice_rows, shape_.rows - first, block_rows_ - first % block_rows_});
+      const auto [found, is_new] = products.try_emplace(rows, logits_.size());
+      if (is_new) logits_.emplace_back(logits_shape(rows), team_size, stored_);
+      slices_.push_back({first, rows, found->second});
     }
     for (std::int64_t first = 0; shape_.gradient && first < shape_.rows; first += block_rows_) {
       const std::int64_t rows = std::min(block_rows_, shape_.rows - first);
@@ -108,9 +130,11 @@ class LinearCrossEntropy : public CpuKernel {
     std::size_t products;  // index into logits_ or products_
   };
 
-  std::int64_t slices_of_a_block() const {
-    const std::int64_t slice_bytes = shape_.slice_rows * shape_.classes * static_cast<std::int64_t>(sizeof(T));
-    return std::max<std::int64_t>(kBlockBytes<T> / std::max<std::int64_t>(slice_bytes, 1), 1);
+  // Returns the rows of a block: as many slices as fit, or as many panels if there are panels.
+  std::int64_t rows_of_a_block() const {
+    const std::int64_t unit = panel_rows_ > 0 ? panel_rows_ : shape_.slice_rows;
+    const std::int64_t unit_bytes = unit * shape_.classes * static_cast<std::int64_t>(sizeof(T));
+    return unit * std::max<std::int64_t>(kBlockBytes<T> / std::max<std::int64_t>(unit_bytes, 1), 1);
   }
 
   GemmShape logits_shape(std::int64_t rows) const {
@@ -120,7 +144,7 @@ class LinearCrossEntropy : public CpuKernel {
             .trans_b = shape_.trans_w,
             .bias = shape_.bias,
             .in = kType,
-            .panel_rows = shape_.panel_rows};
+            .panel_rows = panel_rows_};
   }
   Products make_products(std::int64_t rows, bool accumulate, int team_size) const {
     const GemmShape dx{.m = rows,
@@ -129,7 +153,7 @@ class LinearCrossEntropy : public CpuKernel {
                        .trans_b = !shape_.trans_w,
                        .in = kType,
                        .out = kType,
-                       .panel_rows = shape_.panel_rows};
+                       .panel_rows = panel_rows_};
     const GemmShape dw{.m = shape_.trans_w ? shape_.classes : shape_.depth,
                        .n = shape_.trans_w ? shape_.depth : shape_.classes,
                        .k = rows,
@@ -274,6 +298,7 @@ class LinearCrossEntropy : public CpuKernel {
     std::uint64_t gemm_bytes = 0;  // of each member
   };
 
+  const std::int64_t panel_rows_;  // 0: products choose their own panels
   const LinearLossShape shape_;
   const Targets targets_;
   const std::optional<StoredMatrix> stored_;  // w, if it is stored
