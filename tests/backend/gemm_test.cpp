@@ -1,5 +1,5 @@
-// Compares Product, Gemm and WidenedProduct with sums in double. Checks that repeated runs and other addresses give the
-// same bits. Checks which implementation oneDNN chooses.
+// Compares Product, Gemm, WidenedProduct and TiledProduct with sums in double. Checks that repeated runs and other
+// addresses give the same bits. Checks which implementation oneDNN chooses.
 #include "backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <random>
 
 #include "arith/f16.h"
+#include "backend/cpu/tiled_product.h"
 #include "backend/cpu/widened_product.h"
 #include "base/memory.h"
 #include "base/shape.h"
@@ -153,6 +154,12 @@ TEST(Gemm, OfDeepFactorsIsTheProductInManyPanelsOfRows) {
       expect_product({.m = 1300, .n = 8, .k = 8300, .trans_a = transposed, .accumulate = true, .in = in, .out = out});
 }
 
+// For these shapes Product takes tiles on processors without AVX-512.
+TEST(Gemm, OfRowsThatLiePagesApartIsTheProduct) {
+  for (const GemmShape &form : forms({.m = 37, .n = 1024, .k = 300}))
+    if (form.in == DType::f32) expect_product(form);
+}
+
 TEST(Gemm, OfTallTransposedPanelsIsTheProduct) {
   for (const auto &[in, out] : kTypes)
     expect_product({.m = 700, .n = 40, .k = 1500, .trans_a = true, .accumulate = true, .in = in, .out = out});
@@ -247,6 +254,44 @@ TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
   GemmShape larger = shape;
   larger.m *= 64, larger.n *= 64, larger.k *= 64;
   EXPECT_EQ(WidenedProduct(larger, 1).scratch_bytes(), WidenedProduct(shape, 1).scratch_bytes());
+}
+
+std::vector<double> run_tiled(const GemmShape &shape, const Operands &operands) {
+  const TiledProduct product(shape);
+  MemoryBlock scratch(product.scratch_bytes(), "scratch");
+  std::memset(scratch.data(), 0xFF, scratch.size());
+  product.run({operands.a, operands.b, operands.c, operands.bias}, scratch.data());
+  return values(operands.c, shape);
+}
+
+TEST(TiledProduct, IsTheProductInEveryForm) {
+  if (!TiledProduct::serves({})) GTEST_SKIP() << "needs AVX2";
+  std::vector<GemmShape> shapes = kShapes;
+  shapes.push_back({.m = 501, .n = 50, .k = 600});  // several blocks of rows and of depth, the last ones partly filled
+  shapes.push_back({.m = 8, .n = 48, .k = 256});    // full tiles only
+  for (const GemmShape &shape : shapes)
+    for (const GemmShape &form : forms(shape)) {
+      if (!TiledProduct::serves(form) || form.m * form.n * form.k == 0) continue;  // Product computes empty ones itself
+      const Operands operands(form);
+      expect_close(run_tiled(form, operands), expected(form), form);
+    }
+}
+
+TEST(TiledProduct, GivesARowTheSameBitsWithOtherRowsAndWithout) {
+  if (!TiledProduct::serves({})) GTEST_SKIP() << "needs AVX2";
+  for (const bool transposed : {false, true}) {
+    const GemmShape all{.m = 501, .n = 50, .k = 600, .trans_b = transposed, .bias = true};
+    const Operands operands(all);
+    const std::vector<double> c = run_tiled(all, operands);
+    for (const std::int64_t first : {0, 3, 490}) {
+      GemmShape few = all;
+      few.m = 7;
+      Operands own(few);
+      own.a = static_cast<float *>(operands.a) + first * all.k, own.b = operands.b, own.bias = operands.bias;
+      const std::vector<double> rows = run_tiled(few, own);
+      EXPECT_TRUE(std::equal(rows.begin(), rows.end(), c.begin() + first * all.n)) << first;
+    }
+  }
 }
 
 }  // namespace

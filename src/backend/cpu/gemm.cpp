@@ -8,6 +8,7 @@
 
 #include "backend/cpu/floats.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/tiled_product.h"
 #include "backend/cpu/transpose.h"
 #include "backend/cpu/widened_product.h"
 #include "base/error.h"
@@ -21,6 +22,8 @@ constexpr std::int64_t kPanelBytes = 1 << 20;  // bytes of a copied panel, which
 constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sums, if c is narrower
 constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b for each panel costs more time
 constexpr std::int64_t kMostPanels = 1 << 22;  // most panels of a member, which keeps a list of them
+
+constexpr std::string_view kWithoutAvx512 = "gemm:jit";  // oneDNN's implementation on processors without AVX-512
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},
@@ -40,6 +43,11 @@ std::int64_t panel_depth(const GemmShape &s) {
   const std::int64_t parts = (s.k - 1) / depths.panel + 1;
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
+
+// Returns true if oneDNN 2.6 is slow without AVX-512: it reads a b that is not transposed in place, and if the rows of
+// b lie a multiple of 4 KiB apart, they share a few sets of the cache. On a Zen 3, two threads then reach 80 to 85
+// GFLOP/s instead of 160.
+bool needs_tiles(const GemmShape &s) { return !s.trans_b && s.n % 1024 == 0; }
 
 // Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by
 // alpha too, so the post-op is needed if alpha is not 1.
@@ -84,8 +92,9 @@ struct Product::State {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   std::uint64_t scratch_bytes = 0;
-  std::vector<Seat> seats;                  // empty if K = 0 or c has no elements, or if `widened` is set
-  std::unique_ptr<WidenedProduct> widened;  // set if oneDNN does not compute the product
+  std::vector<Seat> seats;  // empty if K = 0 or c has no elements, or if oneDNN does not compute the product
+  std::unique_ptr<WidenedProduct> widened;
+  std::optional<TiledProduct> tiled;
 };
 
 Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<State>()) {
@@ -102,6 +111,10 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
       return;
     }
     s.description = *found;
+    if (needs_tiles(shape) && s.description.impl_info_str() == kWithoutAvx512 && TiledProduct::serves(shape)) {
+      s.scratch_bytes = s.tiled.emplace(shape).scratch_bytes();
+      return;
+    }
     s.primitive = dnnl::matmul(s.description);
     s.scratch_bytes = round_up(s.description.scratchpad_desc().get_size(), 64);
     s.seats.resize(static_cast<std::size_t>(seats));
@@ -131,7 +144,8 @@ std::uint64_t Product::scratch_bytes() const { return state_->scratch_bytes; }
 const GemmShape &Product::shape() const { return state_->shape; }
 
 std::string Product::implementation() const {
-  return state_->widened ? "widened" : state_->description.impl_info_str();
+  if (state_->widened) return "widened";
+  return state_->tiled ? "tiled" : state_->description.impl_info_str();
 }
 
 namespace {
@@ -157,6 +171,7 @@ void fill_rows(const GemmShape &s, const GemmOperands &operands) {
 void Product::run(int index, const GemmOperands &operands, void *scratch) {
   State &s = *state_;
   if (s.widened) return s.widened->run(index, operands, scratch);
+  if (s.tiled) return s.tiled->run(operands, scratch);
   if (s.seats.empty()) return fill_rows(s.shape, operands);
   Seat &seat = s.seats[static_cast<std::size_t>(index)];
   dnnl_status_t status = point(seat.a, operands.a);

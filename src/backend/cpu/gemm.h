@@ -1,5 +1,6 @@
-// Matrix products by oneDNN. Each primitive runs on one thread, never on an OpenMP team, and takes all its scratch from
-// the arena. Create products on a thread of the team, because there OpenMP is limited to one thread.
+// Matrix products by oneDNN, or by code of our own where oneDNN has none or is slow (widened_product.h,
+// tiled_product.h). Each primitive runs on one thread, never on an OpenMP team, and takes all its scratch from the
+// arena. Create products on a thread of the team, because there OpenMP is limited to one thread.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "backend/cpu/gemm_shape.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cpu {
-
-// c (M, N) = alpha * op(a) op(b). a is (M, K), or (K, M) if trans_a. b is (K, N), or (N, K) if trans_b. All matrices
-// are dense, because oneDNN 2.6 computes strided ones with an implementation that allocates megabytes in every run.
-// Sums are float32 and rounded once to c's type.
-struct GemmShape {
-  std::int64_t m = 0, n = 0, k = 0;
-  bool trans_a = false, trans_b = false;
-  bool accumulate = false;  // the product is added to c
-  bool bias = false;        // a bias (N) is added to every row; not together with accumulate
-  float alpha = 1;
-  DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
-  // A Gemm computes this many rows at a time, and fewer only in the last panel. 0: as many as are fast. If it is not 0,
-  // the bits of a row in a full panel do not depend on M. Otherwise they do in some of oneDNN's products. A StoredGemm
-  // ignores it.
-  std::int64_t panel_rows = 0;
-  bool operator==(const GemmShape &) const = default;
-};
-
-struct GemmOperands {
-  const void *a;
-  const void *b;
-  void *c;
-  const void *bias = nullptr;
-};
 
 // A product that a single thread computes. Each seat has operands of its own, so several threads, each with another
 // seat, may run the product at the same time.
@@ -47,7 +24,7 @@ class Product {
   std::uint64_t scratch_bytes() const;  // bytes for one run; a multiple of 64
   void run(int seat, const GemmOperands &operands, void *scratch);
   const GemmShape &shape() const;
-  std::string implementation() const;  // oneDNN's name for it, such as "brg:avx512_core"; or "widened"
+  std::string implementation() const;  // oneDNN's name for it, such as "brg:avx512_core"; or "widened" or "tiled"
 
  private:
   struct State;

@@ -1,0 +1,34 @@
+// The shape and the operands of a matrix product.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace protrain::backend::cpu {
+
+// c (M, N) = alpha * op(a) op(b). a is (M, K), or (K, M) if trans_a. b is (K, N), or (N, K) if trans_b. All matrices
+// are dense, because oneDNN 2.6 computes strided ones with an implementation that allocates megabytes in every run.
+// Sums are float32 and rounded once to c's type.
+struct GemmShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  bool accumulate = false;  // the product is added to c
+  bool bias = false;        // a bias (N) is added to every row; not together with accumulate
+  float alpha = 1;
+  DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
+  // A Gemm computes this many rows at a time, and fewer only in the last panel. 0: as many as are fast. If it is not 0,
+  // the bits of a row in a full panel do not depend on M. Otherwise they do in some of oneDNN's products. A StoredGemm
+  // ignores it.
+  std::int64_t panel_rows = 0;
+  bool operator==(const GemmShape &) const = default;
+};
+
+struct GemmOperands {
+  const void *a;
+  const void *b;
+  void *c;
+  const void *bias = nullptr;
+};
+
+}  // namespace protrain::backend::cpu
