@@ -44,9 +44,9 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// Returns true if oneDNN 2.6 is slow without AVX-512: it reads a b that is not transposed in place, and if the rows of
-// b lie a multiple of 4 KiB apart, they share a few sets of the cache. On a Zen 3, two threads then reach 80 to 85
-// GFLOP/s instead of 160.
+// Returns true if oneDNN 2.6 is slow without AVX-512. On a Zen 3, two threads reach 80 to 85 GFLOP/s instead of 160 if
+// b is not transposed and its rows lie a multiple of 4 KiB apart, probably because these rows share few sets of the
+// cache.
 bool needs_tiles(const GemmShape &s) { return !s.trans_b && s.n % 1024 == 0; }
 
 // Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by

@@ -46,18 +46,15 @@ struct Scratch {
 void multiply_block(const Scratch &scratch, Range depth, std::int64_t rows, std::int64_t columns, bool accumulate,
                     Rows<float> c) {
   const float *a = scratch.block;
-  TileStrides strides{1, kTileColumns, c.ld, kTileRows};
+  const Rows<float> sums{scratch.sums, kTileColumns};
   for (std::int64_t row = 0; row < rows; row += kTileRows, a += kTileRows * depth.size(), c.at += kTileRows * c.ld) {
     const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - row);
-    if (height == kTileRows && columns == kTileColumns) {
-      multiply_tile<kTileRows, 3>(depth.size(), {a, scratch.panel, c.at}, strides, accumulate);
-      continue;
-    }
-    const Rows<float> sums{scratch.sums, kTileColumns};
-    if (accumulate) copy_rows<float>({c.at, c.ld}, height, columns, sums);
-    multiply_tile<kTileRows, 3>(depth.size(), {a, scratch.panel, sums.at}, {1, kTileColumns, sums.ld, kTileRows},
+    const bool is_whole = height == kTileRows && columns == kTileColumns;
+    const Rows<float> to = is_whole ? c : sums;
+    if (!is_whole && accumulate) copy_rows<float>({c.at, c.ld}, height, columns, sums);
+    multiply_tile<kTileRows, 3>(depth.size(), {a, scratch.panel, to.at}, {1, kTileColumns, to.ld, kTileRows},
                                 accumulate);
-    copy_rows<float>({sums.at, sums.ld}, height, columns, c);
+    if (!is_whole) copy_rows<float>({sums.at, sums.ld}, height, columns, c);
   }
 }
 #endif
