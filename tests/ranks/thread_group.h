@@ -65,7 +65,7 @@ class ThreadGroup {
 
   void exchange(int rank, std::span<const comm::Send> sends, std::span<const comm::Receive> receives) {
     std::unique_lock lock(mutex_);
-    for (const comm::Send &send : sends) mail_[{rank, send.rank}].emplace_back(send.data, send.data + send.bytes);
+    for (const comm::Send &send : sends) mail_[{rank, send.rank}].push_back(copy_of(send));
     changed_.notify_all();
     for (const comm::Receive &receive : receives) {
       Mailbox &mail = mail_[{receive.rank, rank}];
@@ -80,8 +80,20 @@ class ThreadGroup {
       if (mail.front().size() != receive.bytes)
         throw Error(Code::internal, subject, "the sizes of a message differ", {.channel_broken = true});
       if (receive.bytes > 0) std::memcpy(receive.data, mail.front().data(), receive.bytes);
+      spare_.push_back(std::move(mail.front()));
       mail.pop_front();
     }
+  }
+
+  // Copies a message into memory of one that was received before. The system would clear new memory first.
+  std::vector<std::byte> copy_of(const comm::Send &send) {
+    std::vector<std::byte> message;
+    if (!spare_.empty()) {
+      message = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    message.assign(send.data, send.data + send.bytes);
+    return message;
   }
 
   void throw_if_failed(int rank) {
@@ -104,6 +116,7 @@ class ThreadGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<int, int>, Mailbox> mail_;  // by sender and receiver
+  std::vector<std::vector<std::byte>> spare_;    // messages that were received
   std::vector<std::string> left_;                // per rank: why it left; "": it did not
 };
 
