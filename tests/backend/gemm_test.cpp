@@ -76,7 +76,8 @@ std::vector<double> run(const GemmShape &shape, int threads, std::size_t shift =
 std::vector<double> laid_out(const void *at, DType type, std::int64_t rows, std::int64_t columns, bool transposed) {
   std::vector<double> all;
   for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j) all.push_back(value(at, type, transposed ? j * rows + i : i * columns + j));
+    for (std::int64_t j = 0; j < columns; ++j)
+      all.push_back(value(at, type, transposed ? j * rows + i : i * columns + j));
   return all;
 }
 
