@@ -11,6 +11,7 @@
 #include <random>
 
 #include "arith/f16.h"
+#include "backend/cpu/tile.h"
 #include "backend/cpu/tiled_product.h"
 #include "backend/cpu/widened_product.h"
 #include "base/memory.h"
@@ -166,10 +167,10 @@ TEST(Gemm, OfDeepFactorsIsTheProductInManyPanelsOfRows) {
       expect_product({.m = 1300, .n = 8, .k = 8300, .trans_a = transposed, .accumulate = true, .in = in, .out = out});
 }
 
-// For these shapes Product takes tiles on processors without AVX-512.
-TEST(Gemm, OfRowsThatLiePagesApartIsTheProduct) {
-  for (const GemmShape &form : forms({.m = 37, .n = 1024, .k = 300}))
-    if (form.in == DType::f32) expect_product(form);
+// On processors without AVX-512 such products are computed in tiles.
+TEST(Gemm, OfWideFactorsIsTheProduct) {
+  for (const std::int64_t columns : {384, 1100})
+    for (const GemmShape &form : forms({.m = 37, .n = columns, .k = 300})) expect_product(form);
 }
 
 TEST(Gemm, OfTallTransposedPanelsIsTheProduct) {
@@ -268,8 +269,8 @@ TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
   EXPECT_EQ(WidenedProduct(larger, 1).scratch_bytes(), WidenedProduct(shape, 1).scratch_bytes());
 }
 
-std::vector<double> run_tiled(const GemmShape &shape, const Operands &operands) {
-  const TiledProduct product(shape);
+std::vector<double> run_tiled(const GemmShape &shape, Range rows, const Operands &operands) {
+  const TiledProduct product(shape, rows);
   MemoryBlock scratch(product.scratch_bytes(), "scratch");
   std::memset(scratch.data(), 0xFF, scratch.size());
   product.run({operands.a, operands.b, operands.c, operands.bias}, scratch.data());
@@ -277,31 +278,31 @@ std::vector<double> run_tiled(const GemmShape &shape, const Operands &operands) 
 }
 
 TEST(TiledProduct, IsTheProductInEveryForm) {
-  if (!TiledProduct::serves({})) GTEST_SKIP() << "needs AVX2";
+  if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
   std::vector<GemmShape> shapes = kShapes;
   shapes.push_back({.m = 501, .n = 50, .k = 600});  // several blocks of rows and of depth, the last ones partly filled
+  shapes.push_back({.m = 21, .n = 1100, .k = 70});  // several groups of columns, the last one partly filled
+  shapes.push_back({.m = 1100, .n = 30, .k = 40});  // several strips of a narrow c
   shapes.push_back({.m = 8, .n = 48, .k = 256});    // full tiles only
   for (const GemmShape &shape : shapes)
     for (const GemmShape &form : forms(shape)) {
-      if (!TiledProduct::serves(form) || form.m * form.n * form.k == 0) continue;  // Product computes empty ones itself
+      if (form.m * form.n * form.k == 0) continue;  // Product computes empty ones itself
       const Operands operands(form);
-      expect_close(run_tiled(form, operands), expected(form), form);
+      expect_close(run_tiled(form, {0, form.m}, operands), expected(form), form);
     }
 }
 
 TEST(TiledProduct, GivesARowTheSameBitsWithOtherRowsAndWithout) {
-  if (!TiledProduct::serves({})) GTEST_SKIP() << "needs AVX2";
+  if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
   for (const bool transposed : {false, true}) {
-    const GemmShape all{.m = 501, .n = 50, .k = 600, .trans_b = transposed, .bias = true};
+    const GemmShape all{.m = 501, .n = 50, .k = 600, .trans_a = transposed, .trans_b = transposed, .bias = true};
     const Operands operands(all);
-    const std::vector<double> c = run_tiled(all, operands);
+    const std::vector<double> c = run_tiled(all, {0, all.m}, operands);
     for (const std::int64_t first : {0, 3, 490}) {
-      GemmShape few = all;
-      few.m = 7;
-      Operands own(few);
-      own.a = static_cast<float *>(operands.a) + first * all.k, own.b = operands.b, own.bias = operands.bias;
-      const std::vector<double> rows = run_tiled(few, own);
-      EXPECT_TRUE(std::equal(rows.begin(), rows.end(), c.begin() + first * all.n)) << first;
+      const Operands again(all);
+      const std::vector<double> rows = run_tiled(all, {first, first + 7}, again);
+      const std::int64_t begin = first * all.n, end = begin + 7 * all.n;
+      EXPECT_TRUE(std::equal(rows.begin() + begin, rows.begin() + end, c.begin() + begin)) << first;
     }
   }
 }

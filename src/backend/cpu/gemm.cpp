@@ -8,7 +8,7 @@
 
 #include "backend/cpu/floats.h"
 #include "backend/cpu/onednn.h"
-#include "backend/cpu/tiled_product.h"
+#include "backend/cpu/tile.h"
 #include "backend/cpu/transpose.h"
 #include "backend/cpu/widened_product.h"
 #include "base/error.h"
@@ -23,7 +23,8 @@ constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sum
 constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b for each panel costs more time
 constexpr std::int64_t kMostPanels = 1 << 22;  // most panels of a member, which keeps a list of them
 
-constexpr std::string_view kWithoutAvx512 = "gemm:jit";  // oneDNN's implementation on processors without AVX-512
+// Tiles are slower than oneDNN if b is narrower or flatter than this, because they pack b and a first.
+constexpr std::int64_t kLeastColumns = 384, kLeastDepth = 64;
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},
@@ -44,10 +45,14 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// Returns true if oneDNN 2.6 is slow without AVX-512. On a Zen 3, two threads reach 80 to 85 GFLOP/s instead of 160 if
-// b is not transposed and its rows lie a multiple of 4 KiB apart, probably because these rows share few sets of the
-// cache.
-bool needs_tiles(const GemmShape &s) { return !s.trans_b && s.n % 1024 == 0; }
+// Returns true if the product is computed in tiles. Without AVX-512, oneDNN 2.6 reaches 0.9 of a core's peak if all
+// operands are in its caches, but less if they are large: 0.6 to 0.8 on a Zen 3, or 0.4 if b is not transposed and its
+// rows lie a multiple of 4 KiB apart. Tiles reach 0.8. The answer does not depend on M.
+bool prefers_tiles(const GemmShape &s) {
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
+  return is_avx2 && has_tiles() && s.n >= kLeastColumns && s.k >= kLeastDepth;
+}
 
 // Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by
 // alpha too, so the post-op is needed if alpha is not 1.
@@ -94,7 +99,6 @@ struct Product::State {
   std::uint64_t scratch_bytes = 0;
   std::vector<Seat> seats;  // empty if K = 0 or c has no elements, or if oneDNN does not compute the product
   std::unique_ptr<WidenedProduct> widened;
-  std::optional<TiledProduct> tiled;
 };
 
 Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<State>()) {
@@ -111,10 +115,6 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
       return;
     }
     s.description = *found;
-    if (needs_tiles(shape) && s.description.impl_info_str() == kWithoutAvx512 && TiledProduct::serves(shape)) {
-      s.scratch_bytes = s.tiled.emplace(shape).scratch_bytes();
-      return;
-    }
     s.primitive = dnnl::matmul(s.description);
     s.scratch_bytes = round_up(s.description.scratchpad_desc().get_size(), 64);
     s.seats.resize(static_cast<std::size_t>(seats));
@@ -144,8 +144,7 @@ std::uint64_t Product::scratch_bytes() const { return state_->scratch_bytes; }
 const GemmShape &Product::shape() const { return state_->shape; }
 
 std::string Product::implementation() const {
-  if (state_->widened) return "widened";
-  return state_->tiled ? "tiled" : state_->description.impl_info_str();
+  return state_->widened ? "widened" : state_->description.impl_info_str();
 }
 
 namespace {
@@ -171,7 +170,6 @@ void fill_rows(const GemmShape &s, const GemmOperands &operands) {
 void Product::run(int index, const GemmOperands &operands, void *scratch) {
   State &s = *state_;
   if (s.widened) return s.widened->run(index, operands, scratch);
-  if (s.tiled) return s.tiled->run(operands, scratch);
   if (s.seats.empty()) return fill_rows(s.shape, operands);
   Seat &seat = s.seats[static_cast<std::size_t>(index)];
   dnnl_status_t status = point(seat.a, operands.a);
@@ -192,6 +190,11 @@ Gemm::Gemm(const GemmShape &shape, int team_size)
   for (int i = 0; i < team_size; ++i) {
     const Range rows = share(shape.m, grain, i, team_size);
     if (rows.size() == 0) break;
+    if (prefers_tiles(shape)) {
+      const Part &part = members_.emplace_back(Part{.panels = {}, .products = {}, .tiles = TiledProduct(shape, rows)});
+      product_bytes_ = std::max(product_bytes_, part.tiles->scratch_bytes());
+      continue;
+    }
     members_.push_back(cut(rows, grain));
     for (const Product &product : members_.back().products) {
       product_bytes_ = std::max(product_bytes_, product.scratch_bytes());
@@ -239,6 +242,7 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
   auto *sums = reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + panel_bytes_);
   void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_ + sums_bytes_;
   Part &part = members_[index];
+  if (part.tiles) return part.tiles->run(operands, scratch);
   for (const Panel &panel : part.panels) {
     Product &product = part.products[panel.product];
     const std::int64_t count = product.shape().m * shape_.n;

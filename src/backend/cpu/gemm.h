@@ -1,14 +1,16 @@
-// Matrix products by oneDNN, or by code of our own where oneDNN has none or is slow (widened_product.h,
+// Matrix products by oneDNN, or by code of our own where oneDNN has none or is slower (widened_product.h,
 // tiled_product.h). Each primitive runs on one thread, never on an OpenMP team, and takes all its scratch from the
 // arena. Create products on a thread of the team, because there OpenMP is limited to one thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/gemm_shape.h"
+#include "backend/cpu/tiled_product.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cpu {
@@ -24,17 +26,17 @@ class Product {
   std::uint64_t scratch_bytes() const;  // bytes for one run; a multiple of 64
   void run(int seat, const GemmOperands &operands, void *scratch);
   const GemmShape &shape() const;
-  std::string implementation() const;  // oneDNN's name for it, such as "brg:avx512_core"; or "widened" or "tiled"
+  std::string implementation() const;  // oneDNN's name for it, such as "brg:avx512_core"; or "widened"
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// A product that the whole team computes. Each member computes its own rows of c, one panel at a time. oneDNN is slow
-// if K is large and b is not transposed. In this case K is cut, and the parts' products are summed in float32. oneDNN
-// also needs the rows of a panel of `a` to be dense. If `a` is transposed or K is cut, these rows are first copied to a
-// dense panel.
+// A product that the whole team computes. Each member computes its own rows of c, either in tiles, or one panel at a
+// time by oneDNN. oneDNN is slow if K is large and b is not transposed. In this case K is cut, and the parts' products
+// are summed in float32. oneDNN also needs the rows of a panel of `a` to be dense. If `a` is transposed or K is cut,
+// these rows are first copied to a dense panel.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
@@ -53,7 +55,8 @@ class Gemm {
   };
   struct Part {  // a member's share
     std::vector<Panel> panels;
-    std::vector<Product> products;  // one for all panels of the same shape
+    std::vector<Product> products;      // one for all panels of the same shape
+    std::optional<TiledProduct> tiles;  // if there are no panels
   };
   Part cut(Range rows, std::int64_t grain) const;
   bool lays_out() const { return shape_.trans_a || depth_ < shape_.k; }

@@ -39,8 +39,7 @@ bool lays_out(const GemmShape &s) {
   const bool fits = s.in == DType::f32 && s.out == DType::f32 && s.n % kTileVector == 0 && !s.trans_a && !s.trans_b &&
                     !s.bias && s.alpha == 1 && s.m > 0 && s.n > 0 && s.k > 0;
   if (!fits || !has_tiles()) return false;
-  const std::string implementation = Product(s, 1).implementation();
-  return implementation == "gemm:jit" || implementation == "tiled";
+  return Product(s, 1).implementation() == "gemm:jit";
 }
 }  // namespace
 

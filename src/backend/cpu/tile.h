@@ -31,8 +31,8 @@ struct TileStrides {
 
 // Computes a tile of c with `kHeight` rows, each of `kVectors` vectors: c = a b, or c += a b. b has k rows.
 template <int kHeight, int kVectors>
-[[gnu::target("avx2,fma")]] inline void multiply_tile(std::int64_t k, const TileOperands &at,
-                                                      const TileStrides &strides, bool accumulate) {
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline void multiply_tile(std::int64_t k, const TileOperands &at,
+                                                                          const TileStrides &strides, bool accumulate) {
   const float *a = at.a, *b = at.b;
   __m256 sums[kHeight][kVectors];
 #pragma GCC unroll 4
@@ -40,6 +40,7 @@ template <int kHeight, int kVectors>
 #pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v)
       sums[row][v] = accumulate ? _mm256_loadu_ps(at.c + row * strides.c + v * kTileVector) : _mm256_setzero_ps();
+#pragma GCC unroll 4
   for (std::int64_t i = 0; i < k; ++i, a += strides.a_column, b += strides.b) {
     __m256 factors[kVectors];
 #pragma GCC unroll 3
@@ -59,14 +60,11 @@ template <int kHeight, int kVectors>
 
 // Computes m rows of c, each of `kVectors` vectors.
 template <int kVectors>
-void multiply_rows(std::int64_t m, std::int64_t k, TileOperands at, const TileStrides &strides, bool accumulate) {
-  const auto go_on = [&](int rows) {
-    at.a += rows * strides.a;
-    at.c += rows * strides.c;
-  };
-  for (; m >= kTileRows; m -= kTileRows, go_on(kTileRows))
+[[gnu::target("avx2,fma")]] void multiply_rows(std::int64_t m, std::int64_t k, TileOperands at,
+                                               const TileStrides &strides, bool accumulate) {
+  for (; m >= kTileRows; m -= kTileRows, at.a += kTileRows * strides.a, at.c += kTileRows * strides.c)
     multiply_tile<kTileRows, kVectors>(k, at, strides, accumulate);
-  for (; m > 0; --m, go_on(1)) multiply_tile<1, kVectors>(k, at, strides, accumulate);
+  for (; m > 0; --m, at.a += strides.a, at.c += strides.c) multiply_tile<1, kVectors>(k, at, strides, accumulate);
 }
 #else
 inline bool has_tiles() { return false; }

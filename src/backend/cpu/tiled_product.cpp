@@ -1,102 +1,176 @@
 #include "backend/cpu/tiled_product.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "backend/cpu/floats.h"
 #include "backend/cpu/tile.h"
-#include "backend/cpu/transpose.h"
 #include "base/shape.h"
-#include "base/threads.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kMostRows = 480, kMostDepth = 256;  // of a block of a, which has at most 480 KiB
+// A block of a has at most 256 KiB. A group of columns of b has at most 1 MiB, which fits into the third-level cache.
+// The sums of a strip of a narrow c have at most 2 MiB.
+constexpr std::int64_t kMostRows = 256, kMostDepth = 256, kMostColumns = 42 * kTileColumns, kMostStripRows = 512;
 constexpr std::int64_t kTileElements = kTileRows * kTileColumns;
+constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
+
+// Returns the size of a part if `count` is cut into as few parts as possible, all of about the same size.
+std::int64_t part_size(std::int64_t count, std::int64_t most, std::int64_t grain) {
+  const std::int64_t parts = (count + most - 1) / most, size = (count + parts - 1) / parts;
+  return (size + grain - 1) / grain * grain;
+}
 
 #ifdef PROTRAIN_TILES
-Range next(std::int64_t first, std::int64_t most, std::int64_t end) { return {first, std::min(first + most, end)}; }
+Range next(std::int64_t first, std::int64_t size, std::int64_t end) { return {first, std::min(first + size, end)}; }
 
-// Packs a block of a. The elements of a column that belong to one tile lie beside each other. If the last tile has
-// fewer rows than the others, its elements behind them become 0.
-void pack_rows(const GemmShape &s, const float *a, Range rows, Range depth, float *to) {
-  for (std::int64_t row = rows.begin; row < rows.end; row += kTileRows, to += kTileRows * depth.size()) {
-    const Range of_tile = next(row, kTileRows, rows.end);
-    if (of_tile.size() < kTileRows) std::fill_n(to, kTileRows * depth.size(), 0.0F);
-    transpose<float>({a + row * s.k + depth.begin, s.k}, of_tile.size(), depth.size(), {to, kTileRows});
+// Returns rows as float32. Narrow ones are widened into `to`.
+ConstRows<float> as_floats(ConstRows<float> from, std::int64_t, std::int64_t, float *) { return from; }
+template <typename T>
+ConstRows<float> as_floats(ConstRows<T> from, std::int64_t rows, std::int64_t columns, float *to) {
+  for (std::int64_t i = 0; i < rows; ++i) widen(from.at + i * from.ld, to + i * columns, columns);
+  return {to, columns};
+}
+
+// Packs rows of a. The elements of a column that belong to one tile lie beside each other. If the last tile has fewer
+// rows than the others, its elements behind them become 0.
+template <typename T>
+void pack_rows(const GemmShape &s, const T *a, Range rows, Range depth, float *widened, float *to) {
+  constexpr std::int64_t kTiles = 4;  // as many tiles have a cache line of float32 in each row of a transposed a
+  const std::int64_t tile = kTileRows * depth.size();
+  if (rows.size() % kTileRows != 0) std::fill_n(to + rows.size() / kTileRows * tile, tile, 0.0F);
+  std::int64_t row = rows.begin;
+  for (; s.trans_a && row + kTiles * kTileRows <= rows.end; row += kTiles * kTileRows, to += kTiles * tile) {
+    const auto from =
+        as_floats(ConstRows<T>{a + depth.begin * s.m + row, s.m}, depth.size(), kTiles * kTileRows, widened);
+    for (std::int64_t k = 0; k < depth.size(); ++k)
+      for (std::int64_t t = 0; t < kTiles; ++t)
+        std::memcpy(to + t * tile + k * kTileRows, from.at + k * from.ld + t * kTileRows, kTileRows * sizeof(float));
+  }
+  for (; row < rows.end; row += kTileRows, to += tile) {
+    const std::int64_t height = std::min<std::int64_t>(kTileRows, rows.end - row);
+    if (s.trans_a)
+      copy_rows(as_floats(ConstRows<T>{a + depth.begin * s.m + row, s.m}, depth.size(), height, widened), depth.size(),
+                height, {to, kTileRows});
+    else
+      transpose(as_floats(ConstRows<T>{a + row * s.k + depth.begin, s.k}, height, depth.size(), widened), height,
+                depth.size(), {to, kTileRows});
   }
 }
 
-// Packs a panel of alpha b. Columns of the panel behind the last one of b become 0.
-void pack_columns(const GemmShape &s, const float *b, Range depth, Range columns, float *to) {
-  if (columns.size() < kTileColumns) std::fill_n(to, depth.size() * kTileColumns, 0.0F);
-  if (s.trans_b)
-    transpose<float>({b + columns.begin * s.k + depth.begin, s.k}, columns.size(), depth.size(), {to, kTileColumns});
-  else
-    copy_rows<float>({b + depth.begin * s.n + columns.begin, s.n}, depth.size(), columns.size(), {to, kTileColumns});
-  if (s.alpha != 1)
-    for (std::int64_t i = 0; i < depth.size() * kTileColumns; ++i) to[i] *= s.alpha;
+// Packs columns of alpha b as panels. Columns of the last panel behind the last one of b become 0.
+template <typename T>
+void pack_columns(const GemmShape &s, const T *b, Range depth, Range columns, float *widened, float *to) {
+  const std::int64_t panel = kTileColumns * depth.size(), panels = (columns.size() - 1) / kTileColumns + 1;
+  const auto columns_of = [&](std::int64_t p) {
+    return next(columns.begin + p * kTileColumns, kTileColumns, columns.end);
+  };
+  if (columns.size() % kTileColumns != 0) std::fill_n(to + (panels - 1) * panel, panel, 0.0F);
+  for (std::int64_t p = 0; s.trans_b && p < panels; ++p) {
+    const Range own = columns_of(p);
+    transpose(as_floats(ConstRows<T>{b + own.begin * s.k + depth.begin, s.k}, own.size(), depth.size(), widened),
+              own.size(), depth.size(), {to + p * panel, kTileColumns});
+  }
+  for (std::int64_t k = depth.begin; !s.trans_b && k < depth.end; k += kRowsTogether)
+    for (std::int64_t p = 0; p < panels; ++p) {
+      const Range own = columns_of(p);
+      const std::int64_t rows = std::min(kRowsTogether, depth.end - k);
+      copy_rows(as_floats(ConstRows<T>{b + k * s.n + own.begin, s.n}, rows, own.size(), widened), rows, own.size(),
+                {to + p * panel + (k - depth.begin) * kTileColumns, kTileColumns});
+    }
+  for (std::int64_t i = 0; s.alpha != 1 && i < panels * panel; ++i) to[i] *= s.alpha;
 }
 
-// Where the parts of scratch are.
-struct Scratch {
-  float *block, *panel, *sums;
-};
-
-// Multiplies a packed block by a packed panel. A tile that c has only in part is computed in `sums`.
-void multiply_block(const Scratch &scratch, Range depth, std::int64_t rows, std::int64_t columns, bool accumulate,
-                    Rows<float> c) {
-  const float *a = scratch.block;
-  const Rows<float> sums{scratch.sums, kTileColumns};
-  for (std::int64_t row = 0; row < rows; row += kTileRows, a += kTileRows * depth.size(), c.at += kTileRows * c.ld) {
+// Multiplies a packed block of a by a panel of b. A tile that c has only in part is computed in `tile`.
+[[gnu::target("avx2,fma")]] void multiply_panel(const float *block, const float *panel, std::int64_t depth,
+                                                std::int64_t rows, std::int64_t columns, bool accumulate, Rows<float> c,
+                                                Rows<float> tile) {
+  for (std::int64_t row = 0; row < rows; row += kTileRows, block += kTileRows * depth, c.at += kTileRows * c.ld) {
     const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - row);
     const bool is_whole = height == kTileRows && columns == kTileColumns;
-    const Rows<float> to = is_whole ? c : sums;
-    if (!is_whole && accumulate) copy_rows<float>({c.at, c.ld}, height, columns, sums);
-    multiply_tile<kTileRows, 3>(depth.size(), {a, scratch.panel, to.at}, {1, kTileColumns, to.ld, kTileRows},
-                                accumulate);
-    if (!is_whole) copy_rows<float>({sums.at, sums.ld}, height, columns, c);
+    const Rows<float> to = is_whole ? c : tile;
+    for (std::int64_t later = kTileRows; later < std::min<std::int64_t>(2 * kTileRows, rows - row); ++later) {
+      __builtin_prefetch(c.at + later * c.ld, 1);
+      __builtin_prefetch(c.at + later * c.ld + kTileColumns - 1, 1);
+    }
+    if (!is_whole && accumulate) copy_rows<float>({c.at, c.ld}, height, columns, tile);
+    multiply_tile<kTileRows, 3>(depth, {block, panel, to.at}, {1, kTileColumns, to.ld, kTileRows}, accumulate);
+    if (!is_whole) copy_rows<float>({tile.at, tile.ld}, height, columns, c);
   }
 }
 #endif
 }  // namespace
 
-bool TiledProduct::serves(const GemmShape &s) {
-  return has_tiles() && s.in == DType::f32 && s.out == DType::f32 && !s.trans_a;
-}
-
-TiledProduct::TiledProduct(const GemmShape &shape)
+TiledProduct::TiledProduct(const GemmShape &shape, Range rows)
     : shape_(shape),
-      rows_(std::min(kMostRows, (shape.m + kTileRows - 1) / kTileRows * kTileRows)),
-      depth_(std::min(kMostDepth, shape.k)) {}
+      rows_(rows),
+      strip_rows_(sums_apart() ? part_size(rows.size(), kMostStripRows, kTileRows) : rows.size()),
+      block_rows_(part_size(strip_rows_, kMostRows, kTileRows)),
+      depth_(part_size(shape.k, kMostDepth, 1)),
+      group_columns_(part_size(shape.n, kMostColumns, kTileColumns)) {}
 
 std::uint64_t TiledProduct::scratch_bytes() const {
-  const std::int64_t elements = (rows_ + kTileColumns) * depth_ + kTileElements;
-  return round_up(static_cast<std::uint64_t>(elements) * sizeof(float), 64);
+  const std::int64_t packed = (group_columns_ + block_rows_) * depth_;
+  const std::int64_t widened = shape_.in == DType::f32 ? 0 : std::max(depth_, kRowsTogether) * kTileColumns;
+  const std::int64_t sums = sums_apart() ? strip_rows_ * group_columns_ : 0;
+  return round_up(static_cast<std::uint64_t>(packed + widened + kTileElements + sums) * sizeof(float), 64);
 }
 
-void TiledProduct::run([[maybe_unused]] const GemmOperands &operands, [[maybe_unused]] void *memory) const {
 #ifdef PROTRAIN_TILES
+TiledProduct::Scratch TiledProduct::lay_out(float *at) const {
+  float *block = at + group_columns_ * depth_, *tile = block + block_rows_ * depth_, *sums = tile + kTileElements;
+  float *widened = sums_apart() ? sums + strip_rows_ * group_columns_ : sums;
+  return {
+      .panels = at, .block = block, .widened = widened, .tile = {tile, kTileColumns}, .sums = {sums, group_columns_}};
+}
+
+// Sets what the products are added to: the bias, or a narrow c as it is.
+template <typename T>
+void TiledProduct::start(const GemmOperands &operands, Range strip, Range group, Rows<float> to) const {
+  const auto *bias = static_cast<const T *>(operands.bias), *c = static_cast<const T *>(operands.c);
+  if (!shape_.bias && !(shape_.accumulate && sums_apart())) return;
+  for (std::int64_t i = strip.begin; i < strip.end; ++i, to.at += to.ld)
+    widen((shape_.bias ? bias : c + i * shape_.n) + group.begin, to.at, group.size());
+}
+
+template <typename T>
+void TiledProduct::multiply_group(const GemmOperands &operands, Range strip, Range group,
+                                  const Scratch &scratch) const {
   const GemmShape &s = shape_;
-  const auto *a = static_cast<const float *>(operands.a), *b = static_cast<const float *>(operands.b);
-  auto *c = static_cast<float *>(operands.c), *block = static_cast<float *>(memory);
-  float *panel = block + rows_ * depth_;
-  const Scratch scratch{block, panel, panel + kTileColumns * depth_};
-  for (std::int64_t i = 0; s.bias && i < s.m; ++i)
-    std::copy_n(static_cast<const float *>(operands.bias), s.n, c + i * s.n);
-  for (std::int64_t first_row = 0; first_row < s.m; first_row += rows_) {
-    const Range rows = next(first_row, rows_, s.m);
-    for (std::int64_t first = 0; first < s.k; first += depth_) {
-      const Range depth = next(first, depth_, s.k);
-      pack_rows(s, a, rows, depth, scratch.block);
-      for (std::int64_t column = 0; column < s.n; column += kTileColumns) {
-        const Range columns = next(column, kTileColumns, s.n);
-        pack_columns(s, b, depth, columns, scratch.panel);
-        multiply_block(scratch, depth, rows.size(), columns.size(), s.accumulate || s.bias || first > 0,
-                       {c + first_row * s.n + column, s.n});
-      }
+  const std::int64_t first = strip.begin * s.n + group.begin;
+  const Rows<float> sums = sums_apart() ? scratch.sums : Rows<float>{static_cast<float *>(operands.c) + first, s.n};
+  start<T>(operands, strip, group, sums);
+  for (std::int64_t first_k = 0; first_k < s.k; first_k += depth_) {
+    const Range depth = next(first_k, depth_, s.k);
+    const bool accumulate = s.accumulate || s.bias || first_k > 0;
+    pack_columns(s, static_cast<const T *>(operands.b), depth, group, scratch.widened, scratch.panels);
+    for (std::int64_t first_row = strip.begin; first_row < strip.end; first_row += block_rows_) {
+      const Range rows = next(first_row, block_rows_, strip.end);
+      pack_rows(s, static_cast<const T *>(operands.a), rows, depth, scratch.widened, scratch.block);
+      float *c = sums.at + (first_row - strip.begin) * sums.ld;
+      for (std::int64_t column = 0; column < group.size(); column += kTileColumns)
+        multiply_panel(scratch.block, scratch.panels + column * depth.size(), depth.size(), rows.size(),
+                       std::min(kTileColumns, group.size() - column), accumulate, {c + column, sums.ld}, scratch.tile);
     }
   }
-#endif
+  if (!sums_apart()) return;
+  T *c = static_cast<T *>(operands.c) + first;
+  for (std::int64_t i = 0; i < strip.size(); ++i) narrow(sums.at + i * sums.ld, c + i * s.n, group.size());
 }
+
+template <typename T>
+void TiledProduct::multiply(const GemmOperands &operands, const Scratch &scratch) const {
+  for (std::int64_t row = rows_.begin; row < rows_.end; row += strip_rows_)
+    for (std::int64_t column = 0; column < shape_.n; column += group_columns_)
+      multiply_group<T>(operands, next(row, strip_rows_, rows_.end), next(column, group_columns_, shape_.n), scratch);
+}
+
+void TiledProduct::run(const GemmOperands &operands, void *scratch) const {
+  with_float(shape_.in, [&]<typename T>(T) { multiply<T>(operands, lay_out(static_cast<float *>(scratch))); });
+}
+#else
+void TiledProduct::run(const GemmOperands &, void *) const {}
+#endif
 
 }  // namespace protrain::backend::cpu

@@ -61,17 +61,22 @@ PROTRAIN_INLINE void transpose_lines(ConstRows<T> from, Rows<T> to) {
 
 template <typename T>
 void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
-  constexpr std::int64_t kSide = kLine / sizeof(T);
+  constexpr std::int64_t kSide = kLine / sizeof(T), kStep = kPack / sizeof(T);
   for (std::int64_t i = 0; i < rows; i += kSide)
     for (std::int64_t j = 0; j < columns; j += kSide) {
       const ConstRows<T> source{from.at + i * from.ld + j, from.ld};
       const Rows<T> target{to.at + j * to.ld + i, to.ld};
-      if (i + kSide <= rows && j + kSide <= columns) {
+      const std::int64_t height = std::min(kSide, rows - i), width = std::min(kSide, columns - j);
+      if (height == kSide && width == kSide) {
         transpose_lines(source, target);
         continue;
       }
-      for (std::int64_t jj = 0; jj < std::min(kSide, columns - j); ++jj)
-        for (std::int64_t ii = 0; ii < std::min(kSide, rows - i); ++ii)
+      const std::int64_t whole_height = height / kStep * kStep, whole_width = width / kStep * kStep;
+      for (std::int64_t jj = 0; jj < whole_width; jj += kStep)
+        for (std::int64_t ii = 0; ii < whole_height; ii += kStep)
+          transpose_square<T>({source.at + ii * from.ld + jj, from.ld}, {target.at + jj * to.ld + ii, to.ld});
+      for (std::int64_t jj = 0; jj < width; ++jj)
+        for (std::int64_t ii = jj < whole_width ? whole_height : 0; ii < height; ++ii)
           target.at[jj * to.ld + ii] = source.at[ii * from.ld + jj];
     }
 }
