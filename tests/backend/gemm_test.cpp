@@ -269,11 +269,13 @@ TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
   EXPECT_EQ(WidenedProduct(larger, 1).scratch_bytes(), WidenedProduct(shape, 1).scratch_bytes());
 }
 
-std::vector<double> run_tiled(const GemmShape &shape, Range rows, const Operands &operands) {
-  const TiledProduct product(shape, rows);
+std::vector<double> run_tiled(const GemmShape &shape, const Operands &operands, int team_size) {
+  const TiledProduct product(shape, team_size);
   MemoryBlock scratch(product.scratch_bytes(), "scratch");
-  std::memset(scratch.data(), 0xFF, scratch.size());
-  product.run({operands.a, operands.b, operands.c, operands.bias}, scratch.data());
+  for (int i = 0; i < team_size; ++i) {
+    std::memset(scratch.data(), 0xFF, scratch.size());
+    product.run(Member(i, team_size, nullptr), {operands.a, operands.b, operands.c, operands.bias}, scratch.data());
+  }
   return values(operands.c, shape);
 }
 
@@ -288,21 +290,35 @@ TEST(TiledProduct, IsTheProductInEveryForm) {
     for (const GemmShape &form : forms(shape)) {
       if (form.m * form.n * form.k == 0) continue;  // Product computes empty ones itself
       const Operands operands(form);
-      expect_close(run_tiled(form, {0, form.m}, operands), expected(form), form);
+      expect_close(run_tiled(form, operands, 1), expected(form), form);
+    }
+}
+
+TEST(TiledProduct, HasTheSameBitsForEveryTeam) {
+  if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
+  for (const auto &[in, out] : kTypes)
+    for (const bool transposed : {false, true}) {
+      const GemmShape shape{
+          .m = 77, .n = 500, .k = 90, .trans_a = transposed, .trans_b = transposed, .bias = true, .in = in, .out = out};
+      const std::vector<double> c = run_tiled(shape, Operands(shape), 1);
+      for (const int team_size : {2, 3, 12, 64})
+        EXPECT_EQ(run_tiled(shape, Operands(shape), team_size), c) << team_size;
     }
 }
 
 TEST(TiledProduct, GivesARowTheSameBitsWithOtherRowsAndWithout) {
   if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
   for (const bool transposed : {false, true}) {
-    const GemmShape all{.m = 501, .n = 50, .k = 600, .trans_a = transposed, .trans_b = transposed, .bias = true};
+    const GemmShape all{.m = 501, .n = 50, .k = 600, .trans_b = transposed, .bias = true};
     const Operands operands(all);
-    const std::vector<double> c = run_tiled(all, {0, all.m}, operands);
+    const std::vector<double> c = run_tiled(all, operands, 1);
     for (const std::int64_t first : {0, 3, 490}) {
-      const Operands again(all);
-      const std::vector<double> rows = run_tiled(all, {first, first + 7}, again);
-      const std::int64_t begin = first * all.n, end = begin + 7 * all.n;
-      EXPECT_TRUE(std::equal(rows.begin() + begin, rows.begin() + end, c.begin() + begin)) << first;
+      GemmShape few = all;
+      few.m = 7;
+      Operands own(few);
+      own.a = static_cast<float *>(operands.a) + first * all.k, own.b = operands.b, own.bias = operands.bias;
+      const std::vector<double> rows = run_tiled(few, own, 1);
+      EXPECT_TRUE(std::equal(rows.begin(), rows.end(), c.begin() + first * all.n)) << first;
     }
   }
 }

@@ -8,7 +8,6 @@
 
 #include "backend/cpu/floats.h"
 #include "backend/cpu/onednn.h"
-#include "backend/cpu/tile.h"
 #include "backend/cpu/transpose.h"
 #include "backend/cpu/widened_product.h"
 #include "base/error.h"
@@ -22,9 +21,6 @@ constexpr std::int64_t kPanelBytes = 1 << 20;  // bytes of a copied panel, which
 constexpr std::int64_t kSumBytes = 2 << 20;    // bytes of a panel's float32 sums, if c is narrower
 constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b for each panel costs more time
 constexpr std::int64_t kMostPanels = 1 << 22;  // most panels of a member, which keeps a list of them
-
-// Tiles are slower than oneDNN if b is narrower or flatter than this, because they pack b and a first.
-constexpr std::int64_t kLeastColumns = 384, kLeastDepth = 64;
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},
@@ -43,15 +39,6 @@ std::int64_t panel_depth(const GemmShape &s) {
   if (s.trans_b || s.in == DType::f16 || s.k <= depths.whole) return s.k;
   const std::int64_t parts = (s.k - 1) / depths.panel + 1;
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
-}
-
-// Returns true if the product is computed in tiles. Without AVX-512, oneDNN 2.6 reaches 0.9 of a core's peak if all
-// operands are in its caches, but less if they are large: 0.6 to 0.8 on a Zen 3, or 0.4 if b is not transposed and its
-// rows lie a multiple of 4 KiB apart. Tiles reach 0.8. The answer does not depend on M.
-bool prefers_tiles(const GemmShape &s) {
-  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-  const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
-  return is_avx2 && has_tiles() && s.n >= kLeastColumns && s.k >= kLeastDepth;
 }
 
 // Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by
@@ -182,6 +169,10 @@ void Product::run(int index, const GemmOperands &operands, void *scratch) {
 
 Gemm::Gemm(const GemmShape &shape, int team_size)
     : shape_(shape), depth_(std::max<std::int64_t>(panel_depth(shape), 1)) {
+  if (shape.m > 0 && TiledProduct::is_faster(shape)) {
+    product_bytes_ = tiled_.emplace(shape, team_size).scratch_bytes();
+    return;
+  }
   std::int64_t grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
   if (shape.panel_rows > 0) grain = shape.panel_rows;
   const auto grow = [](std::uint64_t &bytes, std::int64_t elements, std::size_t size) {
@@ -190,11 +181,6 @@ Gemm::Gemm(const GemmShape &shape, int team_size)
   for (int i = 0; i < team_size; ++i) {
     const Range rows = share(shape.m, grain, i, team_size);
     if (rows.size() == 0) break;
-    if (prefers_tiles(shape)) {
-      const Part &part = members_.emplace_back(Part{.panels = {}, .products = {}, .tiles = TiledProduct(shape, rows)});
-      product_bytes_ = std::max(product_bytes_, part.tiles->scratch_bytes());
-      continue;
-    }
     members_.push_back(cut(rows, grain));
     for (const Product &product : members_.back().products) {
       product_bytes_ = std::max(product_bytes_, product.scratch_bytes());
@@ -236,13 +222,13 @@ Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
 }
 
 void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch) {
+  if (tiled_) return tiled_->run(member, operands, scratch);
   const auto index = static_cast<std::size_t>(member.index);
   if (index >= members_.size()) return;
   const auto in = static_cast<std::int64_t>(size_of(shape_.in)), out = static_cast<std::int64_t>(size_of(shape_.out));
   auto *sums = reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + panel_bytes_);
   void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_ + sums_bytes_;
   Part &part = members_[index];
-  if (part.tiles) return part.tiles->run(operands, scratch);
   for (const Panel &panel : part.panels) {
     Product &product = part.products[panel.product];
     const std::int64_t count = product.shape().m * shape_.n;

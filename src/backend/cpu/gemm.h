@@ -33,10 +33,10 @@ class Product {
   std::unique_ptr<State> state_;
 };
 
-// A product that the whole team computes. Each member computes its own rows of c, either in tiles, or one panel at a
-// time by oneDNN. oneDNN is slow if K is large and b is not transposed. In this case K is cut, and the parts' products
-// are summed in float32. oneDNN also needs the rows of a panel of `a` to be dense. If `a` is transposed or K is cut,
-// these rows are first copied to a dense panel.
+// A product that the whole team computes, in tiles where they are faster. Otherwise each member computes its own rows
+// of c, one panel at a time. oneDNN is slow if K is large and b is not transposed. In this case K is cut, and the
+// parts' products are summed in float32. oneDNN also needs the rows of a panel of `a` to be dense. If `a` is transposed
+// or K is cut, these rows are first copied to a dense panel.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
@@ -44,7 +44,7 @@ class Gemm {
   std::uint64_t scratch_bytes() const {  // bytes for one member; a multiple of 64
     return panel_bytes_ + sums_bytes_ + product_bytes_;
   }
-  // Computes the member's rows, without a barrier. Each member needs `scratch` of its own, because other members may
+  // Computes the member's part, without a barrier. Each member needs `scratch` of its own, because other members may
   // still compute the previous product.
   void run(const Member &member, const GemmOperands &operands, void *scratch);
 
@@ -55,8 +55,7 @@ class Gemm {
   };
   struct Part {  // a member's share
     std::vector<Panel> panels;
-    std::vector<Product> products;      // one for all panels of the same shape
-    std::optional<TiledProduct> tiles;  // if there are no panels
+    std::vector<Product> products;  // one for all panels of the same shape
   };
   Part cut(Range rows, std::int64_t grain) const;
   bool lays_out() const { return shape_.trans_a || depth_ < shape_.k; }
@@ -66,7 +65,8 @@ class Gemm {
   const void *lay_out_rows(const Panel &panel, const GemmShape &of_panel, const T *a, T *rows) const;
 
   GemmShape shape_;
-  std::int64_t depth_;  // K of a panel; the whole K if K is not cut
+  std::optional<TiledProduct> tiled_;  // if it is faster; there are no panels then
+  std::int64_t depth_;                 // K of a panel; the whole K if K is not cut
   std::vector<Part> members_;
   std::uint64_t panel_bytes_ = 0, sums_bytes_ = 0, product_bytes_ = 0;
 };

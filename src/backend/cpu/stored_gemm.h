@@ -1,6 +1,7 @@
-// A product with stored weights. Each member computes its own columns of c, one panel of columns after the other. It
-// widens the weights of a panel into scratch, where they stay in a core's cache while all rows of a are multiplied by
-// them. The panel of c is computed in scratch too, because oneDNN's matrices are dense.
+// A product with stored weights, in tiles where they are faster. Otherwise each member computes its own columns of c,
+// one panel of columns after the other. It widens the weights of a panel into scratch, where they stay in a core's
+// cache while all rows of a are multiplied by them. The panel of c is computed in scratch too, because oneDNN's
+// matrices are dense.
 #pragma once
 
 #include <optional>
@@ -39,6 +40,7 @@ class StoredGemm {
 
   GemmShape shape_;
   StoredRows weights_;
+  std::optional<TiledProduct> tiled_;  // if it is faster; there are no panels then
   std::vector<Part> members_;
   std::uint64_t weights_bytes_ = 0, results_bytes_ = 0, product_bytes_ = 0;
 };

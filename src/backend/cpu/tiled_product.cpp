@@ -1,9 +1,11 @@
 #include "backend/cpu/tiled_product.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/cpu/floats.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cpu/tile.h"
 #include "base/shape.h"
 
@@ -14,12 +16,24 @@ namespace {
 // The sums of a strip of a narrow c have at most 2 MiB.
 constexpr std::int64_t kMostRows = 256, kMostDepth = 256, kMostColumns = 42 * kTileColumns, kMostStripRows = 512;
 constexpr std::int64_t kTileElements = kTileRows * kTileColumns;
+// Tiles are slower than oneDNN if b is narrower or flatter than this, because they pack b and a first.
+constexpr std::int64_t kLeastColumns = 384, kLeastDepth = 64;
+constexpr std::int64_t kRowGrain = 16;     // rows of c are cut at multiples of this
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
 
 // Returns the size of a part if `count` is cut into as few parts as possible, all of about the same size.
 std::int64_t part_size(std::int64_t count, std::int64_t most, std::int64_t grain) {
-  const std::int64_t parts = (count + most - 1) / most, size = (count + parts - 1) / parts;
-  return (size + grain - 1) / grain * grain;
+  return divided_up(divided_up(count, divided_up(count, most)), grain) * grain;
+}
+
+// Returns into how many rows of cells c is cut, so that a member packs as little as possible. This is best if cells are
+// about square.
+int grid_rows(const GemmShape &s, int team_size) {
+  int best = 1;
+  const auto packed = [&](int rows) { return divided_up(s.m, rows) + divided_up(s.n, team_size / rows); };
+  for (int rows = 2; rows <= team_size; ++rows)
+    if (team_size % rows == 0 && packed(rows) < packed(best)) best = rows;
+  return best;
 }
 
 #ifdef PROTRAIN_TILES
@@ -59,9 +73,35 @@ void pack_rows(const GemmShape &s, const T *a, Range rows, Range depth, float *w
   }
 }
 
-// Packs columns of alpha b as panels. Columns of the last panel behind the last one of b become 0.
+// Reads rows of b as float32, in the order in which b is stored: `count` elements from element `first` of each row on.
 template <typename T>
-void pack_columns(const GemmShape &s, const T *b, Range depth, Range columns, float *widened, float *to) {
+struct DenseSource {
+  const T *b;
+  std::int64_t ld;
+
+  ConstRows<float> read(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t count, float *to) const {
+    return as_floats(ConstRows<T>{b + row * ld + first, ld}, rows, count, to);
+  }
+};
+template <typename T>  // stored weights are rounded to T first
+struct StoredSource {
+  const StoredRows &weights;
+  const StoredOperand &stored;
+  std::int64_t ld;
+
+  ConstRows<float> read(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t count, float *to) const {
+    std::array<T, kMostDepth> rounded;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      weights.read(stored, (row + i) * ld + first, count, rounded.data());
+      widen(rounded.data(), to + i * count, count);
+    }
+    return {to, count};
+  }
+};
+
+// Packs columns of alpha b as panels. Columns of the last panel behind the last one of b become 0.
+template <typename Source>
+void pack_columns(const GemmShape &s, const Source &source, Range depth, Range columns, float *widened, float *to) {
   const std::int64_t panel = kTileColumns * depth.size(), panels = (columns.size() - 1) / kTileColumns + 1;
   const auto columns_of = [&](std::int64_t p) {
     return next(columns.begin + p * kTileColumns, kTileColumns, columns.end);
@@ -69,14 +109,14 @@ void pack_columns(const GemmShape &s, const T *b, Range depth, Range columns, fl
   if (columns.size() % kTileColumns != 0) std::fill_n(to + (panels - 1) * panel, panel, 0.0F);
   for (std::int64_t p = 0; s.trans_b && p < panels; ++p) {
     const Range own = columns_of(p);
-    transpose(as_floats(ConstRows<T>{b + own.begin * s.k + depth.begin, s.k}, own.size(), depth.size(), widened),
-              own.size(), depth.size(), {to + p * panel, kTileColumns});
+    transpose(source.read(own.begin, own.size(), depth.begin, depth.size(), widened), own.size(), depth.size(),
+              {to + p * panel, kTileColumns});
   }
   for (std::int64_t k = depth.begin; !s.trans_b && k < depth.end; k += kRowsTogether)
     for (std::int64_t p = 0; p < panels; ++p) {
       const Range own = columns_of(p);
       const std::int64_t rows = std::min(kRowsTogether, depth.end - k);
-      copy_rows(as_floats(ConstRows<T>{b + k * s.n + own.begin, s.n}, rows, own.size(), widened), rows, own.size(),
+      copy_rows(source.read(k, rows, own.begin, own.size(), widened), rows, own.size(),
                 {to + p * panel + (k - depth.begin) * kTileColumns, kTileColumns});
     }
   for (std::int64_t i = 0; s.alpha != 1 && i < panels * panel; ++i) to[i] *= s.alpha;
@@ -102,17 +142,33 @@ void pack_columns(const GemmShape &s, const T *b, Range depth, Range columns, fl
 #endif
 }  // namespace
 
-TiledProduct::TiledProduct(const GemmShape &shape, Range rows)
-    : shape_(shape),
-      rows_(rows),
-      strip_rows_(sums_apart() ? part_size(rows.size(), kMostStripRows, kTileRows) : rows.size()),
-      block_rows_(part_size(strip_rows_, kMostRows, kTileRows)),
-      depth_(part_size(shape.k, kMostDepth, 1)),
-      group_columns_(part_size(shape.n, kMostColumns, kTileColumns)) {}
+// Without AVX-512, oneDNN 2.6 reaches 0.9 of a core's peak if all operands are in its caches, but less if they are
+// large: 0.6 to 0.8 on a Zen 3, or 0.4 if b is not transposed and its rows lie a multiple of 4 KiB apart. Tiles reach
+// 0.8. For narrow operands oneDNN has nothing without AVX-512.
+bool TiledProduct::is_faster(const GemmShape &s) {
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
+  return is_avx2 && has_tiles() && s.n >= kLeastColumns && s.k >= kLeastDepth;
+}
+
+TiledProduct::TiledProduct(const GemmShape &shape, int team_size)
+    : shape_(shape), team_size_(team_size), grid_rows_(grid_rows(shape, team_size)) {
+  const Cell largest = cell(0);
+  strip_rows_ = sums_apart() ? part_size(largest.rows.size(), kMostStripRows, kTileRows) : largest.rows.size();
+  block_rows_ = part_size(strip_rows_, kMostRows, kTileRows);
+  depth_ = part_size(shape.k, kMostDepth, 1);
+  group_columns_ = part_size(largest.columns.size(), kMostColumns, kTileColumns);
+}
+
+TiledProduct::Cell TiledProduct::cell(int index) const {
+  const int grid_columns = team_size_ / grid_rows_;
+  return {share(shape_.m, kRowGrain, index / grid_columns, grid_rows_),
+          share(shape_.n, kTileColumns, index % grid_columns, grid_columns)};
+}
 
 std::uint64_t TiledProduct::scratch_bytes() const {
   const std::int64_t packed = (group_columns_ + block_rows_) * depth_;
-  const std::int64_t widened = shape_.in == DType::f32 ? 0 : std::max(depth_, kRowsTogether) * kTileColumns;
+  const std::int64_t widened = std::max(depth_, kRowsTogether) * kTileColumns;
   const std::int64_t sums = sums_apart() ? strip_rows_ * group_columns_ : 0;
   return round_up(static_cast<std::uint64_t>(packed + widened + kTileElements + sums) * sizeof(float), 64);
 }
@@ -127,50 +183,65 @@ TiledProduct::Scratch TiledProduct::lay_out(float *at) const {
 
 // Sets what the products are added to: the bias, or a narrow c as it is.
 template <typename T>
-void TiledProduct::start(const GemmOperands &operands, Range strip, Range group, Rows<float> to) const {
+void TiledProduct::start(const Cell &part, const GemmOperands &operands, Rows<float> to) const {
   const auto *bias = static_cast<const T *>(operands.bias), *c = static_cast<const T *>(operands.c);
   if (!shape_.bias && !(shape_.accumulate && sums_apart())) return;
-  for (std::int64_t i = strip.begin; i < strip.end; ++i, to.at += to.ld)
-    widen((shape_.bias ? bias : c + i * shape_.n) + group.begin, to.at, group.size());
+  for (std::int64_t i = part.rows.begin; i < part.rows.end; ++i, to.at += to.ld)
+    widen((shape_.bias ? bias : c + i * shape_.n) + part.columns.begin, to.at, part.columns.size());
 }
 
-template <typename T>
-void TiledProduct::multiply_group(const GemmOperands &operands, Range strip, Range group,
+template <typename T, typename Source>
+void TiledProduct::multiply_group(const Cell &part, const GemmOperands &operands, const Source &source,
                                   const Scratch &scratch) const {
   const GemmShape &s = shape_;
-  const std::int64_t first = strip.begin * s.n + group.begin;
+  const std::int64_t first = part.rows.begin * s.n + part.columns.begin, columns = part.columns.size();
   const Rows<float> sums = sums_apart() ? scratch.sums : Rows<float>{static_cast<float *>(operands.c) + first, s.n};
-  start<T>(operands, strip, group, sums);
+  start<T>(part, operands, sums);
   for (std::int64_t first_k = 0; first_k < s.k; first_k += depth_) {
     const Range depth = next(first_k, depth_, s.k);
     const bool accumulate = s.accumulate || s.bias || first_k > 0;
-    pack_columns(s, static_cast<const T *>(operands.b), depth, group, scratch.widened, scratch.panels);
-    for (std::int64_t first_row = strip.begin; first_row < strip.end; first_row += block_rows_) {
-      const Range rows = next(first_row, block_rows_, strip.end);
+    pack_columns(s, source, depth, part.columns, scratch.widened, scratch.panels);
+    for (std::int64_t first_row = part.rows.begin; first_row < part.rows.end; first_row += block_rows_) {
+      const Range rows = next(first_row, block_rows_, part.rows.end);
       pack_rows(s, static_cast<const T *>(operands.a), rows, depth, scratch.widened, scratch.block);
-      float *c = sums.at + (first_row - strip.begin) * sums.ld;
-      for (std::int64_t column = 0; column < group.size(); column += kTileColumns)
+      float *c = sums.at + (first_row - part.rows.begin) * sums.ld;
+      for (std::int64_t column = 0; column < columns; column += kTileColumns)
         multiply_panel(scratch.block, scratch.panels + column * depth.size(), depth.size(), rows.size(),
-                       std::min(kTileColumns, group.size() - column), accumulate, {c + column, sums.ld}, scratch.tile);
+                       std::min(kTileColumns, columns - column), accumulate, {c + column, sums.ld}, scratch.tile);
     }
   }
   if (!sums_apart()) return;
   T *c = static_cast<T *>(operands.c) + first;
-  for (std::int64_t i = 0; i < strip.size(); ++i) narrow(sums.at + i * sums.ld, c + i * s.n, group.size());
+  for (std::int64_t i = 0; i < part.rows.size(); ++i) narrow(sums.at + i * sums.ld, c + i * s.n, columns);
 }
 
-template <typename T>
-void TiledProduct::multiply(const GemmOperands &operands, const Scratch &scratch) const {
-  for (std::int64_t row = rows_.begin; row < rows_.end; row += strip_rows_)
-    for (std::int64_t column = 0; column < shape_.n; column += group_columns_)
-      multiply_group<T>(operands, next(row, strip_rows_, rows_.end), next(column, group_columns_, shape_.n), scratch);
+template <typename T, typename Source>
+void TiledProduct::multiply(const Cell &cell, const GemmOperands &operands, const Source &source,
+                            const Scratch &scratch) const {
+  const auto [rows, columns] = cell;
+  for (std::int64_t row = rows.begin; row < rows.end; row += strip_rows_)
+    for (std::int64_t column = columns.begin; column < columns.end; column += group_columns_)
+      multiply_group<T>({next(row, strip_rows_, rows.end), next(column, group_columns_, columns.end)}, operands, source,
+                        scratch);
 }
 
-void TiledProduct::run(const GemmOperands &operands, void *scratch) const {
-  with_float(shape_.in, [&]<typename T>(T) { multiply<T>(operands, lay_out(static_cast<float *>(scratch))); });
+void TiledProduct::run(const Member &member, const GemmOperands &operands, void *scratch) const {
+  with_float(shape_.in, [&]<typename T>(T) {
+    const DenseSource<T> source{static_cast<const T *>(operands.b), shape_.trans_b ? shape_.k : shape_.n};
+    multiply<T>(cell(member.index), operands, source, lay_out(static_cast<float *>(scratch)));
+  });
+}
+
+void TiledProduct::run(const Member &member, const GemmOperands &operands, const StoredRows &weights,
+                       const StoredOperand &stored, void *scratch) const {
+  with_float(shape_.in, [&]<typename T>(T) {
+    const StoredSource<T> source{weights, stored, shape_.trans_b ? shape_.k : shape_.n};
+    multiply<T>(cell(member.index), operands, source, lay_out(static_cast<float *>(scratch)));
+  });
 }
 #else
-void TiledProduct::run(const GemmOperands &, void *) const {}
+void TiledProduct::run(const Member &, const GemmOperands &, void *) const {}
+void TiledProduct::run(const Member &, const GemmOperands &, const StoredRows &, const StoredOperand &, void *) const {}
 #endif
 
 }  // namespace protrain::backend::cpu

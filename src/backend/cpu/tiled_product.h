@@ -1,5 +1,5 @@
-// A product in tiles of AVX2's vectors, for processors without AVX-512, where oneDNN 2.6 is slower (gemm.cpp). It
-// computes in float32: narrow operands are widened while they are packed, and each sum is rounded once, at its end.
+// A product in tiles of AVX2's vectors, for processors without AVX-512, where oneDNN 2.6 is slower. It computes in
+// float32: narrow operands are widened while they are packed, and each sum is rounded once, at its end.
 //
 // The loops are those of BLIS. A group of columns of b is packed into panels, each as wide as a tile. A block of rows
 // of a is packed so that the factors of a tile lie beside each other. The block stays in the second-level cache and a
@@ -9,43 +9,60 @@
 #include <cstdint>
 
 #include "backend/cpu/gemm_shape.h"
+#include "backend/cpu/stored_rows.h"
 #include "backend/cpu/transpose.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cpu {
 
+// A product that the whole team computes. Each member computes a cell of c. The bits of an element depend neither on
+// the size of the team nor on the other rows and columns.
 class TiledProduct {
  public:
-  // Prepares the given rows of a product that is not empty. The processor must have tiles (tile.h). The bits of a row
-  // do not depend on the other rows.
-  TiledProduct(const GemmShape &shape, Range rows);
+  // Returns true if tiles are faster than oneDNN on this processor. The answer does not depend on M.
+  static bool is_faster(const GemmShape &shape);
 
-  std::uint64_t scratch_bytes() const;                          // a multiple of 64
-  void run(const GemmOperands &operands, void *scratch) const;  // the operands are those of the whole product
+  // The product must not be empty, and the processor must have tiles (tile.h).
+  TiledProduct(const GemmShape &shape, int team_size);
+
+  std::uint64_t scratch_bytes() const;  // bytes for one member; a multiple of 64
+  // Computes the member's cell, without a barrier. Each member needs `scratch` of its own.
+  void run(const Member &member, const GemmOperands &operands, void *scratch) const;
+  // Takes stored weights as b.
+  void run(const Member &member, const GemmOperands &operands, const StoredRows &weights, const StoredOperand &stored,
+           void *scratch) const;
 
  private:
   bool sums_apart() const { return shape_.out != DType::f32; }
+
+  struct Cell {
+    Range rows, columns;
+  };
+  Cell cell(int index) const;
 
   // The parts of scratch.
   struct Scratch {
     float *panels;     // a group of columns of b, packed
     float *block;      // a block of rows of a, packed
-    float *widened;    // narrow elements that are packed next
+    float *widened;    // elements that are packed next, if they are not float32
     Rows<float> tile;  // a tile of which c has only a part
-    Rows<float> sums;  // a strip of c, if c is narrow
+    Rows<float> sums;  // a strip of a cell, if c is narrow
   };
   Scratch lay_out(float *at) const;
 
+  // T is the type of a. `source` reads rows of b.
+  template <typename T, typename Source>
+  void multiply(const Cell &cell, const GemmOperands &operands, const Source &source, const Scratch &scratch) const;
+  // Computes the part of a strip that lies in a group of columns.
+  template <typename T, typename Source>
+  void multiply_group(const Cell &part, const GemmOperands &operands, const Source &source,
+                      const Scratch &scratch) const;
   template <typename T>
-  void multiply(const GemmOperands &operands, const Scratch &scratch) const;
-  template <typename T>
-  void multiply_group(const GemmOperands &operands, Range strip, Range group, const Scratch &scratch) const;
-  template <typename T>
-  void start(const GemmOperands &operands, Range strip, Range group, Rows<float> sums) const;
+  void start(const Cell &part, const GemmOperands &operands, Rows<float> sums) const;
 
   GemmShape shape_;
-  Range rows_;
-  std::int64_t strip_rows_;                          // rows of a strip of c; all rows if c is float32
+  int team_size_, grid_rows_;                        // a grid of cells has as many cells as the team has members
+  std::int64_t strip_rows_;                          // rows of a strip of a cell; all its rows if c is float32
   std::int64_t block_rows_, depth_, group_columns_;  // sizes of a block of a and of a group of columns of b
 };
 
