@@ -288,22 +288,44 @@ TEST(TiledProduct, IsTheProductInEveryForm) {
   shapes.push_back({.m = 8, .n = 48, .k = 256});    // full tiles only
   for (const GemmShape &shape : shapes)
     for (const GemmShape &form : forms(shape)) {
-      if (form.m * form.n * form.k == 0) continue;  // Product computes empty ones itself
       const Operands operands(form);
       expect_close(run_tiled(form, operands, 1), expected(form), form);
     }
+}
+
+TEST(TiledProduct, OfManyRowsAndColumnsIsTheProduct) {
+  if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
+  const GemmShape shape{.m = 1100, .n = 1100, .k = 70, .accumulate = true, .in = DType::bf16, .out = DType::bf16};
+  expect_close(run_tiled(shape, Operands(shape), 1), expected(shape), shape);
 }
 
 TEST(TiledProduct, HasTheSameBitsForEveryTeam) {
   if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
   for (const auto &[in, out] : kTypes)
     for (const bool transposed : {false, true}) {
-      const GemmShape shape{
-          .m = 77, .n = 500, .k = 90, .trans_a = transposed, .trans_b = transposed, .bias = true, .in = in, .out = out};
+      GemmShape shape{.m = 77, .n = 500, .k = 300, .trans_a = transposed, .trans_b = transposed, .in = in, .out = out};
+      (transposed ? shape.accumulate : shape.bias) = true;
       const std::vector<double> c = run_tiled(shape, Operands(shape), 1);
-      for (const int team_size : {2, 3, 12, 64})
+      for (const int team_size : {2, 3, 12, 37, 64})
         EXPECT_EQ(run_tiled(shape, Operands(shape), team_size), c) << team_size;
     }
+}
+
+TEST(TiledProduct, GivesAColumnTheSameBitsWithOtherColumnsAndWithout) {
+  if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
+  const GemmShape all{.m = 9, .n = 1100, .k = 300, .trans_b = true};
+  GemmShape few = all;
+  few.n = 30;
+  const Operands operands(all);
+  const std::vector<double> c = run_tiled(all, operands, 1);
+  for (const std::int64_t first : {0, 5, 1070}) {
+    Operands own(few);
+    own.a = operands.a, own.b = static_cast<float *>(operands.b) + first * all.k;
+    const std::vector<double> columns = run_tiled(few, own, 1);
+    for (std::int64_t i = 0; i < all.m; ++i)
+      EXPECT_TRUE(
+          std::equal(columns.begin() + i * few.n, columns.begin() + (i + 1) * few.n, c.begin() + i * all.n + first));
+  }
 }
 
 TEST(TiledProduct, GivesARowTheSameBitsWithOtherRowsAndWithout) {

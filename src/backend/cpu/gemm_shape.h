@@ -18,8 +18,8 @@ struct GemmShape {
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
   // A Gemm computes this many rows at a time, and fewer only in the last panel. 0: as many as are fast. If it is not 0,
-  // the bits of a row in a full panel do not depend on M. Otherwise they do in some of oneDNN's products. A StoredGemm
-  // ignores it.
+  // the bits of a row in a full panel do not depend on M. Otherwise they do in some of oneDNN's products. Products
+  // in tiles need no panels for that. A StoredGemm ignores it.
   std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
 };

@@ -13,8 +13,8 @@ class StepProduct {
  public:
   explicit StepProduct(const GemmShape &shape);
 
-  std::uint64_t scratch_bytes() const { return gemm_.scratch_bytes(); }
-  // Returns how many elements lay_out() writes; 0: b is not laid out, and oneDNN reads it as it is.
+  std::uint64_t scratch_bytes() const { return is_laid_out_ ? 0 : gemm_.scratch_bytes(); }
+  // Returns how many elements lay_out() writes; 0: b is not laid out, and run() reads it as it is.
   std::int64_t laid_elements() const { return is_laid_out_ ? shape_.k * shape_.n : 0; }
   void lay_out(const float *b, float *to) const;
   // Computes the product, with b read from `laid`, to which lay_out() wrote it. If laid_elements() is 0, `laid` is not

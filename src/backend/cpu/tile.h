@@ -1,12 +1,12 @@
 // The inner loop of float32 products on processors with AVX2: a tile of c whose sums stay in registers.
 //
-// An element of c is one chain of fused multiply-adds in the order of k, whatever tile computes it. So its bits do not
-// depend on the other rows and columns of the product.
+// The sum of an element of c is one chain of fused multiply-adds in the order of k, whatever tile computes it. What c
+// had before is added at the end. So an element's bits do not depend on the other rows and columns of the product.
 #pragma once
 
 #include <cstdint>
 
-#if defined(__x86_64__) && !defined(PROTRAIN_NO_CLONES)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #define PROTRAIN_TILES 1
 #endif
@@ -38,8 +38,7 @@ template <int kHeight, int kVectors>
 #pragma GCC unroll 4
   for (int row = 0; row < kHeight; ++row)
 #pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v)
-      sums[row][v] = accumulate ? _mm256_loadu_ps(at.c + row * strides.c + v * kTileVector) : _mm256_setzero_ps();
+    for (int v = 0; v < kVectors; ++v) sums[row][v] = _mm256_setzero_ps();
 #pragma GCC unroll 4
   for (std::int64_t i = 0; i < k; ++i, a += strides.a_column, b += strides.b) {
     __m256 factors[kVectors];
@@ -55,7 +54,10 @@ template <int kHeight, int kVectors>
 #pragma GCC unroll 4
   for (int row = 0; row < kHeight; ++row)
 #pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) _mm256_storeu_ps(at.c + row * strides.c + v * kTileVector, sums[row][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      float *c = at.c + row * strides.c + v * kTileVector;
+      _mm256_storeu_ps(c, accumulate ? _mm256_add_ps(sums[row][v], _mm256_loadu_ps(c)) : sums[row][v]);
+    }
 }
 
 // Computes m rows of c, each of `kVectors` vectors.

@@ -7,17 +7,18 @@
 #include "backend/cpu/floats.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/tile.h"
+#include "base/error.h"
 #include "base/shape.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
-// A block of a has at most 256 KiB. A group of columns of b has at most 1 MiB, which fits into the third-level cache.
-// The sums of a strip of a narrow c have at most 2 MiB.
+// A block of a has at most 256 KiB. A group of columns of b has at most 1 MiB, which fits into the third-level cache,
+// and half of that if c is narrow. Then a strip's sums take up to 1 MiB more.
 constexpr std::int64_t kMostRows = 256, kMostDepth = 256, kMostColumns = 42 * kTileColumns, kMostStripRows = 512;
 constexpr std::int64_t kTileElements = kTileRows * kTileColumns;
-// Tiles are slower than oneDNN if b is narrower or flatter than this, because they pack b and a first.
-constexpr std::int64_t kLeastColumns = 384, kLeastDepth = 64;
+// Tiles are slower than oneDNN if a has fewer rows, or b is narrower or flatter than this, because they pack b and a.
+constexpr std::int64_t kLeastRows = 32, kLeastColumns = 384, kLeastDepth = 64;
 constexpr std::int64_t kRowGrain = 16;     // rows of c are cut at multiples of this
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
 
@@ -51,7 +52,7 @@ ConstRows<float> as_floats(ConstRows<T> from, std::int64_t rows, std::int64_t co
 // rows than the others, its elements behind them become 0.
 template <typename T>
 void pack_rows(const GemmShape &s, const T *a, Range rows, Range depth, float *widened, float *to) {
-  constexpr std::int64_t kTiles = 4;  // as many tiles have a cache line of float32 in each row of a transposed a
+  constexpr std::int64_t kTiles = 4;  // a cache line of a transposed a holds the rows of so many tiles, in float32
   const std::int64_t tile = kTileRows * depth.size();
   if (rows.size() % kTileRows != 0) std::fill_n(to + rows.size() / kTileRows * tile, tile, 0.0F);
   std::int64_t row = rows.begin;
@@ -122,21 +123,26 @@ void pack_columns(const GemmShape &s, const Source &source, Range depth, Range c
   for (std::int64_t i = 0; s.alpha != 1 && i < panels * panel; ++i) to[i] *= s.alpha;
 }
 
-// Multiplies a packed block of a by a panel of b. A tile that c has only in part is computed in `tile`.
-[[gnu::target("avx2,fma")]] void multiply_panel(const float *block, const float *panel, std::int64_t depth,
-                                                std::int64_t rows, std::int64_t columns, bool accumulate, Rows<float> c,
-                                                Rows<float> tile) {
-  for (std::int64_t row = 0; row < rows; row += kTileRows, block += kTileRows * depth, c.at += kTileRows * c.ld) {
+struct Packed {
+  const float *block, *panel;  // of a and b
+  std::int64_t depth;
+};
+
+// Multiplies a block of a by a panel of b. A tile that c has only in part is computed in `tile`. The processor fetches
+// a tile's part of c while its sums are computed.
+[[gnu::target("avx2,fma")]] void multiply_panel(Packed at, std::int64_t rows, std::int64_t columns, bool accumulate,
+                                                Rows<float> c, Rows<float> tile) {
+  for (std::int64_t row = 0; row < rows; row += kTileRows, at.block += kTileRows * at.depth) {
     const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - row);
     const bool is_whole = height == kTileRows && columns == kTileColumns;
-    const Rows<float> to = is_whole ? c : tile;
-    for (std::int64_t later = kTileRows; later < std::min<std::int64_t>(2 * kTileRows, rows - row); ++later) {
-      __builtin_prefetch(c.at + later * c.ld, 1);
-      __builtin_prefetch(c.at + later * c.ld + kTileColumns - 1, 1);
+    const Rows<float> part{c.at + row * c.ld, c.ld}, to = is_whole ? part : tile;
+    for (std::int64_t i = 0; i < height; ++i) {
+      __builtin_prefetch(part.at + i * c.ld, 1);
+      __builtin_prefetch(part.at + i * c.ld + columns - 1, 1);
     }
-    if (!is_whole && accumulate) copy_rows<float>({c.at, c.ld}, height, columns, tile);
-    multiply_tile<kTileRows, 3>(depth, {block, panel, to.at}, {1, kTileColumns, to.ld, kTileRows}, accumulate);
-    if (!is_whole) copy_rows<float>({tile.at, tile.ld}, height, columns, c);
+    if (!is_whole && accumulate) copy_rows<float>({part.at, part.ld}, height, columns, tile);
+    multiply_tile<kTileRows, 3>(at.depth, {at.block, at.panel, to.at}, {1, kTileColumns, to.ld, kTileRows}, accumulate);
+    if (!is_whole) copy_rows<float>({tile.at, tile.ld}, height, columns, part);
   }
 }
 #endif
@@ -148,16 +154,18 @@ void pack_columns(const GemmShape &s, const Source &source, Range depth, Range c
 bool TiledProduct::is_faster(const GemmShape &s) {
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
   const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
-  return is_avx2 && has_tiles() && s.n >= kLeastColumns && s.k >= kLeastDepth;
+  return is_avx2 && has_tiles() && (s.m >= kLeastRows || s.panel_rows > 0) && s.n >= kLeastColumns &&
+         s.k >= kLeastDepth;
 }
 
 TiledProduct::TiledProduct(const GemmShape &shape, int team_size)
     : shape_(shape), team_size_(team_size), grid_rows_(grid_rows(shape, team_size)) {
+  require(!shape.bias || !shape.accumulate, Code::internal, "gemm", "a bias does not go with accumulation");
   const Cell largest = cell(0);
   strip_rows_ = sums_apart() ? part_size(largest.rows.size(), kMostStripRows, kTileRows) : largest.rows.size();
   block_rows_ = part_size(strip_rows_, kMostRows, kTileRows);
   depth_ = part_size(shape.k, kMostDepth, 1);
-  group_columns_ = part_size(largest.columns.size(), kMostColumns, kTileColumns);
+  group_columns_ = part_size(largest.columns.size(), sums_apart() ? kMostColumns / 2 : kMostColumns, kTileColumns);
 }
 
 TiledProduct::Cell TiledProduct::cell(int index) const {
@@ -186,8 +194,9 @@ template <typename T>
 void TiledProduct::start(const Cell &part, const GemmOperands &operands, Rows<float> to) const {
   const auto *bias = static_cast<const T *>(operands.bias), *c = static_cast<const T *>(operands.c);
   if (!shape_.bias && !(shape_.accumulate && sums_apart())) return;
-  for (std::int64_t i = part.rows.begin; i < part.rows.end; ++i, to.at += to.ld)
-    widen((shape_.bias ? bias : c + i * shape_.n) + part.columns.begin, to.at, part.columns.size());
+  for (std::int64_t i = 0; i < part.rows.size(); ++i)
+    widen((shape_.bias ? bias : c + (part.rows.begin + i) * shape_.n) + part.columns.begin, to.at + i * to.ld,
+          part.columns.size());
 }
 
 template <typename T, typename Source>
@@ -206,7 +215,7 @@ void TiledProduct::multiply_group(const Cell &part, const GemmOperands &operands
       pack_rows(s, static_cast<const T *>(operands.a), rows, depth, scratch.widened, scratch.block);
       float *c = sums.at + (first_row - part.rows.begin) * sums.ld;
       for (std::int64_t column = 0; column < columns; column += kTileColumns)
-        multiply_panel(scratch.block, scratch.panels + column * depth.size(), depth.size(), rows.size(),
+        multiply_panel({scratch.block, scratch.panels + column * depth.size(), depth.size()}, rows.size(),
                        std::min(kTileColumns, columns - column), accumulate, {c + column, sums.ld}, scratch.tile);
     }
   }
@@ -216,9 +225,9 @@ void TiledProduct::multiply_group(const Cell &part, const GemmOperands &operands
 }
 
 template <typename T, typename Source>
-void TiledProduct::multiply(const Cell &cell, const GemmOperands &operands, const Source &source,
+void TiledProduct::multiply(const Cell &own, const GemmOperands &operands, const Source &source,
                             const Scratch &scratch) const {
-  const auto [rows, columns] = cell;
+  const auto [rows, columns] = own;
   for (std::int64_t row = rows.begin; row < rows.end; row += strip_rows_)
     for (std::int64_t column = columns.begin; column < columns.end; column += group_columns_)
       multiply_group<T>({next(row, strip_rows_, rows.end), next(column, group_columns_, columns.end)}, operands, source,

@@ -1,9 +1,10 @@
 // A product in tiles of AVX2's vectors, for processors without AVX-512, where oneDNN 2.6 is slower. It computes in
 // float32: narrow operands are widened while they are packed, and each sum is rounded once, at its end.
 //
-// The loops are those of BLIS. A group of columns of b is packed into panels, each as wide as a tile. A block of rows
-// of a is packed so that the factors of a tile lie beside each other. The block stays in the second-level cache and a
-// panel in the first-level cache, while the tiles of the block are computed one after the other.
+// The loops are those of BLIS, the library of linear algebra. A group of columns of b is packed into panels, each as
+// wide as a tile. A block of rows of a is packed so that the factors of a tile lie beside each other. The block stays
+// in the second-level cache and a panel in the first-level cache, while the tiles of the block are computed one after
+// the other.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace protrain::backend::cpu {
 // the size of the team nor on the other rows and columns.
 class TiledProduct {
  public:
-  // Returns true if tiles are faster than oneDNN on this processor. The answer does not depend on M.
+  // Returns true if tiles are faster than oneDNN on this processor. If panel_rows is not 0, the answer does not depend
+  // on M.
   static bool is_faster(const GemmShape &shape);
 
   // The product must not be empty, and the processor must have tiles (tile.h).
@@ -46,13 +48,13 @@ class TiledProduct {
     float *block;      // a block of rows of a, packed
     float *widened;    // elements that are packed next, if they are not float32
     Rows<float> tile;  // a tile of which c has only a part
-    Rows<float> sums;  // a strip of a cell, if c is narrow
+    Rows<float> sums;  // what a strip has in a group of columns, if c is narrow
   };
   Scratch lay_out(float *at) const;
 
   // T is the type of a. `source` reads rows of b.
   template <typename T, typename Source>
-  void multiply(const Cell &cell, const GemmOperands &operands, const Source &source, const Scratch &scratch) const;
+  void multiply(const Cell &own, const GemmOperands &operands, const Source &source, const Scratch &scratch) const;
   // Computes the part of a strip that lies in a group of columns.
   template <typename T, typename Source>
   void multiply_group(const Cell &part, const GemmOperands &operands, const Source &source,
