@@ -6,6 +6,7 @@
 
 #include "backend/cpu/floats.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/parts.h"
 #include "backend/cpu/tile.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -22,11 +23,6 @@ constexpr std::int64_t kLeastRows = 32, kLeastColumns = 384, kLeastDepth = 64;
 constexpr std::int64_t kRowGrain = 16;     // rows of c are cut at multiples of this
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
 
-// Returns the size of a part if `count` is cut into as few parts as possible, all of about the same size.
-std::int64_t part_size(std::int64_t count, std::int64_t most, std::int64_t grain) {
-  return divided_up(divided_up(count, divided_up(count, most)), grain) * grain;
-}
-
 // Returns into how many rows of cells c is cut, so that a member packs as little as possible. This is best if cells are
 // about square.
 int grid_rows(const GemmShape &s, int team_size) {
@@ -38,8 +34,6 @@ int grid_rows(const GemmShape &s, int team_size) {
 }
 
 #ifdef PROTRAIN_TILES
-Range next(std::int64_t first, std::int64_t size, std::int64_t end) { return {first, std::min(first + size, end)}; }
-
 // Returns rows as float32. Narrow ones are widened into `to`.
 ConstRows<float> as_floats(ConstRows<float> from, std::int64_t, std::int64_t, float *) { return from; }
 template <typename T>
@@ -105,7 +99,7 @@ template <typename Source>
 void pack_columns(const GemmShape &s, const Source &source, Range depth, Range columns, float *widened, float *to) {
   const std::int64_t panel = kTileColumns * depth.size(), panels = (columns.size() - 1) / kTileColumns + 1;
   const auto columns_of = [&](std::int64_t p) {
-    return next(columns.begin + p * kTileColumns, kTileColumns, columns.end);
+    return part_at(columns.begin + p * kTileColumns, kTileColumns, columns.end);
   };
   if (columns.size() % kTileColumns != 0) std::fill_n(to + (panels - 1) * panel, panel, 0.0F);
   for (std::int64_t p = 0; s.trans_b && p < panels; ++p) {
@@ -164,7 +158,7 @@ TiledProduct::TiledProduct(const GemmShape &shape, int team_size)
   const Cell largest = cell(0);
   strip_rows_ = sums_apart() ? part_size(largest.rows.size(), kMostStripRows, kTileRows) : largest.rows.size();
   block_rows_ = part_size(strip_rows_, kMostRows, kTileRows);
-  depth_ = part_size(shape.k, kMostDepth, 1);
+  depth_ = part_size(shape.k, kMostDepth);
   group_columns_ = part_size(largest.columns.size(), sums_apart() ? kMostColumns / 2 : kMostColumns, kTileColumns);
 }
 
@@ -207,11 +201,11 @@ void TiledProduct::multiply_group(const Cell &part, const GemmOperands &operands
   const Rows<float> sums = sums_apart() ? scratch.sums : Rows<float>{static_cast<float *>(operands.c) + first, s.n};
   start<T>(part, operands, sums);
   for (std::int64_t first_k = 0; first_k < s.k; first_k += depth_) {
-    const Range depth = next(first_k, depth_, s.k);
+    const Range depth = part_at(first_k, depth_, s.k);
     const bool accumulate = s.accumulate || s.bias || first_k > 0;
     pack_columns(s, source, depth, part.columns, scratch.widened, scratch.panels);
     for (std::int64_t first_row = part.rows.begin; first_row < part.rows.end; first_row += block_rows_) {
-      const Range rows = next(first_row, block_rows_, part.rows.end);
+      const Range rows = part_at(first_row, block_rows_, part.rows.end);
       pack_rows(s, static_cast<const T *>(operands.a), rows, depth, scratch.widened, scratch.block);
       float *c = sums.at + (first_row - part.rows.begin) * sums.ld;
       for (std::int64_t column = 0; column < columns; column += kTileColumns)
@@ -230,8 +224,8 @@ void TiledProduct::multiply(const Cell &own, const GemmOperands &operands, const
   const auto [rows, columns] = own;
   for (std::int64_t row = rows.begin; row < rows.end; row += strip_rows_)
     for (std::int64_t column = columns.begin; column < columns.end; column += group_columns_)
-      multiply_group<T>({next(row, strip_rows_, rows.end), next(column, group_columns_, columns.end)}, operands, source,
-                        scratch);
+      multiply_group<T>({part_at(row, strip_rows_, rows.end), part_at(column, group_columns_, columns.end)}, operands,
+                        source, scratch);
 }
 
 void TiledProduct::run(const Member &member, const GemmOperands &operands, void *scratch) const {

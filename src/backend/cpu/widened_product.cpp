@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/floats.h"
+#include "backend/cpu/parts.h"
 #include "base/shape.h"
 
 namespace protrain::backend::cpu {
@@ -10,16 +11,6 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kPanel =
     256;  // longest side of a panel, so that a panel of each of a, b and c fits into a core's cache
-
-// Returns the side of a panel. `count` rows or columns are cut into as few panels as possible, all of about the same
-// size.
-std::int64_t panel_side(std::int64_t count) {
-  const std::int64_t panels = (count + kPanel - 1) / kPanel;
-  return (count + panels - 1) / panels;
-}
-Range panel_at(std::int64_t begin, std::int64_t side, std::int64_t count) {
-  return {begin, std::min(begin + side, count)};
-}
 
 struct Sides {
   std::int64_t rows, columns;
@@ -51,9 +42,9 @@ void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel
 
 WidenedProduct::WidenedProduct(const GemmShape &shape, int seats)
     : shape_(shape),
-      rows_(panel_side(shape.m)),
-      columns_(panel_side(shape.n)),
-      depth_(panel_side(shape.k)),
+      rows_(part_size(shape.m, kPanel)),
+      columns_(part_size(shape.n, kPanel)),
+      depth_(part_size(shape.k, kPanel)),
       product_({.m = rows_,
                 .n = columns_,
                 .k = depth_,
@@ -79,10 +70,10 @@ void WidenedProduct::multiply(int seat, const GemmOperands &operands, void *scra
   const Matrix<T> right{static_cast<const T *>(operands.b), shape_.trans_b ? shape_.k : shape_.n, shape_.trans_b};
   for (std::int64_t j = 0; j < shape_.n; j += columns_)
     for (std::int64_t i = 0; i < shape_.m; i += rows_) {
-      const Range rows = panel_at(i, rows_, shape_.m), columns = panel_at(j, columns_, shape_.n);
+      const Range rows = part_at(i, rows_, shape_.m), columns = part_at(j, columns_, shape_.n);
       std::fill_n(sums, rows_ * columns_, 0.0F);
       for (std::int64_t k = 0; k < shape_.k; k += depth_) {
-        const Range depth = panel_at(k, depth_, shape_.k);
+        const Range depth = part_at(k, depth_, shape_.k);
         widen_panel(left, rows, depth, {rows_, depth_}, a);
         widen_panel(right, depth, columns, {depth_, columns_}, b);
         product_.run(seat, {a, b, sums}, place(product_at_));
