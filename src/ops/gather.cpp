@@ -47,8 +47,14 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   const std::size_t axis = axis_of(types.node, table.shape);
   // Constant indices, such as the positions of a sequence, are checked here, before any step.
   const Array *places = types.constants.size() > 1 ? types.constants[1] : nullptr;
-  for (std::int64_t i = 0; places != nullptr && i < places->stored_count(); ++i)
-    resolve_index(places->stored_integer(i), table.shape[axis], types.node);
+  const std::int64_t length = table.shape[axis];
+  for (std::int64_t i = 0; places != nullptr && i < places->stored_count(); ++i) {
+    const std::int64_t place = places->stored_integer(i);
+    require(place >= -length && place < length, Code::arg, types.subject(),
+            "index {} is outside 0..{} of its table {}; if the indices are positions, a dimension such as the sequence "
+            "is longer than the table",
+            place, length - 1, to_text(table));
+  }
   return {{table.dtype, gathered_shape(table.shape, axis, types.input(1).shape)}};
 }
 

@@ -1,5 +1,7 @@
 #include "session/index_checks.h"
 
+#include <fmt/core.h>
+
 #include <cstring>
 #include <map>
 #include <utility>
@@ -18,7 +20,8 @@ using graph::Node;
 using graph::Type;
 using graph::ValueId;
 
-constexpr std::int64_t kMostElements = 1 << 24;  // elements of the largest value that Trace follows
+// Elements of the largest value that Trace follows. Kernels check larger ones.
+constexpr std::int64_t kMostElements = 1 << 20;
 // The unit of the codes by which Trace tells the elements of the inputs apart. An element's code is kInput times the
 // number of its input, counted from 1, plus the element's place in the input. Elements of constants keep their values,
 // which are smaller than kInput.
@@ -138,7 +141,7 @@ void IndexChecks::add_check(const Trace &trace, const Node &node, const Operand 
   const std::vector<std::int64_t> elements = trace.elements_of(node.inputs.at(operand.at));
   for (std::size_t input = 0; input < inputs_.size(); ++input) {
     Check check{.input = input,
-                .subject = node.name.empty() ? node.op : node.name,
+                .read_from = graph_.value(node.inputs[0]).name,
                 .what = operand.what,
                 .lowest = operand.what == What::index ? -operand.extent : 0,
                 .beyond = operand.extent,
@@ -174,13 +177,19 @@ std::optional<IndexChecks::Fault> IndexChecks::fault_in(std::size_t input, const
 
 void IndexChecks::refuse(const Fault &fault) const {
   const Check &check = checks_[fault.check];
+  const std::string &input = graph_.value(inputs_[check.input]).name;
+  const std::int64_t most = check.beyond - 1;
   if (check.what == What::length)
-    fail(Code::arg, check.subject, "length {} of sample {} is outside 0..{}", fault.value, fault.row, check.beyond - 1);
-  if (fault.value == check.blank)
-    fail(Code::arg, check.subject, "label {} of row {} is the blank", fault.value, fault.row);
-  if (check.what == What::label)
-    fail(Code::arg, check.subject, "label {} of row {} is outside 0..{}", fault.value, fault.row, check.beyond - 1);
-  fail(Code::arg, check.subject, "index {} is outside 0..{}", fault.value, check.beyond - 1);
+    fail(Code::arg, input, "input {} holds length {} for sample {}, which is outside 0..{}", input, fault.value,
+         fault.row, most);
+  if (check.what == What::index)
+    fail(Code::arg, input, "input {} holds {}, but {} has {} entries: index {} is outside 0..{}", input, fault.value,
+         check.read_from, check.beyond, fault.value, most);
+  const std::string label = fmt::format("input {} holds label {} of row {}", input, fault.value, fault.row);
+  if (fault.value == check.blank) fail(Code::arg, input, "{}, which is the blank", label);
+  if (check.ignored && (*check.ignored < 0 || *check.ignored > most))
+    fail(Code::arg, input, "{}, which is outside 0..{} and not {}, the label to ignore", label, most, *check.ignored);
+  fail(Code::arg, input, "{}, which is outside 0..{}", label, most);
 }
 
 }  // namespace protrain::session

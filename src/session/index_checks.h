@@ -1,5 +1,6 @@
 // IndexChecks: finds values of inputs that a step could not use, such as a token beyond the vocabulary, before the step
-// begins. Kernels find the same, but in the middle of a step, when other ranks already wait for this one.
+// begins, and names the input. Kernels find the same, but in the middle of a step, when other ranks already wait for this
+// one, and they do not know the input.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class IndexChecks {
   // Returns the first fault among the values of input number `input`, counted from 0. `data` has the input's type.
   // Allocates nothing.
   std::optional<Fault> fault_in(std::size_t input, const void *data) const;
-  // Throws the error that the node's kernel would throw.
+  // Throws Code::arg with the input's name, the value and what is accepted.
   [[noreturn]] void refuse(const Fault &fault) const;
 
  private:
@@ -34,7 +35,7 @@ class IndexChecks {
   // except `blank`.
   struct Check {
     std::size_t input;
-    std::string subject;
+    std::string read_from;  // the table of an index
     What what;
     std::int64_t lowest, beyond;
     std::optional<std::int64_t> ignored, blank;

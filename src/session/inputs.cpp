@@ -14,7 +14,6 @@ Inputs::Inputs(const draft::Draft &draft)
   for (const graph::Node &node : outputs.nodes())
     for (std::size_t i = 0; i < count(); ++i)
       if (std::ranges::find(node.inputs, outputs.inputs[i]) != node.inputs.end()) read_by_outputs_[i] = true;
-  if (draft.settings.ranks.count == 1) return;  // kernels check the values too, and no other rank waits for this one
   for (const auto &variant : draft.variants)
     checked_.push_back({IndexChecks(variant->training.graph, variant->forward.inputs), {}});
   for (Checked &checked : checked_) checked.faults.resize(count());
@@ -71,7 +70,6 @@ void Inputs::note(std::size_t i, const Shape &shape, const void *data) {
 
 std::size_t Inputs::variant_for(const std::vector<bool> &needed) const {
   const std::size_t variant = matching_variant(needed);
-  if (checked_.empty()) return variant;
   const auto &[checks, faults] = checked_[variant];
   for (std::size_t i = 0; i < count(); ++i)
     if (needed[i] && faults[i]) checks.refuse(*faults[i]);

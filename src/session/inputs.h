@@ -28,11 +28,11 @@ class Inputs {
   // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`. If the file and the
   // session use different float types for the input, either type is accepted.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
-  // Records that the input was set and, with several ranks, whether a step can use the values.
+  // Records that the input was set and whether a step can use the values.
   void note(std::size_t i, const Shape &shape, const void *data);
 
-  // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set. With several
-  // ranks, Code::arg if an input holds an index or a label that is out of range.
+  // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set, Code::arg if one
+  // holds an index or a label that is out of range.
   std::size_t variant() const { return variant_for(all_); }
   // Returns the variant for a prediction. Looks only at inputs that the outputs of keep_outputs depend on.
   std::size_t variant_for_outputs() const { return variant_for(read_by_outputs_); }
@@ -52,7 +52,7 @@ class Inputs {
   std::vector<std::optional<Shape>> shapes_;  // of inputs that were set
   const std::vector<bool> all_;               // per input: true
   std::vector<bool> read_by_outputs_;         // per input
-  std::vector<Checked> checked_;              // per variant; empty with one rank
+  std::vector<Checked> checked_;              // per variant
 };
 
 }  // namespace protrain::session

@@ -138,7 +138,9 @@ TEST(Dims, BeyondATableOfPositionsAreRefusedBeforeAnyStep) {
       test::error_of([&] { session::Session::create(options, scratch.put("model.onnx", wire.bytes()), nullptr); });
   EXPECT_EQ(error.code, Code::arg);
   EXPECT_EQ(error.subject, "make_e");
-  EXPECT_EQ(error.text, "index 6 is outside 0..5");
+  EXPECT_EQ(error.text,
+            "index 6 is outside 0..5 of its table float32[6, 4]; if the indices are positions, a dimension such as the "
+            "sequence is longer than the table");
 }
 
 // The convolution's kernel has 100 elements, more than the number of samples that is assumed first. No shape determines

@@ -47,12 +47,13 @@ TEST(IndexChecks, KnowTheBlankAndTheLengthsOfTimesThatHaveNoLabels) {
   Model labels, lengths;
   labels.add("CtcLoss", {labels.floats({2, 4, 5}), labels.input("labels", {DType::i64, {2, 2}})}, attributes);
   EXPECT_EQ(labels.refusal({0, 1, 4, -100}), "");
-  EXPECT_EQ(labels.refusal({0, 1, 5, -100}), "label 5 of row 2 is outside 0..4");
-  EXPECT_EQ(labels.refusal({0, 2, 4, -100}), "label 2 of row 1 is the blank");
+  EXPECT_EQ(labels.refusal({0, 1, 5, -100}),
+            "input labels holds label 5 of row 2, which is outside 0..4 and not -100, the label to ignore");
+  EXPECT_EQ(labels.refusal({0, 2, 4, -100}), "input labels holds label 2 of row 1, which is the blank");
   const ValueId spoken = lengths.graph.add_constant("labels", Array::from_integers({DType::i64, {2, 2}}, {0, 1, 3, 4}));
   lengths.add("CtcLoss", {lengths.floats({2, 4, 5}), spoken, lengths.input("lengths", {DType::i64, {2}})}, attributes);
   EXPECT_EQ(lengths.refusal({0, 4}), "");
-  EXPECT_EQ(lengths.refusal({2, 5}), "length 5 of sample 1 is outside 0..4");
+  EXPECT_EQ(lengths.refusal({2, 5}), "input lengths holds length 5 for sample 1, which is outside 0..4");
 }
 
 TEST(IndexChecks, FollowLabelsThroughPaddingAndShifts) {
@@ -68,8 +69,10 @@ TEST(IndexChecks, FollowLabelsThroughPaddingAndShifts) {
   model.add("CrossEntropy", {model.floats({6, 8}), flat}, {{"ignore_index", std::int64_t{-100}}});
   EXPECT_EQ(model.refusal({0, 7, 0, 0, -100, 0}), "");
   EXPECT_EQ(model.refusal({99, 0, 0, 0, 0, 0}), "") << "nobody reads the first label of a sequence";
-  EXPECT_EQ(model.refusal({0, 0, 8, 0, 0, 0}), "label 8 of row 1 is outside 0..7");
-  EXPECT_EQ(model.refusal({0, 0, 0, 0, -1, 0}), "label -1 of row 3 is outside 0..7");
+  EXPECT_EQ(model.refusal({0, 0, 8, 0, 0, 0}),
+            "input labels holds label 8 of row 1, which is outside 0..7 and not -100, the label to ignore");
+  EXPECT_EQ(model.refusal({0, 0, 0, 0, -1, 0}),
+            "input labels holds label -1 of row 3, which is outside 0..7 and not -100, the label to ignore");
 }
 
 TEST(IndexChecks, FollowIndicesThroughTransposesAndConcatenations) {
@@ -80,8 +83,8 @@ TEST(IndexChecks, FollowIndicesThroughTransposesAndConcatenations) {
   const ValueId joined = model.add("Concat", {row, model.constant({4})}, {{"axis", std::int64_t{0}}});
   model.add("Gather", {model.floats({3, 5}), joined}, {{"axis", std::int64_t{1}}});
   EXPECT_EQ(model.refusal({0, 4, -5, 1}), "");
-  EXPECT_EQ(model.refusal({0, 5, 0, 0}), "index 5 is outside 0..4");
-  EXPECT_EQ(model.refusal({0, 0, -6, 0}), "index -6 is outside 0..4");
+  EXPECT_EQ(model.refusal({0, 5, 0, 0}), "input tokens holds 5, but x has 5 entries: index 5 is outside 0..4");
+  EXPECT_EQ(model.refusal({0, 0, -6, 0}), "input tokens holds -6, but x has 5 entries: index -6 is outside 0..4");
 }
 
 TEST(IndexChecks, LeaveComputedIndicesToTheKernels) {
