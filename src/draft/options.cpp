@@ -49,7 +49,7 @@ const OptionRow kOptions[] = {
     {"memory", bytes, "", "> 0", "the budget, where device and host share their memory"},
     {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
     {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
-    {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
+    {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir, or of the disk of hardware"},
     {"offload_dir", text, "", "DIR", "directory for training state that does not fit in memory"},
     {"plan", text, "", "FILE",
      "a plan to follow instead of searching for one: JSON, the whole plan or only its integers"},

@@ -129,8 +129,10 @@ std::string profile_model(const Options &options, const std::string &path, const
   require(settings.hardware.empty(), Code::arg, "hardware", "only this machine can be measured");
   NamedMachine machine(settings, progress, true);
   take_declared(settings, options, onnx_import::Model::open(path)->declared());
-  profile::Profile profile = estimate(settings, path, *machine).profile;
+  const Draft draft = estimate(settings, path, *machine);
+  profile::Profile profile = draft.profile;
   profile.scratch = machine.scratch();
+  profile.disk_memory = draft.budget.bytes[Tier::disk];
   return profile::to_json(profile);
 }
 

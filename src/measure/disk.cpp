@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/files.h"
 #include "base/on_threads.h"
 #include "base/spill_file.h"
 #include "measure/load.h"
@@ -13,7 +14,6 @@ namespace protrain::measure {
 
 namespace {
 
-constexpr std::uint64_t kRegion = 16ull << 20;
 constexpr std::uint64_t kFewestRegions = 4, kMostRegions = 16;  // regions that are written and read
 constexpr double kSecondsOfFile = 0.1;                          // of writing, after which no more regions are used
 
@@ -21,14 +21,17 @@ constexpr double kSecondsOfFile = 0.1;                          // of writing, a
 // file are used, so that measuring does not take long.
 class Transfers {
  public:
-  explicit Transfers(const std::string &directory)
-      : file_(directory, kRegion * kMostRegions), from_(kRegion, "disk profiling"), to_(kRegion, "disk profiling") {
+  Transfers(const std::string &directory, const DiskFile &shape)
+      : region_(shape.region),
+        file_(directory, shape.region * shape.regions),
+        from_(shape.region, "disk profiling"),
+        to_(shape.region, "disk profiling") {
     std::memset(from_.data(), 0x5A, from_.size());
-    for (std::uint64_t r = 0; r < kMostRegions; ++r) file_.declare(r * kRegion, kRegion);
+    for (std::uint64_t r = 0; r < shape.regions; ++r) file_.declare(r * region_, region_);
     // Writes each region once before rates are measured, because the first write also makes the file system allocate.
     // On a slow disk this ends early, and only the regions written so far are used.
     const double start = steady_now();
-    for (; regions_ < kFewestRegions || (regions_ < kMostRegions && (steady_now() - start) < kSecondsOfFile);
+    for (; regions_ < kFewestRegions || (regions_ < shape.regions && (steady_now() - start) < kSecondsOfFile);
          regions_ += 2) {
       write(regions_);
       write(regions_ + 1);
@@ -57,17 +60,18 @@ class Transfers {
   }
 
  private:
-  void write(std::uint64_t region) { file_.write(region * kRegion, {from_.data(), kRegion}); }
-  void read(std::uint64_t region) { file_.read(region * kRegion, {to_.data(), kRegion}); }
+  void write(std::uint64_t region) { file_.write(region * region_, {from_.data(), region_}); }
+  void read(std::uint64_t region) { file_.read(region * region_, {to_.data(), region_}); }
 
   // Returns the rate of `act`, which moves as many regions as are in use.
   template <typename Do>
   double rate(Do &&act) const {
     const double start = steady_now();
     act();
-    return static_cast<double>(kRegion * regions_) / (steady_now() - start);
+    return static_cast<double>(region_ * regions_) / (steady_now() - start);
   }
 
+  const std::uint64_t region_;  // bytes
   SpillFile file_;
   MemoryBlock from_, to_;
   std::uint64_t regions_ = 0;  // regions in use, an even number
@@ -75,8 +79,16 @@ class Transfers {
 
 }  // namespace
 
+DiskFile disk_file_within(std::uint64_t free) {
+  constexpr std::uint64_t kLargest = 16ull << 20, kSmallest = 1ull << 20;
+  const std::uint64_t room = free / 2;
+  const std::uint64_t region = std::clamp(room / kFewestRegions / kSmallest * kSmallest, kSmallest, kLargest);
+  const std::uint64_t regions = std::clamp(room / region / 2 * 2, kFewestRegions, kMostRegions);
+  return {region, regions};
+}
+
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile) {
-  Transfers transfers(directory);
+  Transfers transfers(directory, disk_file_within(free_space(directory)));
   profile.disk_write = transfers.write();
   profile.disk_read = transfers.read();
   profile.disk_both_ways = transfers.both_ways();

@@ -1,6 +1,7 @@
 // Measures the speed of the disk, and how much disk and compute slow each other down.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "backend/backend.h"
@@ -8,8 +9,15 @@
 
 namespace protrain::measure {
 
+// The file that is written and read to measure a disk: `regions` of `region` bytes each.
+struct DiskFile {
+  std::uint64_t region, regions;
+};
+// Returns the largest file, at most 256 MiB, that takes at most half of `free` bytes, or the smallest file, 4 MiB.
+DiskFile disk_file_within(std::uint64_t free);
+
 // Fills disk_read, disk_write, disk_both_ways and, on shared cores, compute_beside_disk and disk_beside_compute. Writes
-// an unnamed file of 256 MiB. Throws Code::io, nospc, path.
+// an unnamed file (see disk_file_within). Throws Code::io, nospc, path.
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile);
 
 }  // namespace protrain::measure

@@ -250,6 +250,16 @@ TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
   for (const char *key : {"device_peak_bytes", "host_peak_bytes", "resident"}) EXPECT_EQ(there[key], here[key]) << key;
 }
 
+TEST(ProfileModel, OfADirectoryHasItsFreeSpaceAsDisk) {
+  const Scratch scratch;
+  EXPECT_EQ(Json::parse(profiled({}))["disk_memory"], 0);
+  const Pairs kept = {{"profile_dir", scratch.file("kept")}, {"offload_dir", scratch.path()}};
+  EXPECT_GT(Json::parse(profiled(kept))["disk_memory"], 0);
+  Pairs limited = kept;
+  limited.emplace_back("disk_memory", "3MiB");
+  EXPECT_EQ(Json::parse(profiled(limited))["disk_memory"], 3 << 20);
+}
+
 // For a model without tokens, the text compares times per sample.
 TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
   for (const auto &[model, unit] :

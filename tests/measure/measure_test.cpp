@@ -1,5 +1,6 @@
 // Measures this machine. Tests check that something was timed, but not how long it took.
 #include "measure/measure.h"
+#include "measure/disk.h"
 
 #include <gtest/gtest.h>
 
@@ -216,6 +217,18 @@ TEST(Measure, MeasuresADiskAnewOfWhichItKnowsOnlyOneWayAtATime) {
   measured.profile.disk_both_ways = 0;  // as an earlier version kept it
   EXPECT_TRUE(measured.run());
   EXPECT_GT(measured.profile.disk_both_ways, 0);
+}
+
+TEST(Measure, WritesNoMoreThanHalfOfWhatADiskHasFree) {
+  for (const std::uint64_t free : {0ull, 1ull << 20, 9ull << 20, 40ull << 20, 300ull << 20, 1ull << 40}) {
+    const DiskFile file = disk_file_within(free);
+    EXPECT_TRUE(file.region * file.regions <= free / 2 || file.region * file.regions == 4ull << 20) << free;
+    EXPECT_LE(file.region * file.regions, 256ull << 20);
+    EXPECT_EQ(file.regions % 2, 0u) << "one half is written while the other is read";
+    EXPECT_GE(file.regions, 4u);
+  }
+  EXPECT_EQ(disk_file_within(1ull << 40).region, 16ull << 20);
+  EXPECT_EQ(disk_file_within(40ull << 20).region, 5ull << 20);
 }
 
 TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {
