@@ -269,9 +269,12 @@ graph::Array bound_array(const Input &input, const graph::Type &type, const std:
 
 graph::Graph OpenModel::graph(const DimBindings &dims, const InputValues &values) const {
   const DimBindings all = all_dims(dims);
+  std::vector<std::string_view> names;
+  for (const Input &input : unbound_.inputs) names.push_back(input.name);
   for (const auto &[name, value] : values)
-    require(std::ranges::find(unbound_.inputs, name, &Input::name) != unbound_.inputs.end(), Code::arg, printable(name),
-            "the model has no such input to bind to a value");
+    require(std::ranges::find(names, name) != names.end(), Code::arg, printable(name),
+            "the model has no input {} to bind to a value; its inputs are {}", printable(name),
+            printable(fmt::format("{}", fmt::join(names, ", "))));
   graph::Graph graph = unbound_.graph;
   graph.inputs.clear();
   for (std::size_t i = 0; i < unbound_.inputs.size(); ++i) {

@@ -81,6 +81,15 @@ std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
   return {bytes, bytes + narrow.size() * sizeof(Token)};
 }
 
+// Throws the first problem of a model that cannot be trained whatever the data are. Without this, data would be asked
+// for inputs that the model has only after its problem is solved, such as the labels of a loss. Problems of shapes may
+// come from sizes that the check assumes, and the data may give others, so these problems wait for the session.
+void require_trainable(const nlohmann::json &about) {
+  for (const nlohmann::json &problem : about.at("problems"))
+    if (problem.at("code") != PROTRAIN_ERROR_SHAPE || about.at("inputs").empty())
+      throw Failure(sentence_of(problem.at("subject"), problem.at("text")));
+}
+
 }  // namespace
 
 ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags) {
@@ -89,8 +98,7 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   const char *json = nullptr;
   check(protrain_model_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
-  const nlohmann::json problems = about.value("problems", nlohmann::json::array());
-  if (about.at("inputs").empty() && !problems.empty()) throw Failure(problems[0].at("text").get<std::string>());
+  require_trainable(about);
   ModelData data;
   for (const nlohmann::json &row : about.at("inputs")) {
     ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
@@ -180,10 +188,26 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (flags.separator && flags.tokens.empty()) throw UsageError("--separator needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
-  complete_ = arrays_.size() + token_inputs_.size() >= model.inputs.size();
-  if (!complete_ && (!may_lack || (arrays_.empty() && !windows_)))
+  const std::vector<ModelInput> lacking = inputs_without_data(model.inputs);
+  complete_ = lacking.empty();
+  if (!complete_ && arrays_.empty() && !windows_)
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(model.inputs)));
+  if (complete_ || may_lack) return;
+  const std::string name = lacking.size() == 1 ? lacking.front().name : "NAME";
+  throw UsageError(fmt::format("no data for {}: give {}--input {}=FILE.npy, or --constant {}=1 if all elements are 1",
+                               names_of(lacking), lacking.size() == 1 ? "" : "each with ", name, name));
+}
+
+std::vector<ModelInput> Batches::inputs_without_data(const std::vector<ModelInput> &inputs) const {
+  std::vector<ModelInput> lacking;
+  for (const ModelInput &input : inputs) {
+    const bool has_array = std::ranges::any_of(arrays_, [&](const ArrayInput &a) { return a.input() == input.name; });
+    const bool has_tokens =
+        std::ranges::any_of(token_inputs_, [&](const TokenInput &t) { return t.input.name == input.name; });
+    if (!has_array && !has_tokens) lacking.push_back(input);
+  }
+  return lacking;
 }
 
 void Batches::open_arrays(const DataFlags &flags, const ModelData &model, const Options &options) {

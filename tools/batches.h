@@ -96,6 +96,7 @@ class Batches {
 
  private:
   void open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack);
+  std::vector<ModelInput> inputs_without_data(const std::vector<ModelInput> &inputs) const;
   void open_arrays(const DataFlags &flags, const ModelData &model, const Options &options);
   void open_array(const ModelInput &input, const std::string &path, const DataFlags &flags, const ModelData &model,
                   const Options &options);

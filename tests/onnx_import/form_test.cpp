@@ -284,7 +284,7 @@ TEST_F(Form, InputsThatAreBoundToValuesAreConstants) {
   EXPECT_EQ(model->graph({}, {{"i", {1, 2, 3, 4, 5, 6}}}).value(found.find("i")).array.integers().back(), 6);
 
   const auto refusal = [&](const InputValues &values) { return test::error_of([&] { model->graph({}, values); }); };
-  EXPECT_EQ(refusal({{"c", {0}}}).text, "the model has no such input to bind to a value");
+  EXPECT_EQ(refusal({{"c", {0}}}).text, "the model has no input c to bind to a value; its inputs are x, b, i, h");
   EXPECT_EQ(refusal({{"b", {2}}}).text, "is bound to 2, which is no bool");
   EXPECT_EQ(refusal({{"i", {0.5}}}).text, "is bound to 0.5, which is no int64");
   EXPECT_NE(refusal({{"i", {1, 2}}}).text.find("2 values, and has the shape [2, 3]"), std::string::npos);

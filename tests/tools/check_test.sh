@@ -14,6 +14,8 @@ prints '"trainable": *true'
 run check no-such.onnx
 leaves_with 1
 complains 'no-such.onnx'
+run check "$model" --constant mask=1
+prints '  the model has no input mask to bind to a value'
 
 # The model is y = x folded m.scale, where `folded` is a Constant and m.scale an initializer. It is doubtful whether
 # they are parameters. check must list both, and say what settles the doubt.

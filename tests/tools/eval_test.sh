@@ -35,7 +35,7 @@ leaves_with 0
 tail -c +129 logits.npy | cmp -s -n $((3 * 5 * 4)) - whole.npy 0 128 || wrong "the first batch has other logits"
 
 refused 2 'give each with --input' eval "$classes" --loss cross_entropy --output logits=logits.npy
-refused 2 'give each with --input' eval "$classes" --loss cross_entropy --input tokens=tokens.npy
+refused 2 'no data for labels: give --input labels=' eval "$classes" --loss cross_entropy --input tokens=tokens.npy
 refused 1 "no output of the model matches 'logit'" eval "$classes" --loss cross_entropy --input tokens=tokens.npy \
   --output logit=logits.npy
 refused 2 "wants NAME=FILE.npy, not 'logits'" eval "$classes" --loss cross_entropy --input tokens=tokens.npy \

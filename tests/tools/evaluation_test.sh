@@ -66,4 +66,4 @@ leaves_with 0
 refused 2 'keep needs --save' train "$model" $data --steps 1 --keep 1
 refused 2 'need --eval-input' train "$model" $data --steps 1 --eval-every 1
 refused 2 'needs --eval-every' train "$model" $data --steps 1 $rows --patience 1
-refused 2 'give each with --input' train "$model" $data --steps 1 --eval-input labels=labels.npy
+refused 2 'no data for input_ids: give --input' train "$model" $data --steps 1 --eval-input labels=labels.npy

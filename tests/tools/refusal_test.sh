@@ -26,6 +26,13 @@ train 2 'needs --save DIR' --save-every 1
 train 2 'no input ids' --input "ids=$fixtures/labels.npy"
 train 2 'twice' --input "labels=$fixtures/labels.npy"
 refused 2 "the model's inputs are input_ids, labels" train "$model" --steps 1
+refused 2 'no data for labels: give --input labels=FILE.npy' train "$model" --steps 1 \
+  --input input_ids="$fixtures/input_ids.npy"
+masked=$fixtures/families/gpt-neox.dynamo23.onnx
+head -c 4096 /dev/zero >zeros.bin
+windows="--steps 1 --tokens zeros.bin --batch 2 --sequence 16 --labels same"
+refused 2 'no data for attention_mask: give --input attention_mask=FILE.npy, or --constant attention_mask=1' \
+  train "$masked" $windows
 refused 2 'needs --batch' train "$model" --steps 1 --tokens "$model"
 
 # Errors.
@@ -73,6 +80,12 @@ train 1 'No such file or directory' --metrics no/such/folder.jsonl
 train 1 'no/such/folder' --resume no/such/folder
 train 1 'no complete checkpoint' --resume .
 train 1 "no output logits; the model.s outputs are loss" --loss cross_entropy --loss-output logits
+# A model that cannot be trained is reported before its data.
+refused 1 'no scalar float32 output to train on' train "$fixtures/objectives/tokens.onnx" $windows
+refused 1 'no output logit; ' train "$fixtures/classifier.onnx" --loss cross_entropy --loss-output logit --steps 1 \
+  --input labels=no-such.npy
+refused 1 'no input atention_mask to bind to a value; its inputs are input_ids, attention_mask, labels' \
+  train "$masked" $windows --constant atention_mask=1
 train 1 'no output of floats' --loss mse
 train 1 'no effect unless the option loss is set' --loss-shift 1
 train 1 'smallest' --memory 64KiB
