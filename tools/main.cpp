@@ -3,19 +3,11 @@
 
 #include <exception>
 
+#include "command_line.h"
 #include "commands.h"
 #include "handles.h"
 
 namespace {
-
-// Reports a misspelt flag before a missing one, because the missing one may be what was misspelt.
-int refuse(const CLI::App &app, const CLI::ParseError &error) {
-  for (const std::string &word : app.remaining(true))
-    if (error.get_exit_code() != 0 && word.size() > 1 && word.front() == '-')
-      throw tool::UsageError(
-          fmt::format("there is no option {}; --help lists all options", word.substr(0, word.find('='))));
-  return app.exit(error) == 0 ? tool::kOk : tool::kUsage;
-}
 
 int run(int argc, char **argv) {
   int status = tool::kOk;
@@ -29,11 +21,7 @@ int run(int argc, char **argv) {
   tool::add_profile(app, status);
   tool::add_inspect(app, status);
   tool::add_merge(app, status);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError &error) {
-    return refuse(app, error);
-  }
+  tool::parse_command_line(app, argc, argv);
   return status;
 }
 

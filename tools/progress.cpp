@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -54,7 +55,8 @@ Progress::~Progress() {
 }
 
 std::string Progress::summary(std::uint64_t done, float loss) const {
-  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", done, steps_, loss,
+  const float shown = std::isnan(loss) ? std::fabs(loss) : loss;  // the sign of a NaN says nothing
+  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", done, steps_, shown,
                      short_number(tokens_per_second_), clock_text(static_cast<double>(steps_ - done) * step_seconds_));
 }
 

@@ -234,9 +234,11 @@ bool holds(std::string_view condition, double number) {
 
 template <typename Number>
 void check_number(const OptionRow &row, const std::string &value, Number number) {
-  require(number.has_value(), Code::arg, std::string(row.key), "'{}' is not {} {}", printable(value),
-          row.type == integer ? "an" : "a",
-          row.type == bytes ? "size such as 20GiB" : kTypeNames[static_cast<int>(row.type)]);
+  const std::string_view expected = row.type == integer ? "an integer"
+                                    : row.type == bytes ? "a size such as 20GiB, in B, KB, MB, GB, TB, KiB, MiB, GiB "
+                                                          "or TiB"
+                                                        : "a number";
+  require(number.has_value(), Code::arg, std::string(row.key), "'{}' is not {}", printable(value), expected);
   for (std::string condition : split(row.range, ',')) {
     if (condition.starts_with(' ')) condition.erase(0, 1);
     require(holds(condition, static_cast<double>(*number)), Code::arg, std::string(row.key), "{} is out of range: {}",

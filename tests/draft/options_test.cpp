@@ -102,6 +102,12 @@ TEST(Options, CheckTypesAndRangesAtOnce) {
   }
 }
 
+TEST(Options, SayWhichNumberAndWhichUnitsTheyTake) {
+  EXPECT_EQ(refusal("learning_rate", "fast").text, "'fast' is not a number");
+  EXPECT_EQ(refusal("memory", "6M").text,
+            "'6M' is not a size such as 20GiB, in B, KB, MB, GB, TB, KiB, MiB, GiB or TiB");
+}
+
 TEST(Options, CheckFurtherLossesKeyByKey) {
   for (const char *good : {"y,loss=mean", "y,loss=kl,temperature=2,labels=a=b", "a=b,loss=bce,from=logits,factor=0"})
     EXPECT_EQ(refusal("also_loss", good).code, Code::ok) << good;
@@ -113,7 +119,7 @@ TEST(Options, CheckFurtherLossesKeyByKey) {
     EXPECT_NE(error.text.find("is not OUTPUT,loss=KIND,KEY=VALUE,... with the keys factor,"), std::string::npos) << bad;
   }
   EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=-1").text, "factor: -1 is out of range: >= 0");
-  EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=many").text, "factor: 'many' is not a real");
+  EXPECT_EQ(refusal("also_loss", "y,loss=mse,factor=many").text, "factor: 'many' is not a number");
   EXPECT_EQ(refusal("also_loss", "y,loss=huber").text,
             "loss: 'huber' is none of cross_entropy|mse|l1|bce|ctc|kl|cosine|triplet|infonce|dpo|mean");
   EXPECT_EQ(refusal("also_loss", "y,loss=dpo").text,

@@ -52,6 +52,8 @@ def tokens(fixtures):
         os.makedirs("folder", exist_ok=True)
         write_npy(f"folder/{name}.npy", "<i8", (10, 2, 32), values)
         tensors[name] = ("I32", [20, 32], struct.pack("<640i", *values))
+    write_npy("ids.npy", "<i8", (2, 64), [1] * 128)
+    write_npy("nan.npy", "<f4", (2, 3), [-float("nan")] * 6)
     write_npy("twenty.npy", "<i8", (20, 1, 32), values)
     write_npy("floats.npy", "<f4", (20, 32), [1.0] * 640)
     write_npy("large.npy", "<u8", (20, 32), [1 << 63] * 640)

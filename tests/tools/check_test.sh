@@ -69,6 +69,10 @@ for option in --steps --input --tokens --batch --sequence --labels --loss --loss
   --save-every --resume --export --report; do
   prints "^  *$option\b"
 done
+run help train
+prints "^  --steps"
+run help
+prints "^  train "
 run --version
 leaves_with 0
 prints '^0\.'

@@ -81,6 +81,12 @@ grep -q 'waiting for data' report.html || wrong "the report does not say how lon
 run train "$model" --input folder --steps 2 --report report.json
 grep -q '"data_seconds": [0-9]' report.json || wrong "the report does not say how long a step waited for data"
 
+# A NaN is shown without its sign, which says nothing.
+run train "$fixtures/classifier.onnx" --loss mse --input tokens=ids.npy --input labels=nan.npy --batch 2 --steps 1 \
+  --on-nonfinite skip
+leaves_with 0
+prints ' loss nan '
+
 fails() { # SENTENCE ARGS...
   sentence=$1
   shift

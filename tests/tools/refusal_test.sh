@@ -11,16 +11,25 @@ train() { # STATUS SENTENCE ARGS...
 }
 
 # Wrong command lines.
-refused 2 'subcommand'
+refused 2 '^protrain: name a command: train, eval, '
+refused 2 "^protrain: there is no command 'trian'; did you mean train?" trian "$model"
+refused 2 "^protrain: there is no command 'x'; the commands are train, eval, " x
 refused 2 'steps' train "$model"
-refused 2 'MODEL' train --steps 1
+refused 2 '^protrain: MODEL is required' train --steps 1
 train 2 'no option --nonsense' --nonsense 1
 refused 2 'no option --step;' train "$model" --step 3
 refused 2 'no option --jsn;' check --jsn=1
+train 2 'no option --learnig-rate; did you mean --learning-rate?' --learnig-rate 1
+train 2 'no option --learning_rate; did you mean --learning-rate?' --learning_rate=1
+refused 2 'no option --batch of plan; use --dim batch=N' plan "$model" --batch 8
+train 2 '^protrain: --batch is given more than once' --batch 8 --batch 9
+train 2 '^protrain: --shuffle needs a value' --shuffle
+train 2 "^protrain: --shuffle: 'abc' is not a whole number" --shuffle abc
 refused 2 'not expected: two.onnx' check "$model" two.onnx
 train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
 train 2 'learning_rate' --learning-rate -1
+train 2 'in B, KB, MB, .* or TiB' --memory 6M
 train 2 'not a whole number' --steps 0
 train 2 'needs --save DIR' --save-every 1
 train 2 'no input ids' --input "ids=$fixtures/labels.npy"

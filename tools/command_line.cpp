@@ -1,0 +1,116 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "handles.h"
+
+namespace tool {
+
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);  // row[j]: distance of a's first i letters to b's first j
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// Returns the word of the list that `word` is most likely a misspelling of. Returns "" if none is near.
+std::string nearest_of(const std::string &word, const std::vector<std::string> &words) {
+  constexpr std::size_t kLongest = 64;  // edit_distance takes quadratic time
+  std::string nearest;
+  std::size_t least = std::max<std::size_t>(word.size() / 2, 1) + 1;
+  for (const std::string &candidate : words) {
+    const std::size_t distance = edit_distance(word.substr(0, kLongest), candidate);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+// `word` is an option with its dashes, and without a value.
+std::string about_unknown_option(const CLI::App &command, const std::string &word) {
+  const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  if (name == "batch" || name == "sequence")
+    return fmt::format("there is no option {0} of {1}; use --dim {2}=N", word, command.get_name(), name);
+
+  std::vector<std::string> names;
+  for (const CLI::Option *option : command.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  const std::string nearest = word.starts_with("--") ? nearest_of(name, names) : "";
+  if (nearest.empty()) return fmt::format("there is no option {}; --help lists all options", word);
+  return fmt::format("there is no option {}; did you mean --{}?", word, nearest);
+}
+
+// `words` are those that the parser could not use.
+std::string about_missing_command(const CLI::App &app, const std::vector<std::string> &words) {
+  std::vector<std::string> names;
+  for (const CLI::App *command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (words.empty()) return fmt::format("name a command: {}; --help explains them", fmt::join(names, ", "));
+
+  const std::string nearest = nearest_of(words.front(), names);
+  if (nearest.empty())
+    return fmt::format("there is no command '{}'; the commands are {}", words.front(), fmt::join(names, ", "));
+  return fmt::format("there is no command '{}'; did you mean {}?", words.front(), nearest);
+}
+
+// Says in the project's words what the parser found wrong with a value. The parser's texts begin with the option's name
+// and a colon, or end with "NAME = VALUE".
+std::string about_value(const CLI::ParseError &error) {
+  const std::string text = error.what(), name = text.substr(0, text.find(':'));
+  if (error.get_name() == "ConversionError") {
+    const std::size_t equals = text.find(" = "), begin = name.size() + 2;
+    if (equals != std::string::npos)
+      return fmt::format("{}: '{}' is not a whole number from 0, or is too large", text.substr(begin, equals - begin),
+                         text.substr(equals + 3));
+  }
+  if (error.get_name() == "ArgumentMismatch" && name != text)
+    return name + (text.find("At Most") != std::string::npos ? " is given more than once" : " needs a value");
+  return text;
+}
+
+// Reports a misspelt option before a missing one, because the missing one may be what was misspelt.
+std::string sentence_about(const CLI::App &app, const CLI::ParseError &error) {
+  const std::vector<std::string> words = app.remaining(true);
+  const std::vector<CLI::App *> parsed = app.get_subcommands();
+  for (const std::string &word : words)
+    if (word.size() > 1 && word.front() == '-')
+      return about_unknown_option(parsed.empty() ? app : *parsed.front(), word.substr(0, word.find('=')));
+  return parsed.empty() ? about_missing_command(app, words) : about_value(error);
+}
+
+}  // namespace
+
+void parse_command_line(CLI::App &app, int argc, char **argv) {
+  // "help train" is taken as "train --help", and "help" as "--help".
+  std::vector<const char *> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(words[1]) == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
+
+  try {
+    app.parse(static_cast<int>(words.size()), words.data());
+  } catch (const CLI::ParseError &error) {
+    if (error.get_exit_code() != 0) throw UsageError(sentence_about(app, error));
+    app.exit(error);
+  }
+}
+
+}  // namespace tool
