@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "array_layout.h"
 #include "conversion.h"
 #include "handles.h"
 
@@ -22,6 +23,12 @@ std::vector<std::int64_t> ArrayInput::shape(std::int64_t samples) const {
   else
     shape.erase(shape.begin());
   return shape;
+}
+
+std::string ArrayInput::reading() const {
+  const std::vector<std::int64_t> &shape = file_.shape();
+  return fmt::format("{} of shape {}, read as {} {} of {}", path(), tuple_text(shape), rows(),
+                     of_samples_ ? "samples" : "batches", tuple_text({shape.begin() + 1, shape.end()}));
 }
 
 InputValue ArrayInput::read(std::uint64_t batch, std::int64_t samples, const std::optional<Shuffle> &shuffle) const {

@@ -34,6 +34,7 @@ class ArrayInput {
   // Returns the shape of a batch. `samples` is the number of samples in a batch, and counts only for an array of
   // samples.
   std::vector<std::int64_t> shape(std::int64_t samples) const;
+  std::string reading() const;  // "labels.npy of shape (40, 1), read as 40 batches of (1)", for messages
   InputValue read(std::uint64_t batch, std::int64_t samples, const std::optional<Shuffle> &shuffle) const;
 
  private:

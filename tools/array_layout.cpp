@@ -1,5 +1,7 @@
 #include "array_layout.h"
 
+#include <fmt/ranges.h>
+
 namespace tool {
 
 std::size_t element_bytes(protrain_dtype dtype) {
@@ -21,6 +23,8 @@ std::size_t element_bytes(protrain_dtype dtype) {
       return 4;
   }
 }
+
+std::string tuple_text(const std::vector<std::int64_t> &shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
 bool takes_bytes(protrain_dtype dtype, const std::vector<std::int64_t> &shape, std::uint64_t bytes) {
   std::uint64_t taken = element_bytes(dtype);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace tool {
@@ -18,6 +19,7 @@ struct ArrayLayout {
 };
 
 std::size_t element_bytes(protrain_dtype dtype);
+std::string tuple_text(const std::vector<std::int64_t> &shape);  // "(8, 64)"
 // True if an array of this type and shape takes `bytes` bytes.
 bool takes_bytes(protrain_dtype dtype, const std::vector<std::int64_t> &shape, std::uint64_t bytes);
 

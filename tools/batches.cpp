@@ -60,8 +60,14 @@ constexpr std::int64_t kOpen = 0;  // the library chooses the batch
 // is true, returns kOpen. `data` names what needs the size.
 std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
                          const Dims &given, bool may_stay_open, const std::string &data) {
+  const auto *fixed = std::get_if<std::int64_t>(&dim);
+  if (fixed != nullptr && flag > 0 && flag != *fixed)
+    throw UsageError(
+        fmt::format("the model's {0} is fixed at {1}, and --{0} is {2}; leave --{0} out, or export the model with a "
+                    "symbolic {0} (PyTorch: dynamic_shapes)",
+                    name, *fixed, flag));
   if (flag > 0) return flag;
-  if (const auto *fixed = std::get_if<std::int64_t>(&dim)) return *fixed;
+  if (fixed != nullptr) return *fixed;
   const auto bound = given.find(std::get<std::string>(dim));
   if (bound == given.end() && may_stay_open) return kOpen;
   if (bound == given.end()) throw UsageError(fmt::format("{} needs --{} for this model", data, name));
@@ -79,6 +85,30 @@ std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
   const std::vector<Token> narrow(tokens.begin(), tokens.end());
   const auto *bytes = reinterpret_cast<const std::byte *>(narrow.data());
   return {bytes, bytes + narrow.size() * sizeof(Token)};
+}
+
+// Returns the dims of an input as text: "(batch, 64)".
+std::string dims_text(const std::vector<std::variant<std::int64_t, std::string>> &dims) {
+  std::vector<std::string> words;
+  for (const auto &dim : dims) {
+    const auto *name = std::get_if<std::string>(&dim);
+    words.push_back(name == nullptr ? std::to_string(std::get<std::int64_t>(dim)) : name->empty() ? "?" : *name);
+  }
+  return fmt::format("({})", fmt::join(words, ", "));
+}
+
+// Says which shapes arrays for an input have.
+std::string forms_of(const ModelInput &input) {
+  auto dims = *input.dims;
+  std::string of_samples;
+  if (!dims.empty()) {
+    dims.front() = "N";
+    of_samples = fmt::format("{} if it holds N samples, or ", dims_text(dims));
+    dims.front() = input.dims->front();
+  }
+  dims.insert(dims.begin(), "N");
+  return fmt::format("an array for {} has the shape {}{} if it holds N batches", input.name, of_samples,
+                     dims_text(dims));
 }
 
 // Throws the first problem of a model that cannot be trained whatever the data are. Without this, data would be asked
@@ -163,9 +193,17 @@ void DataFlags::add_to(CLI::App &command) {
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   open(flags, model, options, may_lack);
-  for (const auto &[name, size] : dims_)
-    if (!model.bound.contains(name) && size != kOpen)
+  const bool has_other_shapes = !value_of(options, "shapes").empty();
+  for (const auto &[name, size] : dims_) {
+    if (size == kOpen) continue;
+    const auto bound = model.bound.find(name);
+    if (bound == model.bound.end())
       check(protrain_options_set(options.get(), "dim", fmt::format("{}={}", name, size).c_str()));
+    else if (bound->second != size && !has_other_shapes)
+      throw UsageError(
+          fmt::format("--dim {0}={1} does not fit the data, whose {0} is {2}; leave this --dim out, or change the data",
+                      name, bound->second, size));
+  }
 }
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first) {
@@ -233,7 +271,8 @@ void Batches::open_array(const ModelInput &input, const std::string &path, const
   if (array.of_samples())
     batch_ = size_of_dim(flags.batch, "batch", input.dims->front(), model.bound,
                          !value_of(options, "tokens_per_step").empty(), fmt::format("an array of samples ({})", path));
-  bind(input, array.shape(batch_), path);
+  if (const std::string misfit = bind(input, array.shape(batch_)); !misfit.empty())
+    throw Failure(fmt::format("{}: {}; {}", array.reading(), misfit, forms_of(input)));
   if (input.name == model.batch_input) counted_ = input.name;
 }
 
@@ -244,15 +283,14 @@ void Batches::require_same_rows() const {
   for (const ArrayInput &array : arrays_) {
     if (array.rows() == 1 && !array.of_samples()) continue;  // used in every batch
     if (first == nullptr) first = &array;
-    if (array.rows() != first->rows())
-      throw Failure(
-          fmt::format("{} has {} steps, {} has {}: along axis 0 all inputs need as many, or 1, which serves "
-                      "every step",
-                      array.path(), array.rows(), first->path(), first->rows()));
     if (array.of_samples() != first->of_samples())
       throw Failure(fmt::format("axis 0 of {} counts samples, and that of {} batches; both must count the same",
                                 (array.of_samples() ? array : *first).path(),
                                 (array.of_samples() ? *first : array).path()));
+    if (array.rows() != first->rows())
+      throw Failure(fmt::format("{} has {} {}, and {} has {}; all arrays need as many{}", array.path(), array.rows(),
+                                array.of_samples() ? "samples" : "batches", first->path(), first->rows(),
+                                array.of_samples() ? "" : ", or 1, which serves every batch"));
   }
 }
 
@@ -268,7 +306,10 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   if (labels != ids.name) token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
   if (flags.separator)
     token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
-  for (const TokenInput &fed : token_inputs_) bind(fed.input, {batch_, sequence_}, windows_->file(0).path());
+  for (const TokenInput &fed : token_inputs_)
+    if (const std::string misfit = bind(fed.input, {batch_, sequence_}); !misfit.empty())
+      throw Failure(fmt::format("{}, read as batches of {} for input {} {}: {}", windows_->file(0).path(),
+                                tuple_text({batch_, sequence_}), fed.input.name, dims_text(*fed.input.dims), misfit));
 }
 
 double Batches::tokens_per_batch() const {
@@ -283,24 +324,25 @@ double Batches::tokens_per_batch() const {
   return count;
 }
 
-void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from) {
-  if (!input.dims) return;
+std::string Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape) {
+  if (!input.dims) return "";
   if (shape.size() != input.dims->size())
-    throw Failure(fmt::format("{}: one step of it has {} axes, input {} has {}", from, shape.size(), input.name,
-                              input.dims->size()));
+    return fmt::format("a batch has {} {}, and the input {}", shape.size(), shape.size() == 1 ? "axis" : "axes",
+                       input.dims->size());
   for (std::size_t i = 0; i < shape.size(); ++i) {
     const auto &dim = (*input.dims)[i];
     const auto *name = std::get_if<std::string>(&dim);
     if (name == nullptr) {
       if (shape[i] == std::get<std::int64_t>(dim)) continue;
-      throw Failure(fmt::format("{}: axis {} of a step is {}, input {} has {}", from, i, shape[i], input.name,
-                                std::get<std::int64_t>(dim)));
+      return fmt::format("axis {} of a batch is {}, and the model fixes it at {}", i, shape[i],
+                         std::get<std::int64_t>(dim));
     }
     if (name->empty()) continue;
     const auto [bound, fresh] = dims_.emplace(*name, shape[i]);
     if (!fresh && bound->second != shape[i])
-      throw Failure(fmt::format("{}: dimension {} is {} here and {} elsewhere", from, *name, shape[i], bound->second));
+      return fmt::format("{} is {} here and {} elsewhere", *name, shape[i], bound->second);
   }
+  return "";
 }
 
 void Batches::settle(protrain_session *session) {

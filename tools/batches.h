@@ -102,7 +102,8 @@ class Batches {
                   const Options &options);
   void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
-  void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
+  // Takes the sizes of symbolic dims from the shape of a batch. Returns why the shape does not fit; "" if it does.
+  std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape);
   std::uint64_t rows(bool of_samples) const;  // of the arrays of samples, or of those of batches; 0: there are none
   std::uint64_t windows() const;              // of the token files; 0: there are none
   BatchData read(std::uint64_t batch);

@@ -17,6 +17,8 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kLargestHeader = 64 << 10;
 
+constexpr std::size_t kLongestDescr = 40;  // of an unknown type, in a message
+
 struct Descr {
   std::string_view text;
   protrain_dtype dtype;
@@ -58,7 +60,9 @@ ArrayLayout parse(const std::string &header, const InputFile &file, std::uint64_
   for (const Descr &d : kDescrs)
     if (descr.substr(0, descr.find('\'', 1)).ends_with(d.text)) known = &d;
   if (known == nullptr)
-    throw Failure(fmt::format("{}: elements of type {} are not known", file.path(), descr.substr(0, 8)));
+    throw Failure(
+        fmt::format("{}: elements of type {} are not known; save the array as numbers, such as int64 or float32",
+                    file.path(), descr.substr(0, std::min(descr.find('\'', 1), kLongestDescr) + 1)));
   const auto shape = tuple(field(header, "shape"));
   if (!shape) throw Failure(fmt::format("{}: its header has no shape", file.path()));
   if (!takes_bytes(known->dtype, *shape, file.size() - offset))

@@ -52,8 +52,11 @@ def tokens(fixtures):
         os.makedirs("folder", exist_ok=True)
         write_npy(f"folder/{name}.npy", "<i8", (10, 2, 32), values)
         tensors[name] = ("I32", [20, 32], struct.pack("<640i", *values))
+    write_npy("labels.narrow.npy", "<i8", (20, 16), values[:20 * 16])
     write_npy("ids.npy", "<i8", (2, 64), [1] * 128)
     write_npy("nan.npy", "<f4", (2, 3), [-float("nan")] * 6)
+    with open("objects.npy", "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00\x40\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }".ljust(63) + b"\n")
     write_npy("twenty.npy", "<i8", (20, 1, 32), values)
     write_npy("floats.npy", "<f4", (20, 32), [1.0] * 640)
     write_npy("large.npy", "<u8", (20, 32), [1 << 63] * 640)

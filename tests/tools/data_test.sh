@@ -99,7 +99,20 @@ refused 2 'need --eval-input' train "$model" --steps 1 --input folder --eval-bat
 fails 'holds float32, and input input_ids takes int64' --batch 2 \
   --input input_ids=floats.npy --input labels=labels.samples.npy
 fails 'counts samples, and that of' --batch 1 --input input_ids=input_ids.samples.npy --input labels=twenty.npy
-fails 'has 18 steps' --batch 2 --input input_ids=input_ids.samples.npy --input labels=labels.eighteen.npy
+fails 'eighteen.npy has 18 samples, and input_ids.samples.npy has 20; all arrays need as many$' --batch 2 \
+  --input input_ids=input_ids.samples.npy --input labels=labels.eighteen.npy
+fails 'labels.narrow.npy of shape (20, 16), read as 20 samples of (16): sequence is 16 here and 32 elsewhere; ' \
+  --batch 2 --input input_ids=input_ids.samples.npy --input labels=labels.narrow.npy
+fails 'classes.u1.npy of shape (6), read as 6 batches of (): a batch has 0 axes, and the input 2; '\
+'an array for labels has the shape (N, sequence) if it holds N samples, or (N, batch, sequence) if it holds N batches' \
+  --input labels=classes.u1.npy
+fails "elements of type '|O' are not known; save the array as numbers" --input input_ids=objects.npy
+refused 2 '^protrain: --dim batch=4 does not fit the data, whose batch is 2' train "$model" $windows --dim batch=4
+static=$fixtures/gpt2-static-opset18.onnx
+refused 2 "the model's batch is fixed at 2, and --batch is 8; leave --batch out, or " train "$static" --batch 8 \
+  --tokens tokens.bin --steps 1 --sequence 32
+refused 1 'axis 1 of a batch is 16, and the model fixes it at 32; ' train "$static" --steps 1 \
+  --input input_ids=labels.narrow.npy
 fails 'no file called after an input' --input .
 fails 'no tensor called after an input; its tensors are other' --input other.safetensors
 fails 'no tensor labels' --batch 2 --input input_ids=input_ids.samples.npy --input labels=other.safetensors

@@ -83,7 +83,7 @@ complains 'another tokenizer, or --token-type'
 # Inputs with different numbers of steps are refused, because they would no longer match after the end of the shorter
 # one.
 { head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(4,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 2048; } >four.npy
-refused 1 'four.npy has 4 steps, .*input_ids.npy has 10: ' train "$model" --steps 1 \
+refused 1 'four.npy has 4 batches, .*input_ids.npy has 10; ' train "$model" --steps 1 \
   --input input_ids="$fixtures/input_ids.npy" --input labels=four.npy
 train 1 'No such file or directory' --metrics no/such/folder.jsonl
 train 1 'no/such/folder' --resume no/such/folder
