@@ -782,11 +782,14 @@ PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *sessi
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export_adapters(protrain_session *session, const char *directory);
 
-/* Gives the session's adapters the values of other ones, such as those of another task. The optimizer state stays as it
- * is. If the file's scale (alpha / rank) is another one, the values of B make up for it.
+/* Gives the session's adapters the values of other ones, such as those of another task. The optimizer's moments stay as
+ * they are, and the moving average (option ema) begins anew at these values. If the file's scale (alpha / rank) is
+ * another one, the values of B make up for it. All values are read, as float32, before the first one is changed; this
+ * memory is not counted in the budgets.
  *   directory: as for the option adapter. It has adapters of the same modules, of the same ranks.
  * Errors: STATE if the session has no adapters, or they are switched off; MISMATCH for other modules, SHAPE for other
- *   ranks; those of the option adapter. After any of these the adapters are as before.
+ *   ranks; those of the option adapter. After any of these the adapters are as before, unless the session is lost
+ *   (protrain_error_usable).
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_load_adapters(protrain_session *session, const char *directory);
 
@@ -795,7 +798,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_load_adapters(protrain_session
  * session gives the results of the adapted model and of its base, as objectives about preferences need.
  *   on: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
  *       meanwhile; this memory is not counted in the budgets.
- * Errors: STATE if the session has no adapters.
+ * Errors: STATE if the session has no adapters. After an error they are as before, unless the session is lost
+ *   (protrain_error_usable).
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_use_adapters(protrain_session *session, int32_t on);
 

@@ -53,8 +53,9 @@ void export_adapters(const ExportSource &from, const std::string &directory) {
   });
 }
 
-void load_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
-                   const std::vector<passes::Adapter> &to, Parameters &parameters) {
+std::vector<AdapterValues> read_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
+                                         const std::vector<passes::Adapter> &to, const Parameters &parameters) {
+  std::vector<AdapterValues> all;
   for (std::size_t i = 0; i < to.size(); ++i) {
     const double factor = from[i].request.scale() / to[i].request.scale();
     for (const passes::AdapterMatrix passes::Adapter::*matrix : {&passes::Adapter::a, &passes::Adapter::b}) {
@@ -63,9 +64,10 @@ void load_adapters(const draft::AdapterFile &file, const std::vector<passes::Ada
       file.read((from[i].*matrix).tensor, 0, values);
       if (factor != 1 && matrix == &passes::Adapter::b)
         for (float &value : values) value = static_cast<float>(value * factor);
-      parameters.write(p, 0, 0, std::as_bytes(std::span(values)));
+      all.push_back({p, std::move(values)});
     }
   }
+  return all;
 }
 
 }  // namespace protrain::session

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "draft/draft.h"
 #include "session/parameters.h"
@@ -22,9 +23,15 @@ void export_model(const ExportSource &from, const std::string &path);
 // too.
 void export_adapters(const ExportSource &from, const std::string &directory);
 
-// Copies the values of a file's adapters, `from`, to the session's adapters, `to`. If their scales differ, matrix B is
-// multiplied by the quotient of the scales.
-void load_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
-                   const std::vector<passes::Adapter> &to, Parameters &parameters);
+// Values for a parameter's weights.
+struct AdapterValues {
+  std::size_t parameter;
+  std::vector<float> values;
+};
+
+// Reads from a file the values of its adapters, `from`, for the session's adapters, `to`. If their scales differ,
+// matrix B is multiplied by the quotient of the scales.
+std::vector<AdapterValues> read_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
+                                         const std::vector<passes::Adapter> &to, const Parameters &parameters);
 
 }  // namespace protrain::session

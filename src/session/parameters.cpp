@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "arith/planes.h"
 #include "base/error.h"
@@ -249,22 +250,37 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   }
 }
 
+// Reads the values and takes all memory before the first change.
 void Parameters::use_adapters(bool use) {
   if (use == uses_adapters()) return;
-  std::vector<float> kept = std::move(unused_);
-  run::Store::Sweep sweep(store_);
+  std::vector<std::size_t> matrices;
+  for (const passes::Adapter &adapter : draft_.adapters) matrices.push_back(*find(adapter.b.name));
+  std::vector<float> values = use ? std::vector<float>() : read_all(matrices);
+  const std::vector<float> zeros(values.size());
+  const std::span<const std::byte> written = std::as_bytes(std::span(use ? unused_ : zeros));
+
+  std::vector<NewValues> changes;
   std::size_t at = 0;
-  for (const passes::Adapter &adapter : draft_.adapters) {
-    const std::size_t p = *find(adapter.b.name), count = elements(p);
-    if (!use) kept.resize(at + count);
-    const std::span<float> values(&kept[at], count);
-    if (!use) read(p, 0, 0, std::as_writable_bytes(values));
-    const std::vector<float> zeros(use ? 0 : count);
-    write(p, 0, 0, use ? std::as_bytes(values) : std::as_bytes(std::span(zeros)));
-    at += count;
+  for (const std::size_t p : matrices) {
+    const std::size_t bytes = elements(p) * sizeof(float);
+    changes.push_back({p, 0, written.subspan(at, bytes)});
+    at += bytes;
   }
-  sweep.finish();
-  if (!use) unused_ = std::move(kept);
+  write_together(changes);
+  unused_ = std::move(values);
+}
+
+std::vector<float> Parameters::read_all(const std::vector<std::size_t> &parameters) {
+  std::size_t count = 0;
+  for (const std::size_t p : parameters) count += elements(p);
+  std::vector<float> values(count);
+  const run::Store::Sweep sweep(store_);
+  float *at = values.data();
+  for (const std::size_t p : parameters) {
+    read(p, 0, 0, std::as_writable_bytes(std::span(at, elements(p))));
+    at += elements(p);
+  }
+  return values;
 }
 
 // Fills the moments, which are in float32 for all optimizers that a file can declare. A file holds no moving average of
@@ -442,6 +458,19 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   const Elements wanted = array > 0 ? own : Elements{kept.first, kept.first + kept.elements};
   const std::uint64_t from = std::clamp(wanted.begin, first, end), to = std::clamp(wanted.end, from, end);
   if (from < to) write_own(p, array, from, in.subspan((from - first) * size, (to - from) * size));
+}
+
+void Parameters::write_together(const std::vector<NewValues> &changes) {
+  try {
+    run::Store::Sweep sweep(store_);
+    for (const NewValues &change : changes) write(change.parameter, change.array, 0, change.values);
+    sweep.finish();
+  } catch (Error &error) {
+    error.facts.state_broken = true;
+    throw;
+  } catch (const std::bad_alloc &) {
+    throw Error(Code::nomem, "", "out of memory", {.state_broken = true});  // texts that need no memory
+  }
 }
 
 // Reads a gradient as float32. A gradient of 16-bit floats is read into the second half of its place in `out`, and

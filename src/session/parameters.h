@@ -49,6 +49,13 @@ class Parameters {
   // and in write() each rank stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
+  // New values for a whole array of a parameter.
+  struct NewValues {
+    std::size_t parameter, array;
+    std::span<const std::byte> values;
+  };
+  // Writes several arrays that belong together. If one cannot be written, the error says that the state is broken.
+  void write_together(const std::vector<NewValues> &changes);
   void read_grad(std::size_t parameter, std::span<float> out);
   // owned() returns how many elements this rank owns of each array of each shown parameter. read_owned() reads these
   // elements of an array. Its `offset` is in bytes and counts from the first element that this rank owns.
@@ -135,6 +142,7 @@ class Parameters {
   RoundedPart rounded_part(std::size_t parameter) const;
   void read_rounded(const RoundedPart &part, LastRounded &last, std::uint64_t offset, std::span<std::byte> out) const;
 
+  std::vector<float> read_all(const std::vector<std::size_t> &parameters);  // the weights, one after the other
   void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
   void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
   template <typename Act>

@@ -492,18 +492,27 @@ void Session::export_adapters(const std::string &directory) {
   write_export(directory, session::export_adapters);
 }
 
+// Reads all values before the ranks agree on the change, so that a file which cannot be read changes nothing. The
+// moving average begins anew at the loaded values.
 void Session::load_adapters(const std::string &directory) {
   guarded([&] {
-    std::vector<passes::Adapter> adapters = draft().adapters;
-    std::optional<draft::AdapterFile> file;
+    std::vector<AdapterValues> loaded;
     meet(Call::write, [&] {
       require_adapters();
-      file.emplace(draft::AdapterFile::open(directory));
-      file->give(adapters);
+      std::vector<passes::Adapter> adapters = draft().adapters;
+      const draft::AdapterFile file = draft::AdapterFile::open(directory);
+      file.give(adapters);
+      loaded = read_adapters(file, adapters, draft().adapters, machine_.parameters());
       return parameter_count();
     });
+    const bool averages = draft().settings.optimizer.average > 0;
+    std::vector<Parameters::NewValues> changes;
+    for (const auto &[parameter, values] : loaded) {
+      changes.push_back({parameter, 0, std::as_bytes(std::span(values))});
+      if (averages) changes.push_back({parameter, kAverageArray, std::as_bytes(std::span(values))});
+    }
     settle();
-    session::load_adapters(*file, adapters, draft().adapters, machine_.parameters());
+    machine_.parameters().write_together(changes);
   });
 }
 

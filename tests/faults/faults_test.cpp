@@ -42,6 +42,12 @@ constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
+    {"lora",
+     "families/loss-mse.dynamo18.onnx",
+     {{"dim", "batch=4"}, {"lora", "up.weight"}, {"lora", "down.weight"}, {"precision", "bf16"}, {"ema", "0.9"}},
+     R"({"n_persist": 0, "n_buffer": 2, "n_host": 0, "n_swap": 0, "n_checkpoint": 0, "piece_bytes": 4096})",
+     false,
+     true},
     {"gpt2", "gpt2-dynamic-opset18.onnx", {{"dim", "batch=1"}, {"dim", "sequence=8"}}},
     {"llama", "llama-dynamic-opset23.onnx", {{"dim", "batch=1"}, {"dim", "sequence=8"}, {"precision", "bf16"}}},
     {"disk",
@@ -246,7 +252,8 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   if (only_one(GetParam(), origin_.path(), scratch_ / "run")) return;
   const char *parts = std::getenv("PROTRAIN_FAULTS_PARTS"), *kinds = std::getenv("PROTRAIN_FAULTS_KINDS");
   for (const Part part :
-       {Part::check, Part::plan, Part::create, Part::use, Part::save, Part::export_model, Part::resume}) {
+       {Part::check, Part::plan, Part::create, Part::use, Part::adapt, Part::save, Part::export_model, Part::resume}) {
+    if (part == Part::adapt && !GetParam().adapts) continue;
     if (parts != nullptr && std::string(parts).find(kPartNames[static_cast<int>(part)]) == std::string::npos) continue;
     for (const Kind kind : {Kind::memory, Kind::file, Kind::thread}) {
       if (kinds != nullptr && std::string(kinds).find(kKindNames[static_cast<int>(kind)]) == std::string::npos)

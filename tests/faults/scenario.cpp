@@ -158,11 +158,13 @@ class Life {
   bool step();
   void look_around();
   void read_and_write();
+  void change_adapters();
   void mix(const void *data, std::size_t bytes) { result_ = hash_of(data, bytes, result_); }
   void check_files();
 
   const Model &model_;
-  const std::string at_, fixture_ = fixture(model_.file), run_ = at_ + "/run", export_ = at_ + "/out/model.onnx";
+  const std::string at_, fixture_ = fixture(model_.file), run_ = at_ + "/run", export_ = at_ + "/out/model.onnx",
+                         adapters_ = at_ + "/adapters";
   const Fault &fault_;
   std::uint64_t *sites_;
   Outcome &outcome_;
@@ -280,6 +282,20 @@ void Life::read_and_write() {
   mix(values_, all * sizeof(float));
 }
 
+// Switches the adapters off and on, and gives them the values of other ones.
+void Life::change_adapters() {
+  float loss = 0;
+  if (!does("adapters off", [&] { return protrain_session_use_adapters(session_, 0); })) return;
+  if (!does("eval", [&] { return protrain_eval(session_, &loss); })) return;
+  mix(&loss, sizeof loss);
+  if (!does("adapters on", [&] { return protrain_session_use_adapters(session_, 1); })) return;
+  if (!does("eval", [&] { return protrain_eval(session_, &loss); })) return;
+  mix(&loss, sizeof loss);
+  if (!does("load", [&] { return protrain_session_load_adapters(session_, adapters_.c_str()); })) return;
+  does("eval", [&] { return protrain_eval(session_, &loss); });
+  mix(&loss, sizeof loss);
+}
+
 // Checks that, after a failed save or export, each file is either the old one or the new one.
 void Life::check_files() {
   std::size_t checkpoints = 0;
@@ -303,6 +319,8 @@ void Life::furnish() {
   if (!step()) return;
   does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
+  if (model_.adapts)
+    does("export adapters", [&] { return protrain_session_export_adapters(session_, adapters_.c_str()); });
 }
 
 void Life::live(Part part) {
@@ -336,6 +354,12 @@ void Life::live(Part part) {
     does("eval", [&] { return protrain_eval(session_, &loss); });
     mix(&loss, sizeof loss);
     look_around();
+    read_and_write();
+  }
+  if (part == Part::adapt) {
+    start();
+    change_adapters();
+    stop();
     read_and_write();
   }
   guards_files_ = part == Part::save || part == Part::export_model;

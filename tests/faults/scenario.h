@@ -16,10 +16,11 @@ struct Model {
   std::vector<std::pair<std::string, std::string>> options;
   const char *plan = "";  // the text of a plan file
   bool cold = false;      // oneDNN's cache is off, and no kernel times are stored
+  bool adapts = false;    // the options ask for adapters
 };
 
-enum class Part : std::uint8_t { check, plan, create, use, save, export_model, resume };
-inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "save", "export", "resume"};
+enum class Part : std::uint8_t { check, plan, create, use, adapt, save, export_model, resume };
+inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "adapt", "save", "export", "resume"};
 
 // The outcome of one run. It is plain data, because a child process shares this memory with its parent.
 struct Outcome {

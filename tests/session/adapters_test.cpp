@@ -295,6 +295,19 @@ TEST(AdapterFiles, ReplaceTheValuesOfALiveSession) {
   EXPECT_EQ(evaluated(*one), before);
 }
 
+TEST(AdapterFiles, BeginTheMovingAverageAnew) {
+  const test::Scratch scratch;
+  const Pairs averaged = {{"ema", "0.99"}, {"export_weights", "ema"}};
+  const auto session = adapted(averaged), other = adapted({{"seed", "9"}});
+  train(*session, 0, 3);
+  train(*other, 3, 3);
+  other->export_adapters(scratch / "other");
+  session->load_adapters(scratch / "other");
+  session->export_adapters(scratch / "average");
+  const auto exported = session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "average"}});
+  EXPECT_EQ(parameters(*exported), parameters(*other));
+}
+
 TEST(AdapterFiles, OfAnotherScaleGiveTheSameModel) {
   const test::Scratch scratch;
   const Pairs small = {{"lora", "*.c_fc.weight,rank=4,alpha=3"}}, large = {{"lora", "*.c_fc.weight,rank=4,alpha=32"}};

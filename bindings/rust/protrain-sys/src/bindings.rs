@@ -1032,13 +1032,16 @@ extern "C" {
         directory: *const c_char,
     ) -> *mut protrain_error;
 
-    /// Gives the session's adapters the values of other ones, such as those of another task. The optimizer state stays
-    /// as it is. If the file's scale (alpha / rank) is another one, the values of B make up for it.
+    /// Gives the session's adapters the values of other ones, such as those of another task. The optimizer's moments
+    /// stay as they are, and the moving average (option ema) begins anew at these values. If the file's scale (alpha /
+    /// rank) is another one, the values of B make up for it. All values are read, as float32, before the first one is
+    /// changed; this memory is not counted in the budgets.
     ///
     /// ```text
     ///   directory: as for the option adapter. It has adapters of the same modules, of the same ranks.
     /// Errors: STATE if the session has no adapters, or they are switched off; MISMATCH for other modules, SHAPE for other
-    ///   ranks; those of the option adapter. After any of these the adapters are as before.
+    ///   ranks; those of the option adapter. After any of these the adapters are as before, unless the session is lost
+    ///   (protrain_error_usable).
     /// Since: 0.1
     /// ```
     #[must_use]
@@ -1054,7 +1057,8 @@ extern "C" {
     /// ```text
     ///   on: 0 switches them off, any other number on. It costs a copy of the B matrices, which are kept as float32
     ///       meanwhile; this memory is not counted in the budgets.
-    /// Errors: STATE if the session has no adapters.
+    /// Errors: STATE if the session has no adapters. After an error they are as before, unless the session is lost
+    ///   (protrain_error_usable).
     /// Since: 0.1
     /// ```
     #[must_use]
