@@ -805,7 +805,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_use_adapters(protrain_session 
 
 /* Saves a checkpoint: weights, optimizer state, step, seed, and in fp16 the loss scale. A session that resumes from it
  * (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate and all other
- * options again; a batch may have another size.
+ * options again; a batch may have another size. Another base of adapters, another base_precision or another scale
+ * (alpha / rank) is refused.
  *   directory: created if only its last component is missing. The checkpoint becomes a folder in it, for example
  *              step-0000000010 after ten steps, with two .safetensors files (of each rank) and a manifest with
  *              checksums. One of the same step is replaced.

@@ -8,7 +8,8 @@
 namespace protrain::draft {
 
 state::Checkpoint open_checkpoint(const std::string &path) {
-  constexpr std::string_view kKnown[] = {state::kStep, kSkipped, kSeed, kMicroBatch, kBase, kLossScale, kApplied};
+  constexpr std::string_view kKnown[] = {state::kStep, kSkipped, kSeed,      kMicroBatch,
+                                         kBase,        kScales,  kLossScale, kApplied};
   state::Checkpoint checkpoint = state::Checkpoint::open(path);
   const auto &counters = checkpoint.description().counters;
   for (const auto &[name, value] : counters)

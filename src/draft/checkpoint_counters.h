@@ -10,7 +10,8 @@
 namespace protrain::draft {
 
 inline constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch = "micro_batch";
-inline constexpr const char *kBase = "base";  // a hash of the frozen weights that adapters were trained on
+inline constexpr const char *kBase = "base";      // a hash of the frozen weights of adapters, or of rounded ones
+inline constexpr const char *kScales = "scales";  // a hash of the adapters' scales
 inline constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_loss_scale";
 
 // Opens a checkpoint. Throws Code::format if it has a counter that this library does not know, because training that

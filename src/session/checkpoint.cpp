@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "draft/checkpoint_counters.h"
@@ -18,6 +19,7 @@ using draft::kApplied;
 using draft::kBase;
 using draft::kLossScale;
 using draft::kMicroBatch;
+using draft::kScales;
 using draft::kSeed;
 using draft::kSkipped;
 
@@ -66,17 +68,40 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   return scale;
 }
 
-// Throws Code::mismatch if the checkpoint has adapters and the session has none, or the other way round. Also throws if
-// the checkpoint's adapters were trained on other frozen weights than this session has.
+// True if the session trains beside a base: beside the frozen weights of adapters, or beside rounded ones.
+bool has_base(const draft::Draft &draft) { return !draft.adapters.empty() || !draft.rounded.empty(); }
+
+// Throws Code::mismatch if the checkpoint has a base and the session has none, or the other way round. Also throws if
+// the checkpoint was trained on other frozen weights than this session has. A checkpoint of a rounded base without
+// adapters may lack the hash, because earlier ones do.
 void require_base(const draft::Draft &draft, const Parameters &parameters, const state::Checkpoint &checkpoint) {
   const std::optional<std::uint64_t> base = find_counter(checkpoint, kBase);
-  require(!base || !draft.adapters.empty(), Code::mismatch, checkpoint.path(),
-          "holds adapters without their base; set the option lora as it was when it was saved");
+  require(!base || has_base(draft), Code::mismatch, checkpoint.path(),
+          "holds what was trained beside a frozen base, and not the base; set the option lora or base_precision as it "
+          "was when it was saved");
   require(base || draft.adapters.empty(), Code::mismatch, checkpoint.path(),
           "holds a whole model and no adapters; leave the option lora out, or begin from its export");
   require(!base || *base == parameters.base(), Code::mismatch, checkpoint.path(),
-          "its adapters were trained on other frozen weights (hash {:016x}) than this model has (hash {:016x})",
+          "it was trained on other frozen weights (hash {:016x}) than this model has (hash {:016x}); give the same "
+          "model, and base_precision as it was when it was saved",
           base.value_or(0), parameters.base());
+}
+
+// Returns a hash of the adapters' names and scales.
+std::uint64_t hash_of_scales(const std::vector<passes::Adapter> &adapters) {
+  std::string all;
+  for (const passes::Adapter &adapter : adapters)
+    all += fmt::format("{} {}\n", adapter.a.name, adapter.request.scale());
+  return checksum(std::as_bytes(std::span(all)));
+}
+
+// Throws Code::mismatch if the checkpoint has the session's adapters with other scales. Earlier checkpoints do not tell
+// their scales.
+void require_scales(const draft::Draft &draft, const state::Checkpoint &checkpoint) {
+  const std::optional<std::uint64_t> scales = find_counter(checkpoint, kScales);
+  require(!scales || *scales == hash_of_scales(draft.adapters), Code::mismatch, checkpoint.path(),
+          "its adapters were trained with other scales (alpha / rank) than they have here; give the alphas of lora, "
+          "lora_alpha and lora_scaling, or the adapter, as they were when it was saved");
 }
 
 }  // namespace
@@ -91,7 +116,8 @@ std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const
     description.counters[kApplied] = counters.loss_scale.applied();
   }
   if (draft.micro_batch > 0) description.counters[kMicroBatch] = draft.micro_batch;
-  if (!draft.adapters.empty()) description.counters[kBase] = parameters.base();
+  if (has_base(draft)) description.counters[kBase] = parameters.base();
+  if (!draft.adapters.empty()) description.counters[kScales] = hash_of_scales(draft.adapters);
   if (!ranks.several()) return state::save(directory, description, reader_of(parameters));
   std::optional<state::Saving> saving;  // of rank 0
   const std::string folder = ranks.on_all([&](const Ranks::Pulse &) {
@@ -143,6 +169,7 @@ Counters resume(Machine &machine) {
   checkpoint.load(describe(machine.draft(), parameters), [&](auto parameter, auto array, auto offset, auto bytes) {
     parameters.write(parameters.shown()[parameter], array, offset, bytes);
   });
+  require_scales(machine.draft(), checkpoint);  // after load(), which says more about adapters of other ranks or places
   sweep.finish();
   return counters;
 }

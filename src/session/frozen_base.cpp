@@ -47,7 +47,8 @@ const passes::RoundedMatrix *rounded_matrix(const draft::Draft &draft, const std
   return found == draft.rounded.end() ? nullptr : &*found;
 }
 
-// A parameter of the base whose floats the file holds.
+// A parameter of the base whose floats the file holds. Without adapters, frozen weights belong to the base only if they
+// are rounded. All others are the session's parameters, and a checkpoint holds them.
 struct InFile {
   std::string name;
   std::uint64_t bytes;
@@ -65,6 +66,7 @@ std::vector<InFile> base_in_file(const draft::Draft &draft) {
     const graph::Value &value = graph.value(id);
     if (!value.frozen || is_other(value.name)) continue;
     const passes::RoundedMatrix *matrix = rounded_matrix(draft, value.name);
+    if (draft.adapters.empty() && matrix == nullptr) continue;
     const bool narrow =
         value.type.dtype == DType::bf16 || value.type.dtype == DType::f16;  // float32 in the file's graph
     const DType dtype = matrix != nullptr || narrow ? DType::f32 : value.type.dtype;
@@ -77,7 +79,6 @@ std::vector<InFile> base_in_file(const draft::Draft &draft) {
 
 std::uint64_t hash_of_base(const draft::Draft &draft, int threads) {
   constexpr std::uint64_t kPartBytes = 1 << 20;
-  if (draft.adapters.empty()) return 0;
   const std::vector<InFile> base = base_in_file(draft);
   std::vector<std::string> digests(base.size());
   on_threads(base.size(), threads, "protrain-read", [&](std::size_t i) {

@@ -17,7 +17,8 @@
 namespace protrain::session {
 
 // Returns a hash of the draft's frozen weights: of their values in the file, of their names, and of the formats that
-// they are rounded to, such as nf4. Reads the file on up to `threads` threads. Returns 0 if the draft has no adapters.
+// they are rounded to, such as nf4. Without adapters it covers only the weights that are rounded. Reads the file on up
+// to `threads` threads.
 std::uint64_t hash_of_base(const draft::Draft &draft, int threads);
 
 class FrozenBase {

@@ -36,7 +36,7 @@ class Parameters {
   // the host can write to the device's memory. `base` is the memory of frozen weights, or nullptr; it is filled only
   // once.
   void fill(int threads, bool reachable, FrozenBase *base);
-  // Returns a hash of the frozen weights that adapters are trained on, and of these weights' names.
+  // Returns hash_of_base().
   std::uint64_t base() const { return base_; }
   // Switches the adapters on or off. While they are off, matrix B of each is zero, and its values are kept aside.
   void use_adapters(bool use);

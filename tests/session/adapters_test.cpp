@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "fixtures.h"
 #include "merged.h"
+#include "sealed.h"
 #include "session/session.h"
 
 namespace protrain::session::adapters_test {
@@ -172,6 +173,27 @@ TEST(Adapters, AreNotNeededForARoundedBase) {
   EXPECT_EQ(none.subject, "base_precision");
 }
 
+TEST(ARoundedBase, IsTheOnlyOneThatACheckpointGoesOnWith) {
+  const test::Scratch scratch;
+  const auto frozen = [&](Pairs more) {
+    more.emplace_back("frozen", "*.c_fc.weight");
+    return session_of(test::fixture(kGpt2 + ".onnx"), more);
+  };
+  const auto session = frozen({{"base_precision", "nf4"}});
+  train(*session, 0, 2);
+  session->save(scratch.path());
+  const auto refusal = [&](Pairs more) {
+    more.emplace_back("resume", scratch.path());
+    const Error error = error_of([&] { frozen(more); });
+    EXPECT_EQ(error.code, Code::mismatch) << error.text;
+    return error.text;
+  };
+  EXPECT_NE(refusal({{"base_precision", "int4"}}).find("trained on other frozen weights"), std::string::npos);
+  EXPECT_NE(refusal({}).find("set the option lora or base_precision"), std::string::npos);
+  const auto resumed = frozen({{"base_precision", "nf4"}, {"resume", scratch.path()}});
+  EXPECT_EQ(train(*resumed, 2, 2), train(*session, 2, 2));
+}
+
 TEST(Adapters, TrainInEveryPrecision) {
   for (const char *precision : {"bf16", "fp16"}) {
     const auto session = adapted({{"precision", precision}});
@@ -222,6 +244,47 @@ TEST(Adapters, GoOnWithTheirBaseOnly) {
   const Error plain = error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"), {{"resume", scratch.path()}}); });
   EXPECT_EQ(plain.code, Code::mismatch);
   EXPECT_NE(plain.text.find("set the option lora"), std::string::npos) << plain.text;
+}
+
+TEST(Adapters, GoOnWithTheirScaleOnly) {
+  const test::Scratch scratch;
+  const auto resumed = [&](const Pairs &lora) {
+    Pairs options = lora;
+    options.emplace_back("resume", scratch.path());
+    return session_of(test::fixture(kGpt2 + ".onnx"), options);
+  };
+  const auto session = adapted();  // of rank 4 and alpha 32
+  train(*session, 0, 2);
+  session->save(scratch.path());
+  for (const Pairs &other :
+       {Pairs{{"lora", "*.c_*.weight,rank=4,alpha=16"}},
+        Pairs{{"lora", "*.h.0.mlp.c_fc.weight,rank=4,alpha=16"}, kProjections[0], kProjections[1], kProjections[2]},
+        Pairs{{"lora", "*.c_*.weight,rank=4,alpha=32"}, {"lora_scaling", "rank_stabilised"}}}) {
+    const Error error = error_of([&] { resumed(other); });
+    EXPECT_EQ(error.code, Code::mismatch);
+    EXPECT_NE(error.text.find("trained with other scales"), std::string::npos) << error.text;
+  }
+  const Error of_rank = error_of([&] { resumed({{"lora", "*.c_*.weight,rank=2,alpha=32"}}); });
+  EXPECT_EQ(of_rank.code, Code::mismatch);
+  EXPECT_EQ(of_rank.text.find("scales"), std::string::npos) << of_rank.text;
+  const auto same = resumed({{"lora", "*.c_*.weight,rank=4,alpha=16"}, {"lora_scaling", "rank_stabilised"}});
+  EXPECT_EQ(train(*same, 2, 2), train(*session, 2, 2));
+}
+
+// Earlier checkpoints have no hash of the scales.
+TEST(Adapters, GoOnFromACheckpointWithoutScales) {
+  const test::Scratch scratch;
+  const auto session = adapted();
+  train(*session, 0, 2);
+  const std::filesystem::path path = std::filesystem::path(session->save(scratch.path())) / "manifest.json";
+  const std::string name = std::filesystem::relative(path, scratch.path()).string();
+  std::string manifest = scratch.get(name);
+  const std::size_t begin = manifest.find("\"scales\""), digits = manifest.find_first_of("0123456789", begin);
+  const std::size_t end = manifest.find_first_not_of("0123456789", digits);
+  ASSERT_EQ(manifest[end], ',') << manifest;
+  scratch.put(name, test::sealed(manifest.erase(begin, end + 1 - begin)));
+  const auto resumed = adapted({{"resume", scratch.path()}});
+  EXPECT_EQ(train(*resumed, 2, 2), train(*session, 2, 2));
 }
 
 TEST(Adapters, DoNotGoOnFromACheckpointOfAWholeModel) {

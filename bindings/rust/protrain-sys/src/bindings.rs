@@ -1066,7 +1066,8 @@ extern "C" {
 
     /// Saves a checkpoint: weights, optimizer state, step, seed, and in fp16 the loss scale. A session that resumes
     /// from it (option resume) continues bit for bit as this one would, under any plan. You give inputs, learning rate
-    /// and all other options again; a batch may have another size.
+    /// and all other options again; a batch may have another size. Another base of adapters, another base_precision or
+    /// another scale (alpha / rank) is refused.
     ///
     /// ```text
     ///   directory: created if only its last component is missing. The checkpoint becomes a folder in it, for example
