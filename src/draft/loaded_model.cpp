@@ -138,8 +138,7 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
 std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings) {
   if (settings.base_precision == nullptr) return {};
   std::vector<passes::RoundedMatrix> rounded = passes::find_rounded(graph, *settings.base_precision);
-  const bool narrow = settings.base_precision->block == 0 && settings.precision != DType::f32;
-  require(!rounded.empty() || narrow, Code::arg, "base_precision",
+  require(!rounded.empty(), Code::arg, "base_precision",
           "the model has no frozen weights of floats that base_precision={} could round; set lora or frozen",
           settings.base_precision->name);
   return rounded;

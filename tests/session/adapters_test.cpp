@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 
+#include "draft/merge.h"
 #include "errors.h"
 #include "fixtures.h"
 #include "merged.h"
@@ -153,6 +154,22 @@ TEST(Adapters, GoOnWithABaseOfTheSameForm) {
   const Error error = error_of([&] { adapted({{"base_precision", "int4"}, {"resume", scratch.path()}}); });
   EXPECT_EQ(error.code, Code::mismatch);
   EXPECT_NE(error.text.find("trained on other frozen weights"), std::string::npos) << error.text;
+}
+
+// A step in bfloat16 takes the base in that form anyway. The option still rounds what an export has.
+TEST(ARoundedBase, IsExportedByAStepOfTheSameForm) {
+  const test::Scratch scratch;
+  const Pairs form = {{"precision", "bf16"}, {"base_precision", "bf16"}};
+  const auto session = adapted(form), plain = adapted({{"precision", "bf16"}});
+  EXPECT_EQ(train(*session, 0, 2), train(*plain, 0, 2));
+  session->export_adapters(scratch / "adapter");
+  session->export_model(scratch / "exported.onnx");
+  plain->export_model(scratch / "plain.onnx");
+  draft::Options rounding;
+  rounding.set("base_precision", "bf16");
+  draft::merge_adapter(rounding, test::fixture(kGpt2 + ".onnx"), scratch / "adapter", scratch / "merged.onnx");
+  EXPECT_EQ(scratch.get("exported.onnx"), scratch.get("merged.onnx"));
+  EXPECT_NE(scratch.get("exported.onnx"), scratch.get("plain.onnx"));
 }
 
 TEST(Adapters, AreNotNeededForARoundedBase) {

@@ -48,6 +48,11 @@ std::optional<std::size_t> inner_axis(const Graph &graph, const std::vector<Node
   return is_output ? std::nullopt : axis;
 }
 
+// True if a step takes the parameter in the rounded form anyway, so that nothing need widen it.
+bool has_form(const Value &value, const RoundedMatrix &matrix) {
+  return matrix.rounding->block == 0 && value.type.dtype == DType::bf16;
+}
+
 // Turns one parameter of the graph into a rounded one.
 class Conversion {
  public:
@@ -156,7 +161,7 @@ std::vector<RoundedMatrix> find_rounded(const Graph &graph, const Rounding &roun
     const Shape &shape = value.type.shape;
     if (!value.frozen || shape.size() < 2 || element_count(shape) == 0 || !is_float(value.type.dtype)) continue;
     if (rounding.block == 0) {
-      if (value.type.dtype == DType::f32) found.push_back({&rounding, value.name, shape});
+      if (value.type.dtype != DType::f16) found.push_back({&rounding, value.name, shape});
     } else if (const auto axis = inner_axis(graph, readers[index(id)], id); axis && shape.size() == 2) {
       found.push_back({&rounding, value.name, shape, *axis});
     }
@@ -169,7 +174,7 @@ void round_frozen(Graph &graph, std::vector<RoundedMatrix> &matrices) {
   std::vector<ValueId> parameters;
   for (const ValueId id : graph.parameters) {
     const auto found = std::ranges::find(matrices, graph.value(id).name, &RoundedMatrix::parameter);
-    if (found == matrices.end()) {
+    if (found == matrices.end() || has_form(graph.value(id), *found)) {
       parameters.push_back(id);
       continue;
     }

@@ -40,14 +40,15 @@ struct RoundedMatrix {
   std::vector<std::string> others = {};
 };
 
-// Finds the parameters to round. If they become bfloat16, these are all frozen float32 parameters of two or more axes.
+// Finds the parameters to round. If they become bfloat16, these are all frozen parameters of two or more axes in
+// float32, or in the bfloat16 of a narrow step.
 // If they become integers or codes, these are the frozen float matrices that are used only as the right operand of
 // products.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
 // Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds
 // parameters for scales, zero points and offsets, and writes their names to RoundedMatrix::others. Skips a matrix whose
-// parameter the graph lacks.
+// parameter the graph lacks, or has in bfloat16 already.
 void round_frozen(graph::Graph &graph, std::vector<RoundedMatrix> &matrices);
 
 // The values of a rounded matrix.
