@@ -290,8 +290,9 @@ std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
             "{} has no effect unless the option lora is set", key);
   require(!options.is_set("lora") || !options.is_set("adapter"), Code::arg, "adapter",
           "adapter says what is adapted, and so does lora; set one of them");
-  require(options.is_set("lora") || options.is_set("adapter") || !options.is_set("adapter_names"), Code::arg,
-          "adapter_names", "adapter_names has no effect unless the option lora or adapter is set");
+  for (const char *key : {"adapter_names", "export_adapters"})
+    require(options.is_set("lora") || options.is_set("adapter") || !options.is_set(key), Code::arg, key,
+            "{} has no effect unless the option lora or adapter is set", key);
   const bool stabilised = options.text("lora_scaling") == "rank_stabilised";
   std::vector<passes::AdapterRequest> requests;
   for (const std::string &item : options.list("lora")) {

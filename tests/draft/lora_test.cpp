@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "draft/binding.h"
 #include "draft/check.h"
@@ -63,6 +64,13 @@ TEST(Lora, CheckListsAdaptersAndCountsWhatIsTrained) {
   for (const auto &row : about["parameters"]) trained += row["frozen"].get<bool>() ? 0 : 1;
   EXPECT_EQ(trained, 4 * 2 + 2);
   EXPECT_TRUE(about["doubtful"].empty());
+}
+
+TEST(Lora, OptionsAboutAdaptersAreRefusedWithoutThem) {
+  for (const auto &[key, value] : std::map<std::string, std::string>{
+           {"lora_rank", "4"}, {"adapter_names", "names"}, {"export_adapters", "inputs"}})
+    EXPECT_EQ(test::error_of([&] { settings_of(options_with({{key, value}})); }).subject, key);
+  EXPECT_TRUE(settings_of(options_with({{"lora", "a"}, {"export_adapters", "inputs"}})).export_adapters_as_inputs);
 }
 
 TEST(Lora, CheckSaysWhatCannotBeAdapted) {
