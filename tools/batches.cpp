@@ -80,6 +80,18 @@ std::string value_of(const Options &options, const char *key) {
   return value;
 }
 
+// Throws if an added loss would compare each output with the token that the model sees at its place, although the user
+// has not asked for that, or with the token after the following one.
+void require_one_shift(const DataFlags &flags, const Options &options) {
+  const bool shifted = value_of(options, "loss_shift") == "1";
+  if (shifted && flags.labels == "next")
+    throw UsageError("--labels next and --loss-shift 1 shift the labels twice; give one of them");
+  if (!shifted && !flags.labels && !value_of(options, "loss").empty())
+    throw UsageError(
+        "--tokens with --loss needs --labels next, or --loss-shift 1, for a model that predicts the following token; "
+        "it needs --labels same for one that predicts each token itself");
+}
+
 template <typename Token>
 std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
   const std::vector<Token> narrow(tokens.begin(), tokens.end());
@@ -185,7 +197,8 @@ void DataFlags::add_to(CLI::App &command) {
   command
       .add_option(
           "--labels", labels,
-          "same: labels are the ids, for graphs that shift them inside; next: each label is the following token")
+          "same: labels are the ids, for graphs that shift them inside or with --loss-shift 1; next: each label is the "
+          "following token; a model with --loss needs this or --loss-shift 1 [same]")
       ->check(CLI::IsMember({"same", "next"}));
   command.add_option("--separator", separator,
                      "ID: the token that ends a document; documents are packed into windows and do not see each other");
@@ -298,6 +311,7 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   const bool batch_may_stay_open = !value_of(options, "tokens_per_step").empty();
   const std::string labels = value_of(options, "loss_labels");
   const ModelInput &ids = find_input(model.inputs, "input_ids");
+  require_one_shift(flags, options);
   if (!ids.dims || ids.dims->size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
   batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], model.bound, batch_may_stay_open, "--tokens");
   sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false, "--tokens");

@@ -40,7 +40,7 @@ struct DataFlags {
   std::vector<std::string> tokens;  // FILE or FILE=WEIGHT
   std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
-  std::string labels = "same";             // or "next"
+  std::optional<std::string> labels;       // "same" or "next"; nothing: "same"
   std::optional<std::uint64_t> separator;  // the token that ends a document; nothing: windows are consecutive tokens
   std::optional<std::uint64_t> shuffle;    // the seed of the order; nothing: the order of the files
 

@@ -73,6 +73,19 @@ tokens 'no multiple of 4, .* uint32' --tokens odd.bin --token-type uint32
 tokens 'llmc.bin: its header says uint16, not uint32' --tokens llmc.bin --token-type uint32
 refused 2 'token-type' train "$model" --steps 1 --tokens wide.bin --token-type int64
 refused 2 'needs --tokens' train "$model" --steps 1 --token-type uint16
+# Logits are compared with the token that follows, once, unless the user says otherwise.
+logits() { # STATUS ARGS...
+  expected=$1
+  shift
+  run train "$fixtures/torchscript-gpt2-opset13.onnx" --steps 1 --tokens llmc.bin --batch 1 --sequence 4 \
+    --loss cross_entropy --loss-output /m/lm_head/MatMul_output_0 "$@"
+  leaves_with "$expected"
+}
+logits 2
+complains '--tokens with --loss needs --labels next, or --loss-shift 1'
+logits 2 --labels next --loss-shift 1
+complains 'shift the labels twice'
+for labels in '--labels next' '--labels same' '--loss-shift 1' '--loss-shift 1 --labels same'; do logits 0 $labels; done
 # The model's vocabulary has 512 tokens.
 head -c 4096 "$command" | tr '\000-\377' '\377' >large.bin
 run train "$model" --steps 1 --batch 1 --sequence 8 --tokens large.bin
