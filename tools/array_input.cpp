@@ -31,11 +31,11 @@ std::string ArrayInput::reading() const {
                      of_samples_ ? "samples" : "batches", tuple_text({shape.begin() + 1, shape.end()}));
 }
 
-InputValue ArrayInput::read(std::uint64_t batch, std::int64_t samples, const std::optional<Shuffle> &shuffle) const {
+InputValue ArrayInput::read(std::uint64_t first, std::int64_t samples, const std::optional<Shuffle> &shuffle) const {
   const std::uint64_t count = of_samples_ ? static_cast<std::uint64_t>(samples) : 1;
   std::vector<std::byte> elements(count * file_.row_bytes());
   for (std::uint64_t row = 0; row < count; ++row)
-    file_.read_row(taken(batch * count + row, rows(), shuffle), elements.data() + row * file_.row_bytes());
+    file_.read_row(taken(first + row, rows(), shuffle), elements.data() + row * file_.row_bytes());
   if (taken_as_ != file_.dtype()) elements = converted(elements, file_.dtype(), taken_as_, path());
   return {input_, taken_as_, shape(samples), std::move(elements)};
 }

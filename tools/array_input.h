@@ -35,7 +35,8 @@ class ArrayInput {
   // samples.
   std::vector<std::int64_t> shape(std::int64_t samples) const;
   std::string reading() const;  // "labels.npy of shape (40, 1), read as 40 batches of (1)", for messages
-  InputValue read(std::uint64_t batch, std::int64_t samples, const std::optional<Shuffle> &shuffle) const;
+  // Returns the value of a batch that begins with row `first`.
+  InputValue read(std::uint64_t first, std::int64_t samples, const std::optional<Shuffle> &shuffle) const;
 
  private:
   std::string input_;

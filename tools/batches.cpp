@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "safetensors.h"
+#include "session_flags.h"
 
 namespace tool {
 
@@ -80,6 +81,13 @@ std::string value_of(const Options &options, const char *key) {
   return value;
 }
 
+// The value of the option `shapes` that binds these dims.
+std::string shapes_of(const Dims &dims) {
+  std::vector<std::string> bindings;
+  for (const auto &[name, size] : dims) bindings.push_back(fmt::format("{}={}", name, size));
+  return fmt::format("{}", fmt::join(bindings, ","));
+}
+
 // Throws if an added loss would compare each output with the token that the model sees at its place, although the user
 // has not asked for that, or with the token after the following one.
 void require_one_shift(const DataFlags &flags, const Options &options) {
@@ -141,7 +149,7 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   check(protrain_model_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
   require_trainable(about);
-  ModelData data;
+  ModelData data{.path = model, .inputs = {}, .bound = {}, .batch_input = {}};
   for (const nlohmann::json &row : about.at("inputs")) {
     ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
     if (row["dims"].is_null()) continue;
@@ -221,20 +229,19 @@ Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first) {
   open(flags, model, options, false);
-  std::vector<std::string> others;
+  Dims others;
   for (const auto &[name, size] : dims_) {
     const auto bound = model.bound.find(name), before = first.dims_.find(name);
     const bool same =
         bound != model.bound.end() ? bound->second == size : before != first.dims_.end() && before->second == size;
-    if (!same) others.push_back(fmt::format("{}={}", name, size));
+    if (!same) others[name] = size;
   }
-  if (!others.empty())
-    check(protrain_options_set(options.get(), "shapes", fmt::format("{}", fmt::join(others, ",")).c_str()));
+  if (!others.empty()) check(protrain_options_set(options.get(), "shapes", shapes_of(others).c_str()));
 }
 
 void Batches::open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   if (flags.shuffle) shuffle_.emplace(*flags.shuffle);
-  has_tokens_ = model.has_tokens;
+  counted_.tokens = model.has_tokens;
   open_arrays(flags, model, options);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (flags.separator && flags.tokens.empty()) throw UsageError("--separator needs --tokens FILE");
@@ -284,9 +291,9 @@ void Batches::open_array(const ModelInput &input, const std::string &path, const
   if (array.of_samples())
     batch_ = size_of_dim(flags.batch, "batch", input.dims->front(), model.bound,
                          !value_of(options, "tokens_per_step").empty(), fmt::format("an array of samples ({})", path));
-  if (const std::string misfit = bind(input, array.shape(batch_)); !misfit.empty())
+  if (const std::string misfit = bind(input, array.shape(batch_), dims_); !misfit.empty())
     throw Failure(fmt::format("{}: {}; {}", array.reading(), misfit, forms_of(input)));
-  if (input.name == model.batch_input) counted_ = input.name;
+  if (input.name == model.batch_input) counted_.input = input.name;
 }
 
 // Throws if the arrays differ in the length of axis 0, or if axis 0 counts samples in one and batches in another. If an
@@ -321,7 +328,7 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   if (flags.separator)
     token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
   for (const TokenInput &fed : token_inputs_)
-    if (const std::string misfit = bind(fed.input, {batch_, sequence_}); !misfit.empty())
+    if (const std::string misfit = bind(fed.input, {batch_, sequence_}, dims_); !misfit.empty())
       throw Failure(fmt::format("{}, read as batches of {} for input {} {}: {}", windows_->file(0).path(),
                                 tuple_text({batch_, sequence_}), fed.input.name, dims_text(*fed.input.dims), misfit));
 }
@@ -330,15 +337,15 @@ double Batches::tokens_per_batch() const {
   if (windows_) return static_cast<double>(batch_) * static_cast<double>(sequence_) * windows_->filled();
   double count = 0;
   for (const ArrayInput &array : arrays_) {
-    if (array.input() != counted_) continue;
+    if (array.input() != counted_.input) continue;
     const std::vector<std::int64_t> shape = array.shape(batch_);
     count = shape.empty() ? 1 : static_cast<double>(shape.front());
-    for (std::size_t i = 1; has_tokens_ && i < shape.size(); ++i) count *= static_cast<double>(shape[i]);
+    for (std::size_t i = 1; counted_.tokens && i < shape.size(); ++i) count *= static_cast<double>(shape[i]);
   }
   return count;
 }
 
-std::string Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape) {
+std::string Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims) {
   if (!input.dims) return "";
   if (shape.size() != input.dims->size())
     return fmt::format("a batch has {} {}, and the input {}", shape.size(), shape.size() == 1 ? "axis" : "axes",
@@ -352,11 +359,31 @@ std::string Batches::bind(const ModelInput &input, const std::vector<std::int64_
                          std::get<std::int64_t>(dim));
     }
     if (name->empty()) continue;
-    const auto [bound, fresh] = dims_.emplace(*name, shape[i]);
+    const auto [bound, fresh] = dims.emplace(*name, shape[i]);
     if (!fresh && bound->second != shape[i])
       return fmt::format("{} is {} here and {} elsewhere", *name, shape[i], bound->second);
   }
   return "";
+}
+
+std::optional<Dims> Batches::dims_with(std::int64_t samples, const ModelData &model) const {
+  Dims dims;
+  for (const ArrayInput &array : arrays_)
+    if (!bind(find_input(model.inputs, array.input()), array.shape(samples), dims).empty()) return std::nullopt;
+  for (const TokenInput &fed : token_inputs_)
+    if (!bind(fed.input, {samples, sequence_}, dims).empty()) return std::nullopt;
+  return dims;
+}
+
+void Batches::take_rest(const ModelData &model, const Options &options) {
+  require_epochs();
+  if (batch_ == kOpen || rows(false) > 1) return;
+  const auto rest = static_cast<std::int64_t>(samples() % static_cast<std::uint64_t>(batch_));
+  if (rest == 0) return;
+  const std::optional<Dims> dims = dims_with(rest, model);
+  if (!dims || *dims == dims_ || !can_train(options, model.path, *dims)) return;
+  check(protrain_options_set(options.get(), "shapes", shapes_of(*dims).c_str()));
+  rest_ = rest;
 }
 
 void Batches::settle(protrain_session *session) {
@@ -390,21 +417,40 @@ void Batches::require_epochs() const {
         "files of --tokens with weights have no common epoch; say how many steps or batches, or no weights");
 }
 
-std::uint64_t Batches::windows() const {
+std::uint64_t Batches::samples() const {
   require_epochs();
-  return windows_ ? windows_->count() : 0;
+  return std::max(windows_ ? windows_->count() : 0, rows(true));
 }
 
 std::uint64_t Batches::count() const {
-  const std::uint64_t parts = std::max(windows(), rows(true));  // windows or samples
-  return std::max({std::uint64_t{1}, parts == 0 ? 0 : parts / static_cast<std::uint64_t>(batch_), rows(false)});
+  const std::uint64_t all = samples(), whole = all == 0 ? 0 : all / static_cast<std::uint64_t>(batch_);
+  return std::max({std::uint64_t{1}, whole + (rest_ > 0 ? 1 : 0), rows(false)});
+}
+
+std::int64_t Batches::samples_in(std::uint64_t batch) const {
+  return rest_ > 0 && batch + 1 == count() ? rest_ : batch_;
+}
+
+double Batches::weight(std::uint64_t batch) const {
+  return batch_ == 0 ? 1 : static_cast<double>(samples_in(batch)) / static_cast<double>(batch_);
+}
+
+std::string Batches::left_out() const {
+  const std::uint64_t all = samples(), batch = static_cast<std::uint64_t>(batch_);
+  if (all == 0 || all % batch == 0 || rest_ > 0) return "";
+  const std::uint64_t rest = all % batch;
+  if (all < batch)
+    throw Failure(
+        fmt::format("a batch takes {} {}, the data hold {}, and the session serves no batch of {}; give more data",
+                    batch, samples_name(), all, rest));
+  return fmt::format("{} of {} {} left out: {} is no multiple of {}, and the session serves no batch of {}", rest, all,
+                     samples_name(), all, batch, rest);
 }
 
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
   const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
-  const std::uint64_t parts = std::max(windows(), rows(true));
-  return std::max(parts == 0 ? 0 : steps(parts, batches * static_cast<std::uint64_t>(batch_)),
-                  steps(rows(false), batches));
+  const std::uint64_t all = samples();
+  return std::max(all == 0 ? 0 : steps(all, batches * static_cast<std::uint64_t>(batch_)), steps(rows(false), batches));
 }
 
 void Batches::feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next) {
@@ -417,17 +463,21 @@ void Batches::feed(protrain_session *session, std::uint64_t batch, std::optional
 
 BatchData Batches::read(std::uint64_t batch) {
   BatchData data;
-  for (const ArrayInput &array : arrays_) data.values.push_back(array.read(batch, batch_, shuffle_));
+  for (const ArrayInput &array : arrays_) {
+    const std::uint64_t first = array.of_samples() ? batch * static_cast<std::uint64_t>(batch_) : batch;
+    data.values.push_back(array.read(first, samples_in(batch), shuffle_));
+  }
   if (windows_) read_tokens(batch, data);
   return data;
 }
 
 void Batches::read_tokens(std::uint64_t batch, BatchData &data) {
-  const auto count = static_cast<std::uint64_t>(batch_);
+  const std::uint64_t first = batch * static_cast<std::uint64_t>(batch_);
+  const std::int64_t count = samples_in(batch);
   WindowRows rows;
-  for (std::uint64_t row = 0; row < count; ++row) {
+  for (std::uint64_t row = 0; row < static_cast<std::uint64_t>(count); ++row) {
     const auto before = static_cast<std::ptrdiff_t>(rows.ids.size());
-    const std::size_t file = windows_->read(batch * count + row, shuffle_, rows);
+    const std::size_t file = windows_->read(first + row, shuffle_, rows);
     const std::int64_t largest = std::max(*std::max_element(rows.ids.begin() + before, rows.ids.end()),
                                           *std::max_element(rows.labels.begin() + before, rows.labels.end()));
     if (largest <= data.largest_token) continue;
@@ -439,7 +489,7 @@ void Batches::read_tokens(std::uint64_t batch, BatchData &data) {
     const bool narrow = input.dtype == "int32";
     data.values.push_back({input.name,
                            narrow ? PROTRAIN_INT32 : PROTRAIN_INT64,
-                           {batch_, sequence_},
+                           {count, sequence_},
                            narrow ? bytes_of<std::int32_t>(tokens) : bytes_of<std::int64_t>(tokens)});
   }
 }

@@ -28,6 +28,7 @@ using Dims = std::map<std::string, std::int64_t>;
 
 // The data that a model takes, as `check` describes it.
 struct ModelData {
+  std::string path;
   std::vector<ModelInput> inputs;
   Dims bound;               // sizes given by the option `dim`
   std::string batch_input;  // the input whose axis 0 counts samples
@@ -66,6 +67,11 @@ class Batches {
   Batches(const Batches &) = delete;  // the thread that reads ahead refers to it
   Batches &operator=(const Batches &) = delete;
 
+  // Has samples or windows that fill no batch taken as a smaller last batch of a pass, if the session can serve one.
+  // Binds its size in the option `shapes`. The batches of several passes have no such end. Call it before the session
+  // is created. Throws as require_epochs().
+  void take_rest(const ModelData &model, const Options &options);
+
   // Takes over the batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
@@ -90,6 +96,16 @@ class Batches {
   void require_epochs() const;
   // The number of batches in one pass over the data. Call it after settle(). Throws as require_epochs().
   std::uint64_t count() const;
+  // The number of samples or windows in batch number `batch`; 0 if the data are arrays of batches. Call it after
+  // settle().
+  std::int64_t samples_in(std::uint64_t batch) const;
+  std::int64_t batch() const { return batch_; }  // samples or windows in a whole batch; else as samples_in()
+  const char *samples_name() const { return windows_ ? "windows" : "samples"; }
+  // The weight of a batch's loss in the mean over a pass: below 1 for a smaller last batch.
+  double weight(std::uint64_t batch) const;
+  // A sentence about samples that no batch of a pass takes; "" if there are none. Call it after settle(). Throws
+  // Failure if they are all left out, and as require_epochs().
+  std::string left_out() const;
   // The number of steps, of `batches` batches each, in which every row or window is taken `epochs` times. Call it
   // after settle(). Throws as require_epochs().
   std::uint64_t steps_of(std::uint64_t epochs, std::uint64_t batches) const;
@@ -102,10 +118,13 @@ class Batches {
                   const Options &options);
   void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
-  // Takes the sizes of symbolic dims from the shape of a batch. Returns why the shape does not fit; "" if it does.
-  std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape);
+  // Adds the sizes of symbolic dims, as the shape of a batch has them, to `dims`. Returns why the shape does not fit; ""
+  // if it does.
+  static std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims);
+  // Returns the dims of a batch of so many samples; nothing if the model or the data have no such batch.
+  std::optional<Dims> dims_with(std::int64_t samples, const ModelData &model) const;
   std::uint64_t rows(bool of_samples) const;  // of the arrays of samples, or of those of batches; 0: there are none
-  std::uint64_t windows() const;              // of the token files; 0: there are none
+  std::uint64_t samples() const;              // or windows, in one pass; 0: there are none
   BatchData read(std::uint64_t batch);
   void read_tokens(std::uint64_t batch, BatchData &data);
 
@@ -117,11 +136,16 @@ class Batches {
     std::vector<std::int64_t> WindowRows::*rows;
   };
   std::vector<TokenInput> token_inputs_;
+  // The input whose array gives tokens_per_batch().
+  struct Counted {
+    std::string input;
+    bool tokens = false;  // else samples are counted
+  };
   std::int64_t batch_ = 0, sequence_ = 0;  // of windows; `batch_` also counts samples
+  std::int64_t rest_ = 0;                  // of samples or windows in a smaller last batch; 0: there is none
   BatchData present_;                      // its values have been fed
   Dims dims_;                              // sizes that the data decides
-  std::string counted_;                    // the input whose array gives tokens_per_batch()
-  bool has_tokens_ = false;                // else samples are counted
+  Counted counted_;
   bool complete_ = true;
   std::optional<Shuffle> shuffle_;
   ReadAhead ahead_{[this](std::uint64_t batch) { return read(batch); }};

@@ -24,10 +24,18 @@ struct EvalFlags {
   SessionFlags session;
 };
 
-// An output of the model and the file that it goes to.
+// How much data is evaluated.
+struct Amount {
+  std::uint64_t batches = 0;
+  std::int64_t batch = 0;    // samples in a whole batch; 0: the data are arrays of batches
+  std::int64_t samples = 0;  // in all batches
+};
+
+// An output of the model and the file that it goes to. Axis 0 of the file counts samples if the data do and the output
+// has a row for each of them. Else it counts batches.
 class Written {
  public:
-  Written(protrain_session *session, std::size_t index, const std::string &path, std::uint64_t batches) {
+  Written(protrain_session *session, std::size_t index, const std::string &path, const Amount &amount) {
     const char *name = nullptr;
     std::size_t rank = 0;
     check(protrain_session_output_name(session, index, &name));
@@ -40,19 +48,36 @@ class Written {
     std::size_t bytes = element_bytes(static_cast<protrain_dtype>(dtype_));
     for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
     slice_.resize(bytes);
-    shape.insert(shape.begin(), static_cast<std::int64_t>(batches));
+    of_samples_ = amount.batch > 0 && !shape.empty() && shape.front() == amount.batch;
+    if (of_samples_) {
+      row_bytes_ = bytes / static_cast<std::size_t>(amount.batch);
+      shape.front() = amount.samples;
+    } else {
+      if (!shape.empty() && amount.batch > 0 && amount.samples % amount.batch != 0)
+        throw UsageError(
+            fmt::format("output {} has no row for each sample, so its file takes batches of one size; give a --batch "
+                        "that divides {}",
+                        name_, amount.samples));
+      shape.insert(shape.begin(), static_cast<std::int64_t>(amount.batches));
+    }
     file_ = std::make_unique<NpyWriter>(path, static_cast<protrain_dtype>(dtype_), shape);
   }
 
-  void write(protrain_session *session) {
+  // `samples` is the number of samples in the batch.
+  void write(protrain_session *session, std::int64_t samples) {
+    if (of_samples_) slice_.resize(static_cast<std::size_t>(samples) * row_bytes_);
     check(protrain_session_output_read(session, name_.c_str(), dtype_, slice_.data(), slice_.size()));
     file_->append(slice_);
   }
   void finish() { file_->finish(); }
+  bool of_samples() const { return of_samples_; }
+  const std::string &name() const { return name_; }
 
  private:
   std::string name_;
   std::int32_t dtype_ = 0;
+  bool of_samples_ = false;
+  std::size_t row_bytes_ = 0;  // of a sample
   std::vector<std::byte> slice_;
   std::unique_ptr<NpyWriter> file_;
 };
@@ -72,47 +97,57 @@ std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, c
 }
 
 std::vector<Written> open_outputs(protrain_session *session, const std::map<std::string, std::string> &files,
-                                  std::uint64_t batches) {
+                                  const Amount &amount) {
   std::vector<Written> written;
   std::size_t count = 0;
   check(protrain_session_output_count(session, &count));
   for (std::size_t i = 0; i < count; ++i) {
     const char *name = nullptr;
     check(protrain_session_output_name(session, i, &name));
-    if (const auto file = files.find(name); file != files.end())
-      written.emplace_back(session, i, file->second, batches);
+    if (const auto file = files.find(name); file != files.end()) written.emplace_back(session, i, file->second, amount);
   }
   return written;
 }
 
+std::string batches_text(std::uint64_t count) { return fmt::format("{} batch{}", count, count == 1 ? "" : "es"); }
+
 int eval(const EvalFlags &flags) {
   const Options options = flags.session.make_options();
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
-  Batches batches(flags.data, data_of(options, flags.model, flags.data), options, !files.empty());
-  if (flags.batches == 0) batches.require_epochs();
+  const ModelData model = data_of(options, flags.model, flags.data);
+  Batches batches(flags.data, model, options, !files.empty());
+  const bool whole = flags.batches == 0;
+  if (whole) batches.take_rest(model, options);
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);
   }();
   if (!rank_of(session.get()).alone()) throw Failure("eval does not run on several ranks; start it alone");
   batches.settle(session.get());
-  const std::uint64_t count = flags.batches > 0 ? flags.batches : batches.count();
-  std::vector<Written> outputs = open_outputs(session.get(), files, count);
-  double sum = 0;
-  for (std::uint64_t batch = 0; batch < count; ++batch) {
+  if (const std::string left_out = whole ? batches.left_out() : ""; !left_out.empty())
+    fmt::print(stderr, "protrain: warning: {}\n", left_out);
+  Amount amount{.batches = whole ? batches.count() : flags.batches, .batch = batches.batch()};
+  for (std::uint64_t batch = 0; batch < amount.batches; ++batch) amount.samples += batches.samples_in(batch);
+  std::vector<Written> outputs = open_outputs(session.get(), files, amount);
+  double sum = 0, weights = 0;
+  for (std::uint64_t batch = 0; batch < amount.batches; ++batch) {
     batches.feed(session.get(), batch, batch + 1);
     float loss = 0;
     if (batches.complete()) check(protrain_eval(session.get(), &loss));
-    sum += static_cast<double>(loss);
+    sum += batches.weight(batch) * static_cast<double>(loss);
+    weights += batches.weight(batch);
     if (!outputs.empty()) check(protrain_predict(session.get()));
-    for (Written &output : outputs) output.write(session.get());
+    for (Written &output : outputs) output.write(session.get(), batches.samples_in(batch));
   }
   for (Written &output : outputs) output.finish();
+  const std::int64_t last = batches.samples_in(amount.batches - 1);
   if (batches.complete())
-    fmt::print("loss {:.6g}, the mean of {} batch{}\n", sum / static_cast<double>(count), count,
-               count == 1 ? "" : "es");
-  for (const auto &[name, file] : files)
-    fmt::print("{}: {} of {} batch{}\n", file, name, count, count == 1 ? "" : "es");
+    fmt::print("loss {:.6g}, the mean of {}{}\n", sum / weights, batches_text(amount.batches),
+               last < amount.batch ? fmt::format(", the last of {} {}", last, batches.samples_name()) : "");
+  for (const Written &output : outputs)
+    fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),
+               output.of_samples() ? fmt::format("{} {}", amount.samples, batches.samples_name())
+                                   : batches_text(amount.batches));
   return kOk;
 }
 
@@ -123,9 +158,11 @@ void add_eval(CLI::App &app, int &status) {
   auto flags = std::make_shared<EvalFlags>();
   command->add_option("MODEL", flags->model, "an ONNX file")->required();
   flags->data.add_to(*command);
-  command->add_option("--output", flags->outputs,
-                      "NAME=FILE.npy, an output of the graph, once for each; axis 0 of the file counts batches. With "
-                      "outputs, inputs that these do not depend on, such as labels, may be left out");
+  command->add_option(
+      "--output", flags->outputs,
+      "NAME=FILE.npy, an output of the graph, once for each; axis 0 of the file counts samples or windows, or "
+      "batches if the data or the output do not count samples. With outputs, inputs that these do not depend on, such "
+      "as labels, may be left out");
   command->add_option("--batches", flags->batches, "number of batches; else one pass over the data")
       ->check(positive_number());
   flags->session.add_to(*command);

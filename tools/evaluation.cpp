@@ -1,5 +1,7 @@
 #include "evaluation.h"
 
+#include <fmt/format.h>
+
 namespace tool {
 
 namespace {
@@ -23,22 +25,36 @@ Evaluation::Evaluation(const EvaluationFlags &flags, const DataFlags &training, 
     : flags_(flags),
       batches_(data_of_evaluation(flags, training), model, options, batches),
       has_perplexity_(model.cross_entropies == 1) {
-  batches_.require_epochs();
+  batches_.take_rest(model, options);
   if (flags.patience > 0 && flags.every == 0) throw UsageError("--patience needs --eval-every N");
 }
 
-double Evaluation::run(protrain_session *session, const Rank &rank) {
+void Evaluation::settle(protrain_session *session, const Rank &rank) {
   batches_.settle(session);
-  const std::uint64_t count = batches_.count(), rounds = (count + rank.count - 1) / rank.count;
-  double sum = 0;
-  for (std::uint64_t round = 0; round < rounds; ++round) {
+  const std::string left_out = batches_.left_out();
+  if (rank.leads() && !left_out.empty()) fmt::print(stderr, "protrain: warning: evaluations: {}\n", left_out);
+}
+
+// Deals the batches out to the ranks. Where fewer are left than there are ranks, or the last one is smaller, all ranks
+// compute the same batch, so that each batch counts once.
+double Evaluation::run(protrain_session *session, const Rank &rank) {
+  const std::uint64_t count = batches_.count();
+  const auto dealt = [&](std::uint64_t first) {
+    return first + rank.count <= count && batches_.weight(first + rank.count - 1) == 1;
+  };
+  const auto own = [&](std::uint64_t first) { return first + (dealt(first) ? rank.number : 0); };
+  double sum = 0, weights = 0;
+  for (std::uint64_t first = 0; first < count;) {
+    const std::uint64_t next = first + (dealt(first) ? rank.count : 1);
+    const double weight = static_cast<double>(next - first) * batches_.weight(first);
     float loss = 0;
-    const std::uint64_t batch = round * rank.count + rank.number;
-    batches_.feed(session, batch, batch + rank.count);
+    batches_.feed(session, own(first), own(next));
     check(protrain_eval(session, &loss));
-    sum += static_cast<double>(loss);
+    sum += weight * static_cast<double>(loss);
+    weights += weight;
+    first = next;
   }
-  return sum / static_cast<double>(rounds);
+  return sum / weights;
 }
 
 }  // namespace tool

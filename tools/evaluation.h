@@ -27,9 +27,13 @@ class Evaluation {
   Evaluation(const EvaluationFlags &flags, const DataFlags &training, const ModelData &model, const Options &options,
              const Batches &batches);
 
+  // Takes over the batch that the library chose. Warns of samples that an evaluation leaves out. Throws Failure if they
+  // are all left out. Call it before run().
+  void settle(protrain_session *session, const Rank &rank);
   // True after the steps that `every` names. The last step of a run is evaluated too.
   bool due(std::uint64_t step) const { return flags_.every > 0 && step % flags_.every == 0; }
-  // Returns the mean loss over one pass of the data. Every rank must call it, and gets the same result.
+  // Returns the mean loss over one pass of the data, each batch weighted by its number of samples. Every rank must call
+  // it, and gets the same result.
   double run(protrain_session *session, const Rank &rank);
   // True if the run is to end, because `best`, the step of the best evaluation, lies `patience` evaluations back.
   bool exhausted(std::uint64_t step, std::uint64_t best) const {

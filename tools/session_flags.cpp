@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace tool {
 
@@ -58,6 +59,25 @@ Options SessionFlags::make_options() const {
     set(options, pair.substr(0, equals), pair.substr(equals + 1));
   }
   return options;
+}
+
+bool can_train(const Options &options, const std::string &model, const std::map<std::string, std::int64_t> &dims) {
+  const Options others = default_options();
+  for (const auto &[name, size] : dims) set(others, "dim", fmt::format("{}={}", name, size));
+  const char *help = nullptr;
+  check(protrain_options_help(others.get(), &help));
+  for (const nlohmann::json &row : nlohmann::json::parse(help)) {
+    const std::string key = row["key"];
+    const char *value = nullptr;
+    check(protrain_options_get(options.get(), key.c_str(), &value));
+    if (value == row["default"].get<std::string>() || key == "shapes") continue;
+    std::istringstream items(value);
+    for (std::string item; std::getline(items, item);)
+      if (key != "dim" || !dims.contains(item.substr(0, item.find('=')))) set(others, key, item);
+  }
+  const char *about = nullptr;
+  check(protrain_model_check(others.get(), model.c_str(), &about));
+  return nlohmann::json::parse(about).value("trainable", false);
 }
 
 void bind_defaults(const Options &options, const std::string &model) {

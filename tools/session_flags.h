@@ -3,7 +3,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,9 @@ class SessionFlags {
   std::deque<Flag> flags_;  // the parser holds addresses of elements, which a deque keeps
   std::vector<std::string> pairs_;
 };
+
+// True if the model can be trained with these sizes of its dimensions in place of those in `options`.
+bool can_train(const Options &options, const std::string &model, const std::map<std::string, std::int64_t> &dims);
 
 // Binds symbolic dimensions that no --dim binds to the sizes that `check` infers or assumes, and prints them.
 void bind_defaults(const Options &options, const std::string &model);

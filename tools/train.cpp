@@ -340,6 +340,7 @@ int train(TrainFlags flags) {
   const Rank rank = rank_of(session.get());
   if (!rank.leads()) flags.metrics = flags.report = "";
   try {
+    if (evaluation) evaluation->settle(session.get(), rank);
     return run(session.get(), batches, evaluation, flags, rank);
   } catch (const std::exception &failure) {
     if (rank.alone()) throw;

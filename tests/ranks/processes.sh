@@ -106,6 +106,17 @@ if [ "$transport" != gloo-port ]; then
   start 3 --steps 2 $(share 3) $windows
   same_as windows '3 ranks on windows'
 
+  # Each window counts once in an evaluation, for any number of ranks. Three ranks share the 7 batches of 3 windows and
+  # the last of 1.
+  head -c 704 tokens.bin >held-out.bin
+  held_out='--steps 1 --accumulation 6 --eval-tokens held-out.bin --eval-batch 3'
+  eval_loss() { sed 's/.*"eval_loss":\([0-9.]*\),.*/\1/' "$1"; }
+  "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 $windows $held_out --metrics one.jsonl >log
+  start 3 $windows $held_out --accumulation 2 --metrics three.jsonl
+  succeeds 'an evaluation on 3 ranks'
+  awk -v a="$(eval_loss one.jsonl)" -v b="$(eval_loss three.jsonl)" \
+    'BEGIN {d = a / b - 1; exit !(d < 1e-6 && d > -1e-6)}' || wrong 'an evaluation on 3 ranks: another loss'
+
   RANK_1_ADDS='--learning-rate 0.5'
   start 2 --steps 1 $arrays
   fails 'other options'

@@ -55,17 +55,38 @@ done
 run train "$model" $(pair samples) --batch 3 --epochs 1 --metrics threes.jsonl
 [ "$(wc -l <threes.jsonl)" -eq 7 ] || wrong "20 samples are 7 batches of 3"
 
-# Evaluations may have another batch and another window. The 20 samples are 20 batches of 1, or 4 of 5.
+# Evaluations may have another batch and another window. The 20 samples are 20 batches of 1, 4 of 5, or 2 of 7 and one
+# of 6. A batch of 30 takes them all.
 value() { sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$2"; } # KEY FILE
 near() { awk -v a="$1" -v b="$2" 'BEGIN {d = a / b - 1; exit !(d < 1e-5 && d > -1e-5)}' || wrong "$1 is not near $2"; }
-for batch in 1 5; do
+for batch in 1 5 7 30; do
   run train "$model" --input folder --steps 1 --metrics samples.jsonl --export trained.onnx --eval-batch $batch \
     --eval-input input_ids=input_ids.samples.npy --eval-input labels=labels.samples.npy
   leaves_with 0
   run eval trained.onnx $(pair samples) --batch $batch
-  prints "the mean of $((20 / batch)) batches"
+  prints "the mean of $(((19 + batch) / batch)) batch"
   near "$(sed 's/^loss \([0-9.]*\),.*/\1/' out)" "$(value eval_loss samples.jsonl)"
 done
+prints 'the mean of 1 batch, the last of 20 samples'
+
+# A model of batches of 2 leaves out the last of 9 samples, and takes no single one.
+for rows in 9 1; do
+  for name in input_ids labels; do
+    { head -c 128 "$fixtures/$name.npy" | LC_ALL=C sed "s/(10, 2, 32)/($rows,     32)/" &&
+      tail -c +129 "$fixtures/$name.npy" | head -c $((rows * 32 * 8)); } >$name.$rows.npy
+  done
+done
+static=$fixtures/gpt2-static-opset18.onnx
+run eval "$static" --input input_ids=input_ids.9.npy --input labels=labels.9.npy
+leaves_with 0
+complains '1 of 9 samples left out: 9 is no multiple of 2, and the session serves no batch of 1'
+prints 'the mean of 4 batches$'
+run train "$static" --steps 1 --input folder --eval-input input_ids=input_ids.9.npy --eval-input labels=labels.9.npy
+leaves_with 0
+complains 'evaluations: 1 of 9 samples left out'
+refused 1 'a batch takes 2 samples, the data hold 1' eval "$static" \
+  --input input_ids=input_ids.1.npy --input labels=labels.1.npy
+
 iconv -f ISO-8859-1 -t UTF-16LE /usr/share/common-licenses/GPL-3 | head -c 4000 >tokens.bin
 windows="--tokens tokens.bin --labels same --batch 2 --sequence 16 --steps 1"
 run train "$model" $windows --eval-tokens tokens.bin --eval-batch 1 --eval-sequence 32 --metrics windows.jsonl \

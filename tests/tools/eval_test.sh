@@ -34,6 +34,50 @@ run eval "$classes" --loss cross_entropy --input tokens=tokens.npy --output logi
 leaves_with 0
 tail -c +129 logits.npy | cmp -s -n $((3 * 5 * 4)) - whole.npy 0 128 || wrong "the first batch has other logits"
 
+# The same tokens as 9 samples: the files have a row for each, also if the last batch is smaller.
+LC_ALL=C sed '1s/(3, 3, 6)/(9,    6)/' tokens.npy >samples.npy
+{
+  printf "\\223NUMPY\\1\\0\\166\\0%-117s\\n" "{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }"
+  printf '\0\1\2\3\4\0\1\2\3'
+} >classes.npy
+for batch in 3 4 9 20; do
+  run eval "$classes" --loss cross_entropy --input tokens=samples.npy --input labels=classes.npy --batch $batch \
+    --output logits=logits.npy --output choice=chosen.npy
+  leaves_with 0
+  quiet
+  sed -n 's/^loss \([0-9.]*\),.*/\1/p' out >>means
+  prints 'logits.npy: logits of 9 samples'
+  head -c 128 logits.npy | grep -aq "'shape': (9, 5,)" || wrong "the header of logits of samples"
+  [ "$(wc -c <logits.npy)" -eq $((128 + 9 * 5 * 4)) ] || wrong "logits.npy has another size"
+  tail -c +129 chosen.npy | cmp -s - choice.npy 0 128 || wrong "another choice in batches of $batch"
+done
+awk 'NR == 1 {first = $1} {d = $1 / first - 1; if (d > 1e-5 || d < -1e-5) exit 1} END {if (NR != 4) exit 1}' means ||
+  wrong "each sample counts alike: $(cat means)"
+run eval "$classes" --loss cross_entropy --input tokens=samples.npy --batch 4 --batches 2 --output logits=logits.npy
+prints 'logits.npy: logits of 8 samples'
+
+# What eval writes of samples, train takes as samples: here 8 answers of 12 tokens for the loss dpo.
+{
+  head -c 128 tokens.npy | LC_ALL=C sed '1s/(3, 3, 6)/(8,   12)/'
+  { tail -c +129 tokens.npy && tail -c +129 tokens.npy; } | head -c $((8 * 12 * 8))
+} >answers.npy
+answers="--loss dpo --loss-shift 1 --batch 4 --input ids=answers.npy --input labels=answers.npy"
+# shellcheck disable=SC2086
+run eval "$fixtures/objectives/tokens.onnx" $answers --output log_probabilities=reference.npy
+leaves_with 0
+prints 'reference.npy: log_probabilities of 8 samples'
+# shellcheck disable=SC2086
+run train "$fixtures/objectives/tokens.onnx" $answers --input reference=reference.npy --steps 1
+leaves_with 0
+prints 'loss 0.6931' # the model is still its own reference
+# A batch of 2 pairs and a half cannot be the last.
+{ head -c 128 answers.npy | LC_ALL=C sed '1s/(8, /(7, /' && tail -c +129 answers.npy | head -c $((7 * 12 * 8)); } >odd.npy
+run eval "$fixtures/objectives/tokens.onnx" --loss dpo --loss-shift 1 --batch 4 --input ids=odd.npy --input labels=odd.npy \
+  --output log_probabilities=reference.npy
+leaves_with 0
+complains '3 of 7 samples left out: 7 is no multiple of 4, and the session serves no batch of 3'
+prints 'log_probabilities of 4 samples'
+
 refused 2 'give each with --input' eval "$classes" --loss cross_entropy --output logits=logits.npy
 refused 2 'no data for labels: give --input labels=' eval "$classes" --loss cross_entropy --input tokens=tokens.npy
 refused 1 "no output of the model matches 'logit'" eval "$classes" --loss cross_entropy --input tokens=tokens.npy \
