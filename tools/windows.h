@@ -21,12 +21,12 @@ class TokenWindows {
  public:
   // With `next`, the label of a token is the token after it, otherwise the token itself. `separator` is the token that
   // ends a document. If it is given, windows hold documents, and a document that is longer than a window is cut. Throws
-  // Failure if no window can be filled.
+  // Failure if no window can be filled, or the file does not hold the separator.
   TokenWindows(TokenFile file, std::int64_t length, bool next, std::optional<std::int64_t> separator);
 
   const TokenFile &file() const { return file_; }
   std::uint64_t count() const { return separator_ ? packed_.size() : plain_; }
-  std::uint64_t documents() const { return documents_; }  // pieces of long ones count; 0 without a separator
+  std::uint64_t documents() const { return documents_; }  // of the file; 0 without a separator
   double filled() const;                                  // the share of the windows that the file's tokens take
 
   // Appends a window.

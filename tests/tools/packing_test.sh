@@ -23,8 +23,10 @@ for part in 'a 20' 'b 8' 'c 30'; do
   [ "$1" = c ] || printf '\n\0' >>"$1.bin"
 done
 cat a.bin b.bin c.bin >abc.bin
-for part in a b c abc; do train $part.bin --labels same --steps 1 --metrics $part.jsonl; done
+for part in a b abc; do train $part.bin --labels same --steps 1 --metrics $part.jsonl; done
 prints '3 documents in 1 windows'
+run train "$model" --tokens c.bin --batch 1 --sequence 30 --learning-rate 1e-30 --labels same --steps 1 --metrics c.jsonl
+leaves_with 0
 awk -v a="$(loss a.jsonl)" -v b="$(loss b.jsonl)" -v c="$(loss c.jsonl)" -v all="$(loss abc.jsonl)" 'BEGIN {
   mean = (a * 20 + b * 8 + c * 29) / 57
   exit !(all / mean > 1 - 1e-6 && all / mean < 1 + 1e-6) }' || wrong "packed documents have another loss than alone"
@@ -37,9 +39,14 @@ train lines.bin --labels same --steps 7 --shuffle 3 --metrics parts.jsonl --save
 train lines.bin --labels same --epochs 2 --shuffle 3 --metrics parts.jsonl --save parts --resume parts
 [ "$(bits parts.jsonl)" = "$(bits whole.jsonl)" ] || wrong "the resumed run has another order"
 
-# A document longer than a window is cut into pieces.
-length=24 train lines.bin --labels same --steps 2
-prints "documents in"
+# A document longer than a window is cut into pieces, and counts once.
+documents=$(iconv -f UTF-16LE -t UTF-8 lines.bin | grep -c '')
+for length in 24 64; do
+  train lines.bin --labels same --steps 2
+  prints "^$documents documents in"
+done
+refused 1 'lines.bin: holds no token 9999, so --separator 9999 ends no document' train "$model" --tokens lines.bin \
+  --separator 9999 --labels same --batch 1 --sequence 64 --steps 1
 
 refused 2 '--separator needs --tokens' train "$model" --separator 10 --steps 1 \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
