@@ -212,6 +212,23 @@ void DataFlags::add_to(CLI::App &command) {
                      "ID: the token that ends a document; documents are packed into windows and do not see each other");
 }
 
+std::string DataFlags::for_tokens() const {
+  if (!token_type.empty()) return "--token-type";
+  if (separator) return "--separator";
+  if (labels) return "--labels";
+  return sequence > 0 ? "--sequence" : "";
+}
+
+DataFlags DataFlags::without_tokens() const {
+  return {.arrays = arrays,
+          .tokens = {},
+          .token_type = "",
+          .batch = batch,
+          .labels = {},
+          .separator = {},
+          .shuffle = shuffle};
+}
+
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   open(flags, model, options, may_lack);
   const bool has_other_shapes = !value_of(options, "shapes").empty();
@@ -243,8 +260,8 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   if (flags.shuffle) shuffle_.emplace(*flags.shuffle);
   counted_.tokens = model.has_tokens;
   open_arrays(flags, model, options);
-  if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
-  if (flags.separator && flags.tokens.empty()) throw UsageError("--separator needs --tokens FILE");
+  if (const std::string flag = flags.for_tokens(); !flag.empty() && flags.tokens.empty())
+    throw UsageError(flag + " needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
   const std::vector<ModelInput> lacking = inputs_without_data(model.inputs);
   complete_ = lacking.empty();
@@ -282,10 +299,15 @@ void Batches::open_arrays(const DataFlags &flags, const ModelData &model, const 
   require_same_rows();
 }
 
+void Batches::require_new(const std::string &input) const {
+  for (const ArrayInput &array : arrays_)
+    if (array.input() == input)
+      throw UsageError(fmt::format("input {} is given twice; one source is {}", input, array.path()));
+}
+
 void Batches::open_array(const ModelInput &input, const std::string &path, const DataFlags &flags,
                          const ModelData &model, const Options &options) {
-  for (const ArrayInput &other : arrays_)
-    if (other.input() == input.name) throw UsageError(fmt::format("input {} is given twice", input.name));
+  require_new(input.name);
   const auto axes = input.dims ? std::optional(input.dims->size()) : std::nullopt;
   const ArrayInput &array = arrays_.emplace_back(input.name, axes, input.dtype, ArrayFile(path, input.name));
   if (array.of_samples())
@@ -327,6 +349,7 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   if (labels != ids.name) token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
   if (flags.separator)
     token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
+  for (const TokenInput &fed : token_inputs_) require_new(fed.input.name);
   for (const TokenInput &fed : token_inputs_)
     if (const std::string misfit = bind(fed.input, {batch_, sequence_}, dims_); !misfit.empty())
       throw Failure(fmt::format("{}, read as batches of {} for input {} {}: {}", windows_->file(0).path(),

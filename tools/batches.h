@@ -46,6 +46,9 @@ struct DataFlags {
   std::optional<std::uint64_t> shuffle;    // the seed of the order; nothing: the order of the files
 
   void add_to(CLI::App &command);
+  bool given() const { return !arrays.empty() || !tokens.empty() || batch > 0 || !for_tokens().empty(); }
+  std::string for_tokens() const;    // one of the given flags that need --tokens; "" if there is none
+  DataFlags without_tokens() const;  // the flags without --tokens and those that need it
 };
 
 // Describes the data of a model. If the flags ask for packed documents, sets the option that makes the model take their
@@ -114,12 +117,13 @@ class Batches {
   void open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack);
   std::vector<ModelInput> inputs_without_data(const std::vector<ModelInput> &inputs) const;
   void open_arrays(const DataFlags &flags, const ModelData &model, const Options &options);
+  void require_new(const std::string &input) const;  // throws UsageError if an array feeds the input
   void open_array(const ModelInput &input, const std::string &path, const DataFlags &flags, const ModelData &model,
                   const Options &options);
   void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
-  // Adds the sizes of symbolic dims, as the shape of a batch has them, to `dims`. Returns why the shape does not fit; ""
-  // if it does.
+  // Adds the sizes of symbolic dims, as the shape of a batch has them, to `dims`. Returns why the shape does not fit;
+  // "" if it does.
   static std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims);
   // Returns the dims of a batch of so many samples; nothing if the model or the data have no such batch.
   std::optional<Dims> dims_with(std::int64_t samples, const ModelData &model) const;

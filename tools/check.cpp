@@ -165,8 +165,7 @@ int check_gradients(const CheckFlags &flags) {
 
 int run_check(const CheckFlags &flags) {
   if (flags.gradients) return check_gradients(flags);
-  if (flags.samples || !flags.data.arrays.empty() || !flags.data.tokens.empty())
-    throw UsageError("--samples and data are for --gradients");
+  if (flags.samples || flags.data.given()) throw UsageError("--samples and data are for --gradients");
   const Options options = flags.session.make_options();
   const char *text = nullptr;
   check(protrain_model_check(options.get(), flags.model.c_str(), &text));

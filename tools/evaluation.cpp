@@ -7,14 +7,14 @@ namespace tool {
 namespace {
 
 DataFlags data_of_evaluation(const EvaluationFlags &flags, const DataFlags &training) {
-  DataFlags data = training;
+  if (flags.sequence > 0 && flags.tokens.empty()) throw UsageError("--eval-sequence needs --eval-tokens FILE");
+  DataFlags data = flags.tokens.empty() ? training.without_tokens() : training;
   data.arrays = flags.arrays;
   data.tokens.clear();
   if (!flags.tokens.empty()) data.tokens.push_back(flags.tokens);
   if (flags.batch > 0) data.batch = flags.batch;
   if (flags.sequence > 0) data.sequence = flags.sequence;
   data.shuffle.reset();
-  if (flags.tokens.empty()) data.token_type = "";
   return data;
 }
 

@@ -328,7 +328,9 @@ int train(TrainFlags flags) {
     throw UsageError("--eval-batch and --eval-sequence need --eval-input NAME=FILE.npy or --eval-tokens FILE");
   const Options options = flags.session.make_options();
   const ModelData model = data_of(options, flags.model, flags.data);
-  Batches batches(flags.data, model, options);
+  // Flags about tokens may be for those of evaluations alone.
+  const bool trains_on_tokens = !flags.data.tokens.empty() || flags.evaluation.tokens.empty();
+  Batches batches(trains_on_tokens ? flags.data : flags.data.without_tokens(), model, options);
   if (flags.epochs > 0) batches.require_epochs();
   std::optional<Evaluation> evaluation;
   if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);

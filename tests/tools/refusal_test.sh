@@ -73,6 +73,21 @@ tokens 'no multiple of 4, .* uint32' --tokens odd.bin --token-type uint32
 tokens 'llmc.bin: its header says uint16, not uint32' --tokens llmc.bin --token-type uint32
 refused 2 'token-type' train "$model" --steps 1 --tokens wide.bin --token-type int64
 refused 2 'needs --tokens' train "$model" --steps 1 --token-type uint16
+# Data that would go unused.
+train 2 '--labels needs --tokens' --labels next
+train 2 '--sequence needs --tokens' --sequence 32
+train 2 '--eval-sequence needs --eval-tokens' --eval-sequence 32 --eval-input labels=labels.npy
+for name in input_ids labels; do
+  refused 2 "input $name is given twice; one source is .*$name.npy" train "$model" --steps 1 --batch 2 --sequence 4 \
+    --tokens llmc.bin --labels same --input "$name=$fixtures/$name.npy"
+done
+for flag in '--separator 5' '--token-type uint16' '--labels next' '--batch 2' '--sequence 8'; do
+  # shellcheck disable=SC2086
+  refused 2 'are for --gradients' check "$model" $flag
+done
+# Flags about tokens may be for those of evaluations alone.
+run train "$model" --steps 1 $data --eval-tokens llmc.bin --labels same --sequence 4 --eval-batch 1
+leaves_with 0
 # Logits are compared with the token that follows, once, unless the user says otherwise.
 logits() { # STATUS ARGS...
   expected=$1
