@@ -1,6 +1,6 @@
 // IndexChecks: finds values of inputs that a step could not use, such as a token beyond the vocabulary, before the step
-// begins, and names the input. Kernels find the same, but in the middle of a step, when other ranks already wait for this
-// one, and they do not know the input.
+// begins, and names the input. Kernels find the same, but in the middle of a step, when other ranks already wait for
+// this one. They do not know the input either.
 #pragma once
 
 #include <cstdint>

@@ -324,7 +324,8 @@ extern "C" {
     /// A list (dim, shapes, constant, also_loss, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
     /// keep_outputs) gains one item with each call; any other option is replaced.
     /// Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range.
-    ///   An unknown key is never ignored. Options of an optimizer that is not chosen, such as beta1 with sgd, have no effect.
+    ///   An unknown key is never ignored. Options of an optimizer that is not chosen, such as beta1 with sgd, have no
+    ///   effect.
     /// Since: 0.1
     /// ```
     #[must_use]
