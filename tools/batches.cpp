@@ -75,12 +75,6 @@ std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant
   return bound->second;
 }
 
-std::string value_of(const Options &options, const char *key) {
-  const char *value = nullptr;
-  check(protrain_options_get(options.get(), key, &value));
-  return value;
-}
-
 // The value of the option `shapes` that binds these dims.
 std::string shapes_of(const Dims &dims) {
   std::vector<std::string> bindings;
@@ -94,9 +88,10 @@ void require_one_shift(const DataFlags &flags, const Options &options) {
   const bool shifted = value_of(options, "loss_shift") == "1";
   if (shifted && flags.labels == "next")
     throw UsageError("--labels next and --loss-shift 1 shift the labels twice; give one of them");
-  if (!shifted && !flags.labels && !value_of(options, "loss").empty())
+  if (!shifted && !flags.labels && value_of(options, "loss") == "cross_entropy")
     throw UsageError(
-        "--tokens with --loss needs --labels next, or --loss-shift 1, for a model that predicts the following token; "
+        "--tokens with --loss cross_entropy needs --labels next, or --loss-shift 1, for a model that predicts the "
+        "following token; "
         "it needs --labels same for one that predicts each token itself");
 }
 

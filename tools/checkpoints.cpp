@@ -59,10 +59,21 @@ void sync(const fs::path &path) {
 
 }  // namespace
 
+void require_no_later(const std::string &directory, std::uint64_t first) {
+  if (directory.empty()) return;
+  const std::vector<std::uint64_t> steps = steps_in(directory);
+  if (steps.empty() || steps.back() <= first) return;
+  throw Failure(fmt::format(
+      "{} holds {} of another run, and this run begins after step {}: go on from it with --resume {}, give --save "
+      "another directory, or remove the checkpoints after step {}",
+      directory, name_of(steps.back()), first, directory, first));
+}
+
 Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank)
     : flags_(flags), rank_(rank), last_(first) {
+  require_no_later(flags.directory, first);
   if (first > 0 && !flags.directory.empty()) best_ = read_best(flags.directory);
-  if (best_ && best_->step > first) best_.reset();  // another run that began at this checkpoint wrote it
+  if (best_ && best_->step > first) best_.reset();  // its checkpoint is gone, and the run takes that step again
 }
 
 void Checkpoints::after(protrain_session *session, std::uint64_t step) {

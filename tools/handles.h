@@ -54,6 +54,13 @@ void check(protrain_error *error) {
   if (error != nullptr) throw Exception(protrain_error_text(error));
 }
 
+// Returns the value of an option; "" if it has none.
+inline std::string value_of(const Options &options, const char *key) {
+  const char *value = nullptr;
+  check(protrain_options_get(options.get(), key, &value));
+  return value;
+}
+
 inline Session create_session(const Options &options, const std::string &model) {
   protrain_session *session = nullptr;
   check(protrain_session_create(options.get(), model.c_str(), &session));

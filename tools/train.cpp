@@ -210,8 +210,9 @@ bool ends_by_signal(protrain_session *session, const Rank &rank) {
   return false;
 }
 
-// Checks before the run that the results can be written to their places.
-void require_writable(const TrainFlags &flags) {
+// Checks before the run that the results can be written to their places. A run that resumes checks the directory of
+// checkpoints once it knows its first step.
+void require_writable(const TrainFlags &flags, bool resumes) {
   const auto require_directory = [](const std::filesystem::path &path) {
     if (access(path.empty() ? "." : path.c_str(), W_OK | X_OK) != 0)
       throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
@@ -222,6 +223,7 @@ void require_writable(const TrainFlags &flags) {
   if (mkdir(flags.save.directory.c_str(), 0777) != 0 && errno != EEXIST)
     throw Failure(fmt::format("{}: {}", flags.save.directory, std::strerror(errno)));
   require_directory(flags.save.directory + "/.");
+  if (!resumes) require_no_later(flags.save.directory, 0);
 }
 
 // Writes all results, even if one of them fails, and then throws the first failure. The report comes first, because a
@@ -280,10 +282,10 @@ int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &
   const std::uint64_t all = flags.epochs == 0 ? before + flags.steps
                                               : batches.steps_of(flags.epochs, accumulation * rank.count),
                       steps = all - std::min(all, before);
+  Checkpoints checkpoints(flags.save, before, rank);
   if (rank.leads() && before > 0) fmt::print("goes on after step {}\n", before);
   Metrics metrics(flags.metrics, before > 0);
   stop_after_step_on_signals();
-  Checkpoints checkpoints(flags.save, before, rank);
   std::uint64_t done = 0;
   bool stopped = false, exhausted = false;
   {
@@ -334,7 +336,7 @@ int train(TrainFlags flags) {
   if (flags.epochs > 0) batches.require_epochs();
   std::optional<Evaluation> evaluation;
   if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);
-  require_writable(flags);
+  require_writable(flags, !value_of(options, "resume").empty());
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);

@@ -42,3 +42,16 @@ refused 1 'sgd' train "$model" --steps 1 --resume parts --optimizer sgd \
 printf x | dd of=parts/step-0000000013/weights.safetensors bs=1 seek=50000 conv=notrunc 2>/dev/null
 refused 1 'do not match their checksum; the checkpoint before it is parts/step-0000000007' train "$model" --steps 1 \
   --resume parts --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+
+# A directory with later checkpoints of another run is refused before any step, and stays as it is. Otherwise --keep
+# would remove the new checkpoints, and a later --resume would take the old one.
+data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+printf 'kept\n' >kept.jsonl
+refused 1 'parts holds step-0000000013 of another run, and this run begins after step 0: .* --resume parts' \
+  train "$model" $data --steps 2 --save parts --save-every 1 --keep 1 --metrics kept.jsonl
+run train "$model" $data --steps 2 --resume parts/step-0000000003 --save parts --keep 1 --metrics kept.jsonl
+leaves_with 1
+complains 'and this run begins after step 3: .* or remove the checkpoints after step 3'
+[ "$(ls parts | tr '\n' ' ')" = 'step-0000000003 step-0000000006 step-0000000007 step-0000000013 ' ] ||
+  wrong "checkpoints of another run are gone"
+grep -q kept kept.jsonl || wrong "the metrics of another run are gone"
