@@ -24,9 +24,9 @@ struct Best {
   double loss = 0;
 };
 
-// Throws Failure if the directory holds a checkpoint of a step after `first`, the number of steps that were taken before
-// this run. That checkpoint would count as the newest, so --keep would remove the checkpoints of this run, and a run
-// that resumes would go on from the other one.
+// Throws Failure if the directory holds a checkpoint of a step after `first`, the number of steps that were taken
+// before this run. That checkpoint would count as the newest, so --keep would remove the checkpoints of this run, and a
+// run that resumes would go on from the other one.
 void require_no_later(const std::string &directory, std::uint64_t first);
 
 class Checkpoints {

@@ -19,10 +19,12 @@ struct LibraryFailure : Failure {
   explicit LibraryFailure(const protrain_error *error, const std::string &hint = "")
       : Failure(protrain_error_text(error) + hint),
         code(protrain_error_code(error)),
-        subject(protrain_error_subject(error)) {}
+        subject(protrain_error_subject(error)),
+        usable(protrain_error_usable(error) != 0) {}
 
   protrain_code code;
   std::string subject;
+  bool usable;  // the session of the failed call
 };
 
 // A wrong command line. Its sentence goes to stderr, and the command returns 2.

@@ -21,8 +21,10 @@ struct RunRecord {
   nlohmann::ordered_json about;                       // the session's "created" line
   nlohmann::ordered_json report;                      // protrain_session_report after the last step
 
+  std::uint64_t last_step() const { return before + losses.size(); }  // counted over all runs
+
   void add(double loss, double learning_rate, double step_seconds, double step_tokens) {
-    const std::uint64_t step = before + losses.size() + 1;
+    const std::uint64_t step = last_step() + 1;
     losses.push_back({step, loss});
     rates.push_back({step, learning_rate});
     seconds.push_back(step_seconds);

@@ -1,8 +1,10 @@
 // protrain train: feeds batches, steps, reports progress, and writes the results asked for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -19,11 +21,14 @@
 #include "clock.h"
 #include "commands.h"
 #include "evaluation.h"
+#include "metrics.h"
+#include "outputs.h"
 #include "profiling_line.h"
 #include "progress.h"
 #include "rank.h"
 #include "report.h"
 #include "session_flags.h"
+#include "stop_signal.h"
 
 namespace tool {
 
@@ -40,86 +45,6 @@ struct TrainFlags {
   SessionFlags session;
 };
 
-volatile std::sig_atomic_t signal_number = 0;
-
-// Makes the first Ctrl-C (or SIGTERM) end the run after the present step; results are still written. The second ends
-// the run at once.
-void stop_after_step_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int number) { signal_number = number; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-std::string bits_of(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  return fmt::format("{:08x}", bits);
-}
-
-struct Step {
-  std::uint64_t number = 0;
-  float loss = 0;
-  double learning_rate = 0, seconds = 0, tokens = 0;
-  double data_seconds = 0;          // of `seconds`: waiting for data
-  std::optional<double> eval_loss;  // of an evaluation after the step
-  bool has_perplexity = false;
-};
-
-Json report_of(protrain_session *session) {
-  const char *json = nullptr;
-  check(protrain_session_report(session, &json));
-  return Json::parse(json);
-}
-
-// The metrics file: one JSON object per line. Each line is flushed, so that a reader can follow the file and a kill
-// loses nothing.
-class Metrics {
- public:
-  // `goes_on`: the run resumes a checkpoint, so its lines are appended.
-  Metrics(const std::string &path, bool goes_on) : path_(path) {
-    if (path.empty()) return;
-    file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
-    if (!file_) fail();
-  }
-
-  // `logged` is the session's log line of the step; "" if there is none.
-  void write(protrain_session *session, const Step &step, const std::string &logged) {
-    if (!file_) return;
-    double norm = 0;
-    check(protrain_session_grad_norm(session, &norm));
-    if (report_.is_null()) report_ = report_of(session);
-    Json line = {{"step", step.number},
-                 {"loss", step.loss},
-                 {"grad_norm", norm},
-                 {"learning_rate", step.learning_rate},
-                 {"seconds", step.seconds},
-                 {"data_seconds", step.data_seconds},
-                 {"tokens_per_second", step.tokens / step.seconds},
-                 {"device_peak_bytes", report_.at("device_peak_bytes")},
-                 {"host_peak_bytes", report_.at("host_peak_bytes")},
-                 {"loss_bits", bits_of(step.loss)},
-                 {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
-    if (const Json about = logged.empty() ? Json() : Json::parse(logged); about.contains("grad_norms"))
-      line["grad_norms"] = about.at("grad_norms");
-    if (step.eval_loss) line["eval_loss"] = *step.eval_loss;
-    if (step.eval_loss && step.has_perplexity) line["eval_perplexity"] = std::exp(*step.eval_loss);
-    fmt::print(file_.get(), "{}\n", line.dump());
-    if (std::fflush(file_.get()) != 0) fail();
-  }
-
- private:
-  struct Close {
-    void operator()(std::FILE *file) const { std::fclose(file); }
-  };
-  [[noreturn]] void fail() const { throw Failure(fmt::format("{}: {}", path_, std::strerror(errno))); }
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
-  Json report_;  // of the first step; all steps have the same shapes, and so the same peaks
-};
-
 void warn(const std::string &text) { fmt::print(stderr, "protrain: warning: {}\n", text); }
 
 void alarm(const Json &about) { fmt::print(stderr, "protrain: alarm: {}\n", about.value("text", "")); }
@@ -130,6 +55,13 @@ void hear(const char *line, void *user) {
   if (text.find("\"event\":\"warning\"") != std::string_view::npos) warn(Json::parse(line).value("text", ""));
   if (text.find("\"event\":\"alarm\"") != std::string_view::npos) alarm(Json::parse(line));
   if (text.find("\"event\":\"step\"") != std::string_view::npos) *static_cast<std::string *>(user) = text;
+}
+
+// Returns the number of steps that the session has taken, over all runs.
+std::uint64_t steps_of(protrain_session *session) {
+  std::uint64_t steps = 0;
+  check(protrain_session_step_count(session, &steps));
+  return steps;
 }
 
 // Returns the session's "created" log line.
@@ -173,6 +105,19 @@ void announce(protrain_session *session, RunRecord &record) {
   for (const Json &known : about.value("alarms", Json::array())) alarm(known);
 }
 
+// An error of protrain_step.
+struct StepFailure : LibraryFailure {
+  using LibraryFailure::LibraryFailure;
+
+  // False if the error may have come amid the updates, so that some parameters have taken the step and others have not.
+  // An overlapping update that meets a number that is not finite counts the step, which is found by that count.
+  bool came_before_updates() const {
+    constexpr protrain_code kBefore[] = {PROTRAIN_ERROR_ARG, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_SHAPE,
+                                         PROTRAIN_ERROR_TYPE, PROTRAIN_ERROR_NONFINITE};
+    return std::ranges::find(kBefore, code) != std::end(kBefore);
+  }
+};
+
 // Runs one batch. Returns false if a rank has cancelled it. If the library refuses a value, adds a hint about the token
 // file to the error: a token may lie beyond the vocabulary.
 bool take_batch(protrain_session *session, const Batches &batches, float *loss) {
@@ -180,7 +125,7 @@ bool take_batch(protrain_session *session, const Batches &batches, float *loss) 
   if (!error) return true;
   const protrain_code code = protrain_error_code(error.get());
   if (code == PROTRAIN_ERROR_CANCELLED) return false;
-  throw LibraryFailure(error.get(), code == PROTRAIN_ERROR_ARG ? batches.suspicion() : "");
+  throw StepFailure(error.get(), code == PROTRAIN_ERROR_ARG ? batches.suspicion() : "");
 }
 
 // Takes step `number`. Returns nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed
@@ -205,53 +150,68 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
 // cancelled step ends the run, because all ranks must make the same calls and the signal may not have reached the
 // others yet.
 bool ends_by_signal(protrain_session *session, const Rank &rank) {
-  if (signal_number == 0 || rank.alone()) return signal_number != 0;
+  if (stop_signal() == 0 || rank.alone()) return stop_signal() != 0;
   protrain_session_cancel(session);
   return false;
 }
 
 // Checks before the run that the results can be written to their places. A run that resumes checks the directory of
 // checkpoints once it knows its first step.
-void require_writable(const TrainFlags &flags, bool resumes) {
+void require_places(const TrainFlags &flags, const ModelData &model, const Options &options) {
   const auto require_directory = [](const std::filesystem::path &path) {
-    if (access(path.empty() ? "." : path.c_str(), W_OK | X_OK) != 0)
+    if (access(path.c_str(), W_OK | X_OK) != 0)
       throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
   };
-  for (const std::string *file : {&flags.export_path, &flags.metrics, &flags.report})
-    if (!file->empty()) require_directory(std::filesystem::path(*file).parent_path());
-  if (flags.save.directory.empty()) return;
-  if (mkdir(flags.save.directory.c_str(), 0777) != 0 && errno != EEXIST)
-    throw Failure(fmt::format("{}: {}", flags.save.directory, std::strerror(errno)));
-  require_directory(flags.save.directory + "/.");
-  if (!resumes) require_no_later(flags.save.directory, 0);
+  if (!flags.save.directory.empty()) {
+    if (mkdir(flags.save.directory.c_str(), 0777) != 0 && errno != EEXIST)
+      throw Failure(fmt::format("{}: {}", flags.save.directory, std::strerror(errno)));
+    require_directory(flags.save.directory + "/.");
+    if (value_of(options, "resume").empty()) require_no_later(flags.save.directory, 0);
+  }
+
+  std::vector<Input> inputs = model_files(flags.model, options);
+  for (const std::vector<Input> &data :
+       {array_files("--input", flags.data.arrays, model), array_files("--eval-input", flags.evaluation.arrays, model),
+        token_files("--tokens", flags.data.tokens), token_files("--eval-tokens", {flags.evaluation.tokens})})
+    inputs.insert(inputs.end(), data.begin(), data.end());
+
+  using Kind = Output::Kind;
+  const bool one_file = flags.adapter_path.ends_with(".onnx_adapter");
+  require_writable({{Kind::model, "--export", flags.export_path},
+                    {Kind::stream, "--metrics", flags.metrics},
+                    {Kind::stream, "--report", flags.report},
+                    {one_file ? Kind::file : Kind::directory, "--save-adapter", flags.adapter_path}},
+                   inputs);
 }
 
-// Writes all results, even if one of them fails, and then throws the first failure. The report comes first, because a
-// launcher may end the job as soon as one rank has left. All ranks take part in the other two results, so no rank
-// leaves before those are written.
-void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
-  std::exception_ptr failure;
-  const auto attempt = [&](auto write) {
+// The results that were written, by their names on the command line, and why others were not.
+struct Results {
+  std::vector<std::string> written;
+  std::vector<std::exception_ptr> failures;
+};
+
+// Writes all results, even if one of them fails. The report comes first, because a launcher may end the job as soon as
+// one rank has left. All ranks take part in the other results, so no rank leaves before those are written.
+Results write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
+  Results results;
+  const auto attempt = [&](const std::string &path, auto write) {
+    if (path.empty()) return;
     try {
       write();
+      results.written.push_back(path);
     } catch (const Failure &) {
-      if (!failure) failure = std::current_exception();
+      results.failures.push_back(std::current_exception());
     }
   };
-  attempt([&] {
-    if (flags.report.empty()) return;
+  attempt(flags.report, [&] {
     record.report = report_of(session);
     record.report["data_seconds"] = record.data_seconds;
     write_text(flags.report, flags.report.ends_with(".json") ? record.report.dump(1) : report_page(record));
   });
-  attempt([&] { checkpoints.at_end(session, record.before + record.losses.size()); });
-  attempt([&] {
-    if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
-  });
-  attempt([&] {
-    if (!flags.adapter_path.empty()) check(protrain_session_export_adapters(session, flags.adapter_path.c_str()));
-  });
-  if (failure) std::rethrow_exception(failure);
+  attempt(flags.save.directory, [&] { checkpoints.at_end(session, record.last_step()); });
+  attempt(flags.export_path, [&] { check(protrain_session_export(session, flags.export_path.c_str())); });
+  attempt(flags.adapter_path, [&] { check(protrain_session_export_adapters(session, flags.adapter_path.c_str())); });
+  return results;
 }
 
 // Reports an evaluation, and keeps its checkpoint if it is the best so far. Returns true if the run is to end because
@@ -267,57 +227,134 @@ bool judge(protrain_session *session, const Step &step, const Evaluation &evalua
   return !best && checkpoints.best() && evaluation.exhausted(step.number, checkpoints.best()->step);
 }
 
-// Trains as one of the ranks. Only rank 0 prints, and writes the metrics and the report. In the other ranks, `flags`
-// names no file for the metrics or the report.
-int run(protrain_session *session, Batches &batches, std::optional<Evaluation> &evaluation, const TrainFlags &flags,
-        const Rank &rank) {
-  RunRecord record{.model = flags.model, .ranks = rank.count, .about = created(session)};
-  if (rank.leads()) announce(session, record);
-  const auto accumulation = record.about.value("accumulation", std::uint64_t{1});
-  check(protrain_session_step_count(session, &record.before));
-  const std::uint64_t before = record.before;
-  batches.settle(session);
-  if (rank.leads() && !batches.packing().empty()) fmt::print("{}\n", batches.packing());
+// The training of one of the ranks. Only rank 0 prints, and writes the metrics and the report. In the other ranks,
+// `flags` names no file for the metrics or the report.
+class Training {
+ public:
+  Training(protrain_session *session, Batches &batches, std::optional<Evaluation> &evaluation, const TrainFlags &flags,
+           const Rank &rank)
+      : session_(session),
+        batches_(batches),
+        evaluation_(evaluation),
+        flags_(flags),
+        rank_(rank),
+        record_{.model = flags.model, .ranks = rank.count, .before = steps_of(session), .about = created(session)},
+        checkpoints_(flags.save, record_.before, rank) {}
+
+  // Takes the steps and writes the results. Returns the exit status.
+  int run();
+
+ private:
+  std::uint64_t accumulation() const { return record_.about.value("accumulation", std::uint64_t{1}); }
+  void begin();
+  void take_steps();
+  void after(Step &step, std::optional<Progress> &progress);
+  bool spares_weights(const std::exception &failure) const;
+  int save_after(const std::exception &failure);
+
+  protrain_session *session_;
+  Batches &batches_;
+  std::optional<Evaluation> &evaluation_;
+  const TrainFlags &flags_;
+  const Rank rank_;
+  RunRecord record_;
+  Checkpoints checkpoints_;
+  std::optional<Metrics> metrics_;
+  std::uint64_t steps_ = 0;  // of this run
+  bool stopped_ = false;     // by a signal
+  bool exhausted_ = false;   // evaluations have not become better for long enough
+};
+
+// Says what was created, and opens what the steps need. The metrics file of an earlier run is replaced last, when
+// nothing can be refused any more.
+void Training::begin() {
+  if (rank_.leads()) announce(session_, record_);
+  batches_.settle(session_);
+  if (rank_.leads() && !batches_.packing().empty()) fmt::print("{}\n", batches_.packing());
   // Epochs are counted over all runs. A run that goes on takes the steps that are left.
-  const std::uint64_t all = flags.epochs == 0 ? before + flags.steps
-                                              : batches.steps_of(flags.epochs, accumulation * rank.count),
-                      steps = all - std::min(all, before);
-  Checkpoints checkpoints(flags.save, before, rank);
-  if (rank.leads() && before > 0) fmt::print("goes on after step {}\n", before);
-  Metrics metrics(flags.metrics, before > 0);
-  stop_after_step_on_signals();
-  std::uint64_t done = 0;
-  bool stopped = false, exhausted = false;
-  {
-    std::optional<Progress> progress;
-    if (rank.leads()) progress.emplace(stdout, steps);
-    while (done < steps && !exhausted && !(stopped = ends_by_signal(session, rank))) {
-      std::optional<Step> step = take_step(session, batches, before + done + 1, accumulation, rank);
-      stopped = !step;
-      if (stopped) break;
-      ++done;
-      record.add(step->loss, step->learning_rate, step->seconds, step->tokens);
-      record.data_seconds += step->data_seconds;
-      if (evaluation && (evaluation->due(step->number) || done == steps)) {
-        step->eval_loss = evaluation->run(session, rank);
-        step->has_perplexity = evaluation->has_perplexity();
-        record.evaluations.push_back({step->number, *step->eval_loss});
-      }
-      metrics.write(session, *step, record.step_line);
-      if (progress) progress->step(done, step->loss, step->seconds, step->tokens);
-      if (step->eval_loss) exhausted = judge(session, *step, *evaluation, checkpoints, progress);
-      checkpoints.after(session, step->number);
-    }
+  const std::uint64_t before = record_.before,
+                      all = flags_.epochs == 0 ? before + flags_.steps
+                                               : batches_.steps_of(flags_.epochs, accumulation() * rank_.count);
+  steps_ = all - std::min(all, before);
+  if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
+  if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);
+  metrics_.emplace(flags_.metrics, before > 0);
+  note_stop_signals();
+}
+
+void Training::take_steps() {
+  std::optional<Progress> progress;
+  if (rank_.leads()) progress.emplace(stdout, steps_);
+  while (record_.losses.size() < steps_ && !exhausted_) {
+    stopped_ = ends_by_signal(session_, rank_);
+    if (stopped_) return;
+    std::optional<Step> step = take_step(session_, batches_, record_.last_step() + 1, accumulation(), rank_);
+    stopped_ = !step;
+    if (stopped_) return;
+    record_.add(step->loss, step->learning_rate, step->seconds, step->tokens);
+    record_.data_seconds += step->data_seconds;
+    after(*step, progress);
   }
-  stopped = stopped || signal_number != 0;
-  if (stopped && rank.leads()) fmt::print("stopped after step {}\n", before + done);
-  if (exhausted && rank.leads())
-    fmt::print("ended after step {}: no evaluation was better than that of step {}\n", before + done,
-               checkpoints.best()->step);
-  write_results(session, flags, checkpoints, record);
+}
+
+// Evaluates the step, if one is due, writes its metrics, and saves it, if a checkpoint is due.
+void Training::after(Step &step, std::optional<Progress> &progress) {
+  const std::uint64_t done = record_.losses.size();
+  if (evaluation_ && (evaluation_->due(step.number) || done == steps_)) {
+    step.eval_loss = evaluation_->run(session_, rank_);
+    step.has_perplexity = evaluation_->has_perplexity();
+    record_.evaluations.push_back({step.number, *step.eval_loss});
+  }
+  metrics_->write(session_, step, record_.step_line);
+  if (progress) progress->step(done, step.loss, step.seconds, step.tokens);
+  if (step.eval_loss) exhausted_ = judge(session_, step, *evaluation_, checkpoints_, progress);
+  checkpoints_.after(session_, step.number);
+}
+
+// True if the session holds the weights of the last step that is recorded, and can write them.
+bool Training::spares_weights(const std::exception &failure) const {
+  const auto *of_library = dynamic_cast<const LibraryFailure *>(&failure);
+  const auto *of_step = dynamic_cast<const StepFailure *>(&failure);
+  if (of_library != nullptr && !of_library->usable) return false;
+  if (of_step != nullptr && !of_step->came_before_updates()) return false;
+  return steps_of(session_) == record_.last_step();
+}
+
+// Writes the results of the steps before an error. Prints that error first, and then each error of the writing. Returns
+// the exit status.
+int Training::save_after(const std::exception &failure) {
+  fmt::print(stderr, "protrain: {}\n", failure.what());
+  const Results results = write_results(session_, flags_, checkpoints_, record_);
+  if (!results.written.empty())
+    fmt::print(stderr, "protrain: saved after step {}: {}\n", record_.last_step(), fmt::join(results.written, ", "));
+  for (const std::exception_ptr &other : results.failures) try {
+      std::rethrow_exception(other);
+    } catch (const Failure &unsaved) {
+      if (std::string_view(unsaved.what()) != failure.what()) fmt::print(stderr, "protrain: {}\n", unsaved.what());
+    }
+  return kFailed;
+}
+
+int Training::run() {
+  begin();
+  try {
+    take_steps();
+  } catch (const std::exception &failure) {
+    // Among several ranks the others may wait in another call, so nothing can be written together.
+    if (!rank_.alone() || record_.losses.empty() || !spares_weights(failure)) throw;
+    return save_after(failure);
+  }
+
+  stopped_ = stopped_ || stop_signal() != 0;
+  if (stopped_ && rank_.leads()) fmt::print("stopped after step {}\n", record_.last_step());
+  if (exhausted_ && rank_.leads())
+    fmt::print("ended after step {}: no evaluation was better than that of step {}\n", record_.last_step(),
+               checkpoints_.best()->step);
+  const Results results = write_results(session_, flags_, checkpoints_, record_);
+  if (!results.failures.empty()) std::rethrow_exception(results.failures.front());
   // If the run was stopped, returns 128 + the signal's number. A rank that the signal has not reached yet takes the
   // number of Ctrl-C's signal.
-  return !stopped ? kOk : 128 + (signal_number != 0 ? signal_number : SIGINT);
+  return !stopped_ ? kOk : 128 + (stop_signal() != 0 ? stop_signal() : SIGINT);
 }
 
 int train(TrainFlags flags) {
@@ -336,7 +373,7 @@ int train(TrainFlags flags) {
   if (flags.epochs > 0) batches.require_epochs();
   std::optional<Evaluation> evaluation;
   if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);
-  require_writable(flags, !value_of(options, "resume").empty());
+  require_places(flags, model, options);
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);
@@ -345,7 +382,7 @@ int train(TrainFlags flags) {
   if (!rank.leads()) flags.metrics = flags.report = "";
   try {
     if (evaluation) evaluation->settle(session.get(), rank);
-    return run(session.get(), batches, evaluation, flags, rank);
+    return Training(session.get(), batches, evaluation, flags, rank).run();
   } catch (const std::exception &failure) {
     if (rank.alone()) throw;
     return give_up(rank, failure);

@@ -24,6 +24,19 @@ leaves_with 0
 after=$(loss)
 awk -v a="$after" -v b="$before" 'BEGIN {exit !(a < b)}' || wrong "the adapter changes nothing"
 
+# An adapter that cannot be written is refused before the first step.
+rm metrics.jsonl
+train "$model" 1 --save-adapter none
+leaves_with 1
+complains 'the session has none; create it with the option lora or adapter'
+train "$model" 1 --lora '*.c_attn.weight' --trainable '*.ln_1.weight' --save-adapter none
+leaves_with 1
+complains 'a file of adapters cannot hold it'
+train "$model" 1 --adapter adapter --save-adapter ./adapter
+leaves_with 1
+complains './adapter: --save-adapter would replace what this run reads as --adapter'
+[ "$(ls -A | tr '\n' ' ')" = 'adapter err exported.onnx out ' ] || wrong "something was written"
+
 run merge "$model" adapter merged.onnx
 leaves_with 0
 for file in merged exported; do

@@ -97,7 +97,7 @@ logits() { # STATUS ARGS...
   leaves_with "$expected"
 }
 logits 2
-complains '--tokens with --loss needs --labels next, or --loss-shift 1'
+complains '--tokens with --loss cross_entropy needs --labels next, or --loss-shift 1'
 logits 2 --labels next --loss-shift 1
 complains 'shift the labels twice'
 for labels in '--labels next' '--labels same' '--loss-shift 1' '--loss-shift 1 --labels same'; do logits 0 $labels; done
@@ -131,6 +131,33 @@ train 1 'plain/.: Not a directory' --save plain
 train 1 'No such file or directory' --save no/such/folder
 train 1 'No such file or directory' --export no/such/out.onnx
 train 1 'No such file or directory' --report no/such/out.html
+# Outputs that would replace what the run reads, that share a path, or that no file can have.
+cp "$model" own.onnx
+cp "$fixtures/labels.npy" own.npy
+head -c 4096 "$command" | tr '\000-\377' '\001' >own.bin
+own() { # SENTENCE ARGS...
+  sentence=$1
+  shift
+  refused 1 "$sentence" train own.onnx --steps 2 --input input_ids="$fixtures/input_ids.npy" --input labels=own.npy "$@"
+}
+own 'own.onnx: --export would replace what this run reads as MODEL' --export own.onnx
+own 'would replace what this run reads as MODEL' --report ./own.onnx
+own 'own.npy: --metrics would replace what this run reads as --input' --metrics own.npy
+own 'own.bin: --export would replace what this run reads as --eval-tokens' --export own.bin --eval-tokens own.bin \
+  --eval-batch 2 --eval-sequence 32
+tokens 'own.bin: --export would replace what this run reads as --tokens' --tokens own.bin=2 --export own.bin
+tokens 'own.bin.data\|own.bin: --export' --tokens own.bin --export "$PWD/own.bin"
+mv own.bin weights.data
+tokens 'weights.data: --export would replace what this run reads as --tokens' --tokens weights.data --export weights
+own 'both --export and --report name it' --export result --report ./result
+mkdir folder
+own 'folder: a directory, and --export needs the name of a file' --export folder
+own 'folder: a directory, and --report needs the name of a file' --report folder
+own 'not a regular file' --export /dev/null
+own 'no/such: No such file or directory' --lora '*.c_attn.weight' --save-adapter no/such/adapter
+own 'own.npy: Not a directory' --lora '*.c_attn.weight' --save-adapter own.npy
+[ ! -e result ] || wrong "something was written"
+cmp own.onnx "$model" || wrong "the model was replaced"
 printf 'kept\n' >kept.jsonl
 train 1 'no-such-checkpoint' --metrics kept.jsonl --resume no-such-checkpoint
 grep -q kept kept.jsonl

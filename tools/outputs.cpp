@@ -1,0 +1,124 @@
+#include "outputs.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = Output::Kind;
+
+[[noreturn]] void refuse_place(const fs::path &path, int error) {
+  throw Failure(fmt::format("{}: {}", path.string(), std::strerror(error)));
+}
+
+fs::path without_slash(const fs::path &path) { return path.has_filename() ? path : path.parent_path(); }
+
+fs::path parent_of(const fs::path &path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+bool is_there(const std::string &path) {
+  std::error_code none;
+  return fs::exists(path, none);
+}
+
+// True if both paths lead to one file, now or once it is written. Several outputs may share a device such as /dev/null.
+bool same_place(const std::string &a, const std::string &b) {
+  std::error_code none;
+  if (fs::is_other(a, none)) return false;
+  if (fs::equivalent(a, b, none)) return true;
+  return fs::weakly_canonical(fs::absolute(a), none) == fs::weakly_canonical(fs::absolute(b), none);
+}
+
+// Throws unless the output can be put at its place.
+void require_place(const Output &output) {
+  const fs::path path = without_slash(output.path);
+  std::error_code none;
+  const bool there = fs::exists(path, none), is_directory = fs::is_directory(path, none);
+  if (output.kind == Kind::directory && there && !is_directory) refuse_place(path, ENOTDIR);
+  if (output.kind != Kind::directory && is_directory)
+    throw Failure(fmt::format("{}: a directory, and {} needs the name of a file", output.path, output.flag));
+  if (there && (output.kind == Kind::file || output.kind == Kind::model) && !fs::is_regular_file(path, none))
+    throw Failure(fmt::format("{}: not a regular file, and {} replaces it", output.path, output.flag));
+  const bool is_changed = there && (output.kind == Kind::stream || output.kind == Kind::directory);
+  const fs::path written = is_changed ? path : parent_of(path);
+  if (access(written.c_str(), fs::is_directory(written, none) ? W_OK | X_OK : W_OK) != 0) refuse_place(written, errno);
+}
+
+void require_not_read(const Output &output, const std::vector<Input> &inputs) {
+  std::vector<std::string> paths = {output.path};
+  if (output.kind == Kind::model) paths.push_back(output.path + ".data");
+  for (const std::string &path : paths)
+    for (const Input &input : inputs)
+      if (is_there(input.path) && same_place(path, input.path))
+        throw Failure(fmt::format("{}: {} would replace what this run reads as {}; give another path", path,
+                                  output.flag, input.flag));
+}
+
+}  // namespace
+
+std::vector<Input> model_files(const std::string &model, const Options &options) {
+  std::vector<Input> files = {{"MODEL", model}};
+  // The names that exporters give to external data.
+  for (const char *end : {".data", "_data"}) files.push_back({"external data of MODEL", model + end});
+  for (const auto &[key, flag] :
+       {std::pair("adapter", "--adapter"), {"adapter_names", "--adapter-names"}, {"plan", "--plan"}})
+    if (const std::string path = value_of(options, key); !path.empty()) files.push_back({flag, path});
+  return files;
+}
+
+std::vector<Input> array_files(const std::string &flag, const std::vector<std::string> &words, const ModelData &model) {
+  std::vector<Input> files;
+  for (const std::string &word : words) {
+    const std::size_t equals = word.find('=');
+    files.push_back({flag, equals == std::string::npos ? word : word.substr(equals + 1)});
+    std::error_code none;
+    if (equals != std::string::npos || !fs::is_directory(word, none)) continue;
+    for (const ModelInput &input : model.inputs) files.push_back({flag, word + "/" + input.name + ".npy"});
+  }
+  return files;
+}
+
+std::vector<Input> token_files(const std::string &flag, const std::vector<std::string> &words) {
+  std::vector<Input> files;
+  for (const std::string &word : words) {
+    files.push_back({flag, word});
+    if (const std::size_t equals = word.rfind('='); equals != std::string::npos)
+      files.push_back({flag, word.substr(0, equals)});
+  }
+  return files;
+}
+
+void require_writable(const std::vector<Output> &outputs, const std::vector<Input> &inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Output &output = outputs[i];
+    if (output.path.empty()) continue;
+    require_place(output);
+    require_not_read(output, inputs);
+    for (std::size_t j = 0; j < i; ++j)
+      if (!outputs[j].path.empty() && same_place(output.path, outputs[j].path))
+        throw Failure(fmt::format("{}: both {} and {} name it; give each a path of its own", output.path,
+                                  outputs[j].flag, output.flag));
+  }
+}
+
+void require_adapters_writable(protrain_session *session, const std::string &path, const Rank &rank) {
+  if (!rank.leads()) return check(protrain_session_export_adapters(session, path.c_str()));
+  const fs::path wanted = without_slash(path);
+  std::string beside = parent_of(wanted) / ".protrain-XXXXXX";
+  if (mkdtemp(beside.data()) == nullptr) refuse_place(parent_of(wanted), errno);
+  const std::unique_ptr<protrain_error, Destroy> error(
+      protrain_session_export_adapters(session, (fs::path(beside) / wanted.filename()).c_str()));
+  std::error_code none;
+  fs::remove_all(beside, none);
+  if (error) throw LibraryFailure(error.get());
+}
+
+}  // namespace tool

@@ -1,0 +1,46 @@
+// The files that a command writes: whether it can write them is checked before it works, so that no result is lost to a
+// wrong path.
+#pragma once
+
+#include <protrain.h>
+
+#include <string>
+#include <vector>
+
+#include "batches.h"
+#include "rank.h"
+
+namespace tool {
+
+// A path on the command line.
+struct Input {
+  std::string flag;  // the word that names the path, such as "--tokens"
+  std::string path;
+};
+
+struct Output {
+  enum class Kind {
+    file,      // is written under another name and renamed
+    model,     // likewise; large weights go to a second file, PATH.data
+    stream,    // is opened and written, so a device will do
+    directory  // is created if only its last component is missing
+  };
+  Kind kind = Kind::file;
+  std::string flag;  // as above
+  std::string path;  // empty: the output is not wanted
+};
+
+// Return what a command reads: the model and the files that options name, and data. `flag` is that of arrays or tokens.
+std::vector<Input> model_files(const std::string &model, const Options &options);
+std::vector<Input> array_files(const std::string &flag, const std::vector<std::string> &words, const ModelData &model);
+std::vector<Input> token_files(const std::string &flag, const std::vector<std::string> &words);
+
+// Throws Failure unless each output can be written to its place, which is neither that of another output nor that of
+// an input.
+void require_writable(const std::vector<Output> &outputs, const std::vector<Input> &inputs);
+
+// Throws Failure unless the session's adapters can be written to `path`. Only the library knows that, so this writes
+// them once beside `path` and removes them. Every rank must call it.
+void require_adapters_writable(protrain_session *session, const std::string &path, const Rank &rank);
+
+}  // namespace tool
