@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kBest = "best.json";
+constexpr const char *kManifest = "manifest.json";  // a folder that has it is a complete checkpoint
 
 std::string name_of(std::uint64_t step) { return fmt::format("step-{:010}", step); }
 
@@ -29,7 +30,7 @@ std::vector<std::uint64_t> steps_in(const fs::path &directory) {
     const std::string name = entry.path().filename();
     const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
     if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (const std::uint64_t step = std::stoull(digits); name == name_of(step) && exists(entry.path() / "manifest.json"))
+    if (const std::uint64_t step = std::stoull(digits); name == name_of(step) && exists(entry.path() / kManifest))
       steps.push_back(step);
   }
   std::ranges::sort(steps);
@@ -58,6 +59,33 @@ void sync(const fs::path &path) {
 }
 
 }  // namespace
+
+void take_best(const Options &options) {
+  const fs::path path = value_of(options, "resume");
+  if (path.filename() != kBest) return;
+  const std::optional<Best> best = read_best(path.parent_path());
+  if (!best) throw Failure(fmt::format("{}: not a file that names the best checkpoint", path.string()));
+  check(protrain_options_set(options.get(), "resume", (path.parent_path() / name_of(best->step)).c_str()));
+}
+
+void take_optimizer(const Options &options, const std::string &model) {
+  fs::path path = value_of(options, "resume");
+  std::error_code none;
+  if (path.empty() || !fs::is_directory(path, none)) return;
+  const bool is_checkpoint = fs::exists(path / kManifest, none);
+  const std::vector<std::uint64_t> steps = is_checkpoint ? std::vector<std::uint64_t>() : steps_in(path);
+  if (!steps.empty()) path /= name_of(steps.back());
+
+  std::ifstream file(path / kManifest);
+  const nlohmann::json manifest = nlohmann::json::parse(file, nullptr, false);
+  if (!manifest.is_object() || !manifest.value("optimizer", nlohmann::json()).is_string()) return;
+  const std::string optimizer = manifest["optimizer"];
+  if (optimizer == value_of(options, "optimizer")) return;
+  const char *about = nullptr;
+  check(protrain_model_check(options.get(), model.c_str(), &about));
+  if (!nlohmann::json::parse(about).at("training").is_null()) return;
+  check(protrain_options_set(options.get(), "optimizer", optimizer.c_str()));
+}
 
 void require_no_later(const std::string &directory, std::uint64_t first) {
   if (directory.empty()) return;

@@ -29,6 +29,14 @@ struct Best {
 // run that resumes would go on from the other one.
 void require_no_later(const std::string &directory, std::uint64_t first);
 
+// If the option resume names the file best.json of a directory, replaces it by the checkpoint that the file names.
+void take_best(const Options &options);
+
+// Sets the option optimizer to that of the checkpoint that the option resume names. The library takes up a checkpoint
+// as a whole, also for an evaluation, which needs no optimizer. A model whose file describes its training stays as it
+// is, because the file says more about the optimizer.
+void take_optimizer(const Options &options, const std::string &model);
+
 class Checkpoints {
  public:
   // `first` is the number of steps that were taken before this run. If it is not 0, the best evaluation that the

@@ -38,7 +38,8 @@ using Json = nlohmann::ordered_json;
 
 struct TrainFlags {
   std::string model, metrics, export_path, adapter_path, report;
-  std::uint64_t steps = 0, epochs = 0;  // one of them is not 0
+  std::optional<std::uint64_t> steps;  // 0: only writes what the session begins with
+  std::uint64_t epochs = 0;            // in place of steps; 0: not given
   CheckpointFlags save;
   EvaluationFlags evaluation;
   DataFlags data;
@@ -273,7 +274,7 @@ void Training::begin() {
   if (rank_.leads() && !batches_.packing().empty()) fmt::print("{}\n", batches_.packing());
   // Epochs are counted over all runs. A run that goes on takes the steps that are left.
   const std::uint64_t before = record_.before,
-                      all = flags_.epochs == 0 ? before + flags_.steps
+                      all = flags_.epochs == 0 ? before + flags_.steps.value_or(0)
                                                : batches_.steps_of(flags_.epochs, accumulation() * rank_.count);
   steps_ = all - std::min(all, before);
   if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
@@ -357,23 +358,51 @@ int Training::run() {
   return !stopped_ ? kOk : 128 + (stop_signal() != 0 ? stop_signal() : SIGINT);
 }
 
-int train(TrainFlags flags) {
-  if (flags.steps == 0 && flags.epochs == 0) throw UsageError("--steps is required, or --epochs");
+// Writes the weights that the session begins with, such as those of a checkpoint. Returns the exit status.
+int write_without_steps(protrain_session *session, const TrainFlags &flags, const Rank &rank) {
+  RunRecord record{.model = flags.model, .ranks = rank.count, .before = steps_of(session), .about = created(session)};
+  if (rank.leads()) announce(session, record);
+  Checkpoints checkpoints(flags.save, record.before, rank);
+  const Results results = write_results(session, flags, checkpoints, record);
+  if (!results.failures.empty()) std::rethrow_exception(results.failures.front());
+  if (rank.leads())
+    fmt::print("wrote the weights after step {}: {}\n", record.before, fmt::join(results.written, ", "));
+  return kOk;
+}
+
+void require_sense(const TrainFlags &flags) {
+  const bool evaluates = flags.evaluation.asked();
+  if (!flags.steps && flags.epochs == 0) throw UsageError("--steps is required, or --epochs");
   if (flags.save.every > 0 && flags.save.directory.empty()) throw UsageError("--save-every needs --save DIR");
   if (flags.save.keep > 0 && flags.save.directory.empty()) throw UsageError("--keep needs --save DIR");
-  if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !flags.evaluation.asked())
+  if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !evaluates)
     throw UsageError("--eval-every and --patience need --eval-input NAME=FILE.npy or --eval-tokens FILE");
-  if ((flags.evaluation.batch > 0 || flags.evaluation.sequence > 0) && !flags.evaluation.asked())
+  if ((flags.evaluation.batch > 0 || flags.evaluation.sequence > 0) && !evaluates)
     throw UsageError("--eval-batch and --eval-sequence need --eval-input NAME=FILE.npy or --eval-tokens FILE");
+  if (flags.steps != 0) return;
+  if (!flags.save.directory.empty() || !flags.metrics.empty() || !flags.report.empty() || evaluates)
+    throw UsageError("--steps 0 takes no step, so there is nothing for --save, --metrics, --report and evaluations");
+  if (flags.export_path.empty() && flags.adapter_path.empty())
+    throw UsageError("--steps 0 only writes --export OUT.onnx and --save-adapter DIR; give one of them");
+}
+
+int train(TrainFlags flags) {
+  require_sense(flags);
   const Options options = flags.session.make_options();
+  take_best(options);
   const ModelData model = data_of(options, flags.model, flags.data);
   // Flags about tokens may be for those of evaluations alone.
   const bool trains_on_tokens = !flags.data.tokens.empty() || flags.evaluation.tokens.empty();
-  Batches batches(trains_on_tokens ? flags.data : flags.data.without_tokens(), model, options);
-  if (flags.epochs > 0) batches.require_epochs();
+  std::optional<Batches> batches;
   std::optional<Evaluation> evaluation;
-  if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, batches);
+  if (flags.steps == 0)
+    bind_defaults(options, flags.model);
+  else
+    batches.emplace(trains_on_tokens ? flags.data : flags.data.without_tokens(), model, options);
+  if (flags.epochs > 0) batches->require_epochs();
+  if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, *batches);
   require_places(flags, model, options);
+
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);
@@ -381,12 +410,30 @@ int train(TrainFlags flags) {
   const Rank rank = rank_of(session.get());
   if (!rank.leads()) flags.metrics = flags.report = "";
   try {
+    if (!batches) return write_without_steps(session.get(), flags, rank);
     if (evaluation) evaluation->settle(session.get(), rank);
-    return Training(session.get(), batches, evaluation, flags, rank).run();
+    return Training(session.get(), *batches, evaluation, flags, rank).run();
   } catch (const std::exception &failure) {
     if (rank.alone()) throw;
     return give_up(rank, failure);
   }
+}
+
+void add_evaluation(CLI::App &command, EvaluationFlags &flags) {
+  command.add_option("--eval-input", flags.arrays, "data for evaluations, as for --input; they may have other shapes");
+  command.add_option("--eval-tokens", flags.tokens, "token ids for evaluations, as for --tokens");
+  command.add_option("--eval-batch", flags.batch, "windows or samples in a batch of evaluations [--batch]")
+      ->check(positive_number());
+  command.add_option("--eval-sequence", flags.sequence, "tokens in a window of evaluations [--sequence]")
+      ->check(positive_number());
+  command
+      .add_option("--eval-every", flags.every,
+                  "N: evaluates after every N steps, and after the last; with --save, the best checkpoint is kept")
+      ->check(positive_number());
+  command
+      .add_option("--patience", flags.patience,
+                  "N: ends the run after N evaluations in a row that are no better than the best")
+      ->check(positive_number());
 }
 
 }  // namespace
@@ -398,8 +445,15 @@ void add_train(CLI::App &app, int &status) {
       ->add_option("MODEL", flags->model,
                    "an ONNX file whose output is a scalar loss, or what --loss compares with labels")
       ->required();
-  CLI::Option *steps = command->add_option("--steps", flags->steps, "number of steps of this run");
-  steps->check(positive_number());
+  CLI::Option *steps =
+      command->add_option("--steps", flags->steps,
+                          "N: how many steps this run takes; 0: none, and no data are read, to write --export or "
+                          "--save-adapter from a checkpoint (--resume)");
+  steps->check(CLI::Validator(
+      [](const std::string &text) {
+        return text.find_first_not_of("0123456789") == std::string::npos ? "" : text + " is not a whole number";
+      },
+      "N"));
   command
       ->add_option(
           "--epochs", flags->epochs,
@@ -419,22 +473,10 @@ void add_train(CLI::App &app, int &status) {
       ->add_option("--keep", flags->save.keep,
                    "N: only the newest N checkpoints stay, and the best one; older ones in --save are removed")
       ->check(positive_number());
-  command->add_option("--eval-input", flags->evaluation.arrays,
-                      "data for evaluations, as for --input; they may have other shapes");
-  command->add_option("--eval-tokens", flags->evaluation.tokens, "token ids for evaluations, as for --tokens");
-  command->add_option("--eval-batch", flags->evaluation.batch, "windows or samples in a batch of evaluations [--batch]")
-      ->check(positive_number());
-  command->add_option("--eval-sequence", flags->evaluation.sequence, "tokens in a window of evaluations [--sequence]")
-      ->check(positive_number());
-  command
-      ->add_option("--eval-every", flags->evaluation.every,
-                   "N: evaluates after every N steps, and after the last; with --save, the best checkpoint is kept")
-      ->check(positive_number());
-  command
-      ->add_option("--patience", flags->evaluation.patience,
-                   "N: ends the run after N evaluations in a row that are no better than the best")
-      ->check(positive_number());
-  command->add_option("--export", flags->export_path, "OUT.onnx: the trained model, with its adapters merged");
+  add_evaluation(*command, flags->evaluation);
+  command->add_option("--export", flags->export_path,
+                      "OUT.onnx: the model with the weights after the last step, and its adapters merged; --steps 0 "
+                      "--resume DIR/best.json writes the weights of the best evaluation");
   command->add_option("--save-adapter", flags->adapter_path,
                       "DIR: the trained adapters, in the form of Hugging Face's PEFT");
   command->add_option("--report", flags->report,

@@ -40,6 +40,16 @@ train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 2 --metri
 prints 'ended after step 6: no evaluation was better than that of step 2'
 grep -q '"step":2' early/best.json || wrong "the best evaluation is that of step 2"
 [ "$(ls early | tr '\n' ' ')" = 'best.json step-0000000002 step-0000000006 ' ] || wrong "other checkpoints"
+# Without a step, the best checkpoint becomes a model. That takes no data.
+run train "$model" --steps 0 --resume early/best.json --export best.onnx
+leaves_with 0
+prints 'wrote the weights after step 2: best.onnx'
+train --steps 2 --learning-rate 1e-30 --export two.onnx
+cmp best.onnx two.onnx || wrong "the best evaluation was that of step 2"
+run eval "$model" $data --resume early/best.json
+leaves_with 0
+echo '{}' >best.json
+refused 1 'best.json: not a file that names the best checkpoint' train "$model" $data --steps 1 --resume best.json
 # A resumed run knows the best one, and how many evaluations came after it.
 train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
 [ "$(wc -l <more.jsonl)" -eq 4 ] || wrong "expected the end after step 10"

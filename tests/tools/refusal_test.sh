@@ -30,7 +30,11 @@ train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
 train 2 'learning_rate' --learning-rate -1
 train 2 'in B, KB, MB, .* or TiB' --memory 6M
-train 2 'not a whole number' --steps 0
+train 2 'not a whole number' --steps -1
+train 2 'not a whole number' --epochs 0
+refused 2 'nothing for --save, --metrics' train "$model" --steps 0 --export out.onnx --save saved
+refused 2 'nothing for --save, --metrics' train "$model" --steps 0 --export out.onnx --eval-tokens "$model"
+refused 2 'give one of them' train "$model" --steps 0
 train 2 'needs --save DIR' --save-every 1
 train 2 'no input ids' --input "ids=$fixtures/labels.npy"
 train 2 'twice' --input "labels=$fixtures/labels.npy"
