@@ -3,14 +3,18 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "array_layout.h"
 #include "batches.h"
+#include "checkpoints.h"
 #include "commands.h"
 #include "npy_writer.h"
+#include "outputs.h"
 #include "profiling_line.h"
 #include "rank.h"
 #include "session_flags.h"
+#include "stop_signal.h"
 
 namespace tool {
 
@@ -111,13 +115,51 @@ std::vector<Written> open_outputs(protrain_session *session, const std::map<std:
 
 std::string batches_text(std::uint64_t count) { return fmt::format("{} batch{}", count, count == 1 ? "" : "es"); }
 
+// Checks before the work that the files can be written to their places.
+void require_files(const std::map<std::string, std::string> &files, const EvalFlags &flags, const ModelData &model,
+                   const Options &options) {
+  std::vector<Input> inputs = model_files(flags.model, options);
+  for (const std::vector<Input> &data :
+       {array_files("--input", flags.data.arrays, model), token_files("--tokens", flags.data.tokens)})
+    inputs.insert(inputs.end(), data.begin(), data.end());
+  std::vector<Output> outputs;
+  for (const auto &[name, file] : files)
+    outputs.push_back({.kind = Output::Kind::file, .flag = "--output " + name, .path = file});
+  require_writable(outputs, inputs);
+}
+
+// Computes the batches, and writes their outputs. Returns the mean of their losses. Returns nothing if a signal ended
+// the work.
+std::optional<double> compute(protrain_session *session, Batches &batches, std::uint64_t count,
+                              std::vector<Written> &outputs) {
+  double sum = 0, weights = 0;
+  for (std::uint64_t batch = 0; batch < count; ++batch) {
+    if (stop_signal() != 0) {
+      fmt::print("stopped after {} of {} batches\n", batch, count);
+      return std::nullopt;
+    }
+    batches.feed(session, batch, batch + 1);
+    float loss = 0;
+    if (batches.complete()) check(protrain_eval(session, &loss));
+    sum += batches.weight(batch) * static_cast<double>(loss);
+    weights += batches.weight(batch);
+    if (!outputs.empty()) check(protrain_predict(session));
+    for (Written &output : outputs) output.write(session, batches.samples_in(batch));
+  }
+  for (Written &output : outputs) output.finish();
+  return sum / weights;
+}
+
 int eval(const EvalFlags &flags) {
   const Options options = flags.session.make_options();
+  take_best(options);
+  take_optimizer(options, flags.model);
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
   const ModelData model = data_of(options, flags.model, flags.data);
   Batches batches(flags.data, model, options, !files.empty());
   const bool whole = flags.batches == 0;
   if (whole) batches.take_rest(model, options);
+  require_files(files, flags, model, options);
   const Session session = [&] {
     const ProfilingLine line(options);
     return create_session(options, flags.model);
@@ -128,21 +170,13 @@ int eval(const EvalFlags &flags) {
     fmt::print(stderr, "protrain: warning: {}\n", left_out);
   Amount amount{.batches = whole ? batches.count() : flags.batches, .batch = batches.batch()};
   for (std::uint64_t batch = 0; batch < amount.batches; ++batch) amount.samples += batches.samples_in(batch);
+  note_stop_signals();
   std::vector<Written> outputs = open_outputs(session.get(), files, amount);
-  double sum = 0, weights = 0;
-  for (std::uint64_t batch = 0; batch < amount.batches; ++batch) {
-    batches.feed(session.get(), batch, batch + 1);
-    float loss = 0;
-    if (batches.complete()) check(protrain_eval(session.get(), &loss));
-    sum += batches.weight(batch) * static_cast<double>(loss);
-    weights += batches.weight(batch);
-    if (!outputs.empty()) check(protrain_predict(session.get()));
-    for (Written &output : outputs) output.write(session.get(), batches.samples_in(batch));
-  }
-  for (Written &output : outputs) output.finish();
+  const std::optional<double> loss = compute(session.get(), batches, amount.batches, outputs);
+  if (!loss) return 128 + stop_signal();
   const std::int64_t last = batches.samples_in(amount.batches - 1);
   if (batches.complete())
-    fmt::print("loss {:.6g}, the mean of {}{}\n", sum / weights, batches_text(amount.batches),
+    fmt::print("loss {:.6g}, the mean of {}{}\n", *loss, batches_text(amount.batches),
                last < amount.batch ? fmt::format(", the last of {} {}", last, batches.samples_name()) : "");
   for (const Written &output : outputs)
     fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),

@@ -2,17 +2,27 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "handles.h"
 #include "npy.h"
 
 namespace tool {
 
+namespace {
+
+std::string unfinished_name(const std::filesystem::path &path) {
+  return path.parent_path() / fmt::format(".{}-{}.tmp", path.filename().string(), getpid());
+}
+
+}  // namespace
+
 NpyWriter::NpyWriter(const std::string &path, protrain_dtype dtype, const std::vector<std::int64_t> &shape)
-    : path_(path), file_(std::fopen(path.c_str(), "wb")) {
+    : path_(path), unfinished_(unfinished_name(path)), file_(std::fopen(unfinished_.c_str(), "wb")) {
   if (!file_) fail();
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}",
                                    npy_descr(dtype, path), fmt::join(shape, ", "));
@@ -34,12 +44,18 @@ NpyWriter::NpyWriter(const std::string &path, protrain_dtype dtype, const std::v
     fail();
 }
 
+NpyWriter::~NpyWriter() {
+  if (!unfinished_.empty()) unlink(unfinished_.c_str());
+}
+
 void NpyWriter::append(const std::vector<std::byte> &slice) {
   if (std::fwrite(slice.data(), 1, slice.size(), file_.get()) != slice.size()) fail();
 }
 
 void NpyWriter::finish() {
-  if (std::fflush(file_.get()) != 0) fail();
+  if (std::fclose(file_.release()) != 0) fail();
+  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) fail();
+  unfinished_.clear();
 }
 
 void NpyWriter::fail() const { throw Failure(fmt::format("{}: {}", path_, std::strerror(errno))); }

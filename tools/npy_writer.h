@@ -1,4 +1,5 @@
-// Writes an array in NumPy's .npy format, slice by slice along axis 0.
+// Writes an array in NumPy's .npy format, slice by slice along axis 0. The file has another name until it is complete,
+// so a run that ends early leaves no part of an array, and what lay at `path` stays.
 #pragma once
 
 #include <protrain.h>
@@ -15,9 +16,12 @@ class NpyWriter {
  public:
   // Throws Failure if the file cannot be written, or NumPy has no such type. `shape` is that of the whole array.
   NpyWriter(const std::string &path, protrain_dtype dtype, const std::vector<std::int64_t> &shape);
+  ~NpyWriter();  // removes what is not finished
+  NpyWriter(const NpyWriter &) = delete;
+  NpyWriter &operator=(const NpyWriter &) = delete;
 
   void append(const std::vector<std::byte> &slice);
-  void finish();  // throws Failure if not all bytes have reached the file
+  void finish();  // puts the file at `path`; throws Failure if not all bytes have reached it
 
  private:
   struct Close {
@@ -25,7 +29,7 @@ class NpyWriter {
   };
   [[noreturn]] void fail() const;
 
-  std::string path_;
+  std::string path_, unfinished_;  // the second is empty once the file is finished
   std::unique_ptr<std::FILE, Close> file_;
 };
 

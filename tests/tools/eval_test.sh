@@ -86,3 +86,36 @@ refused 2 "wants NAME=FILE.npy, not 'logits'" eval "$classes" --loss cross_entro
   --output logits
 refused 1 'No such file or directory' eval "$classes" --loss cross_entropy --input tokens=tokens.npy \
   --output logits=absent/logits.npy
+refused 1 'tokens.npy: --output logits would replace what this run reads as --input' eval "$classes" \
+  --loss cross_entropy --input tokens=tokens.npy --output logits=tokens.npy
+refused 1 'both --output choice and --output logits name it' eval "$classes" --loss cross_entropy \
+  --input tokens=tokens.npy --output logits=same.npy --output choice=same.npy
+
+# A checkpoint of another optimizer is evaluated without a word about it.
+data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+run train "$model" $data --steps 2 --optimizer sgd --save sgd --export sgd.onnx
+leaves_with 0
+run eval sgd.onnx $data
+mv out expected
+run eval "$model" $data --resume sgd
+leaves_with 0
+cmp -s out expected || wrong "expected $(cat expected)"
+
+# Ctrl-C leaves the file of an earlier run as it was, and no part of a new one.
+cp logits.npy earlier.npy
+ran='protrain eval, interrupted'
+env --default-signal=INT "$command" eval "$classes" --loss cross_entropy --input tokens=tokens.npy --batches 100000000 \
+  --output logits=logits.npy >out 2>err &
+child=$!
+waited=0
+until ls .logits.npy-* >/dev/null 2>&1 || [ $waited -eq 600 ]; do
+  waited=$((waited + 1))
+  sleep 0.1
+done
+kill -INT $child
+wait $child
+status=$?
+leaves_with 130
+prints 'stopped after [0-9]* of 100000000 batches'
+cmp logits.npy earlier.npy || wrong "the file of an earlier run was replaced"
+if ls .logits.npy-* >/dev/null 2>&1; then wrong "a part of the array stays"; fi
