@@ -7,7 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
+#include <utility>
 
 namespace tool {
 
@@ -106,6 +110,26 @@ void require_writable(const std::vector<Output> &outputs, const std::vector<Inpu
       if (!outputs[j].path.empty() && same_place(output.path, outputs[j].path))
         throw Failure(fmt::format("{}: both {} and {} name it; give each a path of its own", output.path,
                                   outputs[j].flag, output.flag));
+  }
+}
+
+void require_mergeable(const std::string &model, const Options &options) {
+  if (value_of(options, "lora").empty() && value_of(options, "adapter").empty()) return;
+  if (value_of(options, "export_adapters") == "inputs") return;
+  const char *text = nullptr;
+  check(protrain_model_check(options.get(), model.c_str(), &text));
+  const nlohmann::json about = nlohmann::json::parse(text);
+  std::set<std::string> adapted;
+  for (const nlohmann::json &adapter : about.at("adapters")) adapted.insert(adapter.at("parameter"));
+
+  const std::string rounded = value_of(options, "base_precision");
+  for (const nlohmann::json &parameter : about.at("parameters")) {
+    const std::string name = parameter.at("name"), type = parameter.at("dtype");
+    if (!adapted.contains(name) || type.find("float") != std::string::npos || type == rounded) continue;
+    throw Failure(fmt::format(
+        "{}: the file holds it as {}, so --export cannot merge its adapter; leave --export out and write the adapter "
+        "with --save-adapter",
+        name, type));
   }
 }
 

@@ -39,6 +39,9 @@ std::vector<Input> token_files(const std::string &flag, const std::vector<std::s
 // an input.
 void require_writable(const std::vector<Output> &outputs, const std::vector<Input> &inputs);
 
+// Throws Failure if an export would have to merge adapters into weights that the model's file holds as integers.
+void require_mergeable(const std::string &model, const Options &options);
+
 // Throws Failure unless the session's adapters can be written to `path`. Only the library knows that, so this writes
 // them once beside `path` and removes them. Every rank must call it.
 void require_adapters_writable(protrain_session *session, const std::string &path, const Rank &rank);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "batches.h"
 #include "checkpoints.h"
@@ -183,6 +184,7 @@ void require_places(const TrainFlags &flags, const ModelData &model, const Optio
                     {Kind::stream, "--report", flags.report},
                     {one_file ? Kind::file : Kind::directory, "--save-adapter", flags.adapter_path}},
                    inputs);
+  if (!flags.export_path.empty()) require_mergeable(flags.model, options);
 }
 
 // The results that were written, by their names on the command line, and why others were not.

@@ -35,6 +35,11 @@ complains 'a file of adapters cannot hold it'
 train "$model" 1 --adapter adapter --save-adapter ./adapter
 leaves_with 1
 complains './adapter: --save-adapter would replace what this run reads as --adapter'
+head -c 4096 "$command" | tr '\000-\377' '\001' >tokens.bin
+refused 1 '_Q4: the file holds it as uint8, so --export cannot merge its adapter' train \
+  "$fixtures/quantised/tokens-int4.onnx" --tokens tokens.bin --batch 2 --sequence 16 --steps 1 --lora '*_Q4' \
+  --export merged.onnx
+rm tokens.bin
 [ "$(ls -A | tr '\n' ' ')" = 'adapter err exported.onnx out ' ] || wrong "something was written"
 
 run merge "$model" adapter merged.onnx
