@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/onnx_adapter.h"
+#include "draft/peft_config.h"
 #include "onnx_import/floats.h"
 
 namespace protrain::draft {
@@ -33,90 +34,6 @@ std::string tensor_of(const std::string &module, std::string_view end) {
   return std::string(kBefore) + module + std::string(end);
 }
 
-// Reads members of adapter_config.json. PEFT has a default for each of them.
-class Config {
- public:
-  explicit Config(const std::string &path)
-      : path_(path), json_(parse_json(read_text(path), path, {.values = 1 << 20})) {
-    require(json_.members() != nullptr, Code::format, path, "is no JSON object");
-  }
-
-  double number(const char *key, double fallback) const {
-    const Json *found = json_.find(key);
-    if (found == nullptr || found->is_null()) return fallback;
-    require(found->number().has_value(), Code::format, path_, "{} is no number", key);
-    return *found->number();
-  }
-  bool flag(const char *key) const {
-    const Json *found = json_.find(key);
-    return found != nullptr && found->truth() != nullptr && *found->truth();
-  }
-
-  // Throws Code::unsupported for kinds of adapters whose change is more than the scaled product of B and A.
-  void require_plain() const {
-    const Json *kind = json_.find("peft_type");
-    require(kind != nullptr && kind->text() != nullptr && *kind->text() == "LORA", Code::unsupported, path_,
-            "peft_type is {}; only LORA is read", kind == nullptr ? "missing" : printable(kind->dump()));
-    for (const char *key : {"use_dora", "lora_bias", "use_qalora", "alora_invocation_tokens"})
-      require(!flag(key), Code::unsupported, path_, "{} is true; plain low-rank adapters are read", key);
-  }
-
-  // Returns the module's alpha. A key of alpha_pattern is the name of a module, or the last parts of the name.
-  double alpha_of(const std::string &module) const {
-    const Json *pattern = json_.find("alpha_pattern");
-    if (pattern != nullptr && pattern->members() != nullptr)
-      for (const Json::Member &member : *pattern->members()) {
-        require(member.key.find_first_of("*+?[](){}|^$\\") == std::string::npos, Code::unsupported, path_,
-                "alpha_pattern has the regular expression {}; plain names are read", printable(member.key));
-        require(member.value.number().has_value(), Code::format, path_, "an alpha is no number");
-        if (("." + module).ends_with("." + member.key)) return *member.value.number();
-      }
-    return number("lora_alpha", 8);
-  }
-
- private:
-  std::string path_;
-  Json json_;
-};
-
-// Returns the most frequent value of get(adapter) among the adapters.
-template <typename Get>
-auto usual(const std::vector<Adapter> &adapters, Get get) {
-  std::map<decltype(get(adapters[0])), int> counts;
-  for (const Adapter &adapter : adapters) ++counts[get(adapter)];
-  return std::ranges::max_element(counts, {}, [](const auto &pair) { return pair.second; })->first;
-}
-
-// Returns the text of adapter_config.json. The text gives the rank and the alpha that most modules have. It names each
-// module with another rank or alpha.
-std::string config_of(const std::vector<Adapter> &adapters) {
-  const auto rank_of = [](const Adapter &adapter) { return adapter.request.rank; };
-  const auto alpha_of = [](const Adapter &adapter) { return adapter.request.alpha; };
-  const std::int64_t rank = usual(adapters, rank_of);
-  const double alpha = usual(adapters, alpha_of);
-  Json modules = Json::array(), ranks = Json::object(), alphas = Json::object();
-  for (const Adapter &adapter : adapters) {
-    modules.push_back(adapter.module);
-    if (rank_of(adapter) != rank) ranks.append(adapter.module, rank_of(adapter));
-    if (alpha_of(adapter) != alpha) alphas.append(adapter.module, alpha_of(adapter));
-  }
-  const AdapterRequest &first = adapters.front().request;
-  const Json config = {{"peft_type", "LORA"},
-                       {"base_model_name_or_path", Json()},
-                       {"task_type", Json()},
-                       {"inference_mode", true},
-                       {"r", rank},
-                       {"lora_alpha", alpha},
-                       {"lora_dropout", first.dropout},
-                       {"use_rslora", first.stabilised},
-                       {"bias", "none"},
-                       {"fan_in_fan_out", false},
-                       {"target_modules", modules},
-                       {"rank_pattern", ranks},
-                       {"alpha_pattern", alphas}};
-  return config.dump(2) + "\n";
-}
-
 }  // namespace
 
 AdapterFile AdapterFile::open(const std::string &path) {
@@ -128,18 +45,10 @@ AdapterFile AdapterFile::open(const std::string &path) {
     for (AdapterRequest &request : file.requests_) request.alpha = static_cast<double>(request.rank);
     return file;
   }
-  const Config config(path + kConfig);
-  config.require_plain();
+  const PeftConfig config(path + kConfig);
   AdapterFile file(File::open(path + kModel));
   file.take(state::tensors_of(file.file_));
-  for (AdapterRequest &request : file.requests_) {
-    request.alpha = config.alpha_of(request.pattern);
-    request.stabilised = config.flag("use_rslora");
-    request.dropout = config.number("lora_dropout", 0);
-    require(request.dropout >= 0 && request.dropout < 1 && request.alpha > 0, Code::format, path + kConfig,
-            "alpha is {} and lora_dropout {}; expected alpha > 0 and 0 <= lora_dropout < 1", request.alpha,
-            request.dropout);
-  }
+  for (AdapterRequest &request : file.requests_) config.complete(request);
   return file;
 }
 
@@ -228,7 +137,7 @@ void write_for_peft(const std::string &directory, const std::vector<Adapter> &ad
     const std::vector<float> floats = values(*matrix);
     model.write(std::as_bytes(std::span(floats)));
   }
-  config.write(config_of(adapters));
+  config.write(peft_config_of(adapters));
   model.commit();
   config.commit();
 }

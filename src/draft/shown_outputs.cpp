@@ -54,7 +54,7 @@ ShownOutputs shown_outputs(const Graph &graph, const Settings &settings) {
   for (ValueId id : graph.outputs) names.push_back(graph.value(id).name);
   const bool adds = !settings.losses.empty() && settings.losses.front().kind == passes::Loss::Kind::dpo &&
                     std::ranges::find(names, kLogProbabilities) == names.end();
-  if (adds) names.push_back(kLogProbabilities);
+  if (adds) names.emplace_back(kLogProbabilities);
   for (const std::string &pattern : settings.keep_outputs)
     require(std::ranges::any_of(names, [&](const std::string &name) { return glob_match(pattern, name); }), Code::arg,
             kOption, "no output of the model matches '{}'; its outputs are {}", printable(pattern),
