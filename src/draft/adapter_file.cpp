@@ -90,15 +90,19 @@ void AdapterFile::give(Adapter &adapter) const {
 }
 
 void AdapterFile::give(std::vector<Adapter> &adapters) const {
+  std::vector<std::string> modules;
+  for (const Adapter &adapter : adapters) modules.push_back(adapter.module);
+
   std::set<const Adapter *> given;
   for (const AdapterRequest &request : requests_) {
-    const auto found = std::ranges::find_if(
-        adapters, [&](const Adapter &one) { return ("." + one.module).ends_with("." + request.pattern); });
-    require(found != adapters.end() && given.insert(&*found).second, Code::mismatch, printable(request.pattern),
-            "the file has an adapter of this module, and the session {}",
-            found == adapters.end() ? "has none" : "has one for several of the file's");
-    found->request = request;
-    give(*found);
+    const std::vector<std::size_t> found = passes::modules_of(modules, request.pattern);
+    require(found.size() == 1, Code::mismatch, printable(request.pattern),
+            "the file has an adapter of this module, and the session has {}", found.empty() ? "none" : "several");
+    Adapter &adapter = adapters[found.front()];
+    require(given.insert(&adapter).second, Code::mismatch, printable(request.pattern),
+            "the file has an adapter of this module, and the session has one for several of the file's");
+    adapter.request = request;
+    give(adapter);
   }
   for (const Adapter &adapter : adapters)
     require(given.contains(&adapter), Code::mismatch, adapter.module, "the session adapts it, and the file does not");
@@ -127,8 +131,10 @@ void write_for_peft(const std::string &directory, const std::vector<Adapter> &ad
   std::vector<state::Tensor> tensors;
   std::vector<const AdapterMatrix *> matrices;
   for (const Adapter &adapter : adapters) {
-    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingA : kA), adapter.a.shape);
-    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingB : kB), adapter.b.shape);
+    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingA : kA),
+                         adapter.a.shape);
+    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingB : kB),
+                         adapter.b.shape);
     matrices.insert(matrices.end(), {&adapter.a, &adapter.b});
   }
   FileWriter model(directory + kModel), config(directory + kConfig);

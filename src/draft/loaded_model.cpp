@@ -41,6 +41,23 @@ void require_samples(const Settings &settings, const onnx_import::Model &model, 
             "has no elements as its dims are bound; a step needs at least one sample and one token");
 }
 
+// Returns the modules that the file of adapter_names gives to initializers. Throws Code::arg if the model lacks one of
+// the initializers.
+passes::ModuleNames modules_by_option(const std::string &path, const graph::Graph &graph) {
+  if (path.empty()) return {};
+  passes::ModuleNames modules = read_module_names(path);
+  for (const auto &[initializer, module] : modules) {
+    const graph::ValueId id = graph.find(initializer);
+    const graph::Origin origin = id == graph::ValueId::none ? graph::Origin::node : graph.value(id).origin;
+    const bool in_file = origin == graph::Origin::initializer || origin == graph::Origin::constant;
+    require(
+        in_file, Code::arg, printable(initializer),
+        "{} names it, and the model has no such initializer; take the line out, or put the initializer's name there",
+        path);
+  }
+  return modules;
+}
+
 // Prepares the graph that is trained. If `settled` is given, prepares instead a graph that computes the loss and the
 // outputs that keep_outputs names. `settled` holds the findings about the graph that is trained.
 passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model, const onnx_import::DimBindings &dims,
@@ -59,14 +76,14 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
   if (losses.empty())
     keep_loss_output(graph, training && !training->loss.empty() ? training->loss : "loss", shown.size());
   const auto load = [&](const std::string &name) { return file.load(name); };
-  const bool named = !settings.adapter_names.empty();
+  const passes::ModuleNames modules = modules_by_option(settings.adapter_names, graph);
   passes::PreparedModel prepared =
       passes::prepare(std::move(graph), load,
                       {.trainable = settings.trainable,
                        .frozen = settings.frozen,
                        .ties = settings.tie,
                        .adapters = model.adapter ? model.adapter->requests() : settings.adapters,
-                       .modules = named ? read_module_names(settings.adapter_names) : passes::ModuleNames(),
+                       .modules = modules,
                        .losses = losses,
                        .packed = settings.packed,
                        .batch_norm = settings.batch_norm,

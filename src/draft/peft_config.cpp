@@ -167,9 +167,10 @@ std::string peft_config_of(const std::vector<Adapter> &adapters) {
   const double alpha = usual(adapters, alpha_of);
   Json modules = Json::array(), ranks = Json::object(), alphas = Json::object();
   for (const Adapter &adapter : adapters) {
-    modules.push_back(adapter.module);
-    if (rank_of(adapter) != rank) ranks.append(key_of(adapter.module), rank_of(adapter));
-    if (alpha_of(adapter) != alpha) alphas.append(key_of(adapter.module), alpha_of(adapter));
+    const std::string &module = adapter.module;
+    modules.push_back(module);
+    if (rank_of(adapter) != rank) ranks.append(key_of(module), rank_of(adapter));
+    if (alpha_of(adapter) != alpha) alphas.append(key_of(module), alpha_of(adapter));
   }
   const AdapterRequest &first = adapters.front().request;
   const Json config = {{"peft_type", "LORA"},

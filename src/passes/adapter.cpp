@@ -15,6 +15,15 @@ double AdapterRequest::scale() const {
   return alpha / (stabilised ? std::sqrt(divisor) : divisor);
 }
 
+std::vector<std::size_t> modules_of(const std::vector<std::string> &modules, const std::string &name) {
+  const auto equal = std::ranges::find(modules, name);
+  if (equal != modules.end()) return {static_cast<std::size_t>(equal - modules.begin())};
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < modules.size(); ++i)
+    if (modules[i].ends_with("." + name)) found.push_back(i);
+  return found;
+}
+
 const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std::string &name) {
   for (const Adapter &adapter : adapters)
     for (const AdapterMatrix *matrix : {&adapter.a, &adapter.b})

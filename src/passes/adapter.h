@@ -51,6 +51,10 @@ struct Adapter {
   std::size_t places = 0;   // nodes that W is adapted for
 };
 
+// Returns the indices of the modules that a name in a file of adapters stands for: the module of that name, or if there
+// is none, all modules that end in "." and the name, because the name may lack leading parts.
+std::vector<std::size_t> modules_of(const std::vector<std::string> &modules, const std::string &name);
+
 // Returns the matrix of that name; nullptr if there is none.
 const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std::string &name);
 

@@ -263,10 +263,9 @@ struct Candidate {
   ValueId id;
   std::string name, in_file;
   std::string module;  // the module that the parameter belongs to; "": it can have no adapter
-  bool matches(const AdapterRequest &request) const {
-    const std::string end = "." + request.pattern;
-    if (request.one_module) return !module.empty() && ("." + module).ends_with(end);
-    const auto is = [&](const std::string &one) { return glob_match(request.pattern, one); };
+  bool told = false;   // the user has told the module
+  bool matches(const std::string &pattern) const {
+    const auto is = [&](const std::string &one) { return glob_match(pattern, one); };
     return is(name) || is(in_file) || (!module.empty() && is(module + ".weight"));
   }
 };
@@ -285,19 +284,28 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
     if (!targets.refusal.empty()) continue;
     const std::vector<std::string> none, &made_from = from == choices.declared.folded_from.end() ? none : from->second;
     const auto told = choices.modules.find(in_file);
-    candidate.module = told != choices.modules.end()
-                           ? told->second
-                           : module_of(in_file, made_from, graph.node(targets.found.front().node));
+    candidate.told = told != choices.modules.end();
+    candidate.module =
+        candidate.told ? told->second : module_of(in_file, made_from, graph.node(targets.found.front().node));
     ++modules[candidate.module];
   }
   // Replaces a module's name by the parameter's own name if several parameters have that module, because the module's
-  // name does not tell them apart.
-  for (Candidate &candidate : candidates)
-    if (!candidate.module.empty() && modules[candidate.module] > 1) candidate.module = candidate.name;
+  // name does not tell them apart. A name that the user has told stays.
+  for (Candidate &candidate : candidates) {
+    if (candidate.told || candidate.module.empty() || modules[candidate.module] == 1) continue;
+    candidate.module = candidate.name;
+    const auto clash = std::ranges::find_if(
+        candidates, [&](const Candidate &other) { return other.told && other.module == candidate.name; });
+    require(
+        clash == candidates.end(), Code::arg, "adapter_names",
+        "{} is told to belong to the module {}, and a parameter of this name belongs to no other module; tell another",
+        clash == candidates.end() ? "" : printable(clash->in_file), printable(candidate.name));
+  }
   return candidates;
 }
 
-void require_matches(const AdapterRequest &request, const std::vector<std::string> &matched) {
+void require_matches(const AdapterRequest &request, const std::vector<Candidate> &candidates,
+                     const std::vector<std::size_t> &matched) {
   const std::string pattern = printable(request.pattern);
   if (!request.one_module)
     return require(!matched.empty(), Code::arg, "lora", "the pattern \"{}\" matches no parameter", pattern);
@@ -306,7 +314,34 @@ void require_matches(const AdapterRequest &request, const std::vector<std::strin
       "no parameter that can be adapted belongs to this module of the adapter; a file with the option adapter_names "
       "says which parameter does");
   require(matched.size() == 1, Code::mismatch, pattern, "{} and {} both belong to this module of the adapter",
-          matched[0], matched.back());
+          candidates[matched.front()].name, candidates[matched.back()].name);
+}
+
+// Returns for each candidate the requests that ask for it. Throws if a request asks for none. A request for one module
+// may ask for no other than one candidate, and no other request may ask for that one.
+std::vector<std::vector<const AdapterRequest *>> requests_of(const std::vector<Candidate> &candidates,
+                                                             const std::vector<AdapterRequest> &requests) {
+  std::vector<std::string> modules;
+  for (const Candidate &candidate : candidates) modules.push_back(candidate.module);
+
+  std::vector<std::vector<const AdapterRequest *>> found(candidates.size());
+  for (const AdapterRequest &request : requests) {
+    std::vector<std::size_t> matched;
+    if (request.one_module)
+      matched = modules_of(modules, request.pattern);
+    else
+      for (std::size_t i = 0; i < candidates.size(); ++i)
+        if (candidates[i].matches(request.pattern)) matched.push_back(i);
+    require_matches(request, candidates, matched);
+
+    for (const std::size_t i : matched) found[i].push_back(&request);
+    const auto &all = found[matched.front()];
+    require(!request.one_module || all.size() == 1, Code::mismatch, candidates[matched.front()].name,
+            "the modules {} and {} of the adapter both stand for it; a file with the option adapter_names says which "
+            "one does",
+            printable(all.front()->pattern), printable(request.pattern));
+  }
+  return found;
 }
 
 }  // namespace
@@ -318,22 +353,18 @@ std::vector<Adapter> add_adapters(Graph &graph, const Choices &choices, const st
   const std::vector<std::vector<NodeId>> readers = graph.consumers();
   Targets targets(graph, readers);
   Adapting adapting(graph, adapters);
-  std::vector<std::vector<std::string>> matched(choices.adapters.size());
-  for (const Candidate &candidate : candidates_of(graph, targets, choices, splits)) {
-    const AdapterRequest *first = nullptr;
-    for (std::size_t i = 0; i < matched.size(); ++i) {
-      if (!candidate.matches(choices.adapters[i])) continue;
-      matched[i].push_back(candidate.name);
-      if (first == nullptr) first = &choices.adapters[i];
-    }
-    if (first == nullptr) continue;
+  const std::vector<Candidate> candidates = candidates_of(graph, targets, choices, splits);
+  const auto requests = requests_of(candidates, choices.adapters);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (requests[i].empty()) continue;
+    const Candidate &candidate = candidates[i];
+    const AdapterRequest &first = *requests[i].front();
     targets.find(candidate.id);
     require(targets.refusal.empty(), Code::unsupported, candidate.name, "lora={} asks for an adapter of it, but {}",
-            printable(first->pattern), targets.refusal);
-    adapting.add({.parameter = candidate.name, .module = candidate.module, .request = *first, .a = {}, .b = {}},
+            printable(first.pattern), targets.refusal);
+    adapting.add({.parameter = candidate.name, .module = candidate.module, .request = first, .a = {}, .b = {}},
                  targets.found, targets.matrix());
   }
-  for (std::size_t i = 0; i < matched.size(); ++i) require_matches(choices.adapters[i], matched[i]);
   adapting.finish();
   for (const Adapter &adapter : adapters)
     for (const AdapterMatrix *matrix : {&adapter.a, &adapter.b})

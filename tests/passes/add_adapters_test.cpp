@@ -161,6 +161,53 @@ TEST(AddAdapters, AreNamedAfterTheModule) {
             (std::vector<std::string>{"h.0.attn.lora_A.weight", "h.0.mlp.up.lora_A.weight", "h.0.down.lora_A.weight"}));
 }
 
+// Returns a chain of products with square parameters of these names.
+Graph chain(const std::vector<std::string> &names) {
+  HandBuilt b;
+  ValueId y = b.input("x", {3, 4});
+  for (const std::string &name : names) y = b.add("MatMul", {y, b.parameter(name, {4, 4})});
+  b.graph.outputs = {y};
+  return b.graph;
+}
+
+AdapterRequest of_module(const std::string &name, std::int64_t rank) {
+  return {.pattern = name, .one_module = true, .rank = rank};
+}
+
+TEST(AddAdapters, ToTheModuleOfAnEqualNameBeforeOthersThatEndWithIt) {
+  for (const auto &names : {std::vector<std::string>{"fc.weight", "block.fc.weight"},
+                            std::vector<std::string>{"block.fc.weight", "fc.weight"}}) {
+    Graph graph = chain(names);
+    const std::vector<Adapter> adapters = add(graph, {of_module("fc", 1), of_module("block.fc", 3)});
+    ASSERT_EQ(adapters.size(), 2u);
+    for (const Adapter &adapter : adapters) EXPECT_EQ(adapter.module, adapter.request.pattern);
+  }
+  Graph graph = chain({"block.fc.weight", "fc.weight"});
+  EXPECT_EQ(add(graph, {of_module("fc", 1)}).at(0).parameter, "fc.weight");
+}
+
+TEST(AddAdapters, ToAModuleWhoseNameTheRequestTellsApart) {
+  Graph alike = chain({"a.fc.weight", "b.fc.weight"}), one = chain({"block.fc.weight"});
+  EXPECT_EQ(error_of([&] { add(alike, {of_module("fc", 1)}); }).code, Code::mismatch);
+  const Error twice = error_of([&] { add(one, {of_module("fc", 1), of_module("block.fc", 3)}); });
+  EXPECT_EQ(twice.code, Code::mismatch);
+  EXPECT_EQ(twice.subject, "block.fc.weight");
+}
+
+TEST(AddAdapters, KeepTheNameOfAModuleThatTheUserTells) {
+  Graph graph = chain({"val_7", "fc.weight", "up.weight"});
+  std::vector<passes::Finding> findings;
+  const passes::Choices choices{.adapters = {request("*")}, .modules = {{"val_7", "fc"}}};
+  std::vector<std::string> modules;
+  for (const Adapter &one : passes::add_adapters(graph, choices, {}, findings)) modules.push_back(one.module);
+  EXPECT_EQ(modules, (std::vector<std::string>{"fc", "fc.weight", "up"}));
+
+  Graph own = chain({"val_7", "fc"});
+  const Error error = error_of([&] { passes::add_adapters(own, choices, {}, findings); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_NE(error.text.find("val_7 is told"), std::string::npos) << error.text;
+}
+
 TEST(AddAdapters, TheFirstPatternThatMatchesDecides) {
   HandBuilt b;
   const ValueId v = b.parameter("v", {4, 4}), w = b.parameter("w", {4, 4});

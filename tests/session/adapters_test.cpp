@@ -499,6 +499,31 @@ TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
   EXPECT_EQ(session->parameter_name(0), "m.transformer.h.0.mlp.c_fc.lora_A.weight");
 }
 
+// A sequence of layers has modules such as "0" beside "1.0".
+TEST(AdapterFiles, MayNameAModuleByTheTailOfAnother) {
+  const test::Scratch scratch;
+  const std::string names =
+      scratch.put("names", "m.transformer.h.0.mlp.c_fc.weight block.fc\nm.transformer.h.1.mlp.c_fc.weight fc\n");
+  const auto session = session_of(
+      test::fixture(kGpt2 + ".onnx"),
+      {{"lora", "fc.weight,rank=4,alpha=3"}, {"lora", "block.fc.weight,rank=4,alpha=32"}, {"adapter_names", names}});
+  train(*session, 0, 3);
+  session->export_adapters(scratch / "adapter");
+  const auto again =
+      session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}, {"adapter_names", names}});
+  EXPECT_EQ(evaluated(*again), evaluated(*session));
+  again->load_adapters(scratch / "adapter");
+  EXPECT_EQ(parameters(*again), parameters(*session));
+}
+
+TEST(AdapterFiles, AreNamedAfterInitializersOfTheModel) {
+  const test::Scratch scratch;
+  const std::string names = scratch.put("names", "m.transformer.h.9.mlp.c_fc.weight up\n");
+  const Error error = error_of([&] { adapted({{"adapter_names", names}}); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "m.transformer.h.9.mlp.c_fc.weight");
+}
+
 TEST(AdapterFiles, HoldNothingElseThatIsTrained) {
   const test::Scratch scratch;
   const Error trained = error_of([&] { adapted({{"trainable", "*.ln_f.bias"}})->export_adapters(scratch / "a"); });
