@@ -131,9 +131,9 @@ void write_for_peft(const std::string &directory, const std::vector<Adapter> &ad
   std::vector<state::Tensor> tensors;
   std::vector<const AdapterMatrix *> matrices;
   for (const Adapter &adapter : adapters) {
-    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingA : kA),
+    state::append_tensor(tensors, tensor_of(adapter.name_in_file(), adapter.embedding ? kEmbeddingA : kA),
                          adapter.a.shape);
-    state::append_tensor(tensors, tensor_of(adapter.module, adapter.embedding ? kEmbeddingB : kB),
+    state::append_tensor(tensors, tensor_of(adapter.name_in_file(), adapter.embedding ? kEmbeddingB : kB),
                          adapter.b.shape);
     matrices.insert(matrices.end(), {&adapter.a, &adapter.b});
   }

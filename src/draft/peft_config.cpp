@@ -167,7 +167,7 @@ std::string peft_config_of(const std::vector<Adapter> &adapters) {
   const double alpha = usual(adapters, alpha_of);
   Json modules = Json::array(), ranks = Json::object(), alphas = Json::object();
   for (const Adapter &adapter : adapters) {
-    const std::string &module = adapter.module;
+    const std::string &module = adapter.name_in_file();
     modules.push_back(module);
     if (rank_of(adapter) != rank) ranks.append(key_of(module), rank_of(adapter));
     if (alpha_of(adapter) != alpha) alphas.append(key_of(module), alpha_of(adapter));

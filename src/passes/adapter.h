@@ -49,6 +49,9 @@ struct Adapter {
   bool transposed = false;  // W is stored as (in, out), the transpose of B A
   bool embedding = false;   // only lookups read W
   std::size_t places = 0;   // nodes that W is adapted for
+
+  // The module's name in a file of adapters: the one that the file had from which the adapter came.
+  const std::string &name_in_file() const { return request.one_module ? request.pattern : module; }
 };
 
 // Returns the indices of the modules that a name in a file of adapters stands for: the module of that name, or if there

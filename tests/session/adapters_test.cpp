@@ -497,6 +497,10 @@ TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
       ->export_adapters(scratch / "adapter");
   const auto session = session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}});
   EXPECT_EQ(session->parameter_name(0), "m.transformer.h.0.mlp.c_fc.lora_A.weight");
+
+  session->export_adapters(scratch / "again");  // PEFT needs the names that it gave
+  for (const char *file : {"/adapter_model.safetensors", "/adapter_config.json"})
+    EXPECT_EQ(scratch.get(std::string("again") + file), scratch.get(std::string("adapter") + file)) << file;
 }
 
 // A sequence of layers has modules such as "0" beside "1.0".
