@@ -1,6 +1,7 @@
 #include "draft/adapter_file.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -18,6 +19,7 @@ using passes::AdapterMatrix;
 using passes::AdapterRequest;
 
 constexpr const char *kConfig = "/adapter_config.json", *kModel = "/adapter_model.safetensors";
+constexpr const char *kPickled = "/adapter_model.bin";     // the older form of PEFT's matrices
 constexpr std::string_view kBefore = "base_model.model.";  // the prefix that PEFT's wrapper modules give to names
 constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
 constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
@@ -34,6 +36,17 @@ std::string tensor_of(const std::string &module, std::string_view end) {
   return std::string(kBefore) + module + std::string(end);
 }
 
+// Opens the file of matrices in a directory of PEFT.
+File open_matrices(const std::string &directory) {
+  std::error_code ignored;
+  const bool pickled =
+      !std::filesystem::exists(directory + kModel, ignored) && std::filesystem::exists(directory + kPickled, ignored);
+  require(!pickled, Code::unsupported, directory + kPickled,
+          "is a file of PyTorch's, which is not read; load the adapter with PEFT and save it with "
+          "save_pretrained(DIR, safe_serialization=True)");
+  return File::open(directory + kModel);
+}
+
 }  // namespace
 
 AdapterFile AdapterFile::open(const std::string &path) {
@@ -46,7 +59,7 @@ AdapterFile AdapterFile::open(const std::string &path) {
     return file;
   }
   const PeftConfig config(path + kConfig);
-  AdapterFile file(File::open(path + kModel));
+  AdapterFile file(open_matrices(path));
   file.take(state::tensors_of(file.file_));
   for (AdapterRequest &request : file.requests_) config.complete(request);
   return file;
@@ -58,8 +71,9 @@ void AdapterFile::take(std::vector<state::Tensor> tensors) {
   const std::string &path = file_.path();
   const std::size_t count = tensors.size();
   for (state::Tensor &tensor : tensors) tensors_.emplace(tensor.name, std::move(tensor));
-  require(tensors_.size() == count, Code::format, path, "has two tensors of one name");
-  std::size_t used = 0;
+  require(count > 0 && tensors_.size() == count, Code::format, path, "has {}",
+          count > 0 ? "two tensors of one name" : "no tensors");
+  std::set<std::string> used;
   for (const auto &[name, tensor] : tensors_) {
     const std::string module = module_of_a(name);
     if (module.empty()) continue;
@@ -71,12 +85,17 @@ void AdapterFile::take(std::vector<state::Tensor> tensors) {
             "A and B of {} are {} and {}, not (rank, in) and (out, rank)", printable(module), to_text(right),
             to_text(left));
     requests_.push_back({.pattern = module, .one_module = true, .rank = right[0]});
-    used += 2;
+    used.insert({name, b->first});
   }
-  for (const auto &[name, tensor] : tensors_)
-    require(used == count || name.find(".lora_") != std::string::npos, Code::unsupported, path,
+  for (const auto &[name, tensor] : tensors_) {
+    require(used.contains(name) || name.find(".lora_") != std::string::npos, Code::unsupported, path,
             "holds {}, which is no matrix of an adapter; give the adapter without modules_to_save", printable(name));
-  require(used > 0 && used == count, Code::format, path, "holds {} tensors, of which {} are A or B", count, used);
+    require(
+        used.contains(name), Code::format, path,
+        "holds {}, which is neither A nor B of a module; expected {}MODULE{} and {} of each module and nothing else, "
+        "as PEFT's save_pretrained writes plain adapters",
+        printable(name), kBefore, kA, kB);
+  }
 }
 
 void AdapterFile::give(Adapter &adapter) const {

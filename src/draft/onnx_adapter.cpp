@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <span>
+#include <string>
 
 #include "base/error.h"
 #include "base/shape.h"
@@ -28,7 +30,7 @@ struct OnnxType {
   DType dtype;
   std::int32_t number;
 };
-constexpr OnnxType kTypes[] = {{DType::f32, 1}, {DType::f16, 10}, {DType::bf16, 16}};
+constexpr OnnxType kTypes[] = {{DType::f32, 1}, {DType::f16, 10}, {DType::f64, 11}, {DType::bf16, 16}};
 
 class FlatReader {
  public:
@@ -100,7 +102,8 @@ state::Tensor tensor_at(const FlatReader &reader, std::uint64_t table, const Fil
   const std::int32_t number = reader.integer(table, kDataType);
   const auto type = std::ranges::find(kTypes, number, &OnnxType::number);
   require(type != std::end(kTypes), Code::unsupported, file.path(),
-          "{} has ONNX's element type {}; float32, float16 and bfloat16 are read", printable(tensor.name), number);
+          "{} has ONNX's element type {}; float32, float64, float16 and bfloat16 are read", printable(tensor.name),
+          number);
   tensor.dtype = type->dtype;
   require(std::ranges::all_of(tensor.shape, [](std::int64_t side) { return side >= 0; }) &&
               state::tensor_bytes(tensor.shape, tensor.dtype) == data.length,
@@ -171,8 +174,18 @@ std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file) {
           kFormatVersion);
   const FlatReader::Vector parameters = reader.vector(root, kParameters, sizeof(std::uint32_t), kMaxParameters);
   std::vector<state::Tensor> tensors;
-  for (std::uint64_t i = 0; i < parameters.length; ++i)
-    tensors.push_back(tensor_at(reader, reader.target(parameters.at + i * sizeof(std::uint32_t)), file));
+  std::set<std::string> names;
+  std::uint64_t bytes_of_names = 0;
+  for (std::uint64_t i = 0; i < parameters.length; ++i) {
+    state::Tensor tensor = tensor_at(reader, reader.target(parameters.at + i * sizeof(std::uint32_t)), file);
+    require(names.insert(tensor.name).second, Code::format, file.path(), "has two tensors of the name {}",
+            printable(tensor.name));
+
+    // In a hostile file, many tensors take their names from the same bytes.
+    bytes_of_names += tensor.name.size();
+    require(bytes_of_names <= file.size(), Code::format, file.path(), "has names of tensors that share their bytes");
+    tensors.push_back(std::move(tensor));
+  }
   return tensors;
 }
 

@@ -15,7 +15,7 @@ namespace protrain::draft {
 bool is_onnx_adapter(const std::string &path);
 
 // Returns the tensors of a file. Their positions count from the beginning of the file. Throws Code::format, limit or
-// version. Throws Code::unsupported for element types other than float32, float16 and bfloat16.
+// version. Throws Code::unsupported for element types other than float32, float64, float16 and bfloat16.
 std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file);
 
 // Writes a file with these tensors, and ignores their positions. `values` returns the bytes of the tensor with the

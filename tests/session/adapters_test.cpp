@@ -555,10 +555,24 @@ TEST(AdapterFiles, AreRefusedIfTheyAreAnotherKind) {
             Code::unsupported);
   EXPECT_EQ(error_with("adapter_config.json", "{", "[").code, Code::format);
   EXPECT_EQ(error_with("adapter_model.safetensors", ".lora_B.", ".lora_C.").code, Code::format);
+  const Error unknown = error_with("adapter_model.safetensors", "base_model.model.", "base_model.other.");
+  EXPECT_EQ(unknown.code, Code::format);
+  EXPECT_NE(unknown.text.find("holds base_model.other.m.transformer.h.0.mlp.c_fc.lora_A.weight, which is neither"),
+            std::string::npos)
+      << unknown.text;
   EXPECT_EQ(error_with("adapter_model.safetensors", "lora_A", "base_A").code, Code::unsupported);
   EXPECT_EQ(error_with("adapter_model.safetensors", "mlp.c_fc", "mlp.c_fd").code, Code::mismatch);
   EXPECT_EQ(error_with("adapter_model.safetensors", "c_fc", "c_proj").code, Code::format);  // a longer header
   EXPECT_EQ(error_with("adapter_model.safetensors", "mlp.c_fc.", "attn.c_fc.").code, Code::format);
+}
+
+TEST(AdapterFiles, OfTheOlderFormAreRefusedWithAHint) {
+  const test::Scratch scratch;
+  session_of(test::fixture(kGpt2 + ".onnx"), {{"lora", "*.h.0.mlp.c_fc.weight"}})->export_adapters(scratch / "adapter");
+  std::filesystem::rename(scratch / "adapter/adapter_model.safetensors", scratch / "adapter/adapter_model.bin");
+  const Error error = error_of([&] { session_of(test::fixture(kGpt2 + ".onnx"), {{"adapter", scratch / "adapter"}}); });
+  EXPECT_EQ(error.code, Code::unsupported);
+  EXPECT_NE(error.text.find("safe_serialization=True"), std::string::npos) << error.text;
 }
 
 TEST(AdapterFiles, MustFitTheModel) {

@@ -54,6 +54,15 @@ leaves_with 0
 prints 'adapters: 8'
 prints 'trained: '
 
+run check "$model" --adapter nothing
+leaves_with 1
+prints '  nothing/adapter_config.json: '
+
+sed 's/"r": 4/"r": 5/' adapter/adapter_config.json >adapter/changed
+mv adapter/changed adapter/adapter_config.json
+run check "$model" --adapter adapter
+leaves_with 1
+prints 'r and rank_pattern give m.transformer.h.0.attn.c_attn another rank'
 refused 1 'adapter_config.json' merge "$model" nothing out.onnx
 refused 1 'set one of them' check "$model" --adapter adapter --lora '*'
 refused 1 'matches no parameter' train "$model" --steps 1 --lora nothing --input input_ids="$fixtures/input_ids.npy" \
