@@ -9,12 +9,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/scope.h"
 
 namespace protrain::onnx_import {
 
 namespace {
 
-constexpr std::int32_t kFloatType = 1;      // ONNX's number of float32
+constexpr std::int32_t kFloatType = 1;      // ONNX's number of float32; all element types here are such numbers
 constexpr std::int32_t kIntsAttribute = 7;  // of an attribute that is a list of integers
 
 std::int64_t integer_of(const NodeProto &node, const char *name, std::int64_t fallback) {
@@ -27,6 +28,20 @@ double real_of(const NodeProto &node, const char *name, double fallback) {
   for (const AttributeProto &attribute : node.attribute())
     if (attribute.name() == name) return attribute.f();
   return fallback;
+}
+
+// Returns the element type of an initializer or a Constant node. Returns 0 for other values.
+std::int32_t stored_type(const GraphProto &graph, const std::string &name) {
+  for (const TensorProto &tensor : graph.initializer())
+    if (tensor.name() == name) return tensor.data_type();
+  for (const NodeProto &node : graph.node())
+    if (node.output_size() == 1 && node.output(0) == name)
+      if (const TensorProto *constant = constant_tensor(node)) return constant->data_type();
+  return 0;
+}
+
+bool is_float_type(std::int32_t type, const std::string &name) {
+  return type != 0 && is_float(stored_dtype_of(type, name));
 }
 
 bool reads_as(const NodeProto &node, int input, const std::string &name) {
@@ -58,7 +73,29 @@ bool passes_on(const NodeProto &node, const std::string &w, bool &transposes) {
   return one_of_them && reads_as(node, 0, w) && std::ranges::count(node.input(), w) == 1;
 }
 
+// Returns the element type of a DequantizeLinear node's result.
+std::int32_t dequantised_type(const GraphProto &graph, const NodeProto &node) {
+  const auto named = static_cast<std::int32_t>(integer_of(node, "output_dtype", 0));
+  if (named != 0) return named;
+  const std::int32_t scale = node.input_size() > 1 ? stored_type(graph, node.input(1)) : 0;
+  return scale != 0 ? scale : kFloatType;
+}
+
 }  // namespace
+
+std::int32_t computed_type(const GraphProto &graph, const std::string &initializer) {
+  const std::int32_t own = stored_type(graph, initializer);
+  if (is_float_type(own, initializer)) return own;
+  std::set<std::string> passed = {initializer};
+  bool transposes = false;
+  for (const NodeProto &node : graph.node()) {
+    if (node.input_size() == 0 || !passed.contains(node.input(0)) || !passes_on(node, node.input(0), transposes))
+      continue;
+    if (node.op_type() == "DequantizeLinear") return dequantised_type(graph, node);
+    passed.insert(node.output(0));
+  }
+  return kFloatType;
+}
 
 AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::LowRank> &adapters)
     : proto_(messages_.copy(original)) {
@@ -76,11 +113,9 @@ AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::
 }
 
 void AdaptedModel::add_inputs(const graph::LowRank &adapter) {
-  const auto &all = proto_.graph().initializer();
-  const auto found = std::ranges::find_if(
-      all, [&](const TensorProto &tensor) { return tensor.name() == adapter.initializers.front().name; });
-  require(found != all.end(), Code::internal, adapter.initializers.front().name, "an adapted value is no initializer");
-  const std::int32_t type = is_float(dtype_of(found->data_type(), found->name())) ? found->data_type() : kFloatType;
+  const std::string &w = adapter.initializers.front().name;
+  require(stored_type(proto_.graph(), w) != 0, Code::internal, w, "an adapted value is no initializer");
+  const std::int32_t type = computed_type(proto_.graph(), w);
   add_input(adapter.a, {0, adapter.in}, type);
   add_input(adapter.b, {adapter.out, 0}, type);
 }
@@ -130,11 +165,19 @@ void AdaptedModel::rewrite() {
 void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &node) const {
   for (const NodeProto &inner : body.node()) {
     for (const std::string &input : inner.input())
-      require(!adapted_.contains(input), Code::unsupported, printable(input),
-              "node {} reads it in a body; merge the adapter instead", printable(node.name()));
+      if (adapted_.contains(input))
+        fail(Code::unsupported, printable(input), "node {} reads it in a body; {}", printable(node.name()),
+             advice(input));
     for (const AttributeProto &attribute : inner.attribute())
       if (attribute.has_g()) require_no_reader(attribute.g(), node);
   }
+}
+
+// Returns the way out for an adapted value that cannot get inputs. Integers cannot hold the sum with an adapter.
+const char *AdaptedModel::advice(const std::string &value) const {
+  const std::string &w = adapted_.at(value).adapter->initializers.front().name;
+  if (is_float_type(stored_type(proto_.graph(), w), w)) return "merge the adapter instead";
+  return "save the adapter by itself (--save-adapter DIR), or train on a base that DequantizeLinear dequantises";
 }
 
 // Adds a node that reads the adapted values `changed`. After a product or a lookup, also adds the nodes that compute
@@ -150,11 +193,11 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
     return;
   }
   const std::optional<AdaptedReader> found = changed.size() == 1 ? reader_of(node, w) : std::nullopt;
-  require(found.has_value(), Code::unsupported, printable(w),
-          "node {} ({}) reads it and is no product or lookup that an adapter's inputs can be added to; merge the "
-          "adapter instead",
-          printable(node.name()), printable(node.op_type()));
-  const AdaptedReader reader = found.value_or(AdaptedReader{});
+  if (!found)
+    fail(Code::unsupported, printable(w),
+         "node {} ({}) reads it and is no product or lookup that an adapter's inputs can be added to; {}",
+         printable(node.name()), printable(node.op_type()), advice(w));
+  const AdaptedReader reader = *found;
   // Adds the product of the adapter's matrices A and B: A^T B^T if W has shape (in, out), B A if it has (out, in).
   const bool in_out = value.transposed != reader.transposes;
   const graph::LowRank &adapter = *value.adapter;

@@ -13,6 +13,10 @@
 
 namespace protrain::onnx_import {
 
+// Returns ONNX's number of the float type in which a graph computes with an initializer: its own type, or for integers
+// the type that DequantizeLinear gives them. Returns that of float32 for integers that other nodes dequantise.
+std::int32_t computed_type(const GraphProto &graph, const std::string &initializer);
+
 class AdaptedModel {
  public:
   // Throws Code::unsupported, and names the node, if a node that reads an adapted initializer is no product and no
@@ -32,6 +36,7 @@ class AdaptedModel {
   void add_input(const std::string &name, const Shape &shape, std::int32_t type);
   void rewrite();
   void require_no_reader(const GraphProto &body, const NodeProto &node) const;
+  const char *advice(const std::string &value) const;
   void adapt(NodeProto node, const std::vector<std::string> &changed);
   std::string transpose_of(const std::string &matrix);
   NodeProto &add(const char *op, const std::vector<std::string> &inputs, const std::string &output);

@@ -90,6 +90,10 @@ class Model {
   // The element type of an initializer in the file. Code::arg for an unknown name.
   virtual DType dtype_in_file(const std::string &initializer) const = 0;
 
+  // The float type in which the file's nodes compute with an initializer: its own, or for integers the type that
+  // DequantizeLinear gives them.
+  virtual DType computed_dtype(const std::string &initializer) const = 0;
+
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
   // floats and of integers with 16 bits or less are Origin::initializer. Other initializers and Constant nodes are
   // constants already. An input whose values are known becomes a constant too, and is none of the graph's inputs:

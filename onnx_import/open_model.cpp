@@ -78,6 +78,10 @@ class OpenModel : public Model {
   graph::Graph graph(const DimBindings &dims, const InputValues &values) const override;
   std::set<DType> replaced_floats() const override;
   DType dtype_in_file(const std::string &initializer) const override { return weights(initializer).type.dtype; }
+  DType computed_dtype(const std::string &initializer) const override {
+    const DType in_file = dtype_in_file(initializer);
+    return is_float(in_file) ? in_file : dtype_of(computed_type(proto_->graph(), initializer), initializer);
+  }
   graph::Array load(const std::string &initializer) const override {
     return loaded(unbound_.graph.find(initializer), weights(initializer));
   }

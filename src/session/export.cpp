@@ -48,8 +48,8 @@ void export_adapters(const ExportSource &from, const std::string &directory) {
     return found;
   };
   draft::write_adapters(directory, draft.adapters, values_of_matrix, [&](const passes::Adapter &adapter) {
-    const DType in_file = draft.file->dtype_in_file(draft.in_file(adapter.parameter));
-    return is_float(in_file) && !draft.settings.export_as_computed ? in_file : DType::f32;
+    const DType computed = draft.file->computed_dtype(draft.in_file(adapter.parameter));
+    return draft.settings.export_as_computed ? DType::f32 : computed;
   });
 }
 

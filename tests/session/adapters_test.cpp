@@ -447,6 +447,16 @@ TEST(Adapters, BecomeInputsOfAnExport) {
   }
 }
 
+// Weights of four bits behind DequantizeLinear stay as they are.
+TEST(Adapters, BecomeInputsOfAnExportOfQuantisedWeights) {
+  const test::Scratch scratch;
+  const std::string path = test::fixture("quantised/nbits-qdq.onnx");
+  const auto session = session_of(path, {{"lora", "*_Q4"}, {"export_adapters", "inputs"}});
+  session->export_model(scratch / "base.onnx");
+  const auto exported = onnx_import::Model::open(scratch / "base.onnx");
+  EXPECT_EQ(exported->dtype_in_file(session->parameter_name(0)), DType::f32);
+}
+
 TEST(AdapterFiles, OfOtherModulesOrShapesChangeNothing) {
   const test::Scratch scratch;
   const auto session = adapted();

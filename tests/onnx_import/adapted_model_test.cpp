@@ -1,0 +1,96 @@
+// Inputs for adapters have the type in which the model computes with the adapted weights.
+#include "onnx_import/wire.h"
+
+namespace protrain::onnx_import::adapted_model_test {
+namespace {
+
+using test::node;
+using test::Scratch;
+using test::tensor;
+using test::Wire;
+
+const graph::LowRank kLowRank = {
+    .initializers = {{"w", true}}, .a = "fc.lora_A.weight", .b = "fc.lora_B.weight", .in = 2, .out = 2};
+
+// A product of x and of integers that DequantizeLinear dequantises with a scale of this type.
+Wire dequantised(std::int64_t element, const std::string &w, std::int64_t scale, const std::string &attributes = "") {
+  Wire wire;
+  wire.initializers = {tensor("w", element, {2, 2}, test::raw_data(w)),
+                       tensor("scale", scale, {}, test::raw_data(std::string(scale == test::kFloat ? 4 : 2, '\x3c')))};
+  wire.inputs = {test::value("x", scale, {"2", "2"})};
+  wire.nodes = {node("DequantizeLinear", {"w", "scale"}, {"floats"}) + attributes,
+                node("MatMul", {"x", "floats"}, {"y"})};
+  return wire;
+}
+
+class AdaptedModel : public testing::Test {
+ protected:
+  std::unique_ptr<Model> open(const Wire &wire) { return test::open_bytes(scratch_, wire.bytes()); }
+
+  // Exports the model with inputs for an adapter of w. Returns their type.
+  DType type_of_inputs(const Wire &wire) {
+    const auto model = open(wire);
+    model->save(scratch_ / "adapted.onnx", [](const std::string &, std::byte *) { return false; }, kInlineBytes, {},
+                false, {kLowRank});
+    const auto adapted = Model::open(scratch_ / "adapted.onnx");
+    EXPECT_EQ(adapted->dtype_in_file(kLowRank.a), adapted->dtype_in_file(kLowRank.b));
+    EXPECT_EQ(adapted->dtype_in_file(kLowRank.a), model->computed_dtype("w"));
+    return adapted->dtype_in_file(kLowRank.a);
+  }
+  Scratch scratch_;
+};
+
+TEST_F(AdaptedModel, HasTheTypeOfTheScaleOfIntegers) {
+  EXPECT_EQ(type_of_inputs(dequantised(test::kUint8, "abcd", test::kFloat)), DType::f32);
+  EXPECT_EQ(type_of_inputs(dequantised(test::kUint8, "abcd", test::kHalf)), DType::f16);
+  EXPECT_EQ(type_of_inputs(dequantised(test::kUint8, "abcd", test::kBrain)), DType::bf16);
+}
+
+TEST_F(AdaptedModel, HasTheTypeOfTheScaleOfFourBits) {
+  for (const std::int64_t element : {test::kInt4, test::kUint4}) {
+    EXPECT_EQ(type_of_inputs(dequantised(element, "ab", test::kFloat)), DType::f32);
+    EXPECT_EQ(type_of_inputs(dequantised(element, "ab", test::kHalf)), DType::f16);
+  }
+}
+
+TEST_F(AdaptedModel, HasTheTypeThatDequantizeLinearNames) {
+  const std::string half = test::field(5, test::int_attribute("output_dtype", test::kHalf));
+  Wire wire = dequantised(test::kUint8, "abcd", test::kFloat, half);
+  wire.opset = test::field(8, test::field(2, 23));
+  EXPECT_EQ(type_of_inputs(wire), DType::f16);
+}
+
+TEST_F(AdaptedModel, HasTheTypeOfFloats) {
+  Wire wire;
+  wire.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};
+  wire.inputs = {test::value("x", test::kHalf, {"2", "2"})};
+  wire.nodes = {node("MatMul", {"x", "w"}, {"y"})};
+  EXPECT_EQ(type_of_inputs(wire), DType::f16);
+}
+
+// The scale may come from a Constant node, and Transpose may stand between the integers and the product.
+TEST_F(AdaptedModel, FindsTheScaleOfAConstantNode) {
+  Wire wire = dequantised(test::kUint8, "abcd", test::kHalf);
+  wire.initializers.pop_back();
+  const std::string half = tensor("", test::kHalf, {}, test::raw_data("\x01\x3c"));
+  wire.nodes = {node("Constant", {}, {"scale"}, {test::tensor_attribute("value", half)}),
+                node("Transpose", {"w"}, {"turned"}), node("DequantizeLinear", {"turned", "scale"}, {"floats"}),
+                node("MatMul", {"x", "floats"}, {"y"})};
+  EXPECT_EQ(type_of_inputs(wire), DType::f16);
+}
+
+// Nothing can be merged into integers, so that is no advice.
+TEST_F(AdaptedModel, SaysWhatWorksForIntegers) {
+  Wire cast = dequantised(test::kUint8, "abcd", test::kFloat), sum = cast;
+  cast.nodes[0] = node("Cast", {"w"}, {"floats"}, {test::int_attribute("to", test::kFloat)});
+  sum.nodes[1] = node("Add", {"x", "floats"}, {"y"});
+  for (const Wire &wire : {cast, sum}) {
+    const Error error = test::error_of([&] { type_of_inputs(wire); });
+    EXPECT_EQ(error.code, Code::unsupported);
+    EXPECT_EQ(error.text.find("merge"), std::string::npos) << error.text;
+    EXPECT_NE(error.text.find("--save-adapter"), std::string::npos) << error.text;
+  }
+}
+
+}  // namespace
+}  // namespace protrain::onnx_import::adapted_model_test
