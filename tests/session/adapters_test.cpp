@@ -265,10 +265,9 @@ TEST(Adapters, GoOnWithTheirBaseOnly) {
 
 TEST(Adapters, GoOnWithTheirScaleOnly) {
   const test::Scratch scratch;
-  const auto resumed = [&](const Pairs &lora) {
-    Pairs options = lora;
-    options.emplace_back("resume", scratch.path());
-    return session_of(test::fixture(kGpt2 + ".onnx"), options);
+  const auto resumed = [&](Pairs lora) {
+    lora.emplace_back("resume", scratch.path());
+    return session_of(test::fixture(kGpt2 + ".onnx"), lora);
   };
   const auto session = adapted();  // of rank 4 and alpha 32
   train(*session, 0, 2);
@@ -447,7 +446,6 @@ TEST(Adapters, BecomeInputsOfAnExport) {
   }
 }
 
-// Weights of four bits behind DequantizeLinear stay as they are.
 TEST(Adapters, BecomeInputsOfAnExportOfQuantisedWeights) {
   const test::Scratch scratch;
   const std::string path = test::fixture("quantised/nbits-qdq.onnx");
