@@ -226,6 +226,9 @@ DataFlags DataFlags::without_tokens() const {
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
   open(flags, model, options, may_lack);
+  if (flags.separator && !windows_->separated())
+    throw Failure(fmt::format("--separator {}: no file of --tokens holds this token; give the id that ends a document",
+                              *flags.separator));
   const bool has_other_shapes = !value_of(options, "shapes").empty();
   for (const auto &[name, size] : dims_) {
     if (size == kOpen) continue;

@@ -87,6 +87,8 @@ std::uint64_t Mixture::documents() const {
                          [](std::uint64_t sum, const TokenWindows &file) { return sum + file.documents(); });
 }
 
+bool Mixture::separated() const { return std::ranges::any_of(files_, &TokenWindows::separated); }
+
 double Mixture::filled() const {
   double filled = 0, all = 0;
   for (std::size_t i = 0; i < files_.size(); ++i) {

@@ -25,6 +25,7 @@ class Mixture {
   const TokenFile &file(std::size_t i) const { return files_[i].file(); }
   std::uint64_t count() const;      // windows of all files
   std::uint64_t documents() const;  // of all files; 0 without a separator
+  bool separated() const;           // one of the files holds the separator
   double filled() const;            // the share of the windows' places that hold tokens of the files
 
   // Appends the n-th window that is taken to `rows`. Returns the index of its file.

@@ -32,8 +32,7 @@ TokenWindows::TokenWindows(TokenFile file, std::int64_t length, bool next, std::
 double TokenWindows::filled() const { return static_cast<double>(tokens_) / static_cast<double>(count() * length_); }
 
 // Cuts the file after each separator. Also cuts a document that is longer than a window into pieces as long as a
-// window. The last piece of a document may be shorter. Leaves out pieces of one token, which predict nothing. Throws
-// Failure if there is no separator.
+// window. The last piece of a document may be shorter. Leaves out pieces of one token, which predict nothing.
 std::vector<TokenWindows::Piece> TokenWindows::cut_documents() {
   std::vector<Piece> pieces;
   std::uint64_t begin = 0;
@@ -42,20 +41,16 @@ std::vector<TokenWindows::Piece> TokenWindows::cut_documents() {
     if (ends) ++documents_;
     begin = end;
   };
-  bool found = false;
   std::vector<std::int64_t> tokens;
   for (std::uint64_t at = 0; at < file_.count(); at += tokens.size()) {
     tokens.resize(std::min(kReadAtOnce, file_.count() - at));
     file_.read(at, tokens);
     for (std::uint64_t i = 0; i < tokens.size(); ++i) {
       const bool separates = tokens[i] == *separator_, ends = separates || at + i + 1 == file_.count();
-      found = found || separates;
+      separated_ = separated_ || separates;
       if (ends || at + i + 1 - begin == length_) end_at(at + i + 1, ends);
     }
   }
-  if (!found)
-    throw Failure(fmt::format("{}: holds no token {}, so --separator {} ends no document; give the id that ends one",
-                              file_.path(), *separator_, *separator_));
   return pieces;
 }
 

@@ -21,12 +21,13 @@ class TokenWindows {
  public:
   // With `next`, the label of a token is the token after it, otherwise the token itself. `separator` is the token that
   // ends a document. If it is given, windows hold documents, and a document that is longer than a window is cut. Throws
-  // Failure if no window can be filled, or the file does not hold the separator.
+  // Failure if no window can be filled.
   TokenWindows(TokenFile file, std::int64_t length, bool next, std::optional<std::int64_t> separator);
 
   const TokenFile &file() const { return file_; }
   std::uint64_t count() const { return separator_ ? packed_.size() : plain_; }
   std::uint64_t documents() const { return documents_; }  // of the file; 0 without a separator
+  bool separated() const { return separated_; }           // the file holds the separator
   double filled() const;                                  // the share of the windows that the file's tokens take
 
   // Appends a window.
@@ -47,6 +48,7 @@ class TokenWindows {
   const std::uint64_t length_;
   const bool next_;
   const std::optional<std::int64_t> separator_;
+  bool separated_ = false;
   std::uint64_t plain_ = 0, documents_ = 0, tokens_ = 0;
   std::vector<std::vector<Piece>> packed_;
 };

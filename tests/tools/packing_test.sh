@@ -45,7 +45,7 @@ for length in 24 64; do
   train lines.bin --labels same --steps 2
   prints "^$documents documents in"
 done
-refused 1 'lines.bin: holds no token 9999, so --separator 9999 ends no document' train "$model" --tokens lines.bin \
+refused 1 '--separator 9999: no file of --tokens holds this token' train "$model" --tokens lines.bin \
   --separator 9999 --labels same --batch 1 --sequence 64 --steps 1
 
 refused 2 '--separator needs --tokens' train "$model" --separator 10 --steps 1 \
