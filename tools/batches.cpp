@@ -82,17 +82,18 @@ std::string shapes_of(const Dims &dims) {
   return fmt::format("{}", fmt::join(bindings, ","));
 }
 
-// Throws if an added loss would compare each output with the token that the model sees at its place, although the user
-// has not asked for that, or with the token after the following one.
+// Throws UsageError if labels would be shifted twice, or not at all although the user has not said so.
 void require_one_shift(const DataFlags &flags, const Options &options) {
   const bool shifted = value_of(options, "loss_shift") == "1";
   if (shifted && flags.labels == "next")
     throw UsageError("--labels next and --loss-shift 1 shift the labels twice; give one of them");
+  if (flags.labels == "next" && value_of(options, "loss_labels") == "input_ids")
+    throw UsageError(
+        "--labels next shifts the input labels, and the loss reads input_ids; give --loss-shift 1 instead");
   if (!shifted && !flags.labels && value_of(options, "loss") == "cross_entropy")
     throw UsageError(
-        "--tokens with --loss cross_entropy needs --labels next, or --loss-shift 1, for a model that predicts the "
-        "following token; "
-        "it needs --labels same for one that predicts each token itself");
+        "--tokens with --loss cross_entropy needs to know what a label is: give --loss-shift 1 or --labels next if the "
+        "model predicts the following token, or --labels same if it predicts each token itself");
 }
 
 template <typename Token>
@@ -456,16 +457,20 @@ double Batches::weight(std::uint64_t batch) const {
   return batch_ == 0 ? 1 : static_cast<double>(samples_in(batch)) / static_cast<double>(batch_);
 }
 
+std::string Batches::samples_text(std::int64_t number) const {
+  return fmt::format("{} {}{}", number, windows_ ? "window" : "sample", number == 1 ? "" : "s");
+}
+
 std::string Batches::left_out() const {
-  const std::uint64_t all = samples(), batch = static_cast<std::uint64_t>(batch_);
-  if (all == 0 || all % batch == 0 || rest_ > 0) return "";
-  const std::uint64_t rest = all % batch;
-  if (all < batch)
+  const auto all = static_cast<std::int64_t>(samples());
+  if (all == 0 || all % batch_ == 0 || rest_ > 0) return "";
+  const std::int64_t rest = all % batch_;
+  if (all < batch_)
     throw Failure(
-        fmt::format("a batch takes {} {}, the data hold {}, and the session serves no batch of {}; give more data",
-                    batch, samples_name(), all, rest));
-  return fmt::format("{} of {} {} left out: {} is no multiple of {}, and the session serves no batch of {}", rest, all,
-                     samples_name(), all, batch, rest);
+        fmt::format("a batch takes {}, the data hold {}, and the session serves no batch of {}; give more data",
+                    samples_text(batch_), all, rest));
+  return fmt::format("{} of {} left out: {} is no multiple of {}, and the session serves no batch of {}", rest,
+                     samples_text(all), all, batch_, rest);
 }
 
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
@@ -515,8 +520,9 @@ void Batches::read_tokens(std::uint64_t batch, BatchData &data) {
   }
 }
 
-std::string Batches::suspicion() const {
-  if (!windows_) return "";
+std::string Batches::suspicion(const std::string &subject) const {
+  const bool of_array = std::ranges::any_of(arrays_, [&](const ArrayInput &array) { return array.input() == subject; });
+  if (!windows_ || of_array) return "";
   return fmt::format(
       "; {} was read as {}, and the largest token id of this batch is {}: the model's vocabulary may be "
       "smaller than the file's, which then is of another tokenizer, or --token-type is wrong",

@@ -87,9 +87,9 @@ class Batches {
 
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
 
-  // Returns a hint for an error about an input's value: why the tokens of the present batch may be the cause. Returns
-  // "" without a token file.
-  std::string suspicion() const;
+  // Returns a hint for an error about a value of the input `subject`: why the tokens of the present batch may be the
+  // cause. Returns "" without a token file, or if an array feeds the input.
+  std::string suspicion(const std::string &subject) const;
 
   // Returns the number of tokens in a batch, or of samples if the model has no tokens. Call it after settle().
   double tokens_per_batch() const;
@@ -102,8 +102,8 @@ class Batches {
   // The number of samples or windows in batch number `batch`; 0 if the data are arrays of batches. Call it after
   // settle().
   std::int64_t samples_in(std::uint64_t batch) const;
-  std::int64_t batch() const { return batch_; }  // samples or windows in a whole batch; else as samples_in()
-  const char *samples_name() const { return windows_ ? "windows" : "samples"; }
+  std::int64_t batch() const { return batch_; }         // samples or windows in a whole batch; else as samples_in()
+  std::string samples_text(std::int64_t number) const;  // "1 window", "7 samples"
   // The weight of a batch's loss in the mean over a pass: below 1 for a smaller last batch.
   double weight(std::uint64_t batch) const;
   // A sentence about samples that no batch of a pass takes; "" if there are none. Call it after settle(). Throws

@@ -47,6 +47,8 @@ std::string nearest_of(const std::string &word, const std::vector<std::string> &
 // `word` is an option with its dashes, and without a value.
 std::string about_unknown_option(const CLI::App &command, const std::string &word) {
   const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  if (command.get_option_no_throw(word) != nullptr)
+    return fmt::format("{0} belongs behind the command: protrain {1} ... {0}", word, command.get_name());
   if (name == "batch" || name == "sequence")
     return fmt::format("there is no option {0} of {1}; use --dim {2}=N", word, command.get_name(), name);
 
@@ -91,7 +93,8 @@ std::string sentence_about(const CLI::App &app, const CLI::ParseError &error) {
   const std::vector<CLI::App *> parsed = app.get_subcommands();
   for (const std::string &word : words)
     if (word.size() > 1 && word.front() == '-')
-      return about_unknown_option(parsed.empty() ? app : *parsed.front(), word.substr(0, word.find('=')));
+      return parsed.empty() ? "options belong behind a command; --help lists the commands"
+                            : about_unknown_option(*parsed.front(), word.substr(0, word.find('=')));
   return parsed.empty() ? about_missing_command(app, words) : about_value(error);
 }
 

@@ -57,7 +57,9 @@ class Written {
       row_bytes_ = bytes / static_cast<std::size_t>(amount.batch);
       shape.front() = amount.samples;
     } else {
-      if (!shape.empty() && amount.batch > 0 && amount.samples % amount.batch != 0)
+      const bool may_shrink =
+          std::ranges::any_of(shape, [&](std::int64_t dim) { return amount.batch > 0 && dim % amount.batch == 0; });
+      if (may_shrink && amount.samples % amount.batch != 0)
         throw UsageError(
             fmt::format("output {} has no row for each sample, so its file takes batches of one size; give a --batch "
                         "that divides {}",
@@ -177,11 +179,10 @@ int eval(const EvalFlags &flags) {
   const std::int64_t last = batches.samples_in(amount.batches - 1);
   if (batches.complete())
     fmt::print("loss {:.6g}, the mean of {}{}\n", *loss, batches_text(amount.batches),
-               last < amount.batch ? fmt::format(", the last of {} {}", last, batches.samples_name()) : "");
+               last < amount.batch ? fmt::format(", the last of {}", batches.samples_text(last)) : "");
   for (const Written &output : outputs)
     fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),
-               output.of_samples() ? fmt::format("{} {}", amount.samples, batches.samples_name())
-                                   : batches_text(amount.batches));
+               output.of_samples() ? batches.samples_text(amount.samples) : batches_text(amount.batches));
   return kOk;
 }
 

@@ -136,11 +136,13 @@ void require_mergeable(const std::string &model, const Options &options) {
 void require_adapters_writable(protrain_session *session, const std::string &path, const Rank &rank) {
   if (!rank.leads()) return check(protrain_session_export_adapters(session, path.c_str()));
   const fs::path wanted = without_slash(path);
-  std::string beside = parent_of(wanted) / ".protrain-XXXXXX";
-  if (mkdtemp(beside.data()) == nullptr) refuse_place(parent_of(wanted), errno);
-  const std::unique_ptr<protrain_error, Destroy> error(
-      protrain_session_export_adapters(session, (fs::path(beside) / wanted.filename()).c_str()));
   std::error_code none;
+  const fs::path place = fs::is_directory(wanted, none) ? wanted : parent_of(wanted);
+  std::string beside = place / ".protrain-XXXXXX";
+  if (mkdtemp(beside.data()) == nullptr) refuse_place(place, errno);
+  // The trial has a name of its own, because `wanted` may end in "..". The extension chooses the form.
+  const fs::path trial = fs::path(beside) / ("trial" + wanted.extension().string());
+  const std::unique_ptr<protrain_error, Destroy> error(protrain_session_export_adapters(session, trial.c_str()));
   fs::remove_all(beside, none);
   if (error) throw LibraryFailure(error.get());
 }

@@ -127,7 +127,8 @@ bool take_batch(protrain_session *session, const Batches &batches, float *loss) 
   if (!error) return true;
   const protrain_code code = protrain_error_code(error.get());
   if (code == PROTRAIN_ERROR_CANCELLED) return false;
-  throw StepFailure(error.get(), code == PROTRAIN_ERROR_ARG ? batches.suspicion() : "");
+  throw StepFailure(error.get(),
+                    code == PROTRAIN_ERROR_ARG ? batches.suspicion(protrain_error_subject(error.get())) : "");
 }
 
 // Takes step `number`. Returns nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed
@@ -202,7 +203,7 @@ Results write_results(protrain_session *session, const TrainFlags &flags, Checkp
     try {
       write();
       results.written.push_back(path);
-    } catch (const Failure &) {
+    } catch (const std::exception &) {
       results.failures.push_back(std::current_exception());
     }
   };
@@ -279,10 +280,10 @@ void Training::begin() {
                       all = flags_.epochs == 0 ? before + flags_.steps.value_or(0)
                                                : batches_.steps_of(flags_.epochs, accumulation() * rank_.count);
   steps_ = all - std::min(all, before);
+  note_stop_signals();  // from here on a signal leaves no trial behind
   if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
   if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);
   metrics_.emplace(flags_.metrics, before > 0);
-  note_stop_signals();
 }
 
 void Training::take_steps() {
@@ -332,7 +333,11 @@ int Training::save_after(const std::exception &failure) {
     fmt::print(stderr, "protrain: saved after step {}: {}\n", record_.last_step(), fmt::join(results.written, ", "));
   for (const std::exception_ptr &other : results.failures) try {
       std::rethrow_exception(other);
-    } catch (const Failure &unsaved) {
+    } catch (const LibraryFailure &unsaved) {
+      const bool amid = unsaved.code == PROTRAIN_ERROR_STATE;  // a checkpoint holds whole steps
+      const std::string text = amid ? "no checkpoint: the error came amid the batches of a step" : unsaved.what();
+      if (text != failure.what()) fmt::print(stderr, "protrain: {}\n", text);
+    } catch (const std::exception &unsaved) {
       if (std::string_view(unsaved.what()) != failure.what()) fmt::print(stderr, "protrain: {}\n", unsaved.what());
     }
   return kFailed;

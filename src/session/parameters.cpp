@@ -469,7 +469,7 @@ void Parameters::write_together(const std::vector<NewValues> &changes) {
     error.facts.state_broken = true;
     throw;
   } catch (const std::bad_alloc &) {
-    throw Error(Code::nomem, "", "out of memory", {.state_broken = true});  // texts that need no memory
+    throw Error(Code::nomem, "", "out of memory", {.state_broken = true});  // short texts, which allocate nothing
   }
 }
 

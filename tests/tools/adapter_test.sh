@@ -24,6 +24,14 @@ leaves_with 0
 after=$(loss)
 awk -v a="$after" -v b="$before" 'BEGIN {exit !(a < b)}' || wrong "the adapter changes nothing"
 
+# An adapter goes into a directory that exists, even by a name that ends in "..".
+mkdir -p place/below
+train "$model" 1 --lora '*.c_attn.weight,rank=4' --save-adapter place/below/..
+leaves_with 0
+[ "$(ls -A place)" = "$(printf 'adapter_config.json\nadapter_model.safetensors\nbelow')" ] || wrong "another place was written"
+[ -z "$(ls -A place/below)" ] || wrong "the trial is left behind"
+rm -r place
+
 # An adapter that cannot be written is refused before the first step.
 rm metrics.jsonl
 train "$model" 1 --save-adapter none

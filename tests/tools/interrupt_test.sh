@@ -58,8 +58,8 @@ ends_early "$fixtures/labels.npy" --steps 1 --accumulation 3 --export one.onnx
 leaves_with 0
 ends_early bad.npy --steps 3 --accumulation 3 --save middle --export middle.onnx
 leaves_with 1
-complains 'not complete: 1 of 3 batches'
 complains 'saved after step 1: middle.onnx'
+complains 'no checkpoint: the error came amid the batches of a step'
 cmp one.onnx middle.onnx || wrong "the weights are not those after step 1"
 
 # Errors of the command itself, and losses that are not finite.

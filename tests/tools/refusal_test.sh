@@ -22,6 +22,7 @@ refused 2 'no option --jsn;' check --jsn=1
 train 2 'no option --learnig-rate; did you mean --learning-rate?' --learnig-rate 1
 train 2 'no option --learning_rate; did you mean --learning-rate?' --learning_rate=1
 refused 2 'no option --batch of plan; use --dim batch=N' plan "$model" --batch 8
+refused 2 '^protrain: --batch belongs behind the command: protrain train ... --batch' --batch 8 train "$model" --steps 1
 train 2 '^protrain: --batch is given more than once' --batch 8 --batch 9
 train 2 '^protrain: --shuffle needs a value' --shuffle
 train 2 "^protrain: --shuffle: 'abc' is not a whole number" --shuffle abc
@@ -101,7 +102,7 @@ logits() { # STATUS ARGS...
   leaves_with "$expected"
 }
 logits 2
-complains '--tokens with --loss cross_entropy needs --labels next, or --loss-shift 1'
+complains 'needs to know what a label is: give --loss-shift 1 or --labels next'
 logits 2 --labels next --loss-shift 1
 complains 'shift the labels twice'
 for labels in '--labels next' '--labels same' '--loss-shift 1' '--loss-shift 1 --labels same'; do logits 0 $labels; done

@@ -41,9 +41,8 @@ struct RoundedMatrix {
 };
 
 // Finds the parameters to round. If they become bfloat16, these are all frozen parameters of two or more axes in
-// float32, or in the bfloat16 of a narrow step.
-// If they become integers or codes, these are the frozen float matrices that are used only as the right operand of
-// products.
+// float32, or in the bfloat16 of a narrow step. If they become integers or codes, these are the frozen float matrices
+// that are used only as the right operand of products.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
 // Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds
