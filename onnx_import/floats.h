@@ -11,7 +11,7 @@
 namespace protrain::onnx_import {
 
 // Converts `count` floats, rounded to nearest even. Finite numbers stay finite: they are clamped to the largest finite
-// number of `to`.
+// number of `to`. Also converts integers of up to 32 bits to wider ones.
 void convert_floats(DType from, const std::byte *in, std::int64_t count, DType to, std::byte *out);
 
 class Floats {

@@ -61,6 +61,40 @@ void leave_out_sequences(Graph &graph, std::size_t shown) {
   require(!graph.outputs.empty(), Code::unsupported, "outputs", "all outputs are sequences; expected a tensor");
 }
 
+// Returns the wider integer type in which a session holds an input, or the type itself.
+DType held_as(DType dtype) {
+  if (dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i16 || dtype == DType::u16) return DType::i32;
+  return dtype == DType::u32 ? DType::i64 : dtype;
+}
+
+// Appends to `values` the value and all that are made from it by moving its elements. Returns false if another node
+// than a Cast computes with one of them.
+bool is_only_cast(const Graph &graph, const std::vector<std::vector<graph::NodeId>> &readers, ValueId id,
+                  std::vector<ValueId> &values) {
+  values.push_back(id);
+  if (std::ranges::find(graph.outputs, id) != graph.outputs.end()) return false;
+  return std::ranges::all_of(readers[index(id)], [&](graph::NodeId reader) {
+    const graph::Node &node = graph.node(reader);
+    if (node.op == "Cast") return true;
+    const bool moves = ops::is_alias(node) || one_of(node.op, {"Identity", "Transpose", "Slice"});
+    return moves && std::ranges::count(node.inputs, id) == 1 && node.inputs[0] == id &&
+           is_only_cast(graph, readers, node.outputs[0], values);
+  });
+}
+
+// Gives inputs of narrow integers, such as the bytes of an image, a type that devices compute with. Each number stays
+// what it is, and the session converts the data. An input that something else than a Cast computes with keeps its type,
+// because narrow integers wrap around earlier.
+void widen_integer_inputs(Graph &graph) {
+  const std::vector<std::vector<graph::NodeId>> readers = graph.consumers();
+  for (const ValueId id : graph.inputs) {
+    const DType held = held_as(graph.value(id).type.dtype);
+    std::vector<ValueId> values;
+    if (held == graph.value(id).type.dtype || !is_only_cast(graph, readers, id, values)) continue;
+    for (const ValueId value : values) graph.value(value).type.dtype = held;
+  }
+}
+
 // Removes all outputs except the loss and the last `shown` ones. Changes nothing if it is not known which output is the
 // loss. Nodes that only the removed outputs need may have operators that cannot be trained.
 void keep_loss_alone(Graph &graph, std::size_t shown) {
@@ -94,6 +128,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   // Folds, and puts nodes of bodies in the place of control flow nodes. Otherwise no pass finds the weights in bodies.
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
   leave_out_sequences(graph, choices.shown);
+  widen_integer_inputs(graph);
   std::optional<std::string> loss_from =
       choices.losses.empty() ? "" : attach_losses(graph, choices.losses, choices.shown);
   const bool adds = std::ranges::any_of(choices.losses, &Loss::shows_log_probabilities);
