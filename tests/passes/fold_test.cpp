@@ -152,6 +152,18 @@ TEST(Canonical, FunctionsOfIntegersOnDataNeedNoKernels) {
   for (const char *op : {"Mod", "Neg", "Abs", "Sign", "Relu", "Clip"}) EXPECT_FALSE(left.contains(op)) << op;
 }
 
+TEST(Canonical, TestsOfFloatsNeedNoFloat64) {
+  HandBuilt b;
+  const ValueId wide = b.add("Cast", {b.input("x", {4}, DType::f32)}, {{"to", std::string("float64")}});
+  b.graph.outputs = {b.add("IsInf", {wide}, {{"detect_negative", std::int64_t{0}}}), b.add("IsNaN", {wide})};
+  const graph::Graph core = folded(b.graph);
+  for (const graph::ValueId id : core.outputs) {
+    const graph::Node &test = core.node(core.value(id).producer);
+    EXPECT_EQ(test.inputs, core.inputs) << test.op;
+    if (test.op == "IsInf") EXPECT_EQ(test.attributes.integer("detect_negative", 1), 0);
+  }
+}
+
 TEST(Canonical, LogSumExpOfInfinitiesIsInfinite) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   HandBuilt b;

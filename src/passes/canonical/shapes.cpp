@@ -104,6 +104,17 @@ bool cast(Canonical &c, Node &node) {
   return true;
 }
 
+// Tests the float before a Cast to float64, which PyTorch's older exporter writes and for which devices have no test.
+// The Cast changes neither infinities nor NaN.
+bool test_before_cast(Canonical &c, Node &node) {
+  const Node *cast = c.rewriter().producer(node.inputs.at(0));
+  if (cast == nullptr || cast->op != "Cast" || c.type(node.inputs[0]).dtype != DType::f64) return false;
+  const ValueId x = cast->inputs.at(0);
+  if (!is_float(c.type(x).dtype)) return false;
+  c.become(node, node.op, {x}, node.attributes);
+  return true;
+}
+
 bool transpose(Canonical &c, Node &node) {
   const std::size_t rank = c.shape(node.inputs.at(0)).size();
   if (node.attributes.has("perm")) return false;
@@ -177,6 +188,8 @@ Rules shape_rules() {
           {"Size", size_of_value},
           {"CastLike", cast_like},
           {"Cast", cast},
+          {"IsInf", test_before_cast},
+          {"IsNaN", test_before_cast},
           {"Transpose", transpose},
           {"Slice", slice},
           {"Concat", concat},
