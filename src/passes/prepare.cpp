@@ -1,6 +1,7 @@
 // Runs the passes in order. Throws one error that names everything that cannot be trained.
 #include <fmt/format.h>
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -107,6 +108,20 @@ void keep_loss_alone(Graph &graph, std::size_t shown) {
   }
 }
 
+// True if the file holds each tensor that its exporter declares, itself or in what was computed from it. Then none of
+// them was merged with an equal one, and a vector with several readers is one that the model shares. The counters of
+// PyTorch's BatchNorm are in no file.
+bool holds_all_declared(const Graph &graph, const graph::FileDeclarations &declared) {
+  std::set<std::string> held;
+  for (const auto &[name, from] : declared.folded_from) held.insert(from.begin(), from.end());
+  for (const graph::Value &value : graph.values())
+    if (value.origin == graph::Origin::initializer) held.insert(value.name);
+  const auto is_held = [&](const auto &kind) {
+    return kind.first.ends_with("num_batches_tracked") || held.contains(kind.first);
+  };
+  return !declared.kinds.empty() && std::ranges::all_of(declared.kinds, is_held);
+}
+
 }  // namespace
 
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
@@ -114,8 +129,10 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   Problems problems;
   set_batch_norm(graph, choices.batch_norm);
   const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
-  // Splits merged vectors, except if the file itself trains: its training updates each initializer as a whole.
-  if (!choices.declared.updated) prepared.splits = split_merged(graph, load_from_file);
+  // Splits merged vectors, except if none can have been merged, or if the file itself trains: its training updates each
+  // initializer as a whole.
+  if (!choices.declared.updated && !holds_all_declared(graph, choices.declared))
+    prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
   FoldBudget budget(graph);
   const LoadInitializer load = [&](const std::string &name) {

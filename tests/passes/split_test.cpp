@@ -120,6 +120,35 @@ TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
   EXPECT_EQ(splits[0].readers[0].input, 1u);
 }
 
+// A file that holds every declared tensor has no merged ones, so its shared norm is shared in the model too.
+TEST(SharedVectors, StayOneIfTheFileHoldsAllThatIsDeclared) {
+  using graph::StoredKind;
+  const auto splits = [](const std::map<std::string, StoredKind> &kinds) {
+    HandBuilt b;
+    const ValueId ones = b.initializer("norm.weight", {4}, DType::f32);
+    ValueId h = b.input("x", {2, 4}, DType::f32);
+    for (const char *w : {"first", "second"}) {
+      const ValueId normed = b.add("RMSNormalization", {h, ones});
+      h = b.add("Add", {h, b.add("MatMul", {normed, b.initializer(w, {4, 4}, DType::f32)})});
+    }
+    b.graph.outputs = {h};
+    const auto load = [&](const std::string &name) { return Array::filled(b.graph.value(b.graph.find(name)).type, 1); };
+    passes::Choices choices = {.losses = {{.kind = passes::Loss::Kind::mse, .labels = "y"}}};
+    choices.declared.kinds = kinds;
+    choices.declared.folded_from = {{"second", {"second.weight"}}};
+    return passes::prepare(b.graph, load, choices).splits.size();
+  };
+  const std::map<std::string, StoredKind> held = {{"norm.weight", StoredKind::parameter},
+                                                  {"first", StoredKind::parameter},
+                                                  {"second.weight", StoredKind::parameter},
+                                                  {"bn.num_batches_tracked", StoredKind::buffer}};
+  EXPECT_EQ(splits(held), 0u);
+  std::map<std::string, StoredKind> lost = held;
+  lost.emplace("norm2.weight", StoredKind::parameter);
+  EXPECT_EQ(splits(lost), 1u);
+  EXPECT_EQ(splits({}), 1u);
+}
+
 }  // namespace
 
 }  // namespace protrain::test::split_test
