@@ -97,6 +97,8 @@ TEST(Math, EdgesAreExact) {
   EXPECT_EQ(arith::sigmoid(0), 0.5);
   EXPECT_EQ(arith::sigmoid(-kInfinity), 0);
   EXPECT_EQ(arith::softplus(kInfinity), kInfinity);
+  EXPECT_EQ(arith::softplus(10000), 10000);
+  EXPECT_EQ(arith::softplus(-10000), 0);
   EXPECT_TRUE(std::signbit(arith::tanh(-0.0f)));
 }
 

@@ -2,6 +2,7 @@
 // pattern must stay as they are.
 #include <gtest/gtest.h>
 
+#include "grad/training.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -153,6 +154,68 @@ TEST(FuseSilu, FindsItAndLeavesAGateThatOthersRead) {
   EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Silu", 1}}));
   b.graph.outputs.push_back(gate);
   EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Mul", 1}, {"Sigmoid", 1}}));
+}
+
+namespace {
+
+struct LogSigmoids {
+  HandBuilt b;
+  ValueId x, sigmoid, logs, loss;
+};
+
+// A graph that computes the sum of log(sigmoid(x)) and log(1 - sigmoid(x)), as the binary cross entropy in exports.
+LogSigmoids log_sigmoids(const Array &one, DType dtype, Shape shape) {
+  LogSigmoids g;
+  g.x = g.b.parameter("x", std::move(shape));
+  g.b.graph.value(g.x).type.dtype = dtype;
+  g.sigmoid = g.b.add("Sigmoid", {g.x});
+  const ValueId rest = g.b.add("Sub", {g.b.constant(one), g.sigmoid});
+  g.logs = g.b.add("Add", {g.b.add("Log", {g.sigmoid}), g.b.add("Log", {rest})});
+  g.loss = g.b.add("ReduceSum", {g.logs}, {{"keepdims", std::int64_t{0}}});
+  g.b.graph.outputs = {g.loss};
+  return g;
+}
+
+}  // namespace
+
+TEST(FuseLogSigmoid, LeavesNoLogarithmOfAProbability) {
+  const Histogram wanted = {{"Add", 1}, {"Neg", 3}, {"ReduceSum", 1}, {"Softplus", 2}};
+  for (const Array &one : {Array::scalar(DType::f64, 1), Array::filled({DType::f64, {5}}, 1),
+                           Array::from_doubles({DType::f64, {1, 1}}, {1})})
+    EXPECT_EQ(histogram(fused(log_sigmoids(one, DType::f64, {3, 5}).b.graph)), wanted);
+}
+
+TEST(FuseLogSigmoid, AllowsOtherReadersOfTheProbability) {
+  LogSigmoids g = log_sigmoids(Array::scalar(DType::f64, 1), DType::f64, {3, 5});
+  g.b.graph.outputs.push_back(g.sigmoid);
+  const Histogram found = histogram(fused(g.b.graph));
+  EXPECT_EQ(found.at("Sigmoid"), 1);
+  EXPECT_FALSE(found.contains("Log"));
+}
+
+TEST(FuseLogSigmoid, LeavesOtherSums) {
+  const LogSigmoids two = log_sigmoids(Array::scalar(DType::f64, 2), DType::f64, {3, 5});
+  EXPECT_EQ(histogram(fused(two.b.graph)).at("Log"), 1);
+  const LogSigmoids wider = log_sigmoids(Array::filled({DType::f64, {3, 1}}, 1), DType::f64, {1, 5});
+  EXPECT_EQ(histogram(fused(wider.b.graph)).at("Log"), 1);
+}
+
+TEST(FuseLogSigmoid, IsFiniteAndExactAtLargeLogitsInFloat32) {
+  const std::vector<double> logits = {-10000, -100, -17, 0, 17, 100, 10000};
+  const Shape shape = {static_cast<std::int64_t>(logits.size())};
+  const LogSigmoids g = log_sigmoids(Array::scalar(DType::f32, 1), DType::f32, shape);
+  Graph graph = g.b.graph;
+  ASSERT_TRUE(passes::fuse(graph));
+  const grad::Training training = grad::build(graph, g.loss);
+  const auto values = ops::interpret(training.graph, {{g.x, Array::from_doubles({DType::f32, shape}, logits)}});
+  const std::vector<double> found = values[index(g.logs)].doubles();
+  const std::vector<double> slopes = values[index(training.gradients.at(0))].doubles();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double x = logits[i];
+    const double wanted = -std::abs(x) - 2 * std::log1p(std::exp(-std::abs(x)));
+    EXPECT_NEAR(found[i], wanted, 1e-6 * std::max(1.0, std::abs(wanted))) << x;
+    EXPECT_NEAR(slopes[i], -std::tanh(x / 2), 1e-6) << x;  // 1 - 2 sigmoid(x)
+  }
 }
 
 namespace {

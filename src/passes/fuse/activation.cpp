@@ -2,6 +2,8 @@
 // - GELU: x * (1 + f) / 2 in any algebraic order; f is erf(x / sqrt(2)) or tanh(sqrt(2 / pi) * (x + 0.044715 x^3))
 // - SiLU: x * sigmoid(x)
 // - gated activations: an activation times another value, as in SwiGLU
+// - logarithms of probabilities: log(sigmoid(x)) and log(1 - sigmoid(x)). In float32, 1 - sigmoid(17) is 0 and its
+//   logarithm is infinite; a Softplus stays exact
 #include <cmath>
 #include <numbers>
 
@@ -65,6 +67,21 @@ bool fuse_silu(Fusion &fusion, const Node &mul) {
     return true;
   }
   return false;
+}
+
+// Computes log(sigmoid(x)) as -softplus(-x), and log(1 - sigmoid(x)) as -softplus(x). The Sigmoid and the Sub may have
+// other readers, because the new nodes do not read them.
+bool fuse_log_sigmoid(Fusion &fusion, const Node &log) {
+  Rewriter &r = fusion.r;
+  ValueId probability = log.inputs[0];
+  const Node *rest = made_by(r, probability, "Sub");
+  const bool of_rest = rest != nullptr && uniform(r, rest->inputs[0]) == 1.0;
+  if (of_rest) probability = rest->inputs[1];
+  const Node *sigmoid = made_by(r, probability, "Sigmoid");
+  if (sigmoid == nullptr || r.shape(probability) != r.shape(log.outputs[0])) return false;
+  const ValueId x = sigmoid->inputs[0];
+  r.become(log, "Neg", {r.emit("Softplus", {of_rest ? x : r.emit("Neg", {x})})});
+  return true;
 }
 
 bool fuse_gated(Fusion &fusion, const Node &mul) {

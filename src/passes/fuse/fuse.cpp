@@ -18,6 +18,7 @@ const std::map<std::string_view, std::vector<Pattern>> kPatterns = {
     {"CrossEntropy", {fuse_linear_loss}},
     {"Div", {fuse_gelu}},
     {"FusedAttention", {fuse_mask, fuse_data_mask, fuse_scaled_operands, fuse_grouped_heads}},
+    {"Log", {fuse_log_sigmoid}},
     {"MatMul", {fuse_attention, fuse_transposed_operand}},
     {"Mul", {fuse_normalization, fuse_gelu, fuse_silu, fuse_gated}},
 };

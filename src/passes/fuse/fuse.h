@@ -1,5 +1,6 @@
 // The fusions. Each tests whether the visited node is the last one of its pattern. If so, it replaces the pattern by
-// fused operators and returns true. Values inside a pattern must have no other reader.
+// fused operators and returns true. Values inside a pattern must have no other reader. fuse_log_sigmoid() alone allows
+// others, because it makes logarithms exact.
 #pragma once
 
 #include <map>
@@ -38,6 +39,7 @@ bool fuse_normalization_bias(Fusion &, const Node &add);  // LayerNormalization 
 bool fuse_gelu(Fusion &, const Node &product);
 bool fuse_silu(Fusion &, const Node &mul);
 bool fuse_gated(Fusion &, const Node &mul);
+bool fuse_log_sigmoid(Fusion &, const Node &log);
 bool fuse_rotary(Fusion &, const Node &add);
 bool fuse_partial_rotary(Fusion &, const Node &concat);
 bool fuse_attention(Fusion &, const Node &matmul);           // softmax(q k^T) v
