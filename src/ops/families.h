@@ -12,7 +12,7 @@ Family cast_family();           // Cast, CastLike
 Family reshape_family();        // Reshape, Squeeze, Unsqueeze, Flatten, Identity, Expand, Tile
 Family movement_family();       // Transpose, Slice, Concat, Split, Pad, Trilu, sequences of splits
 Family generator_family();      // Shape, Size, Constant, ConstantOfShape, Range, CumSum, ...
-Family gather_family();         // Gather, GatherElements, GatherND and the gradients of the first two
+Family gather_family();         // Gather, GatherElements, GatherND; the gradients of the first two; scatters
 Family reduce_family();         // ReduceSum, ReduceMean, ...; ArgMax
 Family matmul_family();         // MatMul, Gemm
 Family softmax_family();        // Softmax, LogSoftmax and gradients; Hardmax

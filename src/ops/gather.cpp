@@ -1,7 +1,10 @@
 // Gather, GatherElements and GatherND, which read elements by index, and the gradients of the first two, which add
-// elements by index.
+// elements by index. ScatterElements and ScatterND, which write elements by index.
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "base/text.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -238,6 +241,76 @@ std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *c
   return {make_array(out[0], stored, std::move(bytes))};
 }
 
+// Infers the result of ScatterElements. It has the type of the data, and each index has an update.
+std::vector<Type> infer_scatter_elements(const NodeTypes &types) {
+  const Type expected = infer_gather_elements(types)[0], &updates = types.input(2);
+  require(updates == expected, Code::shape, types.subject(), "updates are {}; expected {}", to_text(updates),
+          to_text(expected));
+  return same_as_input(types);
+}
+
+// Infers the result of ScatterND. Indices (places..., depth) address the first `depth` axes of the data, and updates
+// have the shape (places..., rest...).
+std::vector<Type> infer_scatter_nd(const NodeTypes &types) {
+  require_indices(types.input(1), types.subject());
+  const Type &data = types.input(0), &updates = types.input(2);
+  const Shape &indices = types.input(1).shape;
+  require(!indices.empty() && indices.back() >= 1 && indices.back() <= static_cast<std::int64_t>(data.shape.size()),
+          Code::shape, types.subject(), "indices {} do not address {}", to_text(indices), to_text(data.shape));
+  Type expected = {data.dtype, {indices.begin(), indices.end() - 1}};
+  expected.shape.insert(expected.shape.end(), data.shape.begin() + indices.back(), data.shape.end());
+  require(updates == expected, Code::shape, types.subject(), "updates are {}; expected {}", to_text(updates),
+          to_text(expected));
+  return same_as_input(types);
+}
+
+// Returns for each update of ScatterND the offset of the element that it is written to.
+std::vector<std::size_t> row_targets(const Node &node, const Array &indices, const Shape &shape) {
+  const auto depth = static_cast<std::size_t>(indices.shape().back());
+  const Strides strides = row_major_strides(shape);
+  const std::int64_t row = element_count({shape.begin() + static_cast<std::ptrdiff_t>(depth), shape.end()});
+  const std::vector<std::int64_t> values = indices.integers();
+  std::vector<std::size_t> targets;
+  for (std::size_t from = 0; from < values.size(); from += depth) {
+    std::int64_t at = 0;
+    for (std::size_t d = 0; d < depth; ++d) at += resolve_index(values[from + d], shape[d], node) * strides[d];
+    for (std::int64_t i = 0; i < row; ++i) targets.push_back(static_cast<std::size_t>(at + i));
+  }
+  return targets;
+}
+
+template <typename T>
+using Combine = T (*)(T, T);  // of the value that is there and an update
+
+// Integers wrap on overflow, as in two's complement.
+template <typename T>
+Combine<T> combination_of(const Node &node) {
+  using Wrapping = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+  const std::string reduction = node.attributes.text("reduction", "none");
+  if (reduction == "none") return [](T, T update) { return update; };
+  if (reduction == "add") return [](T a, T b) { return static_cast<T>(Wrapping(a) + Wrapping(b)); };
+  if (reduction == "mul") return [](T a, T b) { return static_cast<T>(Wrapping(a) * Wrapping(b)); };
+  if (reduction == "max") return [](T a, T b) { return std::max(a, b); };
+  if (reduction == "min") return [](T a, T b) { return std::min(a, b); };
+  fail(Code::graph, subject_of(node), "reduction is \"{}\"; expected none, add, mul, max or min", printable(reduction));
+}
+
+template <typename T>  // double or std::int64_t
+Array written(const Node &node, Inputs in, const Type &type, const std::vector<std::size_t> &targets) {
+  const Combine<T> combine = combination_of<T>(node);
+  std::vector<T> values = stored_values<T>(in[0]->densified());
+  const std::vector<T> updates = stored_values<T>(in[2]->densified());
+  for (std::size_t i = 0; i < targets.size(); ++i) values[targets[i]] = combine(values[targets[i]], updates[i]);
+  return array_of(type, values);
+}
+
+Arrays evaluate_scatter(const Node &node, Inputs in, Types out) {
+  const auto targets_of = node.op == "ScatterND" ? row_targets : element_targets;
+  const std::vector<std::size_t> targets = targets_of(node, *in[1], out[0].shape);
+  return {is_float(out[0].dtype) ? written<double>(node, in, out[0], targets)
+                                 : written<std::int64_t>(node, in, out[0], targets)};
+}
+
 }  // namespace
 
 Family gather_family() {
@@ -259,8 +332,8 @@ Family gather_family() {
       {.name = "Compress", .infer = infer_rewritten, .file_only = true},
       {.name = "ReverseSequence", .infer = infer_rewritten, .file_only = true},
       {.name = "GatherND", .infer = infer_gather_nd, .evaluate = evaluate_gather_nd, .file_only = true},
-      {.name = "ScatterElements", .infer = same_as_input, .file_only = true},
-      {.name = "ScatterND", .infer = same_as_input, .file_only = true},
+      {.name = "ScatterElements", .infer = infer_scatter_elements, .evaluate = evaluate_scatter, .file_only = true},
+      {.name = "ScatterND", .infer = infer_scatter_nd, .evaluate = evaluate_scatter, .file_only = true},
   };
 }
 

@@ -102,5 +102,62 @@ TEST(GatherNDOp, VariesOnlyWhereIndicesOrDataDo) {
   EXPECT_EQ(all_true.stored_count(), 1);
 }
 
+Array numbers(const Shape &shape, const Integers &values, DType dtype = DType::i64) {
+  return Array::from_integers({dtype, shape}, values);
+}
+
+Attributes reduction(const char *name) { return {{"reduction", std::string(name)}}; }
+
+TEST(ScatterElementsOp, WritesAnElementPerIndex) {
+  const Array indices = numbers({2, 1}, {2, -3}), updates = numbers({2, 1}, {7, 8});
+  EXPECT_EQ(evaluate("ScatterElements", axis(1), {counting({2, 3}), indices, updates})[0].integers(),
+            (Integers{0, 1, 7, 8, 4, 5}));
+  EXPECT_EQ(evaluate("ScatterElements", axis(0), {counting({3, 1}), indices, updates})[0].integers(),
+            (Integers{8, 1, 7}));
+}
+
+TEST(ScatterElementsOp, CombinesUpdatesWithTheData) {
+  constexpr std::int64_t kExact = (std::int64_t{1} << 53) + 1;  // no double
+  const Array data = numbers({3}, {kExact, 5, 6}), indices = Array::integers({1, 0, 1});
+  const auto found = [&](const char *name) {
+    return evaluate("ScatterElements", reduction(name), {data, indices, Array::integers({2, 3, 9})})[0].integers();
+  };
+  EXPECT_EQ(found("none"), (Integers{3, 9, 6}));
+  EXPECT_EQ(found("add"), (Integers{kExact + 3, 16, 6}));
+  EXPECT_EQ(found("mul"), (Integers{kExact * 3, 90, 6}));
+  EXPECT_EQ(found("max"), (Integers{kExact, 9, 6}));
+  EXPECT_EQ(found("min"), (Integers{3, 2, 6}));
+  EXPECT_EQ(code_of([&] { found("mean"); }), Code::graph);
+}
+
+TEST(ScatterElementsOp, RefusesWhatDoesNotFit) {
+  const Array data = counting({2, 2}), one = numbers({1, 1}, {0});
+  const auto code = [&](const Array &indices, const Array &updates) {
+    return code_of([&] { evaluate("ScatterElements", axis(0), {data, indices, updates}); });
+  };
+  EXPECT_EQ(code(numbers({1, 1}, {2}), one), Code::arg);
+  EXPECT_EQ(code(counting({1, 3}), counting({1, 3})), Code::shape);
+  EXPECT_EQ(code(one, counting({2, 1})), Code::shape);
+  EXPECT_EQ(code(one, numbers({1, 1}, {0}, DType::i32)), Code::shape);
+}
+
+TEST(ScatterNDOp, WritesRows) {
+  const Array indices = numbers({2, 1}, {1, -3});
+  EXPECT_EQ(evaluate("ScatterND", {}, {counting({3, 2}), indices, numbers({2, 2}, {6, 7, 8, 9})})[0].integers(),
+            (Integers{8, 9, 6, 7, 4, 5}));
+  const Array flags = Array::filled({DType::boolean, {2, 2}}, 1), place = numbers({1, 2}, {1, -2});
+  EXPECT_EQ(evaluate("ScatterND", {}, {flags, place, numbers({1}, {0}, DType::boolean)})[0].integers(),
+            (Integers{1, 1, 0, 1}));
+}
+
+TEST(ScatterNDOp, RefusesWhatDoesNotFit) {
+  const auto code = [](const Array &indices, const Array &updates) {
+    return code_of([&] { evaluate("ScatterND", {}, {counting({3, 2}), indices, updates}); });
+  };
+  EXPECT_EQ(code(numbers({1, 1}, {3}), counting({1, 2})), Code::arg);
+  EXPECT_EQ(code(numbers({1, 3}, {0, 0, 0}), counting({1})), Code::shape);
+  EXPECT_EQ(code(numbers({1, 1}, {0}), counting({2, 1})), Code::shape);
+}
+
 }  // namespace
 }  // namespace protrain::test::gather_test

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "errors.h"
+#include "passes/canonical/fold_budget.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -161,6 +162,24 @@ TEST(Canonical, TestsOfFloatsNeedNoFloat64) {
     const graph::Node &test = core.node(core.value(id).producer);
     EXPECT_EQ(test.inputs, core.inputs) << test.op;
     if (test.op == "IsInf") EXPECT_EQ(test.attributes.integer("detect_negative", 1), 0);
+  }
+}
+
+TEST(Canonical, ScattersOfIntegersNeedConstants) {
+  for (const DType dtype : {DType::i64, DType::boolean}) {
+    HandBuilt b;
+    const ValueId data = b.constant(Array::filled({dtype, {2, 3}}, 1)), one = b.integers({1});
+    const ValueId places = b.reshape(one, {1, 1}), update = b.constant(Array::filled({dtype, {1, 1}}, 0));
+    const ValueId row = b.constant(Array::filled({dtype, {1, 3}}, 0));
+    b.graph.outputs = {b.add("ScatterElements", {data, places, update}), b.add("ScatterND", {data, places, row})};
+    EXPECT_EQ(folded(b.graph).node_count(), 0u);
+
+    const ValueId input = b.input("x", {2, 3}, dtype);
+    b.graph.outputs = {b.add("ScatterElements", {input, places, update})};
+    passes::FoldBudget budget(b.graph);
+    const auto refusals = passes::fold(b.graph, budget);
+    ASSERT_EQ(refusals.size(), 1u);
+    EXPECT_NE(refusals.begin()->second.find("expected floats, or constants alone"), std::string::npos);
   }
 }
 

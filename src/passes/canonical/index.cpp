@@ -145,7 +145,6 @@ bool become_reduced(Canonical &c, const Node &node, const Write &write, const Re
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
-  if (!is_float(type.dtype)) return false;
   const auto *other = std::ranges::find(kReductions, reduction, &Reduction::name);
   if (other != std::end(kReductions)) return become_reduced(c, node, write, *other);
   if (reduction != "none" && reduction != "add") return false;
@@ -162,16 +161,29 @@ bool become_written(Canonical &c, const Node &node, const Write &write) {
   return true;
 }
 
+// Checks the operands of a scatter. Returns true if it writes integers or booleans and depends on constants alone, so
+// that it is evaluated. Code::unsupported if it depends on data, because no kernel writes integers.
+bool writes_constants(Canonical &c, const Node &node) {
+  const DType dtype = c.infer(node).at(0).dtype;
+  if (is_float(dtype)) return false;
+  const bool constant = std::ranges::all_of(node.inputs, [&](ValueId in) { return c.constant_of(in) != nullptr; });
+  require(constant, Code::unsupported, node.name,
+          "its data, indices or updates depend on the model's inputs or weights, and it writes {}; expected floats, or "
+          "constants alone",
+          name_of(dtype));
+  return true;
+}
+
 bool scatter_elements(Canonical &c, Node &node) {
+  if (writes_constants(c, node)) return false;
   const ValueId data = node.inputs.at(0);
   const Attributes where = {{"axis", node.attributes.integer("axis", 0)}, {"shape", c.shape(data)}};
   return become_written(c, node, {"GatherElements", data, node.inputs.at(1), node.inputs.at(2), where});
 }
 
 bool scatter_nd(Canonical &c, Node &node) {
+  if (writes_constants(c, node)) return false;
   const Shape data = c.shape(node.inputs.at(0)), shape = c.shape(node.inputs.at(1));
-  require(!shape.empty() && shape.back() >= 1 && shape.back() <= static_cast<std::int64_t>(data.size()), Code::shape,
-          node.name, "indices {} do not address {}", to_text(shape), to_text(data));
   const Shape joined = with_front_joined(data, static_cast<std::size_t>(shape.back()));
   Shape rows(shape.begin(), shape.end() - 1);
   rows.insert(rows.end(), joined.begin() + 1, joined.end());
