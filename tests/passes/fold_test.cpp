@@ -300,6 +300,23 @@ TEST(Canonical, AttentionOfThreeAndFourAxes) {
     }
 }
 
+TEST(Canonical, AttentionWithALearnedMaskMayBeCausal) {
+  HandBuilt file, plain;
+  for (HandBuilt *b : {&file, &plain}) {
+    const Attributes causal = {{"is_causal", std::int64_t{b == &file}}};
+    const ValueId q = b->input("q", {2, 2, 3, 4}), k = b->input("k", {2, 2, 3, 4}), v = b->input("v", {2, 2, 3, 4});
+    ValueId mask = b->parameter("mask", {2, 3, 3});
+    if (b == &plain) {
+      std::vector<double> hidden;
+      for (int i = 0; i < 9; ++i) hidden.push_back(i % 3 > i / 3 ? -1e300 : 0);
+      mask = b->add("Add", {mask, b->constant(Array::from_doubles({DType::f64, {3, 3}}, hidden))});
+    }
+    b->graph.outputs = {b->add_all("Attention", {q, k, v, mask}, causal, 1)[0]};
+    if (b == &plain) passes::fold(b->graph);
+  }
+  EXPECT_FALSE(histogram(folded_like(file, plain)).contains("FusedAttention"));  // it has no gradient to its mask
+}
+
 TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
   HandBuilt file, plain;
   for (HandBuilt *b : {&file, &plain}) {

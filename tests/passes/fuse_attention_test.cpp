@@ -236,6 +236,7 @@ struct RotaryForm {
   bool heads_first = true;
   bool equal_halves = true;
   std::int64_t passed = 0;  // elements of a head that are not rotated
+  bool learned = false;     // the frequencies are
 };
 
 Graph rotary(RotaryForm form) {
@@ -248,7 +249,11 @@ Graph rotary(RotaryForm form) {
   for (int i = 0; i < 3; ++i)
     for (int j = 0; j < rotated; ++j) angles.push_back(i * std::pow(10.0, form.equal_halves ? -(j % 2) : -j));
   const Shape shape = form.heads_first ? Shape{1, 1, 3, rotated} : Shape{1, 3, 1, rotated};
-  const ValueId angle = b.constant(Array::from_doubles({DType::f64, shape}, angles));
+  ValueId angle = b.constant(Array::from_doubles({DType::f64, shape}, angles));
+  if (form.learned) {
+    const ValueId half = b.add("Mul", {b.slice(angle, -1, 0, 2), b.parameter("frequencies", {2})});
+    angle = b.add("Concat", {half, half}, {{"axis", std::int64_t{-1}}});
+  }
   const ValueId cos = b.add("Cos", {angle}), sin = b.add("Sin", {angle});
   const ValueId half =
       b.add("Concat", {b.add("Neg", {b.slice(x, -1, 2, 4)}), b.slice(x, -1, 0, 2)}, {{"axis", std::int64_t{-1}}});
@@ -271,6 +276,11 @@ TEST(FuseRotary, FindsBothLayoutsAndPartialRotation) {
 
 TEST(FuseRotary, LeavesHalvesThatDiffer) {
   EXPECT_FALSE(histogram(fused(rotary({true, false, 0}))).contains("Rotary"));
+}
+
+TEST(FuseRotary, LeavesLearnedFrequencies) {
+  for (std::int64_t passed : {0, 2})
+    EXPECT_FALSE(histogram(fused(rotary({true, true, passed, true}))).contains("Rotary"));
 }
 
 }  // namespace protrain::test::fuse_attention_test

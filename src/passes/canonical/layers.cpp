@@ -169,8 +169,8 @@ bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   return true;
 }
 
-// Sums all masks into h.bias. A causal mask becomes h.causal instead, if h.causal hides the same keys and no node reads
-// the scores. Returns false if the node's mask does not fit.
+// Sums all masks into h.bias. A causal mask becomes h.causal instead, if h.causal hides the same keys, no node reads
+// the scores, and no other mask is learned. Returns false if the node's mask does not fit.
 bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
@@ -178,9 +178,10 @@ bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows
   if (has(node, 3)) parts.push_back(additive_mask(c, node.inputs[3], dtype, scores));
   if (!parts.empty() && parts[0] == ValueId::none) return false;
   const bool causal = node.attributes.integer("is_causal", 0) != 0;
+  const bool learned = !parts.empty() && trained(c.rewriter(), parts[0]);
   if (has(node, 6))
     parts.push_back(length_mask(c, node.inputs[6], causal, dtype, scores));
-  else if (causal && !shows_scores && h.past == scores[3] - scores[2])
+  else if (causal && !shows_scores && !learned && h.past == scores[3] - scores[2])
     h.causal = true;
   else if (causal)
     parts.push_back(
@@ -208,7 +209,7 @@ bool attention(Canonical &c, Node &node) {
   if (c.rewriter().is_read(node, 2)) c.become(with_output(node, 2), "Transpose", {h.v}, heads_first);
   if (shows_scores)
     c.pass(with_output(node, 3), visible_scores(c, h, node.attributes.integer("qk_matmul_output_mode", 0)));
-  if (h.bias != ValueId::none && !h.causal && trained(c.rewriter(), h.bias)) {
+  if (h.bias != ValueId::none && trained(c.rewriter(), h.bias)) {
     become_like_input(c, with_output(node, 0), unfused_attention(c, h));
     return true;
   }

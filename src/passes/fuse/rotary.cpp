@@ -114,6 +114,7 @@ bool fuse_rotary(Fusion &fusion, const Node &add) {
       if (!cos_layout || !sin_layout || cos_layout->heads_first != sin_layout->heads_first) continue;
       if (cos_layout->angles != sin_layout->angles || !halves_equal(fusion, cos) || !halves_equal(fusion, sin))
         continue;
+      if (trained(r, cos) || trained(r, sin)) continue;  // Rotary has no gradient to its tables
       const std::vector<ValueId> angles = {first_half(r, cos, cos_layout->angles),
                                            first_half(r, sin, sin_layout->angles)};
       become_rotary(r, add, x, angles, cos_layout->heads_first, shape.back());
