@@ -317,6 +317,38 @@ TEST(Canonical, AttentionWithALearnedMaskMayBeCausal) {
   EXPECT_FALSE(histogram(folded_like(file, plain)).contains("FusedAttention"));  // it has no gradient to its mask
 }
 
+TEST(Canonical, BatchNormalizationWithoutRunningStatisticsIsWrittenOut) {
+  HandBuilt file, plain;
+  for (HandBuilt *b : {&file, &plain}) {
+    const ValueId x = b->reshape(b->initializer("weight", {6, 2, 2}), {1, 6, 4});
+    const ValueId scale = b->initializer("scale", {6}), bias = b->initializer("bias", {6});
+    const Attributes along = {{"axes", Integers{0, 2}}, {"keepdims", std::int64_t{0}}};
+    const ValueId mean = b->add("ReduceMean", {x}, along);
+    const ValueId centred = b->add("Sub", {x, b->reshape(mean, {6, 1})});
+    const ValueId variance = b->add("ReduceMean", {b->add("Mul", {centred, centred})}, along);
+    if (b == &file) {
+      b->graph.outputs = {b->add_all("BatchNormalization", {x, scale, bias, mean, variance},
+                                     {{"training_mode", std::int64_t{1}}, {"epsilon", 1e-3}}, 3)[0]};
+      continue;
+    }
+    const ValueId deviation = b->add("Sqrt", {b->add("Add", {variance, b->number(1e-3)})});
+    const ValueId normal = b->add("Div", {centred, b->reshape(deviation, {6, 1})});
+    b->graph.outputs = {b->add("Add", {b->add("Mul", {normal, b->reshape(scale, {6, 1})}), b->reshape(bias, {6, 1})})};
+  }
+  EXPECT_FALSE(histogram(folded_like(file, plain)).contains("BatchNorm"));
+}
+
+TEST(Canonical, BatchNormalizationKeepsRunningStatisticsThatDoNotComeFromItsInput) {
+  HandBuilt b;
+  const ValueId mean = b.add("Identity", {b.initializer("mean", {6})}), variance = b.add("Exp", {mean});
+  b.graph.outputs = {
+      b.add_all("BatchNormalization",
+                {b.input("x", {3, 6}), b.initializer("scale", {6}), b.initializer("bias", {6}), mean, variance},
+                {{"training_mode", std::int64_t{1}}}, 3)[0]};
+  passes::fold(b.graph);
+  EXPECT_TRUE(histogram(b.graph).contains("BatchNorm"));
+}
+
 TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
   HandBuilt file, plain;
   for (HandBuilt *b : {&file, &plain}) {

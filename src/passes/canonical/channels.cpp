@@ -1,6 +1,10 @@
 // Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for
 // normalizations by a vector's length.
 #include <algorithm>
+#include <array>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
@@ -103,16 +107,63 @@ bool normalize_by_batch(Canonical &c, Node &node) {
   return true;
 }
 
+// Returns the inputs and initializers that `id` is computed from.
+std::set<ValueId> sources_of(const Canonical &c, ValueId id) {
+  std::set<ValueId> seen, sources;
+  std::vector<ValueId> pending = {id};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (at == ValueId::none || c.constant_of(at) != nullptr || !seen.insert(at).second) continue;
+    const Node *node = c.rewriter().producer(at);
+    if (node == nullptr)
+      sources.insert(at);
+    else
+      pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
+  }
+  return sources;
+}
+
+// True if the model holds no running statistics for the node. Exporters then compute the node's inputs 3 and 4 from its
+// x.
+bool holds_no_statistics(const Canonical &c, const Node &node) {
+  for (std::size_t i = 1; i < node.outputs.size(); ++i)
+    if (c.rewriter().is_read(node, i)) return false;
+  for (std::size_t i : {3, 4})
+    if (c.rewriter().producer(node.inputs[i]) == nullptr) return false;
+  const std::set<ValueId> of_x = sources_of(c, node.inputs[0]);
+  return std::ranges::all_of(std::array{node.inputs[3], node.inputs[4]}, [&](ValueId statistic) {
+    return std::ranges::any_of(sources_of(c, statistic), [&](ValueId id) { return of_x.contains(id); });
+  });
+}
+
+// Returns the mean and variance of each channel of x.
+std::pair<ValueId, ValueId> statistics_of_batch(Canonical &c, const Node &node, ValueId x) {
+  const Shape shape = c.shape(x);
+  require_channels(node, shape);
+  Integers axes = {0};
+  for (std::size_t axis = 2; axis < shape.size(); ++axis) axes.push_back(static_cast<std::int64_t>(axis));
+  const Attributes along = {{"axes", axes}, {"keepdims", std::int64_t{0}}};
+  const ValueId mean = c.add("ReduceMean", {x}, along);
+  const ValueId centred = c.add("Sub", {x, along_channels(c, node, mean, shape)});
+  return {mean, c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along)};
+}
+
 // Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the batch's own.
+// They are computed by several operators if the model holds no running ones.
 bool batch_normalization(Canonical &c, Node &node) {
   if (!has(node, 4)) return false;
-  if (takes_statistics_of_batch(node)) return normalize_by_batch(c, node);
   const ValueId x = node.inputs[0];
+  ValueId mean = node.inputs[3], variance = node.inputs[4];
+  if (takes_statistics_of_batch(node)) {
+    if (!holds_no_statistics(c, node)) return normalize_by_batch(c, node);
+    std::tie(mean, variance) = statistics_of_batch(c, node, x);
+  }
   const Shape shape = c.shape(x);
   const DType dtype = c.type(x).dtype;
-  const ValueId variance = c.add("Add", {node.inputs[4], c.scalar(dtype, node.attributes.real("epsilon", 1e-5))});
+  variance = c.add("Add", {variance, c.scalar(dtype, node.attributes.real("epsilon", 1e-5))});
   const ValueId inverse = c.add("Reciprocal", {c.add("Sqrt", {variance})});
-  ValueId normal = c.add("Sub", {x, along_channels(c, node, node.inputs[3], shape)});
+  ValueId normal = c.add("Sub", {x, along_channels(c, node, mean, shape)});
   normal = c.add("Mul", {normal, along_channels(c, node, inverse, shape)});
   const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs[1], shape)});
   Node first = node;
