@@ -139,6 +139,15 @@ TEST(Canonical, ReductionsKeepTheirMeaning) {
     }
 }
 
+TEST(Canonical, ReductionsOverNoAxisReduceNothing) {
+  for (const char *op : {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"}) {
+    HandBuilt b;
+    const ValueId x = b.add("Exp", {b.input("x", {2, 3})});
+    b.graph.outputs = {b.add(op, {x}, {{"axes", Integers{}}, {"noop_with_empty_axes", std::int64_t{1}}})};
+    EXPECT_FALSE(histogram_of_folded(b.graph).contains(op));
+  }
+}
+
 TEST(Canonical, FunctionsOfIntegersOnDataNeedNoKernels) {
   HandBuilt b;
   const ValueId signs = b.add("Sub", {b.input("x", {64}, DType::i64), b.number(2, DType::i64)});

@@ -79,11 +79,17 @@ bool reduce_log_sum(Canonical &c, Node &node) {
 }
 
 // Computes max + log(sum(exp(x - max))), so that no exponential overflows. The maximum is clipped to finite numbers,
-// because -inf minus -inf is NaN. The result for a row of -inf is still -inf.
+// because -inf minus -inf is NaN. The result for a row of -inf is still -inf. The result for a single number is the
+// number.
 bool reduce_log_sum_exp(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
-  const Attributes along = {{"axes", reduced_axes(node, c.shape(x).size())}, {"keepdims", std::int64_t{1}}};
+  const Integers axes = reduced_axes(node, c.shape(x).size());
+  if (axes.empty()) {
+    c.pass(node, x);
+    return true;
+  }
+  const Attributes along = {{"axes", axes}, {"keepdims", std::int64_t{1}}};
   const Shape result = c.infer(node).at(0).shape;
   constexpr double kFinite = 0x1.FEp127;  // the largest bfloat16
   const ValueId most = c.add("Clip", {c.add("ReduceMax", {x}, along)}, {{"min", -kFinite}, {"max", kFinite}});
