@@ -7,8 +7,11 @@
 #include <iterator>
 #include <sstream>
 
+#include "grad/training.h"
 #include "onnx_nodes/table.h"
 #include "onnx_nodes/ways.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
 
 namespace protrain::test::nodes_test {
 namespace {
@@ -54,6 +57,18 @@ TEST(NodeCases, GiveWhatIsExpectedOrAreRefused) {
   ASSERT_FALSE(all_results().empty());
   for (const CaseResult &one : all_results())
     EXPECT_NE(one.result.outcome, Outcome::wrong) << one.given.name << ": " << one.result.reason;
+}
+
+// As in PyTorch, where 0 belongs to the negative side.
+TEST(Slopes, OfPReluAtZeroIsItsParameter) {
+  HandBuilt b;
+  const ValueId x = b.parameter("x", {3});
+  const ValueId y = b.add("PRelu", {x, b.number(0.25)});
+  b.graph.outputs = {b.add("ReduceSum", {y}, {{"axes", Integers{0}}, {"keepdims", std::int64_t{0}}})};
+  passes::fold(b.graph);
+  const grad::Training training = grad::build(b.graph, b.graph.outputs[0]);
+  const auto values = ops::interpret(training.graph, {{x, Array::from_doubles({DType::f64, {3}}, {-1, 0, 1})}});
+  EXPECT_EQ(values[index(training.gradients.at(0))].doubles(), (std::vector<double>{0.25, 0.25, 1}));
 }
 
 TEST(Table, IsTheOneInDocs) {

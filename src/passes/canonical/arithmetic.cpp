@@ -206,10 +206,11 @@ bool of_integers(Canonical &c, Node &node) {
   return true;
 }
 
+// The derivative at 0 is the slope, as in PyTorch.
 bool prelu(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
-  const ValueId negative = c.add("Less", {x, c.scalar(c.type(x).dtype, 0)});
-  c.become(node, "Where", {negative, c.add("Mul", {x, node.inputs.at(1)}), x});
+  const ValueId sloped = c.add("LessOrEqual", {x, c.scalar(c.type(x).dtype, 0)});
+  c.become(node, "Where", {sloped, c.add("Mul", {x, node.inputs.at(1)}), x});
   return true;
 }
 
