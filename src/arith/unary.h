@@ -59,7 +59,7 @@ PROTRAIN_UNARY(Asinh, __builtin_asinhf(x), 1.0f / __builtin_sqrtf(fma(x, x, 1.0f
 PROTRAIN_UNARY(Acosh, __builtin_acoshf(x), 1.0f / __builtin_sqrtf(fma(x, x, -1.0f)));
 PROTRAIN_UNARY(Atanh, __builtin_atanhf(x), 1.0f / fma(-x, x, 1.0f));
 PROTRAIN_UNARY(Silu, x *sigmoid(x), sigmoid(x) * fma(x, sigmoid(-x), 1.0f));
-PROTRAIN_UNARY(Clip, limited(x, k.a, k.b), one_if(!(x < k.a) && !(x > k.b)));
+PROTRAIN_UNARY(Clip, limited(x, k.a, k.b), one_if(!(x <= k.a) && !(x >= k.b)));
 PROTRAIN_UNARY(ThresholdedRelu, x <= k.a ? 0.0f : x, one_if(x > k.a));
 PROTRAIN_UNARY(Floor, __builtin_floorf(x), 0.0f);
 PROTRAIN_UNARY(Ceil, __builtin_ceilf(x), 0.0f);

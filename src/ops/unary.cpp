@@ -111,7 +111,7 @@ const Function kFunctions[] = {
      [](double x, K) { return sigmoid(x) * (1 + x * sigmoid(-x)); }},
     {"Swish", nullptr, [](double x, K k) { return x * sigmoid(k.a * x); }, nullptr, kAlpha1},
     {"Clip", "ClipGrad", [](double x, K k) { return std::min(std::max(x, k.a), k.b); },
-     [](double x, K k) { return is(x >= k.a && x <= k.b); }, {"min", -INFINITY}, {"max", INFINITY}},
+     [](double x, K k) { return is(x > k.a && x < k.b); }, {"min", -INFINITY}, {"max", INFINITY}},
     {"ThresholdedRelu", "ThresholdedReluGrad", [](double x, K k) { return x > k.a || std::isnan(x) ? x : 0.0; },
      [](double x, K k) { return is(x > k.a); }, kAlpha1},
     {"Floor", nullptr, [](double x, K) { return std::floor(x); }, nullptr},

@@ -66,6 +66,13 @@ TEST(Unary, SlopesOfPiecewiseOperatorsMatchDifferencesOnEachPiece) {
   }
 }
 
+TEST(Unary, ClipHasNoSlopeAtItsBounds) {
+  const arith::Coefficients bounds{-1, 6};
+  EXPECT_EQ(arith::Clip::slope(-1, bounds), 0);
+  EXPECT_EQ(arith::Clip::slope(5, bounds), 1);
+  EXPECT_EQ(arith::Clip::slope(6, bounds), 0);
+}
+
 TEST(Unary, RoundingIsToEvenAndHasNoSlope) {
   EXPECT_EQ(arith::Round::value(2.5f, {}), 2);
   EXPECT_EQ(arith::Round::value(-3.5f, {}), -4);

@@ -71,6 +71,12 @@ TEST(UnaryOps, KeepIntegersExact) {
   EXPECT_EQ(evaluate("Clip", bounds, {x})[0].integers(), (Integers{-5, -5, 0, (1ll << 53) + 1}));
 }
 
+TEST(UnaryOps, ClipHasNoSlopeAtItsBounds) {
+  const Array dy = Array::from_doubles({DType::f64, {3}}, {2, 2, 2});
+  const Array x = Array::from_doubles({DType::f64, {3}}, {-1, 5, 6});
+  EXPECT_EQ(evaluate("ClipGrad", {{"min", -1.0}, {"max", 6.0}}, {dy, x})[0].doubles(), (std::vector<double>{0, 2, 0}));
+}
+
 TEST(UnaryOps, TellNaNAndInfinityApart) {
   const Array x = Array::from_doubles({DType::f32, {4}}, {NAN, HUGE_VAL, -HUGE_VAL, 1});
   EXPECT_EQ(evaluate("IsNaN", {}, {x})[0].integers(), (Integers{1, 0, 0, 0}));
