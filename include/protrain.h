@@ -901,7 +901,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_report(protrain_session *sessi
  *                               "elements" that were compared, "kinks" (elements left out because the loss is not
  *                               smooth around them), "element_error", the largest error of these elements, as a share
  *                               of the slope or of the gradient's root mean square, whichever is larger, and
- *                               "direction_error", that along one direction in which all elements change
+ *                               "direction_error", that along one direction in which all elements change. For a
+ *                               gradient that may be zero up to rounding, both are shares of a larger number, so that
+ *                               rounding of the model's largest gradient passes
  * Errors: ARG if samples is 0; STATE within a step, or if an input was never set; UNSUPPORTED with several ranks, for
  *   quantised weights, and for operators without arithmetic in float64, such as Dropout.
  * Since: 0.1 */

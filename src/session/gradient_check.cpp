@@ -61,6 +61,10 @@ double norm_of(const std::vector<double> &values) {
 
 }  // namespace
 
+double root_mean_square(const std::vector<double> &gradient) {
+  return norm_of(gradient) / std::sqrt(static_cast<double>(gradient.size()));
+}
+
 // The part of the graph that depends on one parameter, and the values that this part reads from the rest of the graph.
 struct GradientCheck::Behind {
   Graph graph;
@@ -120,24 +124,13 @@ GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
 }
 
 GradientCheck::Result GradientCheck::compare(ValueId parameter, const std::vector<double> &gradient,
-                                             std::size_t samples) const {
+                                             std::size_t samples, const Small &small) const {
   Behind behind = this->behind(parameter);
   Result result{.norm = norm_of(gradient)};
-  const double usual = std::max(result.norm / std::sqrt(static_cast<double>(gradient.size())), 1e-12);
-  const auto error = [&](double found, double slope) {
-    return std::abs(found - slope) / std::max(std::abs(slope), usual);
-  };
   std::set<std::size_t> elements;
   const auto by_size = [](double a, double b) { return std::abs(a) < std::abs(b); };
   elements.insert(static_cast<std::size_t>(std::ranges::max_element(gradient, by_size) - gradient.begin()));
   for (std::size_t s = 1; s < samples; ++s) elements.insert(draw(s, gradient.size()));
-  for (const std::size_t element : elements) {
-    std::vector<double> direction(gradient.size(), 0);
-    direction[element] = 1;
-    const Slope found = slope(behind, parameter, direction);
-    ++(found.smooth ? result.elements : result.kinks);
-    if (found.smooth) result.worst_element = std::max(result.worst_element, error(gradient[element], found.value));
-  }
   std::vector<double> direction(gradient.size());
   double along = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -145,7 +138,21 @@ GradientCheck::Result GradientCheck::compare(ValueId parameter, const std::vecto
     along += direction[i] * gradient[i];
   }
   const Slope whole = slope(behind, parameter, direction);
-  const double size = std::max({std::abs(whole.value), result.norm, 1e-12});
+  double largest = std::abs(whole.value);
+  std::vector<std::pair<double, double>> compared;  // an element of the gradient, and the slope along it
+  for (const std::size_t element : elements) {
+    std::ranges::fill(direction, 0);
+    direction[element] = 1;
+    const Slope found = slope(behind, parameter, direction);
+    largest = std::max(largest, std::abs(found.value));
+    if (found.smooth) compared.emplace_back(gradient[element], found.value);
+  }
+  result.elements = compared.size();
+  result.kinks = elements.size() - compared.size();
+  const double usual = std::max({root_mean_square(gradient), largest <= small.slope ? small.size : 0, 1e-12});
+  for (const auto &[found, slope] : compared)
+    result.worst_element = std::max(result.worst_element, std::abs(found - slope) / std::max(std::abs(slope), usual));
+  const double size = std::max(std::abs(whole.value), usual * std::sqrt(static_cast<double>(gradient.size())));
   if (whole.smooth) result.direction = std::abs(along - whole.value) / size;
   return result;
 }

@@ -11,6 +11,8 @@
 
 namespace protrain::session {
 
+double root_mean_square(const std::vector<double> &gradient);
+
 class GradientCheck {
  public:
   // `values` holds the values of all inputs and parameters of `training`, by id. Code::unsupported if the loss depends
@@ -29,10 +31,16 @@ class GradientCheck {
     // changes all elements, divided by the directional derivative or by the gradient's norm, whichever is larger.
     double worst_element = 0, direction = 0;
   };
+  // A gradient counts as small if no derivative found for it is above `slope`. It may be zero up to rounding, so its
+  // root mean square is taken as `size` at least.
+  struct Small {
+    double slope = 0, size = 0;
+  };
   // Compares the gradient of `parameter` with finite differences of the loss. `gradient` lists its elements in the
   // order of the parameter's elements. Compares the largest element, up to `samples` - 1 other elements, and the
   // directional derivative along one random direction.
-  Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples) const;
+  Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples,
+                 const Small &small) const;
 
  private:
   struct Behind;

@@ -41,13 +41,13 @@ class SlopesOfAProduct : public testing::Test {
     return g;
   }
 
-  GradientCheck::Result compare(const std::vector<double> &gradient) const {
+  GradientCheck::Result compare(const std::vector<double> &gradient, const GradientCheck::Small &small = {}) const {
     const graph::Graph &graph = training_.graph;
     std::map<graph::ValueId, Array> values;
     for (const graph::ValueId id : graph.inputs)
       values[id] = Array::from_doubles(graph.value(id).type, graph.value(id).name == "x" ? kX : kLabels);
     values[graph.parameters[0]] = Array::from_doubles({DType::f64, {3, 4}}, kW);
-    return GradientCheck(training_, values).compare(graph.parameters[0], gradient, 12);
+    return GradientCheck(training_, values).compare(graph.parameters[0], gradient, 12, small);
   }
 
   static inline const std::vector<double> kX = {0.5, -1, 2, 1.5, 0.25, -0.75}, kLabels = {1, 0, 2, -1, 0.5, 1, 0, -2},
@@ -78,6 +78,16 @@ TEST_F(SlopesOfAProduct, DiffersFromAWrongGradient) {
   EXPECT_NEAR(compare(scaled).worst_element, 0.5, 1e-6);
 }
 
+TEST_F(SlopesOfAProduct, TakesASmallGradientAsItsSizeAtLeast) {
+  std::vector<double> wrong = gradient();
+  for (double &g : wrong) g *= 0.5;
+  const double largest = std::abs(std::ranges::max(wrong, {}, [](double g) { return std::abs(g); }));
+  EXPECT_LT(compare(wrong, {.slope = 1e3, .size = 1e3 * largest}).worst_element, 1e-2);
+  EXPECT_LT(compare(wrong, {.slope = 1e3, .size = 1e3 * largest}).direction, 1e-2);
+  EXPECT_NEAR(compare(wrong, {.slope = 1e3, .size = 1e-3 * largest}).worst_element, 0.5, 1e-6);
+  EXPECT_NEAR(compare(wrong, {.slope = largest, .size = 1e3 * largest}).worst_element, 0.5, 1e-6) << "is not small";
+}
+
 TEST_F(SlopesOfAProduct, LeavesOutKinks) {
   const Pairs l1 = {{"loss", "l1"}};
   draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_of(l1)), scratch_ / "product.onnx");
@@ -91,7 +101,7 @@ TEST_F(SlopesOfAProduct, LeavesOutKinks) {
   }
   values[training.graph.parameters[0]] = Array::filled({DType::f64, {3, 4}}, 0);
   const GradientCheck::Result result =
-      GradientCheck(training, values).compare(training.graph.parameters[0], std::vector<double>(12, 0), 12);
+      GradientCheck(training, values).compare(training.graph.parameters[0], std::vector<double>(12, 0), 12, {});
   EXPECT_EQ(result.elements, 0u);
   EXPECT_GE(result.kinks, 5u);
   EXPECT_EQ(result.worst_element, 0);
@@ -126,6 +136,37 @@ TEST(CheckedGradients, OfASessionPassUnderSeveralOptions) {
     EXPECT_TRUE(answer["passed"]) << answer << " with " << Json(options);
     EXPECT_NEAR(answer["loss"].get<double>(), answer["loss_float64"].get<double>(), options.empty() ? 1e-5 : 5e-2);
     EXPECT_EQ(answer["parameters"].size(), 52u);
+  }
+}
+
+// A model whose idle.bias adds the same number to all logits of a row. The true gradient of this bias is zero, because
+// Softmax does not change then. The gradient that a step computes is what rounding leaves of a sum that cancels.
+std::string model_with_an_idle_bias() {
+  std::vector<float> weight(3 * 7);
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.1F * static_cast<float>(i * i % 11);
+  test::Wire wire;
+  wire.nodes = {test::node("MatMul", {"x", "fc.weight"}, {"y"}), test::node("Add", {"y", "idle.bias"}, {"logits"})};
+  wire.initializers = {test::floats("fc.weight", {3, 7}, weight), test::floats("idle.bias", {2, 1}, {0.3F, -0.2F})};
+  wire.outputs = {test::value("logits", test::kFloat, {"2", "7"})};
+  return wire.bytes();
+}
+
+TEST(CheckedGradients, PassIfATrueGradientIsZero) {
+  const test::Scratch scratch;
+  const std::string model = scratch.put("idle.onnx", model_with_an_idle_bias());
+  for (const char *precision : {"fp32", "bf16", "fp16"}) {
+    const auto session =
+        Session::create(options_of({{"loss", "cross_entropy"}, {"precision", precision}}), model, nullptr);
+    const std::vector<float> x = {0.5, -1, 2, 1.5, 0.25, -0.75};
+    const std::vector<std::int64_t> labels = {1, 6};
+    session->set_input("x", DType::f32, {2, 3}, x.data());
+    session->set_input("labels", DType::i64, {2}, labels.data());
+    const Json answer = Json::parse(session->check_gradients(3));
+    EXPECT_TRUE(answer["passed"]) << answer << " in " << precision;
+    ASSERT_EQ(answer["parameters"].size(), 2u);
+    const Json &idle = answer["parameters"][answer["parameters"][0]["name"] == "idle.bias" ? 0 : 1];
+    EXPECT_GT(idle["norm"], 0) << precision;
+    EXPECT_LT(idle["norm"], 1e-2) << precision;
   }
 }
 
