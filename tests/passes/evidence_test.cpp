@@ -145,6 +145,65 @@ TEST(Evidence, AdaptersAreTrainedAndTheirBaseIsFrozen) {
   EXPECT_FALSE(is_sure(found.at("q.base_layer.weight")));
 }
 
+// Returns a graph that puts a `token` before the data and computes attention. Its scores are multiplied by the number
+// `logit_scale` and a literal, and `rel` is added. `result` is the name of the first node's result.
+Graph outermost_module(const std::string &result) {
+  HandBuilt b;
+  const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 4})}, {{"shape", Integers{2, 1, 4}}});
+  b.graph.value(token).name = result;
+  const ValueId x = b.add("Concat", {token, b.input("x", {2, 3, 4})}, {{"axis", std::int64_t{1}}});
+  const ValueId query = b.add("MatMul", {x, b.initializer("rest.weight", {4, 4})});
+  const ValueId scores = b.add("MatMul", {query, b.transpose(query, {0, 2, 1})});
+  const ValueId scaled = b.add("Mul", {scores, b.initializer("logit_scale", {})});
+  const ValueId literal = b.add("Mul", {scaled, b.initializer("onnx::Mul_12", {})});
+  const ValueId biased = b.add("Add", {literal, b.initializer("rel", {4, 4})});
+  b.graph.outputs = {b.add("MatMul", {b.add("Softmax", {biased}, {{"axis", std::int64_t{-1}}}), x})};
+  return b.graph;
+}
+
+std::map<std::string, Finding> judged_outermost(const std::string &result, const passes::Choices &choices = {}) {
+  const Values values = {{"token", Array::filled({DType::f64, {1, 1, 4}}, 0)},
+                         {"logit_scale", Array::scalar(DType::f64, 2.6)},
+                         {"onnx::Mul_12", Array::scalar(DType::f64, 0.3)}};
+  return judged(outermost_module(result), choices, values);
+}
+
+TEST(Evidence, APlainNameIsAModulesOwnWhereTheOlderExporterNamedTheResults) {
+  const auto found = judged_outermost("/Expand_output_0");
+  EXPECT_TRUE(is_trained(found.at("token")));
+  EXPECT_TRUE(is_trained(found.at("logit_scale")));
+  EXPECT_FALSE(is_sure(found.at("logit_scale"))) << "it may be a buffer";
+  EXPECT_TRUE(is_constant(found.at("onnx::Mul_12")));
+}
+
+TEST(Evidence, APlainNameSaysNothingInOtherFiles) {
+  const auto found = judged_outermost("expand_1");
+  EXPECT_TRUE(is_constant(found.at("token")));
+  EXPECT_TRUE(is_constant(found.at("logit_scale")));
+  const graph::FileDeclarations declared = {.kinds = {{"rest.weight", StoredKind::parameter}}};
+  EXPECT_TRUE(is_constant(judged_outermost("/Expand_output_0", {.declared = declared}).at("logit_scale")));
+}
+
+TEST(Evidence, AnAddedTableOfScoresIsDoubtfulUnlessTheExporterNamedIt) {
+  for (const char *result : {"/Expand_output_0", "expand_1"}) {
+    const auto found = judged_outermost(result);
+    EXPECT_TRUE(is_constant(found.at("rel"))) << result;
+    EXPECT_FALSE(is_sure(found.at("rel"))) << result;
+  }
+}
+
+// Buffers that bring the model's input to a scale have plain names too.
+TEST(Evidence, MeansAndDeviationsOfInputsAreConstantsWhateverTheirNames) {
+  HandBuilt b;
+  const ValueId centred = b.add("Sub", {b.input("x", {2, 4}), b.initializer("mean", {4})});
+  b.graph.value(centred).name = "/Sub_output_0";
+  const ValueId x = b.add("Div", {centred, b.initializer("std", {4})});
+  b.graph.outputs = {b.add("MatMul", {x, b.initializer("rest.weight", {4, 4})})};
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_constant(found.at("mean")));
+  EXPECT_TRUE(is_constant(found.at("std")));
+}
+
 TEST(Evidence, TrainableWinsOverFrozenAndBothSettleDoubts) {
   const auto found = judged(two_layers(), {.trainable = {"*bias"}, .frozen = {"*"}});
   EXPECT_TRUE(is_frozen(found.at("m.base.weight")));
@@ -435,6 +494,11 @@ TEST(Names, OfModulesAndOfExporters) {
     EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
   for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
     EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;
+  EXPECT_TRUE(passes::is_plain("logit_scale"));
+  for (const char *marked : {"m.logit_scale", "onnx::Mul_7", "/Mul_output_0", "12", ""})
+    EXPECT_FALSE(passes::is_plain(marked)) << marked;
+  EXPECT_TRUE(passes::names_scoped_result("/h.0/attn/MatMul_output_0"));
+  EXPECT_FALSE(passes::names_scoped_result("matmul_1"));
   EXPECT_TRUE(passes::names_literal("m/add/y:0"));
   EXPECT_FALSE(passes::names_literal("onnx::Mul_7"));
   EXPECT_TRUE(passes::names_statistic("m.bn.running_var"));

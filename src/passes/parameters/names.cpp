@@ -19,12 +19,6 @@ std::string_view without_number(std::string_view name) {
   return stem.size() < name.size() && stem.ends_with('_') ? stem.substr(0, stem.size() - 1) : name;
 }
 
-bool is_identifier(std::string_view text) {
-  return !text.empty() && !is_digit(text[0]) && std::ranges::all_of(text, [](char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  });
-}
-
 // True for an operation of PyTorch. PyTorch's exporter names a folded value after the operation that made it.
 bool is_operation(std::string_view stem) {
   return one_of(stem, {"add",     "sub",      "mul",        "div",       "neg",
@@ -72,9 +66,17 @@ Naming naming_of(std::string_view name) {
                     is_folded(name);
   if (made) return Naming::made;
   const std::size_t dot = name.rfind('.');
-  const bool dotted = dot != std::string_view::npos && dot > 0 && is_identifier(name.substr(dot + 1));
+  const bool dotted = dot != std::string_view::npos && dot > 0 && is_plain(name.substr(dot + 1));
   return dotted && !contains(name, "/") && !contains(name, ":") ? Naming::own : Naming::unknown;
 }
+
+bool is_plain(std::string_view text) {
+  return !text.empty() && !is_digit(text[0]) && std::ranges::all_of(text, [](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  });
+}
+
+bool names_scoped_result(std::string_view name) { return name.starts_with('/') && contains(name, "_output_"); }
 
 bool names_literal(std::string_view name) {
   return contains(name, "Constant") || contains(name, "helper.constant.") || all_digits(name) ||

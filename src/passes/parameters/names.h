@@ -14,6 +14,13 @@ enum class Naming : std::uint8_t {
 
 Naming naming_of(std::string_view name);
 
+// True for a name without dots, slashes and colons: "logit_scale".
+bool is_plain(std::string_view name);
+
+// True for names that PyTorch's older exporter gives to results of nodes, after their modules:
+// "/h.0/attn/MatMul_output_0".
+bool names_scoped_result(std::string_view name);
+
 // True for names that exporters give to literals of the model's source code, such as the 0.5 in x * 0.5. All other
 // values that an exporter names were computed from stored values.
 bool names_literal(std::string_view name);

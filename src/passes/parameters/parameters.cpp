@@ -41,9 +41,11 @@ class Judge {
  public:
   Judge(const Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts)
       : graph_(graph), load_(load), choices_(choices), facts_(facts), places_(graph), declared_(graph, choices, facts) {
+    scoped_ = choices.declared.kinds.empty() &&
+              std::ranges::any_of(graph.values(), [](const Value &value) { return names_scoped_result(value.name); });
     for (const Value &value : graph.values()) {
       if (value.origin != Origin::initializer) continue;
-      named_ = named_ || naming_of(value.name) == Naming::own;
+      named_ = named_ || naming_in_file(value) == Naming::own;
       const auto any = [&](const char *part) {
         return declared_.any_name(value.name, [&](const auto &name) { return name.find(part) != std::string::npos; });
       };
@@ -64,6 +66,7 @@ class Judge {
   std::vector<std::string> unmatched() const { return declared_.unmatched(); }
 
  private:
+  Naming naming_in_file(const Value &value) const;
   Naming naming(const Value &value) const;
   graph::Array values(const Value &value, std::uint64_t limit) const;
   Use look_into(Use use, const Value &value) const;
@@ -79,17 +82,23 @@ class Judge {
   const FileFacts &facts_;
   const Places places_;
   const Declarations declared_;
+  bool scoped_ = false;    // PyTorch's older exporter named the values
   bool named_ = false;     // the file has kept names of a framework
   bool adapted_ = false;   // the model has low-rank adapters
   bool adapters_ = false;  // the file has names of low-rank adapters
 };
 
-// Returns which kind of name the value has in the file. Returns `unknown` if no initializer has a name of a framework:
-// the initializers were renamed then, and their names say nothing.
-Naming Judge::naming(const Value &value) const {
-  const Naming found = naming_of(declared_.in_file(value.name));
-  return named_ ? found : Naming::unknown;
+// Returns which kind of name the value has in the file. PyTorch's older exporter marks all names that it makes. So a
+// plain name in its files, such as "logit_scale", is that of a tensor of the outermost module.
+Naming Judge::naming_in_file(const Value &value) const {
+  const std::string &name = declared_.in_file(value.name);
+  const Naming found = naming_of(name);
+  return found == Naming::unknown && scoped_ && is_plain(name) ? Naming::own : found;
 }
+
+// Returns the kind of the value's name. Returns `unknown` if no initializer has a name of a framework: the initializers
+// were renamed then, and their names say nothing.
+Naming Judge::naming(const Value &value) const { return named_ ? naming_in_file(value) : Naming::unknown; }
 
 // Returns the values. Returns an empty array if they are larger than `limit`, or if the file comes without weights.
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
@@ -184,7 +193,7 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt = name != Naming::made && use.weights ? "learned numbers may start as such" : "";
     use.weights = false;
     use.reason += ", holds " + formula;
-  } else if (use.role == scores && name != Naming::own) {
+  } else if (use.role == scores && name == Naming::made) {
     use.doubt.clear();
   }
   return use;
