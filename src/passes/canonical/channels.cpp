@@ -107,21 +107,19 @@ bool normalize_by_batch(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the inputs and initializers that `id` is computed from.
-std::set<ValueId> sources_of(const Canonical &c, ValueId id) {
-  std::set<ValueId> seen, sources;
-  std::vector<ValueId> pending = {id};
-  while (!pending.empty()) {
-    const ValueId at = pending.back();
-    pending.pop_back();
-    if (at == ValueId::none || c.constant_of(at) != nullptr || !seen.insert(at).second) continue;
-    const Node *node = c.rewriter().producer(at);
-    if (node == nullptr)
-      sources.insert(at);
-    else
-      pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
+// Returns `id` and values that it is computed from: those of the last few nodes before it, because a model may have
+// many such normalizations.
+std::set<ValueId> nearest_sources(const Canonical &c, ValueId id) {
+  constexpr std::size_t kMost = 64;
+  std::set<ValueId> seen = {id};
+  std::vector<ValueId> queue = {id};
+  for (std::size_t at = 0; at < queue.size() && seen.size() < kMost; ++at) {
+    const Node *node = c.rewriter().producer(queue[at]);
+    if (node == nullptr) continue;
+    for (const ValueId in : node->inputs)
+      if (in != ValueId::none && c.constant_of(in) == nullptr && seen.insert(in).second) queue.push_back(in);
   }
-  return sources;
+  return seen;
 }
 
 // True if the model holds no running statistics for the node. Exporters then compute the node's inputs 3 and 4 from its
@@ -131,9 +129,9 @@ bool holds_no_statistics(const Canonical &c, const Node &node) {
     if (c.rewriter().is_read(node, i)) return false;
   for (std::size_t i : {3, 4})
     if (c.rewriter().producer(node.inputs[i]) == nullptr) return false;
-  const std::set<ValueId> of_x = sources_of(c, node.inputs[0]);
+  const std::set<ValueId> of_x = nearest_sources(c, node.inputs[0]);
   return std::ranges::all_of(std::array{node.inputs[3], node.inputs[4]}, [&](ValueId statistic) {
-    return std::ranges::any_of(sources_of(c, statistic), [&](ValueId id) { return of_x.contains(id); });
+    return std::ranges::any_of(nearest_sources(c, statistic), [&](ValueId id) { return of_x.contains(id); });
   });
 }
 
