@@ -1,6 +1,7 @@
 // Finds the trainable initializers of models that do not declare them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <set>
