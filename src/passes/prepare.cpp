@@ -68,19 +68,22 @@ DType held_as(DType dtype) {
   return dtype == DType::u32 ? DType::i64 : dtype;
 }
 
-// Appends to `values` the value and all that are made from it by moving its elements. Returns false if another node
-// than a Cast computes with one of them.
-bool is_only_cast(const Graph &graph, const std::vector<std::vector<graph::NodeId>> &readers, ValueId id,
-                  std::vector<ValueId> &values) {
-  values.push_back(id);
-  if (std::ranges::find(graph.outputs, id) != graph.outputs.end()) return false;
-  return std::ranges::all_of(readers[index(id)], [&](graph::NodeId reader) {
-    const graph::Node &node = graph.node(reader);
-    if (node.op == "Cast") return true;
-    const bool moves = ops::is_alias(node) || one_of(node.op, {"Identity", "Transpose", "Slice"});
-    return moves && std::ranges::count(node.inputs, id) == 1 && node.inputs[0] == id &&
-           is_only_cast(graph, readers, node.outputs[0], values);
-  });
+// Returns the value and all that are made from it by moving its elements, if nothing but a Cast computes with them.
+// Returns an empty list otherwise.
+std::vector<ValueId> only_cast(const Graph &graph, const std::vector<std::vector<graph::NodeId>> &readers, ValueId id) {
+  std::vector<ValueId> values = {id};
+  for (std::size_t at = 0; at < values.size(); ++at) {
+    const ValueId value = values[at];
+    if (std::ranges::find(graph.outputs, value) != graph.outputs.end()) return {};
+    for (const graph::NodeId reader : readers[index(value)]) {
+      const graph::Node &node = graph.node(reader);
+      if (node.op == "Cast") continue;
+      const bool moves = ops::is_alias(node) || one_of(node.op, {"Identity", "Transpose", "Slice"});
+      if (!moves || std::ranges::count(node.inputs, value) != 1 || node.inputs[0] != value) return {};
+      values.push_back(node.outputs[0]);
+    }
+  }
+  return values;
 }
 
 // Gives inputs of narrow integers, such as the bytes of an image, a type that devices compute with. Each number stays
@@ -90,9 +93,8 @@ void widen_integer_inputs(Graph &graph) {
   const std::vector<std::vector<graph::NodeId>> readers = graph.consumers();
   for (const ValueId id : graph.inputs) {
     const DType held = held_as(graph.value(id).type.dtype);
-    std::vector<ValueId> values;
-    if (held == graph.value(id).type.dtype || !is_only_cast(graph, readers, id, values)) continue;
-    for (const ValueId value : values) graph.value(value).type.dtype = held;
+    if (held == graph.value(id).type.dtype) continue;
+    for (const ValueId value : only_cast(graph, readers, id)) graph.value(value).type.dtype = held;
   }
 }
 

@@ -1,4 +1,4 @@
-// What PEFT's adapter_config.json says about the matrices beside it.
+// Tests how adapter_config.json of PEFT is read: the kinds that are refused, and each module's rank and alpha.
 #include "draft/peft_config.h"
 
 #include <gtest/gtest.h>

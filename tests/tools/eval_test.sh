@@ -56,7 +56,7 @@ awk 'NR == 1 {first = $1} {d = $1 / first - 1; if (d > 1e-5 || d < -1e-5) exit 1
 run eval "$classes" --loss cross_entropy --input tokens=samples.npy --batch 4 --batches 2 --output logits=logits.npy
 prints 'logits.npy: logits of 8 samples'
 
-# What eval writes of samples, train takes as samples: here 8 answers of 12 tokens for the loss dpo.
+# Train takes the rows that eval writes as samples: here those of 12 samples for the loss dpo.
 {
   head -c 128 tokens.npy | LC_ALL=C sed '1s/(3, 3, 6)/(8,   12)/'
   { tail -c +129 tokens.npy && tail -c +129 tokens.npy; } | head -c $((8 * 12 * 8))
