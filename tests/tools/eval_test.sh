@@ -56,7 +56,7 @@ awk 'NR == 1 {first = $1} {d = $1 / first - 1; if (d > 1e-5 || d < -1e-5) exit 1
 run eval "$classes" --loss cross_entropy --input tokens=samples.npy --batch 4 --batches 2 --output logits=logits.npy
 prints 'logits.npy: logits of 8 samples'
 
-# Train takes the rows that eval writes as samples: here those of 12 samples for the loss dpo.
+# Train takes the rows that eval writes as samples: here for 8 answers of 12 tokens and the loss dpo.
 {
   head -c 128 tokens.npy | LC_ALL=C sed '1s/(3, 3, 6)/(8,   12)/'
   { tail -c +129 tokens.npy && tail -c +129 tokens.npy; } | head -c $((8 * 12 * 8))
@@ -104,18 +104,12 @@ cmp -s out expected || wrong "expected $(cat expected)"
 # Ctrl-C leaves the file of an earlier run as it was, and no part of a new one.
 cp logits.npy earlier.npy
 ran='protrain eval, interrupted'
+is_begun() { ls .logits.npy-* >/dev/null 2>&1; }
 env --default-signal=INT "$command" eval "$classes" --loss cross_entropy --input tokens=tokens.npy --batches 100000000 \
   --output logits=logits.npy >out 2>err &
 child=$!
-waited=0
-until ls .logits.npy-* >/dev/null 2>&1 || [ $waited -eq 600 ]; do
-  waited=$((waited + 1))
-  sleep 0.1
-done
-kill -INT $child
-wait $child
-status=$?
+interrupt_once is_begun
 leaves_with 130
 prints 'stopped after [0-9]* of 100000000 batches'
 cmp logits.npy earlier.npy || wrong "the file of an earlier run was replaced"
-if ls .logits.npy-* >/dev/null 2>&1; then wrong "a part of the array stays"; fi
+if is_begun; then wrong "a part of the array stays"; fi

@@ -40,3 +40,15 @@ refused() {
   complains "$sentence"
   [ ! -s out ] || wrong "expected nothing on stdout"
 }
+
+# Sends Ctrl-C to the process `child` once the command given holds, at the latest after a minute. Takes its status.
+interrupt_once() { # CONDITION...
+  waited=0
+  until "$@" || [ $waited -eq 600 ]; do
+    waited=$((waited + 1))
+    sleep 0.1
+  done
+  kill -INT $child
+  wait $child
+  status=$?
+}

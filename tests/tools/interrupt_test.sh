@@ -8,15 +8,7 @@ ran='protrain train, interrupted'
 env --default-signal=INT "$command" train "$model" --steps 1000000 --metrics metrics.jsonl --save saved --export trained.onnx \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" >out 2>err &
 child=$!
-waited=0
-until [ -s metrics.jsonl ]; do
-  waited=$((waited + 1))
-  [ $waited -lt 600 ] || break
-  sleep 0.1
-done
-kill -INT $child
-wait $child
-status=$?
+interrupt_once [ -s metrics.jsonl ]
 leaves_with 130
 quiet
 [ -s metrics.jsonl ] || wrong "no step was taken"
