@@ -186,6 +186,38 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
 }
 
+// An autoencoder multiplies by a weight and by its transpose, and the exporter folded one of the two.
+TEST(Parameters, WhatTheExporterTransposedIsTheParameterThatIsReadToo) {
+  HandBuilt b;
+  const ValueId hidden = b.add("MatMul", {b.input("x", {2, 3}), b.initializer("encoder.weight", {3, 3})});
+  b.graph.outputs = {b.add("MatMul", {hidden, b.initializer("t", {3, 3})})};
+  const auto matrix = [](const std::vector<double> &values) {
+    return Array::from_doubles({DType::f64, {3, 3}}, values);
+  };
+  const Array weight = matrix({1, 2, 3, 4, 5, 6, 7, 8, 9}), transposed = matrix({1, 4, 7, 2, 5, 8, 3, 6, 9});
+  const Array symmetric = matrix({1, 2, 3, 2, 5, 6, 3, 6, 9});
+  const auto found = [&](const Array &original, const Array &copy, const std::string &source = "encoder.weight") {
+    return find(b.graph,
+                {.declared = {.kinds = {{source, graph::StoredKind::parameter}}, .folded_from = {{"t", {source}}}}},
+                {{"encoder.weight", original}, {"t", copy}});
+  };
+
+  const ParameterSearch tied = found(weight, transposed);
+  EXPECT_EQ(tied.parameters(), Names{"encoder.weight"});
+  EXPECT_EQ(tied.findings[1].tied_to, "encoder.weight");
+  EXPECT_TRUE(tied.findings[1].transposed);
+  EXPECT_FALSE(found(weight, weight).findings[1].transposed);
+  EXPECT_EQ(found(weight, weight).parameters(), Names{"encoder.weight"});
+
+  for (const Array &copy : {symmetric, Array::filled({DType::f64, {3, 3}}, 1)}) {
+    const ParameterSearch unknown = found(copy, copy);
+    EXPECT_EQ(unknown.parameters(), (Names{"encoder.weight", "t"})) << "no value tells a copy from a transpose";
+    EXPECT_NE(unknown.findings[1].doubt, "");
+  }
+  EXPECT_NE(found(weight, symmetric).findings[1].doubt, "");
+  EXPECT_EQ(found(weight, transposed, "decoder.weight").findings[1].tied_to, "") << "another parameter's copy";
+}
+
 TEST(Parameters, TiesMakeOneOfSeveral) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {3}, DType::i64);

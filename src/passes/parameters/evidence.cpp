@@ -112,6 +112,17 @@ std::string Declarations::doubt_of_fold(const std::string &name) const {
                      in_words(from));
 }
 
+std::string Declarations::moved_from(const std::string &initializer) const {
+  const std::string &name = in_file(initializer);
+  const auto is_source = [&](const std::string &original) {
+    return list_.contains(original) || is_declared(original, StoredKind::parameter);
+  };
+  if (is_source(name) || !doubt_of_fold(name).empty()) return "";
+  const Names &from = made_from(name);
+  const auto source = std::ranges::find_if(from, is_source);
+  return source == from.end() ? "" : *source;
+}
+
 Declarations::Claim Declarations::by_list(const std::string &name) const {
   Claim said{.verdict = Verdict::silent, .evidence = Evidence::list, .reason = "", .doubt = ""};
   const Names &from = made_from(name);

@@ -37,6 +37,10 @@ class Declarations {
   // from.
   bool any_name(const std::string &initializer, const std::function<bool(const std::string &)> &holds) const;
 
+  // Returns the declared or listed parameter that has the elements of `initializer`, if the exporter only moved
+  // elements to make it. Returns "" for every other initializer.
+  std::string moved_from(const std::string &initializer) const;
+
   // Returns the initializer's name in the file. A copy that split_merged() made has another name in the graph.
   const std::string &in_file(const std::string &initializer) const;
 

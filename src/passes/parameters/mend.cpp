@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -48,6 +49,7 @@ bool may_be_transposes(const Graph &graph, ValueId a, ValueId b) {
 
 bool is_transpose(const Array &table, const Array &matrix) {
   if (table.stored() != table.shape() || matrix.stored() != matrix.shape()) return false;  // constant along an axis
+  if (table.type() != graph::Type{matrix.dtype(), {matrix.shape()[1], matrix.shape()[0]}}) return false;
   const std::size_t size = size_of(table.dtype());
   const auto rows = static_cast<std::size_t>(table.shape()[0]), columns = static_cast<std::size_t>(table.shape()[1]);
   for (std::size_t i = 0; i < rows; ++i)
@@ -55,6 +57,11 @@ bool is_transpose(const Array &table, const Array &matrix) {
       if (std::memcmp(table.bytes() + (i * columns + j) * size, matrix.bytes() + (j * rows + i) * size, size) != 0)
         return false;
   return true;
+}
+
+bool is_same(const Array &a, const Array &b) {
+  const bool dense = a.stored() == a.shape() && b.stored() == b.shape();  // neither is constant along an axis
+  return dense && a.type() == b.type() && std::memcmp(a.bytes(), b.bytes(), a.stored_bytes()) == 0;
 }
 
 // Ties copies to originals: readers of `copy` then read `original`, or its transpose. New nodes at the front of the
@@ -132,6 +139,32 @@ void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Fin
       if (is_transpose(load(graph.value(table).name), load(graph.value(matrix).name).compact()))
         ties.add(table, matrix, true, "equals the transpose of ");
     }
+  ties.finish();
+}
+
+void retie_moved(Graph &graph, const LoadInitializer &load,
+                 const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings) {
+  Ties ties(graph, findings);
+  std::map<std::string, ValueId> originals;
+  for (Finding &finding : findings) {
+    const std::string source = finding.parameter && !finding.state ? moved_from(finding.initializer) : "";
+    const ValueId copy = graph.find(finding.initializer);
+    if (source.empty() || !is_matrix_parameter(graph, copy)) continue;
+
+    const ValueId declared = graph.find(source);
+    const bool is_read = declared != ValueId::none && graph.value(declared).origin == Origin::parameter;
+    const ValueId original = originals.try_emplace(source, is_read ? declared : copy).first->second;
+    if (original == copy || graph.value(original).frozen != finding.frozen) continue;
+
+    const Array left = load(graph.value(original).name).compact(), right = load(finding.initializer).compact();
+    const bool same = is_same(left, right), transposed = is_transpose(left, right);
+    if (same != transposed) {
+      ties.add(original, copy, transposed, transposed ? "is the transpose of " : "is a copy of ");
+    } else if (is_read) {
+      finding.doubt = "the exporter made it from " + printable(source, 80) +
+                      ", which is also read: the two will be trained apart; export with optimize=False";
+    }
+  }
   ties.finish();
 }
 

@@ -2,6 +2,8 @@
 // that tensor several times.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "passes/passes.h"
@@ -16,6 +18,12 @@ void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<
 // Ties each matrix that equals the transpose of an embedding table, bit for bit, to the table. Leaves out matrices that
 // are constant along an axis, because two of them may be equal by chance.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
+
+// Ties each matrix that the exporter made from another parameter by moving its elements to that parameter, or to
+// another matrix made from it. `moved_from` returns the parameter's name, or "" for every other initializer. A copy
+// that the values do not show to be equal or a transpose gets a doubt, if the parameter itself is read too.
+void retie_moved(graph::Graph &graph, const LoadInitializer &load,
+                 const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 
 // Sets graph.parameters: the parameters and states that nodes read, in the order of first use, with all states last.
 void order_parameters(graph::Graph &graph);

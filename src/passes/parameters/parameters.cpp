@@ -59,6 +59,7 @@ class Judge {
   std::string doubt_of_constant(ValueId id) const;
   void overrule(Finding &finding) const;
   const std::string &in_file(const std::string &name) const { return declared_.in_file(name); }
+  std::string moved_from(const std::string &name) const { return declared_.moved_from(name); }
   bool is_read(ValueId id) const { return !places_.readers(id).empty(); }
   bool matches(const std::vector<std::string> &patterns, const std::string &name) const {
     return matches_any(patterns, name) || matches_any(patterns, declared_.in_file(name));
@@ -428,7 +429,11 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   }
   tie(graph, choices.ties, judged.findings);
   // Ties transposes again, except if the file itself trains: its training updates each matrix on its own.
-  if (!choices.declared.updated) retie_transposes(graph, load, judged.findings);
+  if (!choices.declared.updated) {
+    retie_transposes(graph, load, judged.findings);
+    retie_moved(
+        graph, load, [&](const std::string &name) { return judge.moved_from(name); }, judged.findings);
+  }
   order_parameters(graph);
   return judged;
 }
