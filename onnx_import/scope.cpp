@@ -39,6 +39,15 @@ bool takes_packed(const NodeProto &node) {
          (node.domain() == "com.microsoft" && node.op_type() == "GatherBlockQuantized");
 }
 
+// True for PyTorch's detach(). Its exporter writes an Identity, and the call in the metadata.
+bool is_detach(const NodeProto &node) {
+  constexpr std::string_view kCall = "pkg.torch.onnx.fx_node", kDetach = "[target=torch.ops.aten.detach.default]";
+  return node.op_type() == "Identity" && is_default_domain(node.domain()) &&
+         std::ranges::any_of(node.metadata_props(), [&](const StringPair &entry) {
+           return entry.key() == kCall && entry.value().find(kDetach) != std::string::npos;
+         });
+}
+
 bool has_bodies(const NodeProto &node) {
   return is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }
@@ -217,6 +226,7 @@ void Scope::add_node(const NodeProto &proto) {
   const OlderForm *older = is_default_domain(proto.domain()) ? older_form(node.op, sources_.opset) : nullptr;
   if (older != nullptr) convert_older(*older, graph_, node, subject);
   upgrade(node, proto);
+  if (is_detach(proto)) node.op = "StopGradient";
   if (is_quantization(proto) || takes_packed(proto)) describe_four_bits(node, proto);
   graph_.add_node(std::move(node));
 }

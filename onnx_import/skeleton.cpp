@@ -71,6 +71,7 @@ constexpr std::array kFields{
     Field{Message::graph, 15, Rule::walk, Message::sparse, kMemory<SparseTensorProto>, false, "sparse_initializer"},
     Field{Message::graph, 16, Rule::leaf, kNone, kMemory<StringPair>, false, "metadata_props"},
     Field{Message::node, 5, Rule::walk, Message::attribute, kMemory<AttributeProto>, false, "attribute"},
+    Field{Message::node, 9, Rule::leaf, kNone, kMemory<StringPair>, false, "metadata_props"},
     Field{Message::attribute, 5, Rule::walk, Message::tensor, kMemory<TensorProto>, true, "t"},
     Field{Message::attribute, 6, Rule::walk, Message::graph, kMemory<GraphProto>, true, "g"},
     Field{Message::attribute, 7, Rule::numbers, kNone, 0, false, "floats"},

@@ -34,9 +34,9 @@ class GradientPath {
     for (const Node &node : graph.nodes())
       for (ValueId out : node.outputs)
         if (out != ValueId::none && is_float(graph.value(out).type.dtype))
-          wanted_[index(out)] = any(node.inputs, wanted_);
+          wanted_[index(out)] = !ops::is_flat(node) && any(node.inputs, wanted_);
     needed_[index(loss)] = true;
-    needed_ = graph::with_dependencies(graph, std::move(needed_));
+    needed_ = graph::with_dependencies(graph, std::move(needed_), ops::is_flat);
   }
   // True if the value lies between a trained parameter and the loss. False for values that are newer than this object,
   // such as gradients.
@@ -53,8 +53,8 @@ class GradientPath {
     return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && marks[index(id)]; });
   }
 
-  std::vector<bool> wanted_;  // by value: it depends on a trained parameter
-  std::vector<bool> needed_;  // by value: the loss depends on it
+  std::vector<bool> wanted_;  // by value: a gradient of it reaches a trained parameter
+  std::vector<bool> needed_;  // by value: a gradient of the loss reaches it
 };
 
 void require_gradients(const Graph &graph, const GradientPath &path) {

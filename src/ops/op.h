@@ -66,8 +66,10 @@ struct Op {
   // Computes reference values, floats in double, for constant folding and for tests to compare with. Float outputs are
   // rounded to their dtype. nullptr: never folded.
   std::vector<Array> (*evaluate)(const Node &, std::span<const Array *const>, std::span<const Type>) = nullptr;
-  // Emits the gradients of the node's inputs. nullptr: not differentiable (integer results, comparisons, ...).
+  // Emits the gradients of the node's inputs. nullptr: not differentiable (integer results, comparisons, ...), or flat.
   void (*gradient)(GradientBuilder &, const Node &) = nullptr;
+  // True: no gradient passes, because the derivative is 0 wherever it exists, or because the model says so.
+  bool flat = false;
   // Returns the flops of one execution. nullptr: one flop per output element.
   double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
   std::vector<AbsorbedInput> absorbed = {};
@@ -113,6 +115,7 @@ Storage storage_of(const Node &node);  // Storage::own for an unknown operator
 inline bool is_alias(const Node &node) { return storage_of(node) == Storage::alias; }
 inline bool works_in_place(const Node &node) { return storage_of(node) == Storage::in_place; }
 
+bool is_flat(const Node &node);  // false for an unknown operator
 bool is_between_ranks(const Node &node);
 bool has_kernel(const Node &node);  // false: an alias, or between ranks
 

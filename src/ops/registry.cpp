@@ -128,6 +128,11 @@ Storage storage_of(const Node &node) {
   return op != nullptr ? op->storage : Storage::own;
 }
 
+bool is_flat(const Node &node) {
+  const Op *op = find(node.op);
+  return op != nullptr && op->flat;
+}
+
 bool is_between_ranks(const Node &node) {
   const Op *op = find(node.op);
   return op != nullptr && op->between_ranks;

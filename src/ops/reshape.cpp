@@ -134,6 +134,12 @@ Family reshape_family() {
            .gradient = differentiate_reshape,
            .absorbed = {{1, "shape"}},
            .storage = Storage::alias},
+          // The identity, through which no gradient passes: PyTorch's detach().
+          {.name = "StopGradient",
+           .infer = same_as_input,
+           .evaluate = evaluate_reshape,
+           .flat = true,
+           .storage = Storage::alias},
           {.name = "Squeeze",
            .infer = infer_squeeze,
            .evaluate = evaluate_reshape,

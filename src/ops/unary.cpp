@@ -25,7 +25,7 @@ struct AttributeDefault {
 // A function and its derivative, which is called slope here. At a kink, the derivative is the one that PyTorch uses.
 struct Function {
   const char *name;
-  const char *gradient_name;  // nullptr: the derivative is 0 wherever it exists, or the operator is file_only
+  const char *gradient_name;  // nullptr: the operator is flat or file_only
   double (*value)(double x, Coefficients);
   double (*slope)(double x, Coefficients);
   AttributeDefault first = {}, second = {};
@@ -201,8 +201,6 @@ void differentiate_unary(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit(gradient, {dy, node.inputs[0]}, node.attributes));
 }
 
-void differentiate_step(GradientBuilder &, const Node &) {}  // the derivative is 0 wherever it exists
-
 std::vector<Type> infer_test(const NodeTypes &types) { return {{DType::boolean, float_input(types, 0).shape}}; }
 
 std::vector<Type> infer_not(const NodeTypes &types) {
@@ -238,10 +236,11 @@ Family unary_family() {
     Op op{.name = function.name,
           .infer = infer_unary,
           .evaluate = evaluate_unary,
-          .gradient = flat ? differentiate_step : differentiate_unary};
+          .gradient = flat ? nullptr : differentiate_unary,
+          .flat = flat};
     if (op.name == "Clip") op.absorbed = {{1, "min"}, {2, "max"}};
     if (op.name == "Swish") {  // canonicalization turns it into Silu, or Mul and Sigmoid
-      op.gradient = nullptr;
+      op.flat = false;
       op.file_only = true;
     }
     family.push_back(std::move(op));

@@ -94,8 +94,9 @@ std::vector<bool> trained_values(const Graph &graph) {
   std::vector<bool> trained(graph.value_count(), false);
   for (ValueId id : graph.parameters) trained[index(id)] = graph::is_trained(graph.value(id));
   for (const Node &node : graph.nodes()) {
-    const bool any =
-        std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && trained[index(in)]; });
+    const bool any = !ops::is_flat(node) && std::ranges::any_of(node.inputs, [&](ValueId in) {
+      return in != ValueId::none && trained[index(in)];
+    });
     for (ValueId out : node.outputs) {
       if (out == ValueId::none) continue;
       const DType dtype = graph.value(out).type.dtype;
@@ -113,7 +114,7 @@ std::vector<bool> needed_values(const Graph &graph) {
     needed[index(out)] = true;
     break;
   }
-  return graph::with_dependencies(graph, std::move(needed));
+  return graph::with_dependencies(graph, std::move(needed), ops::is_flat);
 }
 
 }  // namespace

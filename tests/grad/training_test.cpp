@@ -253,6 +253,25 @@ TEST(Training, GoesOnBesideWhatHasNoGradient) {
   EXPECT_EQ(error.subject, "ReduceSum");
 }
 
+// The loss is the sum of w * tanh(w), in which tanh(w) counts as a constant.
+TEST(Training, SendsNoGradientThroughAStopGradient) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4});
+  const ValueId stopped = s.run("StopGradient", {s.run("Tanh", {w})});
+  const Training training = build(s.graph, s.sum(s.run("Mul", {w, stopped})));
+  const std::vector<Array> values = ops::interpret(training.graph, s.bound);
+  EXPECT_EQ(values[index(training.gradients[0])].doubles(), values[index(stopped)].doubles());
+}
+
+TEST(Training, NeedsNoGradientOfWhatAStopGradientReads) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4});
+  const ValueId product = s.run("ReduceProd", {w}, {{"keepdims", std::int64_t{0}}});
+  ASSERT_EQ(ops::find("ReduceProd")->gradient, nullptr);
+  const ValueId stopped = s.run("StopGradient", {product});
+  EXPECT_NE(build(s.graph, s.sum(s.run("Mul", {w, stopped}))).gradients[0], ValueId::none);
+}
+
 TEST(Training, RoundsGradientsToTheTypeOfTheParameterWhereTheLossIsWider) {
   ValueId wide_loss = ValueId::none, loss = ValueId::none;
   const Sketch wide = scaled_loss(DType::f64, wide_loss), narrow = scaled_loss(DType::bf16, loss);

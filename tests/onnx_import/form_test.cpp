@@ -52,6 +52,18 @@ TEST_F(Form, SmallModelIsReadAsWritten) {
   EXPECT_EQ(found.value(found.outputs[0]).type.dtype, DType::none);
 }
 
+TEST_F(Form, AnIdentityThatPyTorchWroteForDetachStopsGradients) {
+  const auto op_of = [&](const std::string &op, const std::string &call) {
+    Wire wire;
+    const std::string metadata = test::pair("pkg.torch.onnx.fx_node", "%y : [num_users=1] = call_function" + call);
+    wire.nodes = {node(op, {"x"}, {"y"}) + field(9, metadata)};
+    return graph(wire).nodes()[0].op;
+  };
+  EXPECT_EQ(op_of("Identity", "[target=torch.ops.aten.detach.default](args = (%x,))"), "StopGradient");
+  EXPECT_EQ(op_of("Identity", "[target=torch.ops.aten.clone.default](args = (%detach,))"), "Identity");
+  EXPECT_EQ(op_of("Relu", "[target=torch.ops.aten.detach.default](args = (%x,))"), "Relu");
+}
+
 TEST_F(Form, ConstantNodesOfEveryFormBecomeConstants) {
   EXPECT_EQ(constant(int_attribute("value_int", -7)).integers(), std::vector<std::int64_t>{-7});
   EXPECT_EQ(constant(int_attribute("value_int", -7)).type(), (graph::Type{DType::i64, {}}));
