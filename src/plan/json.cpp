@@ -63,16 +63,14 @@ const Json::Array &list(const Json &json, const char *key) {
   return *items;
 }
 
-// Throws for an unknown key, because a misspelt key would silently leave its default in place.
-void require_known_keys(const Json &json) {
-  static const std::vector<std::string_view> known = {
-      "n_chunk",     "n_block", "piece_bytes", "n_persist",       "n_buffer", "n_swap",          "n_checkpoint",
-      "n_selective", "n_host",  "chunk_bytes", "shared_memory",   "update",   "n_device_update", "n_deferred",
-      "slack",       "chunks",  "blocks",      "optimizer_order", "ranks",    "n_whole"};
+// Throws unless the value is an object with no other keys than `known`. A misspelt key would silently leave its default
+// in place. `what`: what the object is.
+void require_object(const Json &json, const std::vector<std::string_view> &known, const char *what) {
+  require(json.members() != nullptr, Code::format, "plan", "{} is a JSON object", what);
   for (const auto &[key, value] : *json.members()) {
     if (std::ranges::find(known, key) != known.end()) continue;
     const std::string nearest = nearest_word(key, known);
-    fail(Code::format, "plan", "a plan has no '{}'{}", printable(key),
+    fail(Code::format, "plan", "{} has no '{}'{}", what, printable(key),
          nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
   }
 }
@@ -107,6 +105,7 @@ Choice choice_from(const Json &json, Choice choice) {
 std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph, int ranks) {
   std::vector<Chunk> chunks;
   for (const Json &item : list(json, "chunks")) {
+    require_object(item, {"bytes", "parameters", "tier", "update", "deferred", "sharded"}, "a chunk");
     Chunk &chunk = chunks.emplace_back();
     for (const Json &parameter : list(item, "parameters")) {
       require(parameter.whole() != nullptr, Code::format, "plan", "'{}' is no parameter's position", parameter);
@@ -184,8 +183,11 @@ std::string to_json(const Plan &plan) { return as_json(plan).dump(1); }
 
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base) {
   const Json json = parse_json(text, "plan");
-  require(json.members() != nullptr, Code::format, "plan", "a plan is a JSON object");
-  require_known_keys(json);
+  require_object(
+      json, {"n_chunk",     "n_block", "piece_bytes", "n_persist",       "n_buffer", "n_swap",          "n_checkpoint",
+             "n_selective", "n_host",  "chunk_bytes", "shared_memory",   "update",   "n_device_update", "n_deferred",
+             "slack",       "chunks",  "blocks",      "optimizer_order", "ranks",    "n_whole"},
+      "a plan");
   const Plan plan = plan_from(json, graph, base);
   check(plan, graph);
   return plan;

@@ -139,6 +139,8 @@ TEST(PlanText, ThatIsNoPlanIsRefusedAsMalformed) {
                          R"({"chunk_bytes": -5})",
                          R"({"chunks": 5})",
                          R"({"chunks": [{"parameters": [0.5, 1, 2], "tier": "host"}]})",
+                         R"({"chunks": [5]})",
+                         R"({"chunks": [{"parameters": [0, 1, 2], "tier": "host", "updaet": "device"}]})",
                          R"({"blocks": "keep"})",
                          R"({"n_chekpoint": 1})",
                          R"({"n_persist": 4294967297})",
