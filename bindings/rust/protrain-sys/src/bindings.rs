@@ -385,12 +385,15 @@ extern "C" {
     ///
     /// ```text
     ///   json: one object, lent until the next call on the options:
+    ///     "model"       what was asked for
     ///     "trainable"   true or false
     ///     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. A missing operator has one
     ///                   entry, with the names of all its nodes. "nodes" is empty for problems of any other kind
     ///     "unseen_nodes"   number of nodes that read results of those in "problems", so nothing is known about them
     ///     "inputs"      array of {"name", "dtype", "dims"}. A dimension is a number, or a name if it is symbolic. For
     ///                   labels that an added loss reads, a dimension or all of "dims" is null if it follows from others
+    ///     "replaced_floats"   array of types of floats in the file: float64, which is computed in float32, and float16 and
+    ///                   bfloat16, which are computed in the session's precision
     ///     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
     ///                   binds it; "inferred": a shape in the model asks for this value; "reason": which shape, or what is
     ///                   known
@@ -459,16 +462,18 @@ extern "C" {
     ///   json: one object, lent until the next call on the options. Times are in seconds, memory in bytes:
     ///     "model", "hardware", "precision"    what was asked for
     ///     "feasible"           false if nothing fits; the rest then describes the smallest plan
-    ///     "n_chunk", "n_persist", "n_buffer", "n_host", "n_device_update", "n_block", "n_swap", "n_checkpoint",
-    ///     "n_selective", "slack", "chunk_bytes", "optimizer_order"    the choice, as docs/plan.md explains it. chunk_bytes
-    ///                          is null for a plan that was read from a file
+    ///     "n_chunk", "n_persist", "n_whole", "n_buffer", "n_host", "n_device_update", "n_deferred", "n_block", "n_swap",
+    ///     "n_checkpoint", "n_selective", "slack", "chunk_bytes", "optimizer_order"    the choice, as docs/plan.md explains
+    ///                          it. chunk_bytes is null for a plan that was read from a file
     ///     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
     ///     "accumulation"       batches of a step. step_seconds is the time of all of them; "predicted", "timeline" and
     ///                          "queues" describe the last one
+    ///     "micro_batch"        only if the library chose the batch (tokens_per_step): its samples
     ///     "predicted"          overlap, busy seconds by queue, stalls by cause, as in protrain_session_report
     ///     "budget"             bytes of each memory that the plan was chosen for
     ///     "search_seconds", "points_ranked", "points_laid_out"
-    ///     "next", "resident"   the next best plan, and the plan that keeps everything in memory, with what they take
+    ///     "next", "resident"   only where a plan was searched for: the next best one, if there is one, and the one that
+    ///                          keeps everything in memory, with what they take
     ///     "would_fit"          if nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that would fit
     ///     "explanation"        array of sentences
     ///     "timeline", "queues", "traceEvents"    memory by owner, and what each queue does, over a step, as in
@@ -1170,8 +1175,8 @@ extern "C" {
 
     /// Compares the gradients of a step on the present inputs with slopes of the loss, which come from differences that
     /// the operators' reference arithmetic computes in float64. Changes no parameter and counts no step. It takes
-    /// memory beyond the budget for all values of the model in float64, and two or more evaluations on one core for
-    /// each element that it compares: use a small model or a small batch.
+    /// memory beyond the budget for all values of the model in float64. For each element that it compares, it computes
+    /// four times, on one core, what depends on the parameter: use a small model or a small batch.
     ///
     /// ```text
     ///   samples: number of elements of each parameter to compare: the largest of its gradient and some others.
