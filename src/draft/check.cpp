@@ -64,7 +64,7 @@ Json batch_json(const Batch &batch) {
 onnx_import::DimBindings bind_all(const Settings &settings, const onnx_import::Model &model, Json &json) {
   using By = DimSize::By;
   onnx_import::DimBindings dims = settings.dims;
-  if (settings.without_past) bind_past(model, true, dims);
+  if (settings.without_past) bind_past(model, dims);
   const std::map<std::string, DimSize> settled = settle_dims(model, dims, settings.constants);
   for (const std::string &name : model.symbolic_dims()) {
     const DimSize &dim = settled.at(name);
@@ -77,40 +77,59 @@ onnx_import::DimBindings bind_all(const Settings &settings, const onnx_import::M
   return dims;
 }
 
+const char *verdict_of(const passes::Finding &finding) {
+  if (!finding.parameter) return "constant";
+  return finding.frozen ? "frozen" : "trained";
+}
+
+// Returns the key of the list that the finding belongs to.
+const char *list_of(const passes::Finding &finding) {
+  if (finding.state) return "states";
+  return finding.parameter ? "parameters" : "constants";
+}
+
+struct ElementCounts {
+  std::int64_t all = 0, trained = 0;
+};
+
+// Adds what the graph knows about a parameter to its row: shape, element type at rest, and whether it is trained.
+void describe_parameter(const passes::Finding &finding, const LoadedModel &loaded, Json &row, ElementCounts &counts) {
+  const graph::Graph &graph = loaded.prepared.graph;
+  const graph::ValueId id = graph.find(finding.initializer);
+  if (id == graph::ValueId::none) return;
+  const graph::Type &type = graph.value(id).type;
+  const auto rounded = std::ranges::find(loaded.rounded, finding.initializer, &passes::RoundedMatrix::parameter);
+  const bool is_rounded = rounded != loaded.rounded.end();
+  const Shape &shape = is_rounded ? rounded->shape : type.shape;
+  row["shape"] = shape;
+  row["dtype"] = name_of(finding.frozen ? type.dtype : DType::f32);  // a trained one has masters of float32
+  if (is_rounded && rounded->rounding->block > 0) row["dtype"] = rounded->rounding->name;
+  counts.all += element_count(shape);
+  if (finding.state) return;
+  row["frozen"] = finding.frozen;
+  if (!finding.frozen) counts.trained += element_count(shape);
+}
+
 void describe_graph(const LoadedModel &loaded, Json &json) {
   const passes::PreparedModel &prepared = loaded.prepared;
-  const graph::Graph &graph = prepared.graph;
   std::map<std::string, int> operators;
-  for (const graph::Node &node : graph.nodes()) ++operators[node.op];
+  for (const graph::Node &node : prepared.graph.nodes()) ++operators[node.op];
   json["operators"] = operators;
   json["blocks"] = prepared.block_count;
-  std::int64_t elements = 0, trained = 0;
   json["unmatched"] = prepared.unmatched;
+  ElementCounts counts;
   for (const passes::Finding &finding : prepared.findings) {
     Json row = {{"name", finding.initializer}, {"reason", finding.reason}, {"evidence", name_of(finding.evidence)}};
-    if (!finding.doubt.empty()) {
-      const char *verdict = !finding.parameter ? "constant" : finding.frozen ? "frozen" : "trained";
+    if (!finding.doubt.empty())
       json["doubtful"].push_back({{"name", finding.initializer},
-                                  {"verdict", verdict},
+                                  {"verdict", verdict_of(finding)},
                                   {"doubt", finding.doubt},
                                   {"settled_by", finding.is_initializer ? "option" : "export"}});
-    }
-    if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
-      const graph::Type &type = graph.value(id).type;
-      const auto rounded = std::ranges::find(loaded.rounded, finding.initializer, &passes::RoundedMatrix::parameter);
-      const bool is_rounded = rounded != loaded.rounded.end();
-      const Shape &shape = is_rounded ? rounded->shape : type.shape;
-      row["shape"] = shape;
-      row["dtype"] = name_of(finding.frozen ? type.dtype : DType::f32);  // at rest; float32 masters if trained
-      if (is_rounded && rounded->rounding->block > 0) row["dtype"] = rounded->rounding->name;
-      if (!finding.state) row["frozen"] = finding.frozen;
-      elements += element_count(shape);
-      if (!finding.state && !finding.frozen) trained += element_count(shape);
-    }
-    json[finding.state ? "states" : finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
+    if (finding.parameter) describe_parameter(finding, loaded, row, counts);
+    json[list_of(finding)].push_back(std::move(row));
   }
-  json["parameter_elements"] = elements;
-  json["trained_elements"] = trained;
+  json["parameter_elements"] = counts.all;
+  json["trained_elements"] = counts.trained;
   for (const passes::Adapter &adapter : prepared.adapters)
     json["adapters"].push_back({{"parameter", adapter.parameter},
                                 {"module", adapter.module},

@@ -134,22 +134,32 @@ class Explanation {
     return found;
   }
 
-  void time() {
-    std::int64_t again = 0, idle = 0;
+  // Returns how long the device computes activations a second time: " (3.4 ms of it activations a second time)"; "" if
+  // it computes none again.
+  std::string again() const {
+    std::int64_t again_ns = 0;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i)
       if (program_.instructions[i].again)
-        again += predicted_.step.entries[i].end_ns - predicted_.step.entries[i].start_ns;
+        again_ns += predicted_.step.entries[i].end_ns - predicted_.step.entries[i].start_ns;
+    if (again_ns == 0) return "";
+    return fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again_ns)));
+  }
+
+  std::string idle() const {
+    std::int64_t idle_ns = 0;
     std::string causes;
     for (const auto &[ns, what] : waits()) {
-      idle += ns;
+      idle_ns += ns;
       causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", seconds_text(seconds_of(ns)), what);
     }
-    const auto busy = summary_.busy_ns[Queue::compute];
+    if (idle_ns == 0) return " and never idles";
+    return fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle_ns)), causes);
+  }
+
+  void time() {
     say("A step is expected to take {}: the device computes for {}{}{}.",
-        seconds_text(predicted_.seconds(draft_.accumulation)), seconds_text(seconds_of(busy)),
-        again > 0 ? fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again))) : "",
-        idle > 0 ? fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle)), causes)
-                 : std::string(" and never idles"));
+        seconds_text(predicted_.seconds(draft_.accumulation)),
+        seconds_text(seconds_of(summary_.busy_ns[Queue::compute])), again(), idle());
     if (draft_.settings.hardware.empty() && draft_.profile.waited > measure::kMostWaited)
       say("Its parts were measured while other processes used the cores. Our threads waited for {:.0f} % of that time, "
           "so times are too long. A later session that starts while the cores are idle measures again.",

@@ -20,7 +20,7 @@ plan::PlanCost Layouts::cost(const plan::Plan &plan) {
 }
 
 void Layouts::until_true(std::size_t count, const plan::Task &task) {
-  if (threads_ < 2 || !has_team()) return;
+  if (threads_ < 2 || !start_team()) return;
   costs_.clear();
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> found = false;
@@ -41,13 +41,16 @@ void Layouts::until_true(std::size_t count, const plan::Task &task) {
   team_->enter([&] { team_->run(work); });
 }
 
-// Starts the threads when they are first needed, because many searches never look ahead.
-bool Layouts::has_team() {
-  if (team_ == nullptr) try {
-      team_ = std::make_unique<Team>(threads_, "plan");
-    } catch (const Error &) {
-    }
-  return team_ != nullptr;
+// Starts the threads when they are first needed, because many searches never look ahead. Returns false if the system
+// refuses them.
+bool Layouts::start_team() {
+  if (team_ != nullptr) return true;
+  try {
+    team_ = std::make_unique<Team>(threads_, "plan");
+    return true;
+  } catch (const Error &) {
+    return false;
+  }
 }
 
 std::optional<plan::PlanCost> Layouts::known(const plan::Plan &plan) {

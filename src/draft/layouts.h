@@ -29,7 +29,7 @@ class Layouts {
   void until_true(std::size_t count, const plan::Task &task);
 
  private:
-  bool has_team();
+  bool start_team();
   std::optional<plan::PlanCost> known(const plan::Plan &plan);
 
   const plan::LayOut lay_out_;

@@ -127,7 +127,8 @@ LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource 
   onnx_import::DimBindings dims = more;
   dims.insert(settings.dims.begin(), settings.dims.end());
   std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(source);
-  bind_past(*file, settings.without_past, dims);
+  if (settings.without_past) bind_past(*file, dims);
+  require_past_bound(*file, dims);
   return load_model(settings, std::move(file), dims);
 }
 

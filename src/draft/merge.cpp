@@ -16,7 +16,7 @@ void merge_adapter(const Options &options, const std::string &model_path, const 
   const Settings settings = settings_of(with_adapter);
   std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(model_path);
   onnx_import::DimBindings dims = settings.dims;
-  if (settings.without_past) bind_past(*file, true, dims);
+  if (settings.without_past) bind_past(*file, dims);
   for (const auto &[name, dim] : settle_dims(*file, dims, settings.constants)) dims[name] = dim.value;
   const LoadedModel model = load_without_loss(settings, std::move(file), dims);
   const auto ties = ties_of(model.prepared.findings);

@@ -226,18 +226,15 @@ bool holds(std::string_view condition, double number) {
   const std::size_t digits = condition.find_first_of("-.0123456789");
   const double bound = parse_real(condition.substr(digits)).value();
   const std::string_view sign = condition.substr(0, digits - 1);
-  return sign == ">="   ? number >= bound
-         : sign == ">"  ? number > bound
-         : sign == "<=" ? number <= bound
-                        : number < bound;
+  if (sign == ">=") return number >= bound;
+  if (sign == "<=") return number <= bound;
+  return sign == ">" ? number > bound : number < bound;
 }
 
+// Throws Code::arg unless `value` was parsed to a number that meets the row's conditions. `expected` continues the
+// text "'...' is not ".
 template <typename Number>
-void check_number(const OptionRow &row, const std::string &value, Number number) {
-  const std::string_view expected = row.type == integer ? "an integer"
-                                    : row.type == bytes ? "a size such as 20GiB, in B, KB, MB, GB, TB, KiB, MiB, GiB "
-                                                          "or TiB"
-                                                        : "a number";
+void check_number(const OptionRow &row, const std::string &value, Number number, std::string_view expected) {
   require(number.has_value(), Code::arg, std::string(row.key), "'{}' is not {}", printable(value), expected);
   for (std::string condition : split(row.range, ',')) {
     if (condition.starts_with(' ')) condition.erase(0, 1);
@@ -311,9 +308,10 @@ void check_also_loss(const std::string &value) {
 
 void check_value(const OptionRow &row, const std::string &value) {
   if (row.key == "also_loss") check_also_loss(value);
-  if (row.type == integer) check_number(row, value, parse_integer(value));
-  if (row.type == real) check_number(row, value, parse_real(value));
-  if (row.type == bytes) check_number(row, value, parse_bytes(value));
+  if (row.type == integer) check_number(row, value, parse_integer(value), "an integer");
+  if (row.type == real) check_number(row, value, parse_real(value), "a number");
+  if (row.type == bytes)
+    check_number(row, value, parse_bytes(value), "a size such as 20GiB, in B, KB, MB, GB, TB, KiB, MiB, GiB or TiB");
   if (row.type == choice)
     require(any_glob(row.range, value), Code::arg, std::string(row.key), "'{}' is none of {}", printable(value),
             row.range);

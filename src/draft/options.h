@@ -38,8 +38,8 @@ class Options {
   // key. For a list, the value is added to the earlier values. For any other key, it replaces the earlier value.
   void set(const std::string &key, const std::string &value);
   void clear(const std::string &key);  // as if it had never been set
-  std::string get(
-      const std::string &key) const;  // the value or its default, "" if neither; list items are joined by newlines
+  // Returns the value, or its default, or "" if there is neither. The items of a list are joined by newlines.
+  std::string get(const std::string &key) const;
   bool is_set(const std::string &key) const;
 
   std::string text(const std::string &key) const { return get(key); }

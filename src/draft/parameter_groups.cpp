@@ -61,7 +61,7 @@ class Places {
       for (ValueId out : node.outputs)
         if (out != ValueId::none) data_[index(out)] = reads_data;
       if (node.outputs[0] != ValueId::none) normalized_[index(node.outputs[0])] = keeps_normalized(node);
-      first_block_ = node.block >= 0 && first_block_ == kNowhere ? position(node) : first_block_;
+      if (node.block >= 0) first_block_ = std::min(first_block_, position(node));
       blocks_ = std::max(blocks_, node.block + 1);
     }
   }

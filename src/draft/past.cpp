@@ -40,22 +40,21 @@ std::map<std::string, std::string> past_dims(const onnx_import::Model &model) {
   return found;
 }
 
-void bind_past(const onnx_import::Model &model, bool without_past, onnx_import::DimBindings &dims) {
+void bind_past(const onnx_import::Model &model, onnx_import::DimBindings &dims) {
   const std::map<std::string, std::string> found = past_dims(model);
-  require(!without_past || !found.empty(), Code::arg, "past",
+  require(!found.empty(), Code::arg, "past",
           "past=none, and no input of the model holds earlier tokens in a dim that can be bound");
   for (const auto &[dim, input] : found) {
-    const auto bound = dims.find(dim);
-    if (!without_past) {
-      require(bound != dims.end(), Code::shape, printable(dim),
-              "the number of earlier tokens in {} has no value; set past=none, or bind the dim", printable(input));
-      continue;
-    }
-    require(bound == dims.end() || bound->second == 0, Code::arg, "past",
-            "past=none, and dim {} is bound to {}; leave one of them out", printable(dim),
-            bound == dims.end() ? 0 : bound->second);
-    dims[dim] = 0;
+    const auto [bound, fresh] = dims.emplace(dim, 0);
+    require(fresh || bound->second == 0, Code::arg, "past",
+            "past=none, and dim {} is bound to {}; leave one of them out", printable(dim), bound->second);
   }
+}
+
+void require_past_bound(const onnx_import::Model &model, const onnx_import::DimBindings &dims) {
+  for (const auto &[dim, input] : past_dims(model))
+    require(dims.contains(dim), Code::shape, printable(dim),
+            "the number of earlier tokens in {} has no value; set past=none, or bind the dim", printable(input));
 }
 
 void drop_unread_past(const onnx_import::Model &model, graph::Graph &graph) {

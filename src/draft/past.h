@@ -16,9 +16,12 @@ bool holds_past(const onnx_import::Input &input);
 // Returns the symbolic dims that count earlier tokens, each with an input that has it.
 std::map<std::string, std::string> past_dims(const onnx_import::Model &model);
 
-// Binds the dims of past_dims() to 0 if `without_past`. Code::arg if there are none, or if `dims` binds one to another
-// size. Without `without_past` nothing is bound, and Code::shape is thrown if `dims` does not bind all of them.
-void bind_past(const onnx_import::Model &model, bool without_past, onnx_import::DimBindings &dims);
+// Binds the dims of past_dims() to 0, as the option past=none asks. Code::arg if there are none, or if `dims` binds one
+// to another size.
+void bind_past(const onnx_import::Model &model, onnx_import::DimBindings &dims);
+
+// Throws Code::shape if `dims` does not bind all dims of past_dims().
+void require_past_bound(const onnx_import::Model &model, const onnx_import::DimBindings &dims);
 
 // Drops inputs of a past that nothing reads. A decoder has such inputs if it was exported with two branches, with and
 // without a past, and the branch without a past is trained.

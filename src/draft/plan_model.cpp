@@ -95,9 +95,9 @@ Json changes_json(const std::vector<Change> &changes) {
 // Returns the plan's integers, the time and memory that it needs, and the budgets.
 Json figures_json(const std::string &model, const Draft &draft) {
   const plan::SearchResult &found = draft.decision.found;
-  const plan::Choice *choice = found.best                ? &found.best->choice
-                               : draft.decision.smallest ? &draft.decision.smallest->point.choice
-                                                         : nullptr;
+  const plan::Choice *choice = nullptr;
+  if (draft.decision.smallest) choice = &draft.decision.smallest->point.choice;
+  if (found.best) choice = &found.best->choice;
   const double seconds = draft.predictions[0].seconds(draft.accumulation);
   Json json = {{"model", model},
                {"hardware", draft.profile.name},
@@ -127,7 +127,7 @@ Json figures_json(const std::string &model, const Draft &draft) {
 std::string profile_model(const Options &options, const std::string &path, const Log &progress) {
   Settings settings = settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware", "only this machine can be measured");
-  NamedMachine machine(settings, progress, true);
+  NamedMachine machine(settings, progress, Earlier::ignored);
   take_declared(settings, options, onnx_import::Model::open(path)->declared());
   const Draft draft = estimate(settings, path, *machine);
   profile::Profile profile = draft.profile;

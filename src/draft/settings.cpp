@@ -1,7 +1,8 @@
 #include "draft/settings.h"
 
 #include <cmath>
-#include <map>
+#include <initializer_list>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -11,14 +12,19 @@ namespace protrain::draft {
 
 namespace {
 
-// Every precision and its name.
-constexpr std::pair<DType, const char *> kPrecisions[] = {
-    {DType::f32, "fp32"}, {DType::bf16, "bf16"}, {DType::f16, "fp16"}};
+// The values that the texts of an option stand for.
+template <typename Value>
+using Choices = std::initializer_list<std::pair<const char *, Value>>;
 
-DType precision_of(const std::string &name) {
-  for (const auto &[precision, other] : kPrecisions)
-    if (name == other) return precision;
-  fail(Code::arg, "precision", "there is no precision {}", printable(name));
+constexpr Choices<DType> kPrecisions = {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
+
+// Returns what the option's text stands for. `choices` has every text that the option can have.
+template <typename Value>
+Value choice_of(const Options &options, const char *key, const Choices<Value> &choices) {
+  const std::string text = options.text(key);
+  for (const auto &[name, value] : choices)
+    if (text == name) return value;
+  fail(Code::internal, key, "{} is '{}', which stands for nothing", key, printable(text));
 }
 
 std::vector<double> reals_of(const std::string &text) {
@@ -28,26 +34,34 @@ std::vector<double> reals_of(const std::string &text) {
   return numbers;
 }
 
+// The options of the first loss, and the losses that read each of them.
+struct LossOption {
+  const char *key, *losses;  // `losses` are globs
+};
+constexpr LossOption kLossOptions[] = {{"loss_axis", "cross_entropy|ctc"},
+                                       {"loss_weights", "cross_entropy"},
+                                       {"label_smoothing", "cross_entropy"},
+                                       {"z_loss", "cross_entropy"},
+                                       {"class_weights", "cross_entropy"},
+                                       {"focal", "cross_entropy"},
+                                       {"loss_labels", "cross_entropy|mse|l1|bce|dpo|kl|cosine|ctc"},
+                                       {"loss_shift", "cross_entropy|mse|l1|bce|dpo"},
+                                       {"loss_temperature", "kl|infonce"},
+                                       {"loss_margin", "triplet"},
+                                       {"loss_reference", "dpo"},
+                                       {"dpo_beta", "dpo"},
+                                       {"loss_blank", "ctc"},
+                                       {"loss_lengths", "ctc"},
+                                       {"loss_label_length", "ctc"},
+                                       {"loss_time_first", "ctc"},
+                                       {"loss_output", "*"},
+                                       {"loss_factor", "*"},
+                                       {"also_loss", "*"},
+                                       {"loss_from", "*"}};  // loss_of() says more about it
+
 // Throws Code::arg if an option is set that the chosen loss does not read.
 void require_fitting_keys(const Options &options) {
-  const std::pair<const char *, const char *> readers[] = {
-      {"loss_axis", "cross_entropy|ctc"},
-      {"loss_weights", "cross_entropy"},
-      {"label_smoothing", "cross_entropy"},
-      {"z_loss", "cross_entropy"},
-      {"class_weights", "cross_entropy"},
-      {"focal", "cross_entropy"},
-      {"loss_labels", "cross_entropy|mse|l1|bce|dpo|kl|cosine|ctc"},
-      {"loss_shift", "cross_entropy|mse|l1|bce|dpo"},
-      {"loss_temperature", "kl|infonce"},
-      {"loss_margin", "triplet"},
-      {"loss_reference", "dpo"},
-      {"dpo_beta", "dpo"},
-      {"loss_blank", "ctc"},
-      {"loss_lengths", "ctc"},
-      {"loss_label_length", "ctc"},
-      {"loss_time_first", "ctc"}};
-  for (const auto &[key, losses] : readers)
+  for (const auto &[key, losses] : kLossOptions)
     require(!options.is_set(key) || any_glob(losses, options.text("loss")), Code::arg, key,
             "{} is for {}, the loss is {}", key, losses, options.text("loss"));
 }
@@ -59,21 +73,25 @@ std::vector<std::string> words_of(const Options &options, const char *key) {
   return words;
 }
 
-// Returns the one loss that the options describe. Ignores also_loss.
-passes::Loss loss_of(const Options &options) {
+passes::Loss::Kind loss_kind_of(const Options &options) {
+  using enum passes::Loss::Kind;
+  return choice_of<passes::Loss::Kind>(options, "loss",
+                                       {{"cross_entropy", cross_entropy},
+                                        {"mse", mse},
+                                        {"l1", l1},
+                                        {"bce", bce},
+                                        {"dpo", dpo},
+                                        {"kl", kl},
+                                        {"cosine", cosine},
+                                        {"triplet", triplet},
+                                        {"infonce", infonce},
+                                        {"mean", mean},
+                                        {"ctc", ctc}});
+}
+
+// Throws Code::arg or Code::unsupported if options are set that do not go together with the loss or with each other.
+void require_fitting_options(const Options &options, passes::Loss::Kind kind) {
   using Kind = passes::Loss::Kind;
-  const std::map<std::string, Kind> kinds = {{"cross_entropy", Kind::cross_entropy},
-                                             {"mse", Kind::mse},
-                                             {"l1", Kind::l1},
-                                             {"bce", Kind::bce},
-                                             {"dpo", Kind::dpo},
-                                             {"kl", Kind::kl},
-                                             {"cosine", Kind::cosine},
-                                             {"triplet", Kind::triplet},
-                                             {"infonce", Kind::infonce},
-                                             {"mean", Kind::mean},
-                                             {"ctc", Kind::ctc}};
-  const Kind kind = kinds.at(options.text("loss"));
   require(kind == Kind::cross_entropy || kind == Kind::bce || kind == Kind::ctc || !options.is_set("loss_from"),
           Code::arg, "loss_from",
           "loss_from says what cross_entropy, ctc and bce are given; {} compares numbers as they are",
@@ -88,30 +106,38 @@ passes::Loss loss_of(const Options &options) {
           "packed documents and loss_shift go together with loss=cross_entropy alone; shift the labels in the data");
   require(kind != Kind::ctc || !options.is_set("packed"), Code::unsupported, "packed",
           "ctc is a loss of whole samples, which are not packed into one window; leave out the option packed");
+}
+
+// Returns the one loss that the options describe. Ignores also_loss.
+passes::Loss loss_of(const Options &options) {
   using From = passes::Loss::From;
-  const std::map<std::string, From> sources = {
-      {"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}};
-  return passes::Loss{.kind = kind,
-                      .output = options.text("loss_output"),
-                      .labels = options.text("loss_labels"),
-                      .shift = shift,
-                      .from = sources.at(options.text("loss_from")),
-                      .positions = shift ? options.text("packed") : "",
-                      .weights = options.text("loss_weights"),
-                      .class_axis = options.integer("loss_axis"),
-                      .label_smoothing = options.real("label_smoothing"),
-                      .z_loss = options.real("z_loss"),
-                      .class_weights = reals_of(options.text("class_weights")),
-                      .focal = options.real("focal"),
-                      .reference = options.text("loss_reference"),
-                      .beta = options.real("dpo_beta"),
-                      .temperature = options.real("loss_temperature"),
-                      .margin = options.real("loss_margin"),
-                      .factor = options.real("loss_factor"),
-                      .blank = options.integer("loss_blank"),
-                      .label_length = options.integer("loss_label_length"),
-                      .lengths = options.text("loss_lengths"),
-                      .time_first = options.integer("loss_time_first") != 0};
+  const passes::Loss::Kind kind = loss_kind_of(options);
+  require_fitting_options(options, kind);
+  const bool shift = options.integer("loss_shift") != 0;
+  return passes::Loss{
+      .kind = kind,
+      .output = options.text("loss_output"),
+      .labels = options.text("loss_labels"),
+      .shift = shift,
+      .from = choice_of<From>(
+          options, "loss_from",
+          {{"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}}),
+      .positions = shift ? options.text("packed") : "",
+      .weights = options.text("loss_weights"),
+      .class_axis = options.integer("loss_axis"),
+      .label_smoothing = options.real("label_smoothing"),
+      .z_loss = options.real("z_loss"),
+      .class_weights = reals_of(options.text("class_weights")),
+      .focal = options.real("focal"),
+      .reference = options.text("loss_reference"),
+      .beta = options.real("dpo_beta"),
+      .temperature = options.real("loss_temperature"),
+      .margin = options.real("loss_margin"),
+      .factor = options.real("loss_factor"),
+      .blank = options.integer("loss_blank"),
+      .label_length = options.integer("loss_label_length"),
+      .lengths = options.text("loss_lengths"),
+      .time_first = options.integer("loss_time_first") != 0};
 }
 
 // Returns the loss of an item of also_loss. The form of the item was checked when the option was set.
@@ -131,12 +157,9 @@ passes::Loss also_loss_of(const std::string &item, const Options &all) {
 // Returns all losses that the options attach, including those of also_loss.
 std::vector<passes::Loss> losses_of(const Options &options) {
   if (!options.is_set("loss")) {
-    for (const char *key :
-         {"loss_output",      "loss_labels",     "loss_shift",     "loss_from",         "loss_axis",
-          "loss_weights",     "label_smoothing", "z_loss",         "class_weights",     "focal",
-          "loss_temperature", "loss_margin",     "loss_reference", "dpo_beta",          "loss_factor",
-          "also_loss",        "loss_blank",      "loss_lengths",   "loss_label_length", "loss_time_first"})
-      require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
+    for (const LossOption &option : kLossOptions)
+      require(!options.is_set(option.key), Code::arg, option.key, "{} has no effect unless the option loss is set",
+              option.key);
     return {};
   }
   std::vector<passes::Loss> losses = {loss_of(options)};
@@ -144,25 +167,22 @@ std::vector<passes::Loss> losses_of(const Options &options) {
   return losses;
 }
 
-passes::BatchNorm batch_norm_of(const std::string &mode) {
-  return mode == "train"    ? passes::BatchNorm::train
-         : mode == "frozen" ? passes::BatchNorm::frozen
-                            : passes::BatchNorm::as_exported;
-}
-
 backend::Optimizer optimizer_of(const Options &options) {
   using Kind = backend::Optimizer::Kind;
   using Correction = backend::Optimizer::Correction;
-  const std::string name = options.text("optimizer"), correction = options.text("correction");
+  const std::string name = options.text("optimizer");
   require(options.real("momentum") > 0 || (options.text("nesterov") == "off" && options.real("dampening") == 0),
           Code::arg, "momentum", "nesterov and dampening have no effect unless momentum is above 0");
-  return {.kind = name == "sgd"       ? Kind::sgd
-                  : name == "adagrad" ? Kind::adagrad
-                  : name == "lion"    ? Kind::lion
-                                      : Kind::adamw,
-          .correction = correction == "rate"   ? Correction::rate
-                        : correction == "none" ? Correction::none
-                                               : Correction::moments,
+  return {.kind = choice_of<Kind>(options, "optimizer",
+                                  {{"adamw", Kind::adamw},
+                                   {"adamw8bit", Kind::adamw},
+                                   {"adam", Kind::adamw},
+                                   {"sgd", Kind::sgd},
+                                   {"adagrad", Kind::adagrad},
+                                   {"lion", Kind::lion}}),
+          .correction = choice_of<Correction>(
+              options, "correction",
+              {{"moments", Correction::moments}, {"rate", Correction::rate}, {"none", Correction::none}}),
           .decoupled = name != "adam",
           .decays_after = options.text("decay_order") == "after",
           .nesterov = options.text("nesterov") == "on",
@@ -194,13 +214,12 @@ void require_schedule(const Options &options, std::initializer_list<const char *
 
 Schedule schedule_of(const Options &options) {
   using Kind = Schedule::Kind;
-  const std::map<std::string, Kind> kinds = {{"constant", Kind::constant},
-                                             {"linear", Kind::linear},
-                                             {"cosine", Kind::cosine},
-                                             {"step", Kind::step},
-                                             {"inverse_sqrt", Kind::inverse_sqrt}};
-  const std::string name = options.text("schedule");
-  const Schedule schedule = {.kind = kinds.at(name),
+  const Schedule schedule = {.kind = choice_of<Kind>(options, "schedule",
+                                                     {{"constant", Kind::constant},
+                                                      {"linear", Kind::linear},
+                                                      {"cosine", Kind::cosine},
+                                                      {"step", Kind::step},
+                                                      {"inverse_sqrt", Kind::inverse_sqrt}}),
                              .warmup = static_cast<std::uint64_t>(options.integer("warmup_steps")),
                              .total = static_cast<std::uint64_t>(options.integer("total_steps")),
                              .final_rate = options.real("final_learning_rate"),
@@ -210,7 +229,7 @@ Schedule schedule_of(const Options &options) {
   require_schedule(options, {"total_steps", "final_learning_rate"}, ends, "linear or cosine");
   require_schedule(options, {"step_interval", "step_factor"}, falls, "step");
   require(!ends || options.is_set("total_steps"), Code::arg, "total_steps",
-          "schedule {} ends after total_steps steps; set total_steps", name);
+          "schedule {} ends after total_steps steps; set total_steps", options.text("schedule"));
   require(!ends || schedule.total > schedule.warmup, Code::arg, "total_steps",
           "total_steps is {}, and the warm-up alone takes {} steps; set more", schedule.total, schedule.warmup);
   require(!falls || options.is_set("step_interval"), Code::arg, "step_interval",
@@ -227,12 +246,6 @@ GroupSettings groups_of(const Options &options) {
     settings.biases_stay |= word == "biases";
   }
   return settings;
-}
-
-NonfinitePolicy policy_of(const std::string &name) {
-  return name == "skip"       ? NonfinitePolicy::skip
-         : name == "rollback" ? NonfinitePolicy::rollback
-                              : NonfinitePolicy::stop;
 }
 
 TestModes test_modes_of(const Options &options) {
@@ -329,51 +342,57 @@ RankSettings ranks_of(const Options &options) {
 }  // namespace
 
 Settings settings_of(const Options &options) {
-  return {.device = options.text("device"),
-          .threads = static_cast<int>(options.integer("threads")),
-          .precision = precision_of(options.text("precision")),
-          .export_as_computed = options.text("export_precision") == "fp32",
-          .export_average = export_average_of(options),
-          .export_adapters_as_inputs = options.text("export_adapters") == "inputs",
-          .tf32 = options.text("tf32") == "on",
-          .seed = integer_of(options, "seed"),
-          .dims = dims_of(options),
-          .shapes = shapes_of(options),
-          .constants = constants_of(options),
-          .without_past = options.text("past") == "none",
-          .packed = options.text("packed"),
-          .memory = bytes_of(options, "memory"),
-          .device_memory = bytes_of(options, "device_memory"),
-          .host_memory = bytes_of(options, "host_memory"),
-          .disk_memory = bytes_of(options, "disk_memory"),
-          .offload_dir = options.text("offload_dir"),
-          .plan = options.text("plan"),
-          .hardware = options.text("hardware"),
-          .profile_dir = options.text("profile_dir"),
-          .trainable = options.list("trainable"),
-          .frozen = options.list("frozen"),
-          .tie = options.list("tie"),
-          .keep_gradients = options.list("keep_gradients"),
-          .keep_outputs = options.list("keep_outputs"),
-          .adapters = adapters_of(options),
-          .adapter = options.text("adapter"),
-          .adapter_names = options.text("adapter_names"),
-          .base_precision = base_precision_of(options),
-          .parameters_from = options.text("parameters_from"),
-          .batch_norm = batch_norm_of(options.text("batch_norm")),
-          .losses = losses_of(options),
-          .optimizer = optimizer_of(options),
-          .learning_rate = options.real("learning_rate"),
-          .schedule = schedule_of(options),
-          .groups = groups_of(options),
-          .clip_norm = options.real("clip_norm"),
-          .on_nonfinite = policy_of(options.text("on_nonfinite")),
-          .tokens_per_step = integer_of(options, "tokens_per_step"),
-          .accumulation = integer_of(options, "accumulation"),
-          .ranks = ranks_of(options),
-          .traces = options.text("trace") == "step",
-          .resume = options.text("resume"),
-          .test_modes = test_modes_of(options)};
+  return {
+      .device = options.text("device"),
+      .threads = static_cast<int>(options.integer("threads")),
+      .precision = choice_of(options, "precision", kPrecisions),
+      .export_as_computed = options.text("export_precision") == "fp32",
+      .export_average = export_average_of(options),
+      .export_adapters_as_inputs = options.text("export_adapters") == "inputs",
+      .tf32 = options.text("tf32") == "on",
+      .seed = integer_of(options, "seed"),
+      .dims = dims_of(options),
+      .shapes = shapes_of(options),
+      .constants = constants_of(options),
+      .without_past = options.text("past") == "none",
+      .packed = options.text("packed"),
+      .memory = bytes_of(options, "memory"),
+      .device_memory = bytes_of(options, "device_memory"),
+      .host_memory = bytes_of(options, "host_memory"),
+      .disk_memory = bytes_of(options, "disk_memory"),
+      .offload_dir = options.text("offload_dir"),
+      .plan = options.text("plan"),
+      .hardware = options.text("hardware"),
+      .profile_dir = options.text("profile_dir"),
+      .trainable = options.list("trainable"),
+      .frozen = options.list("frozen"),
+      .tie = options.list("tie"),
+      .keep_gradients = options.list("keep_gradients"),
+      .keep_outputs = options.list("keep_outputs"),
+      .adapters = adapters_of(options),
+      .adapter = options.text("adapter"),
+      .adapter_names = options.text("adapter_names"),
+      .base_precision = base_precision_of(options),
+      .parameters_from = options.text("parameters_from"),
+      .batch_norm = choice_of<passes::BatchNorm>(options, "batch_norm",
+                                                 {{"", passes::BatchNorm::as_exported},
+                                                  {"train", passes::BatchNorm::train},
+                                                  {"frozen", passes::BatchNorm::frozen}}),
+      .losses = losses_of(options),
+      .optimizer = optimizer_of(options),
+      .learning_rate = options.real("learning_rate"),
+      .schedule = schedule_of(options),
+      .groups = groups_of(options),
+      .clip_norm = options.real("clip_norm"),
+      .on_nonfinite = choice_of<NonfinitePolicy>(
+          options, "on_nonfinite",
+          {{"stop", NonfinitePolicy::stop}, {"skip", NonfinitePolicy::skip}, {"rollback", NonfinitePolicy::rollback}}),
+      .tokens_per_step = integer_of(options, "tokens_per_step"),
+      .accumulation = integer_of(options, "accumulation"),
+      .ranks = ranks_of(options),
+      .traces = options.text("trace") == "step",
+      .resume = options.text("resume"),
+      .test_modes = test_modes_of(options)};
 }
 
 void take_declared(Settings &settings, const Options &options, const graph::FileDeclarations &declared) {
@@ -391,7 +410,7 @@ void take_declared(Settings &settings, const Options &options, const graph::File
 }
 
 const char *precision_name(DType precision) {
-  for (const auto &[other, name] : kPrecisions)
+  for (const auto &[name, other] : kPrecisions)
     if (precision == other) return name;
   fail(Code::internal, "precision", "{} is no precision of a session", name_of(precision));
 }

@@ -1,4 +1,4 @@
-// Settings: the options of a session as values. Only settings_of() reads the texts of options.
+// Settings: the options of a session as values. Only settings_of() turns the texts of options into values.
 #pragma once
 
 #include <chrono>

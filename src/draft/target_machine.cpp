@@ -44,8 +44,8 @@ void require_precision(const backend::DeviceInfo &device, DType precision) {
 }
 
 LocalMachine::LocalMachine(backend::Device &device, run::Kernels &kernels, const Settings &settings, const Log &log,
-                           bool anew)
-    : device_(device), kernels_(kernels), settings_(settings), log_(log), anew_(anew) {}
+                           Earlier earlier)
+    : device_(device), kernels_(kernels), settings_(settings), log_(log), earlier_(earlier) {}
 
 profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &graphs,
                                        const backend::Optimizer &optimizer) {
@@ -54,7 +54,7 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const measure::Cache cache(kept, device_.info(), disk, neighbours_);
   profile::Profile profile = measure::describe(device_.info());
   const auto processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  if (!anew_) cache.load(profile, measure::cores_are_idle(processors));
+  if (earlier_ == Earlier::reused) cache.load(profile, measure::cores_are_idle(processors));
   kernels_.use_variants(profile.variants);
   const measure::Request request = {.graphs = graphs,
                                     .optimizer = optimizer,
@@ -94,11 +94,11 @@ program::Workspace PaperMachine::workspace(const graph::Graph &graph) {
   return workspace;
 }
 
-NamedMachine::NamedMachine(const Settings &settings, const Log &progress, bool anew) {
+NamedMachine::NamedMachine(const Settings &settings, const Log &progress, Earlier earlier) {
   if (settings.hardware.empty()) {
     device_ = open_device(settings);
     kernels_ = std::make_unique<run::Kernels>(*device_);
-    machine_ = std::make_unique<LocalMachine>(*device_, *kernels_, settings, progress, anew);
+    machine_ = std::make_unique<LocalMachine>(*device_, *kernels_, settings, progress, earlier);
     return;
   }
   require_tf32(settings);

@@ -1,6 +1,7 @@
 // TargetMachine: the machine that a draft is made for, at hand or only described.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -40,12 +41,15 @@ class TargetMachine {
   virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }
 };
 
+// What a machine at hand does with the measurements of earlier sessions.
+enum class Earlier : std::uint8_t { reused, ignored };
+
 // The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.
 class LocalMachine final : public TargetMachine {
  public:
-  // All arguments must outlive it. With `anew`, earlier measurements are ignored.
+  // All arguments but the last must outlive it.
   LocalMachine(backend::Device &device, run::Kernels &kernels, const Settings &settings, const Log &log,
-               bool anew = false);
+               Earlier earlier = Earlier::reused);
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
@@ -60,7 +64,7 @@ class LocalMachine final : public TargetMachine {
   run::Kernels &kernels_;
   const Settings &settings_;
   const Log &log_;
-  const bool anew_;
+  const Earlier earlier_;
   measure::Neighbours neighbours_;
 };
 
@@ -96,8 +100,8 @@ class ProfiledMachine final : public TargetMachine {
 // The machine that the settings name, for an estimate. A NamedMachine for the machine at hand owns the open device.
 class NamedMachine {
  public:
-  // `settings` and `progress` must outlive it. `anew` is as for LocalMachine.
-  NamedMachine(const Settings &settings, const Log &progress, bool anew = false);
+  // `settings` and `progress` must outlive it.
+  NamedMachine(const Settings &settings, const Log &progress, Earlier earlier = Earlier::reused);
   TargetMachine &operator*() { return *machine_; }
   std::map<std::string, std::uint64_t> scratch() const { return kernels_->scratch(); }  // only for a device at hand
 
