@@ -35,8 +35,6 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
   for (std::size_t p = 0; p < weights; ++p)
     if (outline.block_of_parameter[p] >= 0)
       block_bytes[static_cast<std::size_t>(outline.block_of_parameter[p])] += bytes_of(p);
-  const auto ranks = static_cast<std::uint64_t>(terms.ranks);
-  const auto shard_of = [&](std::uint64_t bytes) { return (bytes + ranks - 1) / ranks; };
   for (const Chunk &cut : cut_chunks(graph, chunk_bytes)) {
     Weight &chunk = chunks.emplace_back();
     chunk.weights = cut.bytes;
@@ -49,24 +47,37 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
         if (chunk.blocks.empty() || chunk.blocks.back().first != b) chunk.blocks.emplace_back(b, 0);
         chunk.blocks.back().second += part;
       }
-      if (!terms.trained[p]) continue;
-      const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
-      chunk.state += terms.optimizer.of(elements);
-      chunk.gradient += bytes_of(p);
-      // A parameter that is updated together with others has no launch of its own.
-      const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : durations.launch();
-      chunk.device_update += launch + durations.update(Tier::device, p, shard_of(bytes_of(p)));
-      if (durations.profile().host_optimizer > 0)
-        chunk.host_update += launch + durations.update(Tier::host, p, shard_of(bytes_of(p)));
+      if (terms.trained[p]) add_trained(graph.value(graph.parameters[p]).type, p, chunk);
     }
     chunk.weights_shard = shard_of(chunk.weights);
     chunk.gradient_shard = shard_of(chunk.gradient);
     chunk.state = shard_of(chunk.state);
   }
-  const std::size_t n = chunks.size();
-  order = resting_order(n, terms.capacity[Tier::disk] > 0);
-  in_a_row.resize(n + 1);
-  for (std::size_t from = 0; from <= n; ++from) {
+  order = resting_order(chunks.size(), terms.capacity[Tier::disk] > 0);
+  find_neighbours();
+}
+
+std::uint64_t Chunking::shard_of(std::uint64_t bytes) const {
+  const auto ranks = static_cast<std::uint64_t>(terms.ranks);
+  return (bytes + ranks - 1) / ranks;
+}
+
+// Adds the gradient, the optimizer's state and the update of trained parameter number `p` to its chunk.
+void Chunking::add_trained(const graph::Type &type, std::size_t p, Weight &chunk) const {
+  const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+  chunk.state += terms.optimizer.of(static_cast<std::uint64_t>(element_count(type.shape)));
+  chunk.gradient += bytes;
+  // A parameter that is updated together with others has no launch of its own.
+  const double launch = ops::goes_with_others(type) ? 0 : durations.launch();
+  chunk.device_update += launch + durations.update(Tier::device, p, shard_of(bytes));
+  if (durations.profile().host_optimizer > 0)
+    chunk.host_update += launch + durations.update(Tier::host, p, shard_of(bytes));
+}
+
+// Fills in_a_row.
+void Chunking::find_neighbours() {
+  in_a_row.resize(chunks.size() + 1);
+  for (std::size_t from = 0; from <= chunks.size(); ++from) {
     std::vector<std::size_t> left(order.begin() + static_cast<std::ptrdiff_t>(from), order.end());
     std::ranges::sort(left);
     std::vector<std::uint64_t> sums = {0};
@@ -196,20 +207,26 @@ CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Returns the moves of swapped activations: away from the device if `out`, else back to it. Each block's moves are
-// divided among the chunks that hold its parameters. They run on the same queues as the moves of chunks.
-CostModel::Load CostModel::swap(std::size_t c, bool out) const {
-  Load load;
-  const Tier away = chunking_.terms.shared_memory ? Tier::disk : Tier::host;
-  for (const auto &[block, part] : weight(c).blocks) {
-    if (modes_[block] != BlockMode::swap) continue;
-    const std::uint64_t bytes = chunking_.outline.blocks[block].saved;
-    const double seconds = part * (out ? chunking_.durations.move(Tier::device, away, bytes)
-                                       : chunking_.durations.move(away, Tier::device, bytes));
-    const bool to_disk = chunking_.terms.shared_memory;
-    (out ? (to_disk ? load.write : load.down) : (to_disk ? load.read : load.up)) += seconds;
-  }
-  return load;
+// Return the moves of swapped activations away from the device and back to it. They run on the same queues as the moves
+// of chunks.
+CostModel::Load CostModel::swap_out(std::size_t c) const {
+  const double seconds = moved_by_swaps(c, Tier::device, swap_tier());
+  return swap_tier() == Tier::disk ? Load{.write = seconds} : Load{.down = seconds};
+}
+
+CostModel::Load CostModel::swap_in(std::size_t c) const {
+  const double seconds = moved_by_swaps(c, swap_tier(), Tier::device);
+  return swap_tier() == Tier::disk ? Load{.read = seconds} : Load{.up = seconds};
+}
+
+// Returns the seconds in which the chunk's blocks move their swapped activations. A block's moves are divided among the
+// chunks that hold its parameters.
+double CostModel::moved_by_swaps(std::size_t c, Tier from, Tier to) const {
+  double seconds = 0;
+  for (const auto &[block, part] : weight(c).blocks)
+    if (modes_[block] == BlockMode::swap)
+      seconds += part * chunking_.durations.move(from, to, chunking_.outline.blocks[block].saved);
+  return seconds;
 }
 
 // Returns the seconds that a load takes. If the device has cores of its own, each queue runs beside all others, but
@@ -243,7 +260,7 @@ void CostModel::sum_up(Tier tier) {
     const bool waits = base_.order == OptimizerOrder::barrier, deferred = base_.n_deferred != 0;
     const Load after = waits && !deferred ? update(c, tier) : Load{};
     const Load first = waits && deferred ? update(c, tier) : Load{};
-    const Load out = swap(c, true), in = swap(c, false);
+    const Load out = swap_out(c), in = swap_in(c);
     const Load moved = fetch + fetch + settled + after + first + out + in;
     // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. The chunk's deferred update counts as
     // work of that time too, and so do the moves of its swapped activations away from the device.
@@ -304,10 +321,23 @@ std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) co
 
 std::size_t CostModel::fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const {
   if (buffered(persist) == 0) return 0;
-  const std::uint64_t base = estimate(persist, on_host, 0).bytes[Tier::device];
+  const std::uint64_t base = peak_bytes(persist, on_host, 0)[Tier::device];
   if (bytes < base) return 0;
   const std::vector<std::uint64_t> &in_a_row = chunking_.in_a_row[whole(persist)];
   return static_cast<std::size_t>(std::ranges::upper_bound(in_a_row, bytes - base) - in_a_row.begin()) - 1;
+}
+
+Bytes CostModel::peak_bytes(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
+  const std::size_t host_end = persist + on_host;
+  const Tier host = chunking_.terms.shared_memory ? Tier::device : Tier::host;  // where chunks of the host's tier rest
+  Bytes bytes{};
+  bytes[Tier::device] = held_.activations + (shards_all() ? rest_.shard : rest_.whole)[persist];
+  if (const std::size_t visitors = buffered(persist); visitors > 0)
+    bytes[Tier::device] += held_.in_flight + chunking_.in_a_row[whole(persist)][std::min(buffers, visitors)];  // eq. 11
+  bytes[host] += rest_.shard[host_end] - rest_.shard[persist];
+  bytes[Tier::disk] += rest_.shard.back() - rest_.shard[host_end];
+  bytes[swap_tier()] += held_.swapped;
+  return bytes;
 }
 
 Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
@@ -349,16 +379,7 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
         static_cast<int>((1 - on_device_) * static_cast<double>(n - persist) * (1 - backward / on_cpu));
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
-  estimate.bytes[Tier::device] =
-      held_.activations + (shards_all() ? rest_.shard : rest_.whole)[persist] +
-      (buffered(persist) > 0
-           ? held_.in_flight + chunking_.in_a_row[whole(persist)][std::min(buffers, buffered(persist))]
-           : 0);  // eq. 11 with alpha = 1
-  // On shared memory, chunks of the host's tier rest in the device's arena.
-  estimate.bytes[chunking_.terms.shared_memory ? Tier::device : Tier::host] +=
-      rest_.shard[host_end] - rest_.shard[persist];
-  estimate.bytes[Tier::disk] += rest_.shard[n] - rest_.shard[host_end];
-  estimate.bytes[chunking_.terms.shared_memory ? Tier::disk : Tier::host] += held_.swapped;
+  estimate.bytes = peak_bytes(persist, on_host, buffers);
   return estimate;
 }
 

@@ -43,12 +43,10 @@ struct Estimate {
 // The model's parameters cut into chunks for one value of chunk_bytes, with each chunk's bytes and seconds of compute.
 struct Chunking {
   struct Weight {
-    // The members of the first two lines are in bytes. With several ranks, `weights` and `gradient` are those of the
-    // whole chunk. The other bytes, and the times of updates, are those of one rank's shards.
-    std::uint64_t weights = 0, gradient = 0;
-    std::uint64_t weights_shard = 0, gradient_shard = 0, state = 0;  // state: the optimizer's
-    double forward = 0, backward = 0;
-    double device_update = 0, host_update = 0;
+    std::uint64_t weights = 0, gradient = 0;                         // bytes of the whole chunk
+    std::uint64_t weights_shard = 0, gradient_shard = 0, state = 0;  // bytes of a rank's shards; state: the optimizer's
+    double forward = 0, backward = 0;                                // seconds of the nodes that use the chunk
+    double device_update = 0, host_update = 0;                       // seconds of the update of one rank's shards
     std::vector<std::pair<std::size_t, double>> blocks;  // a block, and the fraction of its bytes in the chunk
   };
   Chunking(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms,
@@ -62,6 +60,11 @@ struct Chunking {
   // in_a_row[from][count]: the most bytes of weights in any `count` neighbours among the chunks that remain, in the
   // order of the model, when the first `from` chunks of `order` are taken out.
   std::vector<std::vector<std::uint64_t>> in_a_row;
+
+ private:
+  std::uint64_t shard_of(std::uint64_t bytes) const;
+  void add_trained(const graph::Type &type, std::size_t p, Weight &chunk) const;
+  void find_neighbours();
 };
 
 // CostModel estimates the seconds and bytes of choices. One CostModel is made for one chunking, one set of block modes,
@@ -120,7 +123,9 @@ class CostModel {
   Load update(std::size_t chunk, Tier tier) const;
   Load update_on_device(std::size_t chunk, Tier tier) const;
   Load update_on_host(std::size_t chunk, Tier tier) const;
-  Load swap(std::size_t chunk, bool out) const;
+  Load swap_out(std::size_t chunk) const;
+  Load swap_in(std::size_t chunk) const;
+  double moved_by_swaps(std::size_t chunk, Tier from, Tier to) const;
   // Return the bytes of a chunk at rest on one rank. rest() counts the whole weights, rest_of_shard() only the rank's
   // shards of them.
   std::uint64_t rest(std::size_t chunk) const;
@@ -129,6 +134,8 @@ class CostModel {
   std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
   double disk_seconds(double read, double write) const;
+  Tier swap_tier() const { return chunking_.terms.shared_memory ? Tier::disk : Tier::host; }
+  Bytes peak_bytes(std::size_t persist, std::size_t on_host, std::size_t buffers) const;
 
   // Bytes that do not depend on where chunks rest.
   struct Held {

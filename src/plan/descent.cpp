@@ -36,7 +36,7 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
-    const auto steps_of = [&](std::size_t k) { return steps(best->candidate.choice, (kind + k) % kKinds); };
+    const auto steps_of = [&](std::size_t k) { return steps(best->candidate.choice, Step((kind + k) % kKinds)); };
     std::vector<Choice> single;
     for (std::size_t k = 0; k < kKinds; ++k) std::ranges::copy(steps_of(k), std::back_inserter(single));
     prepare(*best, single);
@@ -95,7 +95,7 @@ std::vector<Choice> Descent::pairs(const Trial &from) const {
 std::vector<std::vector<const Trial *>> Descent::tried_steps(const Trial &from) const {
   std::vector<std::vector<const Trial *>> tried(kKinds);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
-    for (Choice choice : steps(from.candidate.choice, kind))
+    for (Choice choice : steps(from.candidate.choice, Step(kind)))
       if (settle(choice))
         if (const Trial *trial = trials_.find(choice); trial != nullptr && trial != &from) tried[kind].push_back(trial);
   return tried;
@@ -175,8 +175,10 @@ int Descent::chunks_that_fit(const Choice &choice, const Bytes &bytes) const {
       std::clamp(std::floor(left / (static_cast<double>(resting_) / chunks_of(choice))), -1e6, 1e6));
 }
 
-std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
-  if (from.n_device_update < 0) from.n_device_update = chunks_of(from) - from.n_persist;
+std::vector<Choice> Descent::steps(Choice from, Step kind) const {
+  using enum Step;
+  const int chunks = chunks_of(from);
+  if (from.n_device_update < 0) from.n_device_update = chunks - from.n_persist;
   std::vector<Choice> to;
   const auto along = [&](int Choice::*integer, std::initializer_list<int> lengths) {
     for (const int length : lengths)
@@ -186,42 +188,45 @@ std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
       }
   };
   switch (kind) {
-    case 0:
-      along(&Choice::n_device_update, {chunks_of(from) / 8 + 1, 2, 1});
+    case device_update:
+      along(&Choice::n_device_update, {chunks / 8 + 1, 2, 1});
       break;
-    case 1:
-      along(&Choice::n_buffer, {chunks_of(from) / 4 + 1, chunks_of(from) / 8 + 1, 2});
+    case buffer:
+      along(&Choice::n_buffer, {chunks / 4 + 1, chunks / 8 + 1, 2});
       break;
-    case 2:
+    case checkpoint:
       along(&Choice::n_checkpoint, {space_.blocks / 4 + 1, 2, 1});
       break;
-    case 3:
-      along(&Choice::n_persist, {chunks_of(from) / 8 + 1, 1});
+    case persist:
+      along(&Choice::n_persist, {chunks / 8 + 1, 1});
       break;
-    case 4:
+    case swap:
       along(&Choice::n_swap, {1});
       break;
-    case 5:
-      along(&Choice::n_host, {chunks_of(from) / 8 + 1, 1});
+    case host:
+      along(&Choice::n_host, {chunks / 8 + 1, 1});
       break;
-    case 6:
-      for (const int slack : kSlacks) to.push_back(from), to.back().slack = slack;
+    case slack:
+      for (const int stages : kSlacks) {
+        to.push_back(from);
+        to.back().slack = stages;
+      }
       break;
-    case 7:
+    case selective:
       to.push_back(from);
       to.back().n_selective = from.n_selective > 0 ? 0 : 1;
       break;
-    case 8:
-      if (terms_.defer() && from.n_deferred >= 0) along(&Choice::n_deferred, {chunks_of(from) / 4 + 1, 2, 1});
+    case deferred:
+      if (terms_.defer() && from.n_deferred >= 0) along(&Choice::n_deferred, {chunks / 4 + 1, 2, 1});
       break;
-    case 9:
+    case chunk_bytes:
       for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
       break;
-    default:
-      // Moves updates from the device to the host and defers them, because the host may have no time for them during
-      // backward. A negative `by` moves deferred updates back to the device.
+    case to_host:
+      // What moves to the host is deferred, because the host may have no time for it during backward. A negative `by`
+      // moves deferred updates back to the device.
       if (!terms_.defer() || from.n_deferred < 0) break;
-      for (const int by : {chunks_of(from) / 8 + 1, 2, 1, -1, -2, -chunks_of(from) / 8 - 1}) {
+      for (const int by : {chunks / 8 + 1, 2, 1, -1, -2, -chunks / 8 - 1}) {
         to.push_back(from);
         to.back().n_device_update -= by;
         to.back().n_deferred += by;

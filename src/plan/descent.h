@@ -19,7 +19,20 @@ class Descent {
   void from(const Choice &start);
 
  private:
-  // Kinds of steps: along each integer, along the chunk size, and one that moves two integers at once.
+  // The kinds of steps, in the order in which a descent first tries them. `to_host` changes two integers at once.
+  enum class Step : std::uint8_t {
+    device_update,
+    buffer,
+    checkpoint,
+    persist,
+    swap,
+    host,
+    slack,
+    selective,
+    deferred,
+    chunk_bytes,
+    to_host,  // updates move from the device to the host and are deferred there, or the other way round
+  };
   static constexpr std::size_t kKinds = 11;
 
   // Returns the first trial that fits and is faster than `than`; nullptr: there is none. Tries each of `choices`.
@@ -31,7 +44,7 @@ class Descent {
   // cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
   template <typename CostOf>
   bool leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const;
-  std::vector<Choice> steps(Choice from, std::size_t kind) const;
+  std::vector<Choice> steps(Choice from, Step kind) const;
   std::vector<Choice> pairs(const Trial &from) const;
   std::vector<std::vector<const Trial *>> tried_steps(const Trial &from) const;
   double worth_of_chunk(const Trial &from) const;

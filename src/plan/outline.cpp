@@ -34,19 +34,19 @@ std::uint64_t beyond(std::uint64_t bytes, std::uint64_t base) { return bytes - s
 
 Outline::Outline(const Graph &graph, const Durations &durations) {
   const Lives lives(graph);
-  int count = 0;
-  for (const Node &node : graph.nodes()) count = std::max(count, node.block + 1);
-  blocks.resize(static_cast<std::size_t>(count));
+  blocks.resize(static_cast<std::size_t>(count_blocks(graph)));
   for (std::size_t n = 0; n < graph.node_count(); ++n) {
     const Node &node = graph.nodes()[n];
+    const double seconds = durations.run(static_cast<graph::NodeId>(n));
     const bool ahead = node.phase == Phase::forward;
-    double &seconds = node.block < 0 ? (ahead ? forward : backward)
-                                     : (ahead ? blocks[static_cast<std::size_t>(node.block)].forward
-                                              : blocks[static_cast<std::size_t>(node.block)].backward);
-    seconds += durations.run(static_cast<graph::NodeId>(n));
-    if (ahead &&
-        std::ranges::any_of(node.outputs, [&](ValueId out) { return out != ValueId::none && lives.cheap(index(out)); }))
-      blocks[static_cast<std::size_t>(node.block)].again += durations.run(static_cast<graph::NodeId>(n));
+    if (node.block < 0) {
+      (ahead ? forward : backward) += seconds;
+      continue;
+    }
+    Block &block = blocks[static_cast<std::size_t>(node.block)];
+    (ahead ? block.forward : block.backward) += seconds;
+    const auto is_cheap = [&](ValueId out) { return out != ValueId::none && lives.cheap(index(out)); };
+    if (ahead && std::ranges::any_of(node.outputs, is_cheap)) block.again += seconds;
   }
   for (std::size_t v = 0; v < graph.value_count(); ++v) {
     if (!lives.saved(v)) continue;

@@ -16,14 +16,15 @@ struct Outline {
     std::uint64_t cheap = 0;           // part of `saved`: bytes that little work recomputes (lives.h)
     double again = 0;                  // seconds of recomputing `cheap`
     std::uint64_t border = 0;          // bytes it makes for backward that other blocks use too: they stay in every mode
-    std::uint64_t transient = 0;       // the most its nodes hold beyond what it, earlier blocks and `outside` keep
+    // The most bytes that are live while one of its nodes runs, beyond `outside` and what it and earlier blocks keep.
+    std::uint64_t transient = 0;
   };
   Outline(const graph::Graph &graph, const Durations &durations);
 
   std::vector<Block> blocks;
   double forward = 0, backward = 0;     // seconds of nodes outside of blocks
   std::uint64_t outside = 0;            // bytes kept for backward outside of blocks
-  std::uint64_t head_transient = 0;     // the most that nodes outside of blocks hold beyond all that is kept
+  std::uint64_t head_transient = 0;     // as Block::transient, for nodes outside of blocks
   std::vector<int> block_of_parameter;  // block of its first use; -1: outside
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 
@@ -69,27 +70,27 @@ int count_blocks(const graph::Graph &graph) {
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes) {
   struct Open {
     std::size_t chunk = 0;
-    int block = -2;  // of the last parameter in the chunk; -2: no chunk is open
+    int block = 0;  // of the last parameter in the chunk
   };
   const std::vector<int> blocks = block_of_first_use(graph);
   std::vector<Chunk> chunks;
-  Open frozen, trained;
+  std::optional<Open> frozen, trained;
   const std::span<const graph::ValueId> weights = graph.weights();
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const graph::Value &value = graph.value(weights[p]);
     const std::uint64_t bytes = byte_count(value.type.dtype, value.type.shape);
     const int block = blocks[index(weights[p])];
-    Open &open = value.frozen ? frozen : trained;
-    const std::uint64_t held = open.block == -2 ? 0 : chunks[open.chunk].bytes;
+    std::optional<Open> &open = value.frozen ? frozen : trained;
+    const std::uint64_t held = open ? chunks[open->chunk].bytes : 0;
     // A chunk that is at least half full closes at a block border, so that the next block starts a new chunk.
-    const bool border = block != open.block && held * 2 >= chunk_bytes;
-    if (open.block == -2 || border || held + bytes > chunk_bytes) {
-      open.chunk = chunks.size();
+    const bool border = open && block != open->block && held * 2 >= chunk_bytes;
+    if (!open || border || held + bytes > chunk_bytes) {
+      open = Open{.chunk = chunks.size()};
       chunks.emplace_back();
     }
-    chunks[open.chunk].parameters.push_back(p);
-    chunks[open.chunk].bytes += bytes;
-    open.block = block;
+    chunks[open->chunk].parameters.push_back(p);
+    chunks[open->chunk].bytes += bytes;
+    open->block = block;
   }
   return chunks;
 }

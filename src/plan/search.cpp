@@ -195,7 +195,10 @@ class Search {
         const double hope = near_best ? std::max(kNeighbourHope, wanted.hope) : wanted.hope;
         if (seconds > first->cost.seconds * hope) continue;
       }
-      if (seconds < least) pick = &candidate, least = seconds;
+      if (seconds < least) {
+        pick = &candidate;
+        least = seconds;
+      }
     }
     return pick;
   }
@@ -240,9 +243,8 @@ class Search {
                        .all_fits = best_resident_.has_value(),
                        .ranked = ranking_.ranked(),
                        .laid_out = trials_.all().size() + 1 + (best_resident_ && space_.blocks > 0)};
-    if ((found.best = best_resident_)) return found;
-    found.best = best();
-    if (found.best) found.next = best_but(*found.best);
+    found.best = best_resident_ ? best_resident_ : best();
+    if (!best_resident_ && found.best) found.next = best_but(*found.best);
     return found;
   }
 

@@ -8,7 +8,8 @@
 namespace protrain::plan {
 
 Mix mix_of(const Choice &choice) {
-  return choice.n_device_update == 0 ? Mix::host : choice.n_device_update < 0 ? Mix::device : Mix::both;
+  if (choice.n_device_update == 0) return Mix::host;
+  return choice.n_device_update < 0 ? Mix::device : Mix::both;
 }
 
 double Trial::memory_error(Tier tier) const {
@@ -48,7 +49,10 @@ const Trial *Trials::nearest(const Choice &choice, double (*away)(const Choice &
   double least = std::numeric_limits<double>::infinity();
   for (const Trial &trial : all_) {
     const double from = away(trial.candidate.choice, choice);
-    if (trial.candidate.estimate.seconds > 0 && from < least) found = &trial, least = from;
+    if (trial.candidate.estimate.seconds > 0 && from < least) {
+      found = &trial;
+      least = from;
+    }
   }
   return found;
 }
@@ -61,7 +65,8 @@ bool fits(const Bytes &bytes, const Bytes &capacity) {
 
 std::uint64_t shifted(std::uint64_t bytes, double by) {
   const double sum = static_cast<double>(bytes) + by;
-  return sum <= 0 ? 0 : sum >= 0x1p63 ? ~0ull : static_cast<std::uint64_t>(sum);
+  if (sum <= 0) return 0;
+  return sum >= 0x1p63 ? ~0ull : static_cast<std::uint64_t>(sum);
 }
 
 }  // namespace protrain::plan
