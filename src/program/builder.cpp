@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "program/arena.h"
+#include "program/storage.h"
 
 namespace protrain::program {
 
@@ -17,12 +18,12 @@ Queue queue_between(Tier from, Tier to) {
   return to == Tier::device ? Queue::upload : Queue::download;
 }
 
-Kind kind_between(Tier from, Tier to, bool swaps) {
-  const bool towards_device = static_cast<int>(to) < static_cast<int>(from);
-  if (swaps) return towards_device ? Kind::swap_in : Kind::swap_out;
+bool is_towards_device(Tier from, Tier to) { return static_cast<int>(to) < static_cast<int>(from); }
+
+Kind kind_between(Tier from, Tier to) {
   if (from == Tier::disk) return Kind::read;
   if (to == Tier::disk) return Kind::write;
-  return towards_device ? Kind::fetch : Kind::offload;
+  return is_towards_device(from, to) ? Kind::fetch : Kind::offload;
 }
 
 }  // namespace
@@ -46,13 +47,18 @@ void Builder::emit(Instruction instruction) {
   program.instructions.push_back(std::move(instruction));
 }
 
-void Builder::move(Operand from, Operand to, std::uint64_t bytes, bool swaps) {
-  const Tier source = buffer(from.buffer).tier, target = buffer(to.buffer).tier;
-  emit({.kind = kind_between(source, target, swaps),
-        .queue = queue_between(source, target),
-        .bytes = bytes,
-        .inputs = {from},
-        .outputs = {to}});
+void Builder::move(Operand from, Operand to, std::uint64_t bytes) {
+  copy(kind_between(buffer(from.buffer).tier, buffer(to.buffer).tier), from, to, bytes);
+}
+
+void Builder::swap(Operand from, Operand to, std::uint64_t bytes) {
+  const bool comes_back = is_towards_device(buffer(from.buffer).tier, buffer(to.buffer).tier);
+  copy(comes_back ? Kind::swap_in : Kind::swap_out, from, to, bytes);
+}
+
+void Builder::copy(Kind kind, Operand from, Operand to, std::uint64_t bytes) {
+  const Queue queue = queue_between(buffer(from.buffer).tier, buffer(to.buffer).tier);
+  emit({.kind = kind, .queue = queue, .bytes = bytes, .inputs = {from}, .outputs = {to}});
 }
 
 Tier Builder::next(Tier from, Tier to) const {
@@ -61,7 +67,7 @@ Tier Builder::next(Tier from, Tier to) const {
 }
 
 std::uint64_t Builder::alignment_for(Tier tier, Tier other) const {
-  return tier == Tier::disk || other == Tier::disk ? kDiskAlignment : kAlignment;
+  return std::max(alignment_in(tier), alignment_in(other));
 }
 
 Operand Builder::bring(Operand home, std::uint64_t bytes, Tier to) {

@@ -20,10 +20,17 @@ class Builder {
   std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
 
   void emit(Instruction instruction);
-  // Sets whether the instructions that follow are marked as work of the step before (Instruction::earlier).
-  void set_earlier(bool earlier) { earlier_ = earlier; }
-  // Emits a copy of `bytes`, between tiers or within one. `swaps`: the bytes are a swapped activation.
-  void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
+  // Calls emits(), and marks the instructions that it emits as work of the step before (Instruction::earlier).
+  template <typename Do>
+  void as_earlier(Do &&emits) {
+    earlier_ = true;
+    emits();
+    earlier_ = false;
+  }
+  // Emits a copy of `bytes`, between tiers or within one.
+  void move(Operand from, Operand to, std::uint64_t bytes);
+  // Emits the move of a swapped activation away from the device, or back to it.
+  void swap(Operand from, Operand to, std::uint64_t bytes);
   // Emits copies of `bytes` bytes from `home` to the tier `to`. Between disk and device the bytes go through the host,
   // unless device and host share memory. Returns the copy's place, or `home` if the bytes lie in that tier already.
   Operand bring(Operand home, std::uint64_t bytes, Tier to);
@@ -39,6 +46,7 @@ class Builder {
   Program program;
 
  private:
+  void copy(Kind kind, Operand from, Operand to, std::uint64_t bytes);
   // Returns the next tier on the way from `from` to `to`.
   Tier next(Tier from, Tier to) const;
   std::uint64_t alignment_for(Tier tier, Tier other) const;

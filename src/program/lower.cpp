@@ -217,7 +217,7 @@ class Lowering {
     const bool to_disk =
         plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || roots_.rests_on_disk[index(root)]);
     return builder_.add(graph_.value(root).name, Tier::device, bytes_of(graph_, root),
-                        to_disk ? kDiskAlignment : kAlignment, owner);
+                        alignment_in(to_disk ? Tier::disk : Tier::device), owner);
   }
 
   // Emits the exchange of an AllToAll or AllGather node. Its operands lie in the memory that a Channel reaches. If that
@@ -266,16 +266,16 @@ class Lowering {
     const Tier tier = plan_.shared_memory ? Tier::disk : Tier::host;
     const Operand from = where_.of_root[index(root)];
     const std::uint64_t bytes = bytes_of(graph_, root);
-    const BufferId away = builder_.add(graph_.value(root).name, tier, bytes,
-                                       tier == Tier::disk ? kDiskAlignment : kAlignment, roots_.owner[index(root)]);
-    builder_.move(from, {away, 0}, bytes, true);
+    const BufferId away =
+        builder_.add(graph_.value(root).name, tier, bytes, alignment_in(tier), roots_.owner[index(root)]);
+    builder_.swap(from, {away, 0}, bytes);
     where_.of_root[index(root)] = {away, 0};
   }
 
   void swap_in(ValueId root) {
     const Operand away = where_.of_root[index(root)];
     const BufferId back = add_transient(root, roots_.owner[index(root)]);
-    builder_.move(away, {back, 0}, bytes_of(graph_, root), true);
+    builder_.swap(away, {back, 0}, bytes_of(graph_, root));
     where_.of_root[index(root)] = {back, 0};
   }
 

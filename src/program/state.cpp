@@ -38,7 +38,7 @@ class Layout {
 
  private:
   BufferId add(const std::string &name, std::uint64_t bytes, Tier tier, Owner owner = Owner::workspace) {
-    const std::uint64_t alignment = tier == Tier::disk ? kDiskAlignment : kAlignment;
+    const std::uint64_t alignment = alignment_in(tier);
     std::uint64_t &end = state_.bytes[tier];
     const std::uint64_t padded = round_up(std::max<std::uint64_t>(bytes, 1), kAlignment);
     const std::uint64_t offset = round_up(end, alignment);
@@ -122,8 +122,8 @@ class Layout {
       trained = true;
       for (std::size_t i = 0; i < arrays.size(); ++i)
         arrays[i] = checked_add(arrays[i], round_up(request_.optimizer[i].bytes(parameter.elements), kAlignment));
-      gradients = checked_add(gradients, round_up(std::max<std::uint64_t>(bytes_of_gradient(p), 1),
-                                                  tier == Tier::disk ? kDiskAlignment : kAlignment));
+      gradients =
+          checked_add(gradients, round_up(std::max<std::uint64_t>(bytes_of_gradient(p), 1), alignment_in(tier)));
     }
     chunk.weights = add(name + "/weights", chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
     if (!trained) return;
@@ -195,7 +195,8 @@ class Layout {
   // accumulators.
   BufferId sum_named(const std::string &name, std::uint64_t bytes) {
     const auto found = sums_.find(name);
-    return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device, Owner::gradients);
+    if (found != sums_.end()) return found->second;
+    return sums_[name] = add(name, bytes, Tier::device, Owner::gradients);
   }
 
   const std::vector<LoweringInput> &sources_;

@@ -407,13 +407,15 @@ void Updates::finish() {
 }
 
 std::vector<Operand> Updates::verdict(std::size_t chunk) const {
-  const bool on_host = optimizer_place(chunk) == Tier::host, deferred = plan_.chunks[chunk].deferred;
-  std::vector<Operand> operands = {{on_host ? state_.host_status : deferred ? state_.held : state_.status, 0}};
-  if (source_.scale != ValueId::none)
-    operands.push_back(on_host    ? Operand{state_.host_scale, 0}
-                       : deferred ? Operand{state_.scale, 0}
-                                  : where_.of(source_.scale));
-  return operands;
+  const bool scaled = source_.scale != ValueId::none;
+  const auto with_scale = [&](BufferId status, Operand scale) {
+    std::vector<Operand> operands = {{status, 0}};
+    if (scaled) operands.push_back(scale);
+    return operands;
+  };
+  if (optimizer_place(chunk) == Tier::host) return with_scale(state_.host_status, {state_.host_scale, 0});
+  if (plan_.chunks[chunk].deferred) return with_scale(state_.held, {state_.scale, 0});
+  return with_scale(state_.status, scaled ? where_.of(source_.scale) : Operand{});
 }
 
 // Updates a chunk. Its arrays stay where the optimizer ran (working_) until store_settled().
@@ -461,9 +463,7 @@ BufferId Updates::begin_settling(std::size_t chunk) {
   const bool on_compute =
       optimizer_place(chunk) == Tier::device && !in_place(chunk) && !by_pieces(chunk) && !is_sharded(chunk);
   if (unsettled_[chunk] && on_compute) {
-    builder_.set_earlier(true);
-    working_[chunk] = bring_chunk(chunk);
-    builder_.set_earlier(false);
+    builder_.as_earlier([&] { working_[chunk] = bring_chunk(chunk); });
     return working_[chunk].weights;
   }
   settle(chunk);
@@ -473,16 +473,12 @@ BufferId Updates::begin_settling(std::size_t chunk) {
 
 void Updates::settle(std::size_t chunk) {
   if (!unsettled_[chunk]) return;
-  builder_.set_earlier(true);
-  update_chunk(chunk);
-  builder_.set_earlier(false);
+  builder_.as_earlier([&] { update_chunk(chunk); });
   unsettled_[chunk] = false;
 }
 
 void Updates::end_settling() {
-  builder_.set_earlier(true);
-  store_settled();
-  builder_.set_earlier(false);
+  builder_.as_earlier([&] { store_settled(); });
 }
 
 }  // namespace protrain::program

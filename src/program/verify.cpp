@@ -76,14 +76,18 @@ class Verifier {
             buffer.offset, buffer.bytes, kTierNames[tier]);
   }
 
-  // Compute may only read and write the device, an optimizer on the host only the host, and an exchange only the memory
-  // that a Channel reaches. The bytes of a move must lie inside both of its buffers.
+  // Returns the only tier that an instruction other than a move may read and write. Compute reaches the device, an
+  // optimizer on the host the host, and an exchange the memory that a Channel reaches.
+  Tier place_of(const Instruction &instruction) const {
+    if (is_between_ranks(instruction.kind)) return program_.exchanges;
+    return instruction.queue == Queue::host ? Tier::host : Tier::device;
+  }
+
+  // Operands must lie in a tier that the instruction reaches. The bytes of a move must lie inside both of its buffers.
   void check_places(std::size_t now) const {
     const Instruction &instruction = program_.instructions[now];
     const bool moving = moves(instruction.kind);
-    const Tier place = is_between_ranks(instruction.kind) ? program_.exchanges
-                       : instruction.queue == Queue::host ? Tier::host
-                                                          : Tier::device;
+    const Tier place = place_of(instruction);
     for (const auto *operands : {&instruction.inputs, &instruction.outputs})
       for (const Operand &operand : *operands) {
         if (operand.buffer == BufferId::none) continue;
