@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "backend/issue.h"
 #include "base/error.h"
 #include "base/signals.h"
 #include "measure/stopwatch.h"
@@ -56,7 +57,7 @@ double Load::until(const std::function<bool()> &stop) {
   stop_ = &stop;
   count_ = 0;
   const double start = steady_now();
-  device_.run_step([](void *self) { static_cast<Load *>(self)->loop(); }, this);
+  backend::run_step(device_, [this] { loop(); });
   return static_cast<double>(count_) / (steady_now() - start);
 }
 

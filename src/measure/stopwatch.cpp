@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/issue.h"
+
 namespace protrain::measure {
 
 namespace {
@@ -43,10 +45,7 @@ double Stopwatch::quickest_run(const Run &run) const {
 }
 
 Stopwatch::Run Stopwatch::on_device(const std::function<void()> &launch) const {
-  return [this, &launch](std::size_t times) {
-    auto issue = [&] { repeat(times, launch); };
-    device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
-  };
+  return [this, &launch](std::size_t times) { backend::run_step(device_, [&] { repeat(times, launch); }); };
 }
 
 double Stopwatch::quickest(const std::function<void()> &launch) const { return quickest_run(on_device(launch)); }

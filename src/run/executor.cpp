@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/issue.h"
 #include "base/error.h"
 #include "comm/agree.h"
 
@@ -234,8 +235,7 @@ void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
   run_.timed = run_.stopped = false;
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     watch.before(i);
-    auto one = [&] { do_alone(i); };
-    device_.run_step([](void *self) { (*static_cast<decltype(one) *>(self))(); }, &one);
+    backend::run_step(device_, [&] { do_alone(i); });
     watch.after(i);
   }
 }
@@ -308,7 +308,7 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {
-    device_.run_step(&Executor::finish_all, this);
+    backend::run_step(device_, [this] { finish_earlier(); });
   } catch (...) {
     const auto undone = std::ranges::find_if(issues_, [](const Issue &issue) { return issue.earlier && !issue.over; });
     outcome = {std::current_exception(), static_cast<std::size_t>(undone - issues_.begin())};
@@ -329,33 +329,19 @@ void Executor::rethrow(const QueueWorkers::Outcome &outcome) const {
 }
 
 void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed) {
-  run_.scalars = &scalars;
-  run_.cancelled = &cancelled;
-  run_.timed = timed || !device_.info().asynchronous;
-  ++report_.runs;
-  record();
-  run_.committed = run_.stopped = false;
+  prepare(scalars, cancelled, timed);
   backend::Recording *recording = recordings_.of[run_.timed].get();
-  report_.seconds = 0;
   report_.replayed = recording != nullptr;
-  if (run_.timed) {
-    report_.timed.step = scalars.step;
-    report_.timed.seconds = 0;
-    std::ranges::fill(report_.timed.spans, program::Span{});
-  }
-  for (Issue &issue : issues_) issue.over = false;
   run_.start = Time::now();
   workers_.begin(*this);
   std::exception_ptr gone;  // set if the device is gone: reported in place of any earlier error
   try {
-    if (recording == nullptr)
-      device_.run_step(&Executor::issue_all, this);
-    else if (!stopped(0)) {
-      for (Issue &issue : issues_) issue.over = true;
-      device_.replay_step(*recording, scalars);
-    }
+    carry_out(recording);
   } catch (Error &error) {
-    if (error.code != Code::arg) error.facts.device_gone = true, gone = std::current_exception();
+    if (error.code != Code::arg) {
+      error.facts.device_gone = true;
+      gone = std::current_exception();
+    }
     comm::abort_for(channel_, error);
     workers_.fail(issues_.size() - 1, std::current_exception());
   } catch (...) {  // workers must end the run all the same
@@ -367,6 +353,34 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   const bool holds_earlier = std::ranges::any_of(issues_, &Issue::earlier);
   if (outcome.error && !gone && holds_earlier) settle(outcome);
   if (outcome.error) rethrow(outcome);
+  note_run();
+}
+
+void Executor::prepare(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed) {
+  run_.scalars = &scalars;
+  run_.cancelled = &cancelled;
+  run_.timed = timed || !device_.info().asynchronous;
+  ++report_.runs;
+  record();
+  run_.committed = run_.stopped = false;
+  report_.seconds = 0;
+  for (Issue &issue : issues_) issue.over = false;
+  if (!run_.timed) return;
+  report_.timed.step = scalars.step;
+  report_.timed.seconds = 0;
+  std::ranges::fill(report_.timed.spans, program::Span{});
+}
+
+// Issues all instructions, or replays the recording if there is one.
+void Executor::carry_out(backend::Recording *recording) {
+  if (recording == nullptr) return backend::run_step(device_, [this] { issue(); });
+  if (stopped(0)) return;
+  for (Issue &issue : issues_) issue.over = true;
+  device_.replay_step(*recording, *run_.scalars);
+}
+
+// Notes the times of a run that has succeeded.
+void Executor::note_run() {
   report_.seconds = static_cast<double>(nanoseconds_since(run_.start)) * 1e-9;
   if (run_.timed && device_.info().asynchronous) note_spans();
   if (run_.timed) report_.timed.seconds = report_.seconds;
@@ -381,7 +395,8 @@ void Executor::record() {
     return;
   report_.not_recorded.clear();
   try {
-    recordings_.of[run_.timed] = device_.record_step(&Executor::append_all, this, run_.timed);
+    recordings_.of[run_.timed] = backend::record_step(
+        device_, [this] { append(); }, run_.timed);
     recordings_.possible = recordings_.of[run_.timed] != nullptr;
   } catch (const std::exception &error) {
     report_.not_recorded = error.what();
@@ -391,7 +406,7 @@ void Executor::record() {
 
 void Executor::warm_up(std::set<const backend::Kernel *> &warm) {
   static constexpr backend::StepScalars kScalars{};
-  auto issue = [&] {
+  const auto launch_all = [&] {
     for (const Issue &issue : issues_)
       if (issue.kernel != nullptr && runs_ahead(issue.queue) && warm.insert(issue.kernel).second)
         device_.launch(
@@ -399,7 +414,7 @@ void Executor::warm_up(std::set<const backend::Kernel *> &warm) {
             {.inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = &kScalars});
   };
   try {
-    device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
+    backend::run_step(device_, launch_all);
   } catch (const Error &error) {
     if (error.code != Code::arg) throw;  // arg: memory holds no valid indices and labels yet
   }

@@ -129,12 +129,12 @@ class Executor final : public Job {
                 const FaultInjection &faults) const;
   backend::Kernel &kernel_of(const program::Instruction &instruction, Kernels &kernels,
                              const backend::Optimizer &optimizer) const;
-  static void issue_all(void *self) { static_cast<Executor *>(self)->issue(); }
+  void prepare(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
+  void carry_out(backend::Recording *recording);
+  void note_run();
   void issue();
   void record();
-  static void append_all(void *self) { static_cast<Executor *>(self)->append(); }
   void append();
-  static void finish_all(void *self) { static_cast<Executor *>(self)->finish_earlier(); }
   void finish_earlier();
   void do_alone(std::size_t instruction);
   bool stopped(std::size_t instruction);
