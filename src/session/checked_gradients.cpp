@@ -1,7 +1,6 @@
 #include "session/checked_gradients.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -76,17 +75,41 @@ std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
 // Returns the largest relative error of a gradient that rounding in this precision can explain.
 double tolerance_of(DType precision) { return precision == DType::f32 ? 1e-3 : 0.1; }
 
-// Returns which gradients count as small beside the largest root mean square of all, and how far rounding may move
-// them. The true gradient of a bias of attention's keys is zero, and so is that of a bias before a BatchNormalization.
-// The terms of the gradient's sum cancel, and their rounding errors are left. Such terms are at most about as large as
-// the largest gradient. So errors up to four units of rounding of the largest gradient pass. The unit is 2^-24 in fp32,
-// 2^-11 in fp16 and 2^-9 in bf16. In 16 bits, four units are as much as many true gradients. So only gradients with
-// slopes below 1e-4 of the largest count as small. This share is above the slopes that a normalization's epsilon, about
-// 1e-5, leaves of a scale before it.
+// The unit of rounding of numbers near 1.
+double rounding_of(DType precision) {
+  if (precision == DType::f32) return 0x1p-24;
+  return precision == DType::f16 ? 0x1p-11 : 0x1p-9;
+}
+
+// Returns the limits for gradients whose true value may be zero. That of a bias of attention's keys is, and that of a
+// bias before a BatchNormalization: the terms of such a gradient cancel, and only their rounding is left. The terms are
+// at most about as large as the largest gradient, so four units of rounding of that gradient pass (`size`).
+//   In 16 bits, four units are as much as many true gradients. So only gradients whose slopes stay below 1e-4 of the
+// largest gradient get this (`slope`). It includes a scale before a normalization, whose slopes are about 1e-5 of the
+// largest because of the normalization's epsilon.
 GradientCheck::Small small_beside(double largest, DType precision) {
-  const int bits = precision == DType::f32 ? 24 : precision == DType::f16 ? 11 : 9;
-  const double rounding = std::ldexp(4.0, -bits) * largest;
+  const double rounding = 4 * rounding_of(precision) * largest;
   return {.slope = 1e-4 * largest, .size = rounding / tolerance_of(precision)};
+}
+
+// Returns the factor by which the gradients of a step that has just run are too large: the loss scale, times the weight
+// of a micro-batch.
+double factor_of(Machine &machine, const CheckedStep &step, const program::Program &program) {
+  const double scale = machine.draft().scales_loss() ? step.scalars.loss_scale : 1;
+  if (program.weight == program::BufferId::none) return scale;
+  double weight = 0;
+  machine.read_result(program, program.weight, &weight, sizeof weight);
+  return scale * weight;
+}
+
+Json result_json(const std::string &name, const GradientCheck::Result &result, bool passed) {
+  return {{"name", name},
+          {"norm", result.norm},
+          {"elements", result.elements},
+          {"kinks", result.kinks},
+          {"element_error", result.worst_element},
+          {"direction_error", result.direction},
+          {"passed", passed}};
 }
 
 }  // namespace
@@ -100,12 +123,7 @@ std::string check_gradients(Machine &machine, const CheckedStep &step, std::size
   machine.set_held(false);
   GradientReader reader(training, program, machine.store());
   machine.executors(step.variant).step->run_watched(step.scalars, reader);
-  double factor = draft.scales_loss() ? step.scalars.loss_scale : 1;
-  if (program.weight != program::BufferId::none) {
-    double weight = 0;
-    machine.read_result(program, program.weight, &weight, sizeof weight);
-    factor *= weight;
-  }
+  const double factor = factor_of(machine, step, program);
   float loss = 0;
   machine.read_result(program, program.loss, &loss, sizeof loss);
   const double tolerance = tolerance_of(draft.settings.precision);
@@ -123,13 +141,7 @@ std::string check_gradients(Machine &machine, const CheckedStep &step, std::size
     const GradientCheck::Result result = check.compare(training.graph.parameters[p], gradient, samples, small);
     const bool good = std::max(result.worst_element, result.direction) <= tolerance;
     passed = passed && good;
-    json["parameters"].push_back({{"name", machine.parameters().name(p)},
-                                  {"norm", result.norm},
-                                  {"elements", result.elements},
-                                  {"kinks", result.kinks},
-                                  {"element_error", result.worst_element},
-                                  {"direction_error", result.direction},
-                                  {"passed", good}});
+    json["parameters"].push_back(result_json(machine.parameters().name(p), result, good));
   }
   json["passed"] = passed;
   return json.dump(1);

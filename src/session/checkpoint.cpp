@@ -1,6 +1,7 @@
 #include "session/checkpoint.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/checksum.h"
@@ -104,45 +105,74 @@ void require_scales(const draft::Draft &draft, const state::Checkpoint &checkpoi
           "lora_alpha and lora_scaling, or the adapter, as they were when it was saved");
 }
 
+std::map<std::string, std::uint64_t> counters_of(const draft::Draft &draft, const Parameters &parameters,
+                                                 const Counters &counters) {
+  std::map<std::string, std::uint64_t> all = {
+      {state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
+  if (draft.scales_loss()) {
+    all[kLossScale] = counters.loss_scale.value();
+    all[kApplied] = counters.loss_scale.applied();
+  }
+  if (draft.micro_batch > 0) all[kMicroBatch] = draft.micro_batch;
+  if (has_base(draft)) all[kBase] = parameters.base();
+  if (!draft.adapters.empty()) all[kScales] = hash_of_scales(draft.adapters);
+  return all;
+}
+
+// The checkpoint that several ranks write. Rank 0 has the folder in which it arises.
+class RanksCheckpoint {
+ public:
+  RanksCheckpoint(const state::Description &description, Parameters &parameters, Ranks &ranks)
+      : description_(description), parameters_(parameters), ranks_(ranks) {}
+
+  // Each rank writes the elements that it owns, if all see the directory. Else rank 0 writes everything.
+  std::string save(const std::string &directory, std::uint64_t step) {
+    const std::string folder = ranks_.on_all([&](const Ranks::Pulse &) {
+      if (ranks_.rank() == 0) saving_.emplace(directory, step);
+      return saving_ ? base_name(saving_->folder()) : std::string();
+    })[0];
+    const std::string path = directory + "/" + folder;
+    const auto all_see =
+        ranks_.on_all([&](const Ranks::Pulse &) { return std::string(state::sees(path) ? "yes" : "no"); });
+    const bool together = std::ranges::count(all_see, "yes") == ranks_.count() && all_see.size() <= state::kMostParts;
+    return together ? save_in_parts(path) : save_on_rank_0();
+  }
+
+ private:
+  std::string save_in_parts(const std::string &path) {
+    const auto parts = ranks_.on_all([&](const Ranks::Pulse &pulse) {
+      const state::Part part = {.number = static_cast<std::size_t>(ranks_.rank()),
+                                .count = static_cast<std::size_t>(ranks_.count()),
+                                .elements = parameters_.owned()};
+      return state::save_part(path, description_, part, in_rounds(parameters_, pulse));
+    });
+    return ranks_.on_all(
+        [&](const Ranks::Pulse &) { return saving_ ? saving_->finish(description_, parts) : std::string(); })[0];
+  }
+
+  std::string save_on_rank_0() {
+    return ranks_.on_rank_0(parameters_, [&](const state::Read &read) {
+      const auto shown = [&](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+        read(parameters_.shown()[parameter], array, offset, out);
+      };
+      return saving_->finish(description_, {state::save_part(saving_->folder(), description_, {}, shown)});
+    });
+  }
+
+  const state::Description &description_;
+  Parameters &parameters_;
+  Ranks &ranks_;
+  std::optional<state::Saving> saving_;  // of rank 0
+};
+
 }  // namespace
 
 std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory) {
-  const draft::Draft &draft = machine.draft();
   Parameters &parameters = machine.parameters();
-  state::Description description = describe(draft, parameters);
-  description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
-  if (draft.scales_loss()) {
-    description.counters[kLossScale] = counters.loss_scale.value();
-    description.counters[kApplied] = counters.loss_scale.applied();
-  }
-  if (draft.micro_batch > 0) description.counters[kMicroBatch] = draft.micro_batch;
-  if (has_base(draft)) description.counters[kBase] = parameters.base();
-  if (!draft.adapters.empty()) description.counters[kScales] = hash_of_scales(draft.adapters);
+  state::Description description = describe(machine.draft(), parameters);
+  description.counters = counters_of(machine.draft(), parameters, counters);
   if (!ranks.several()) return state::save(directory, description, reader_of(parameters));
-  std::optional<state::Saving> saving;  // of rank 0
-  const std::string folder = ranks.on_all([&](const Ranks::Pulse &) {
-    if (ranks.rank() == 0) saving.emplace(directory, counters.steps);
-    return saving ? base_name(saving->folder()) : std::string();
-  })[0];
-  const std::string path = directory + "/" + folder;
-  const auto all_see =
-      ranks.on_all([&](const Ranks::Pulse &) { return std::string(state::sees(path) ? "yes" : "no"); });
-  const bool together = std::ranges::count(all_see, "yes") == ranks.count() && all_see.size() <= state::kMostParts;
-  if (!together)
-    return ranks.on_rank_0(parameters, [&](const state::Read &read) {
-      const auto shown = [&](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
-        read(parameters.shown()[parameter], array, offset, out);
-      };
-      return saving->finish(description, {state::save_part(saving->folder(), description, {}, shown)});
-    });
-  const auto parts = ranks.on_all([&](const Ranks::Pulse &pulse) {
-    const state::Part part = {.number = static_cast<std::size_t>(ranks.rank()),
-                              .count = static_cast<std::size_t>(ranks.count()),
-                              .elements = parameters.owned()};
-    return state::save_part(path, description, part, in_rounds(parameters, pulse));
-  });
-  return ranks.on_all(
-      [&](const Ranks::Pulse &) { return saving ? saving->finish(description, parts) : std::string(); })[0];
+  return RanksCheckpoint(description, parameters, ranks).save(directory, counters.steps);
 }
 
 Counters resume(Machine &machine) {

@@ -9,7 +9,7 @@
 namespace protrain::session {
 
 Inputs::Inputs(const draft::Draft &draft)
-    : draft_(draft), shapes_(count()), all_(count(), true), read_by_outputs_(count()) {
+    : draft_(draft), shapes_(count()), every_input_(count(), true), read_by_outputs_(count()) {
   const graph::Graph &outputs = draft.first().outputs;
   for (const graph::Node &node : outputs.nodes())
     for (std::size_t i = 0; i < count(); ++i)

@@ -33,7 +33,7 @@ class Inputs {
 
   // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set, Code::arg if one
   // holds an index or a label that is out of range.
-  std::size_t variant() const { return variant_for(all_); }
+  std::size_t variant() const { return variant_for(every_input_); }
   // Returns the variant for a prediction. Looks only at inputs that the outputs of keep_outputs depend on.
   std::size_t variant_for_outputs() const { return variant_for(read_by_outputs_); }
 
@@ -50,7 +50,7 @@ class Inputs {
 
   const draft::Draft &draft_;
   std::vector<std::optional<Shape>> shapes_;  // of inputs that were set
-  const std::vector<bool> all_;               // per input: true
+  const std::vector<bool> every_input_;       // true for each input: a step needs them all
   std::vector<bool> read_by_outputs_;         // per input
   std::vector<Checked> checked_;              // per variant
 };

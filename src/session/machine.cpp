@@ -15,15 +15,17 @@ namespace {
 // for it. The queue between ranks has one, because an exchange waits for other ranks. If device and host share their
 // cores, all other queues run on the team, in the Program's order. Tests can still ask for a worker per queue.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
-  PerQueue<bool> own{};
   // An asynchronous device runs its own queues, but not the host's.
   const bool all = !device.asynchronous && (draft.settings.test_modes.workers || !device.shares_cores);
+  const auto has_worker = [&](Queue queue) {
+    if (is_of_disk(queue) || queue == Queue::comm) return true;
+    if (queue == Queue::host && device.asynchronous) return true;
+    return all && queue != Queue::compute;
+  };
+  PerQueue<bool> own{};
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
-      if (const Queue queue = instruction.queue; is_of_disk(queue) || queue == Queue::comm ||
-                                                 (queue == Queue::host && device.asynchronous) ||
-                                                 (all && queue != Queue::compute))
-        own[instruction.queue] = true;
+      if (has_worker(instruction.queue)) own[instruction.queue] = true;
   });
   return own;
 }
@@ -55,43 +57,53 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
   if (settings.declared_state && settings.resume.empty()) parameters_->fill_moments();
 }
 
-// Compiles a draft and sets frozen_base_, the memory of its frozen weights. If other sessions of this process hold
-// frozen weights of the same model that this session may share, first compiles, for each such memory, a draft that
-// assumes it can share it. The first draft whose frozen weights and their places match that memory is taken. If none
-// matches, compiles a draft that does not count on sharing.
+draft::Draft Machine::compile_once(const draft::Settings &settings, const onnx_import::ModelSource &source,
+                                   const draft::Log &progress) {
+  draft::LocalMachine machine(*device_, kernels_, settings, progress);
+  if (channels_.hosts->ranks() == 1) return draft::compile(settings, source, machine);
+  draft::RankedMachine ranked(
+      machine, {.hosts = *channels_.hosts, .steps = *channels_.steps, .on_device = channels_.steps != channels_.hosts});
+  return draft::compile(settings, source, ranked);
+}
+
+// Looks among the frozen weights of this model that other sessions of this process hold. For each such memory, compiles
+// a draft that assumes it can share it. If the draft's frozen weights and their places match that memory, sets
+// frozen_base_ to it and returns the draft. Returns nothing if none matches.
+std::optional<draft::Draft> Machine::compile_on_shared_base(const draft::Settings &settings,
+                                                            const onnx_import::ModelSource &source,
+                                                            const draft::Log &progress) {
+  for (const std::shared_ptr<FrozenBase> &others : FrozenBase::of_model(source)) {
+    draft::Settings own = settings;
+    own.base_at_hand = others->bytes().size();
+    std::optional<draft::Draft> draft;
+    try {
+      draft.emplace(compile_once(own, source, progress));
+    } catch (const Error &error) {
+      if (error.code != Code::budget) throw;
+    }
+    if (!draft || draft->programs.state.frozen_bytes != others->bytes().size()) continue;
+    base_hash_ = hash_of_base(*draft, device().threads);
+    if (!others->holds(*draft, base_hash_)) continue;
+    frozen_base_ = others;
+    return draft;
+  }
+  return std::nullopt;
+}
+
+// Compiles a draft and sets frozen_base_, the memory of its frozen weights. One rank alone with adapters shares that
+// memory with other sessions of this process if it can.
 draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
                               const draft::Log &progress) {
-  const bool several = channels_.hosts->ranks() > 1, shared = device_->info().shares_memory;
-  const auto compiled = [&](std::uint64_t at_hand) {
-    draft::Settings own = settings;
-    own.base_at_hand = at_hand;
-    draft::LocalMachine machine(*device_, kernels_, own, progress);
-    if (!several) return draft::compile(own, source, machine);
-    draft::RankedMachine ranked(
-        machine,
-        {.hosts = *channels_.hosts, .steps = *channels_.steps, .on_device = channels_.steps != channels_.hosts});
-    return draft::compile(own, source, ranked);
-  };
+  const bool several = channels_.hosts->ranks() > 1, in_host_memory = device_->info().shares_memory;
   const bool adapts = !settings.adapters.empty() || !settings.adapter.empty();
-  if (adapts && shared && !several)
-    for (const std::shared_ptr<FrozenBase> &others : FrozenBase::of_model(source)) {
-      std::optional<draft::Draft> draft;
-      try {
-        draft.emplace(compiled(others->bytes().size()));
-      } catch (const Error &error) {
-        if (error.code != Code::budget) throw;
-      }
-      if (!draft || draft->programs.state.frozen_bytes != others->bytes().size()) continue;
-      base_hash_ = hash_of_base(*draft, device().threads);
-      if (others->holds(*draft, base_hash_)) {
-        frozen_base_ = others;
-        return std::move(*draft);
-      }
-    }
-  draft::Draft draft = compiled(0);
+  if (adapts && in_host_memory && !several)
+    if (std::optional<draft::Draft> shared = compile_on_shared_base(settings, source, progress))
+      return std::move(*shared);
+  draft::Draft draft = compile_once(settings, source, progress);
   base_hash_ = hash_of_base(draft, device().threads);
-  if (several && shared) frozen_base_ = FrozenBase::of_ranks(draft, *channels_.hosts);
-  if (!several && shared) frozen_base_ = FrozenBase::of_process(draft, source, base_hash_);
+  if (!in_host_memory) return draft;
+  frozen_base_ =
+      several ? FrozenBase::of_ranks(draft, *channels_.hosts) : FrozenBase::of_process(draft, source, base_hash_);
   return draft;
 }
 
@@ -135,11 +147,11 @@ void Machine::make_executors(const run::FaultInjection &faults) {
 }
 
 MemoryOutsideArena Machine::memory() const {
-  const bool own = !device_->info().shares_memory;
-  return {.device_free_before = own ? device_->info().memory_bytes : 0,
-          .device_free = own ? device_->free_bytes() : 0,
-          .pinned = own ? store_->pinned_bytes() : 0,
-          .unpinned = own ? store_->unpinned_bytes() : 0};
+  if (device_->info().shares_memory) return {};
+  return {.device_free_before = device_->info().memory_bytes,
+          .device_free = device_->free_bytes(),
+          .pinned = store_->pinned_bytes(),
+          .unpinned = store_->unpinned_bytes()};
 }
 
 // Launches the kernels once. A GPU loads a kernel at the kernel's first launch, together with what a library needs for

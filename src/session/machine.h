@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,11 @@ class Machine {
  private:
   draft::Draft compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
                        const draft::Log &progress);
+  draft::Draft compile_once(const draft::Settings &settings, const onnx_import::ModelSource &source,
+                            const draft::Log &progress);
+  std::optional<draft::Draft> compile_on_shared_base(const draft::Settings &settings,
+                                                     const onnx_import::ModelSource &source,
+                                                     const draft::Log &progress);
   void declare_disk();
   void make_executors(const run::FaultInjection &faults);
   void warm_up();

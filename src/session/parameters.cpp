@@ -30,7 +30,10 @@ void set_element(std::byte *at, std::size_t i, T value) {
 // Calls act(T{}), where T is the 16-bit float type that `dtype` names.
 template <typename Act>
 void with_narrow(DType dtype, Act &&act) {
-  dtype == DType::f16 ? act(arith::f16{}) : act(arith::bf16{});
+  if (dtype == DType::f16)
+    act(arith::f16{});
+  else
+    act(arith::bf16{});
 }
 
 template <typename T>
@@ -75,7 +78,10 @@ struct Parameters::PlaneBuffer {
   // Splits masters into the two planes. A parameter that is not trained has only the upper plane.
   void split(std::span<const std::byte> masters, bool trained) {
     with_narrow(dtype, [&]<typename T>(T) {
-      trained ? session::split<T>(masters, high.data(), low.data()) : session::round<T>(masters, high.data());
+      if (trained)
+        session::split<T>(masters, high.data(), low.data());
+      else
+        session::round<T>(masters, high.data());
     });
   }
   void join(std::span<std::byte> masters, bool trained) const {
