@@ -29,17 +29,10 @@ NpyWriter::NpyWriter(const std::string &path, protrain_dtype dtype, const std::v
   constexpr std::size_t kStart = 10, kAlignment = 64;  // the data begin at a multiple of 64 bytes, as the format says
   header.append(kAlignment - 1 - (kStart + header.size()) % kAlignment, ' ');
   header += '\n';
-  const char start[kStart] = {'\x93',
-                              'N',
-                              'U',
-                              'M',
-                              'P',
-                              'Y',
-                              1,
-                              0,
-                              static_cast<char>(header.size() & 255),
-                              static_cast<char>(header.size() >> 8)};
-  if (std::fwrite(start, 1, kStart, file_.get()) != kStart ||
+  std::string start = "\x93NUMPY";
+  for (const std::size_t byte : {std::size_t{1}, std::size_t{0}, header.size() & 255, header.size() >> 8})
+    start += static_cast<char>(byte);  // the version, then the header's length
+  if (std::fwrite(start.data(), 1, kStart, file_.get()) != kStart ||
       std::fwrite(header.data(), 1, header.size(), file_.get()) != header.size())
     fail();
 }

@@ -73,9 +73,8 @@ int run_plan(const PlanFlags &flags) {
   if (!flags.devices.empty()) check<UsageError>(protrain_options_set(options.get(), "ranks", flags.devices.c_str()));
   bind_defaults(options, flags.model);
   const ProfilingLine line(options);
+  const bool from_file = !value_of(options, "plan").empty();
   const char *text = nullptr;
-  check(protrain_options_get(options.get(), "plan", &text));
-  const bool from_file = *text != '\0';  // before the next call, because that call ends the life of `text`
   check(protrain_model_plan(options.get(), flags.model.c_str(), &text));
   const Json plan = Json::parse(text);
   if (flags.json)

@@ -39,9 +39,9 @@ std::string clock_text(double seconds) {
 }
 
 std::string short_number(double number) {
-  return number >= 1e6   ? fmt::format("{:.2f}M", number / 1e6)
-         : number >= 1e4 ? fmt::format("{:.1f}k", number / 1e3)
-                         : fmt::format("{:.0f}", number);
+  if (number >= 1e6) return fmt::format("{:.2f}M", number / 1e6);
+  if (number >= 1e4) return fmt::format("{:.1f}k", number / 1e3);
+  return fmt::format("{:.0f}", number);
 }
 
 }  // namespace

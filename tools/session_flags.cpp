@@ -68,8 +68,7 @@ bool can_train(const Options &options, const std::string &model, const std::map<
   check(protrain_options_help(others.get(), &help));
   for (const nlohmann::json &row : nlohmann::json::parse(help)) {
     const std::string key = row["key"];
-    const char *value = nullptr;
-    check(protrain_options_get(options.get(), key.c_str(), &value));
+    const std::string value = value_of(options, key.c_str());
     if (value == row["default"].get<std::string>() || key == "shapes") continue;
     std::istringstream items(value);
     for (std::string item; std::getline(items, item);)
@@ -81,9 +80,8 @@ bool can_train(const Options &options, const std::string &model, const std::map<
 }
 
 void bind_defaults(const Options &options, const std::string &model) {
-  const char *text = nullptr, *tokens_per_step = nullptr;
-  check(protrain_options_get(options.get(), "tokens_per_step", &tokens_per_step));
-  const bool batch_is_settled = *tokens_per_step != '\0';
+  const bool batch_is_settled = !value_of(options, "tokens_per_step").empty();
+  const char *text = nullptr;
   check(protrain_model_check(options.get(), model.c_str(), &text));
   const nlohmann::json about = nlohmann::json::parse(text);
   const nlohmann::json &batch = about.at("batch");

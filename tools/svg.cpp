@@ -22,8 +22,15 @@ std::string number(double value) {
 
 std::string pixels(double value) { return number(std::round(value * 10) / 10); }
 
+struct Entity {
+  char character;
+  const char *name;
+};
+constexpr Entity kEntities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
+
 const char *name_of(Svg::Anchor anchor) {
-  return anchor == Svg::Anchor::start ? "start" : anchor == Svg::Anchor::middle ? "middle" : "end";
+  if (anchor == Svg::Anchor::start) return "start";
+  return anchor == Svg::Anchor::middle ? "middle" : "end";
 }
 
 }  // namespace
@@ -32,22 +39,13 @@ std::string escaped(std::string_view text) {
   using nlohmann::json;
   const std::string valid = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
   std::string out;
-  for (const char c : valid) switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
+  for (const char c : valid) {
+    const auto *const entity = std::ranges::find(kEntities, c, &Entity::character);
+    if (entity != std::end(kEntities))
+      out += entity->name;
+    else
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
   return out;
 }
 
@@ -83,8 +81,10 @@ void Svg::steps(const std::vector<Point> &points, double floor, std::string_view
   std::string path = fmt::format("M{} {}", pixels(points.front().x), pixels(floor)), x, y;
   for (const Point &point : points) {
     if (y == pixels(point.y)) continue;
-    if (x != pixels(point.x)) path += "H" + (x = pixels(point.x));
-    path += "V" + (y = pixels(point.y));
+    if (x != pixels(point.x)) path += "H" + pixels(point.x);
+    path += "V" + pixels(point.y);
+    x = pixels(point.x);
+    y = pixels(point.y);
   }
   path += fmt::format("H{}V{}Z", pixels(points.back().x), pixels(floor));
   text_ += fmt::format("<path d=\"{0}\" fill=\"{1}\" stroke=\"{1}\" stroke-width=\"0.8\"/>\n", path, fill);
@@ -103,8 +103,9 @@ void Svg::heading(Point at, std::string_view text) {
 std::vector<double> ticks(double low, double high, int count, double least) {
   if (!(high > low)) return {low};
   const double rough = std::max((high - low) / count, least), power = std::pow(10, std::floor(std::log10(rough)));
-  const double digit = rough / power;
-  const double step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
+  double step = 10 * power;
+  for (const double digit : {5, 2, 1})
+    if (rough / power <= digit) step = power * digit;
   std::vector<double> all;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) all.push_back(i * step);
   return all;
@@ -112,7 +113,8 @@ std::vector<double> ticks(double low, double high, int count, double least) {
 
 std::string Unit::text(double value) const {
   const double of_it = value / size;
-  const int digits = of_it >= 100 || of_it == std::floor(of_it) ? 0 : of_it >= 10 ? 1 : 2;
+  int digits = of_it >= 10 ? 1 : 2;
+  if (of_it >= 100 || of_it == std::floor(of_it)) digits = 0;
   return fmt::format("{:.{}f} {}", of_it, digits, name);
 }
 

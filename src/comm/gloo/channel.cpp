@@ -74,10 +74,10 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
     const bool late = timed_out(error);
     // Asks for the reason of rank 0, if it gave up first. That reason says more than Gloo's error.
     const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
+    const std::string within = late ? fmt::format(" within {} ms", timeout_.count()) : "";
+    const std::string why = reason ? "rank 0 failed: " + *reason : error.what();
     const Error own(late ? Code::timeout : Code::peer, "rendezvous",
-                    fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous,
-                                late ? fmt::format(" within {} ms", timeout_.count()) : "",
-                                reason ? "rank 0 failed: " + *reason : error.what()));
+                    fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous, within, why));
     leave_reason(own.text);
     throw own;
   }

@@ -25,9 +25,9 @@ void check(cudaError_t code, const char *what) {
 // are done.
 void check(ncclResult_t code, const char *what) {
   if (code == ncclSuccess || code == ncclInProgress) return;
-  const char *last = ncclGetLastError(nullptr);
-  fail(code == ncclRemoteError ? Code::peer : Code::device, "comm", "{}: {}{}{}", what, ncclGetErrorString(code),
-       last != nullptr && *last != 0 ? "; " : "", last != nullptr ? last : "");
+  std::string reason = ncclGetErrorString(code);
+  if (const char *last = ncclGetLastError(nullptr); last != nullptr && *last != 0) reason += std::string("; ") + last;
+  fail(code == ncclRemoteError ? Code::peer : Code::device, "comm", "{}: {}", what, reason);
 }
 
 // Pauses between two polls. The first polls follow each other at once, because short exchanges take microseconds. Later

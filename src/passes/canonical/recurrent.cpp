@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -16,6 +17,17 @@ namespace protrain::passes {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
+
+// A kind of recurrent layer: its operator in the file, and the core operator that goes from step to step.
+struct LayerKind {
+  std::string_view op;
+  const char *core_op;
+  std::size_t activations;  // of one direction
+  std::size_t results;      // of the core operator
+};
+constexpr LayerKind kLayerKinds[] = {{"LSTM", "LstmSteps", 3, 3}, {"GRU", "GruSteps", 2, 2}, {"RNN", "RnnSteps", 1, 1}};
+
+const LayerKind &kind_of(const Node &node) { return *std::ranges::find(kLayerKinds, node.op, &LayerKind::op); }
 
 // The sizes, flags and inputs of a node that the rule needs. x is (S, B, I).
 struct Layer {
@@ -40,7 +52,7 @@ std::vector<std::string> activation_names(const Node &node, std::size_t count) {
 // Returns the attributes of each direction's operator. The lists of coefficients have an entry for each activation that
 // uses one, in the order of the activations.
 std::vector<Attributes> attributes_of(const Node &node, const Layer &layer) {
-  const std::size_t each = node.op == "LSTM" ? 3 : node.op == "GRU" ? 2 : 1;
+  const std::size_t each = kind_of(node).activations;
   const auto directions = static_cast<std::size_t>(layer.directions);
   const std::vector<std::string> names = activation_names(node, each * directions);
   const std::vector<double> alphas = node.attributes.reals("activation_alpha"),
@@ -91,7 +103,10 @@ Layer layer_of(Canonical &c, const Node &node) {
   layer.batch_first = node.attributes.integer("layout", 0) != 0;
   layer.x = layer.batch_first ? c.transpose(node.inputs.at(0), {1, 0, 2}) : node.inputs.at(0);
   const Shape x = c.shape(layer.x), r = c.shape(node.inputs.at(2));
-  layer.steps = x[0], layer.batch = x[1], layer.directions = r[0], layer.units = r[2];
+  layer.steps = x[0];
+  layer.batch = x[1];
+  layer.directions = r[0];
+  layer.units = r[2];
   require(layer.steps > 0 && layer.units > 0, Code::shape, node.name, "{} of {} steps with {} units", node.op,
           layer.steps, layer.units);
   layer.gates = r[1] / layer.units;
@@ -162,8 +177,7 @@ std::vector<Results> run_directions(Canonical &c, const Node &node, const Layer 
   const std::vector<ValueId> w = by_direction(c, node.inputs.at(1), 0), r = by_direction(c, node.inputs.at(2), 0),
                              b = optional_by_direction(c, node, 3, layer), h0 = first_states(c, node, 5, layer),
                              c0 = first_states(c, node, 6, layer), p = optional_by_direction(c, node, 7, layer);
-  const std::string op = node.op == "LSTM" ? "LstmSteps" : node.op == "GRU" ? "GruSteps" : "RnnSteps";
-  const std::size_t outputs = node.op == "LSTM" ? 3 : node.op == "GRU" ? 2 : 1;
+  const LayerKind &kind = kind_of(node);
   std::vector<Results> results;
   for (std::size_t d = 0; d < attributes.size(); ++d) {
     const Biases biases = biases_of(c, b[d], layer);
@@ -174,7 +188,7 @@ std::vector<Results> run_directions(Canonical &c, const Node &node, const Layer 
     if (node.op == "LSTM") operands.insert(operands.end(), {p[d], c0[d]});
     if (layer.resets_product) operands.push_back(biases.product);
     while (operands.back() == ValueId::none) operands.pop_back();
-    const std::vector<ValueId> made = c.add_all(op, operands, attributes[d], outputs);
+    const std::vector<ValueId> made = c.add_all(kind.core_op, operands, attributes[d], kind.results);
     results.push_back({made[0], node.op == "LSTM" ? made[2] : ValueId::none});
   }
   return results;
