@@ -190,7 +190,7 @@ protrain_error *inside(protrain_session *session, Body &&body) noexcept {
   });
 }
 
-// Like inside(), for answers that are values.
+// Runs body() as inside() does, and stores in `out` the value that it returns.
 template <typename T, typename Body>
 protrain_error *answer(protrain_session *session, T *out, const char *name, Body &&body) noexcept {
   return inside(session, [&](Session &s) {
@@ -199,7 +199,7 @@ protrain_error *answer(protrain_session *session, T *out, const char *name, Body
   });
 }
 
-// Like inside(), for functions that read or write a parameter's values.
+// Calls `act`, which reads or writes the values of the parameter `name`, as inside() calls its body.
 template <typename Values>
 protrain_error *on_values(protrain_session *session, const char *name, Values *values, size_t values_len,
                           void (Session::*act)(const std::string &, Values *, std::size_t)) noexcept {
@@ -210,7 +210,8 @@ protrain_error *on_values(protrain_session *session, const char *name, Values *v
   });
 }
 
-// Like inside(), for answers that are texts. The session keeps them until its next call.
+// Runs body() as inside() does, and stores in `out` the text that it returns. The session keeps the text until its next
+// call.
 template <typename Body>
 protrain_error *lend(protrain_session *session, const char **out, const char *name, Body &&body) noexcept {
   return inside(session, [&](Session &s) {
@@ -220,7 +221,7 @@ protrain_error *lend(protrain_session *session, const char **out, const char *na
   });
 }
 
-// Lends what ask(options) answers about the model. The options keep the text until their next call.
+// Stores in `json` the text that ask(options) returns about the model. The options keep the text until their next call.
 template <typename Ask>
 protrain_error *answer(protrain_options *options, const char *model_path, const char **json, Ask &&ask) noexcept {
   return guard([&] {

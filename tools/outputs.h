@@ -21,12 +21,12 @@ struct Input {
 struct Output {
   enum class Kind {
     file,      // is written under another name and renamed
-    model,     // likewise; large weights go to a second file, PATH.data
+    model,     // as a file; large weights go to a second one, PATH.data
     stream,    // is opened and written, so a device will do
     directory  // is created if only its last component is missing
   };
   Kind kind = Kind::file;
-  std::string flag;  // as above
+  std::string flag;  // the word that names the path
   std::string path;  // empty: the output is not wanted
 };
 

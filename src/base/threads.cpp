@@ -37,8 +37,8 @@ void pause() {
 // The processors that the scheduler lets this process use.
 int allowed_processors() {
   int count = 1;
-  for (int processors = 1024; processors <= 1 << 20;
-       processors *= 4) {  // the kernel's mask may be wider than cpu_set_t
+  // The kernel's mask may be wider than cpu_set_t.
+  for (int processors = 1024; processors <= 1 << 20; processors *= 4) {
     cpu_set_t *set = CPU_ALLOC(processors);
     if (!set) break;
     const std::size_t bytes = CPU_ALLOC_SIZE(processors);
@@ -51,9 +51,9 @@ int allowed_processors() {
 }
 }  // namespace
 
-// WaitCounter: a number that threads wait for. std::atomic's wait() yields several times before it sleeps. If other
-// processes want the cores, each yield gives them a whole time slice. A futex sleeps at once, and the system wakes the
-// sleeper ahead of them.
+// WaitCounter: a number that threads wait for. It does not use std::atomic's wait(), which yields several times before
+// it sleeps: if other processes want the cores, each yield gives them a whole time slice. A futex sleeps at once, and
+// the system wakes the sleeper ahead of them.
 class WaitCounter {
  public:
   std::uint32_t now() const { return value_.load(std::memory_order_acquire); }

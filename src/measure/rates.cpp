@@ -253,9 +253,9 @@ class RateMeasurement {
     return stopwatch_.quickest_here([&] { update.run(); });
   }
 
-  // Returns the bytes per second of the host's memory that updates and copies in both directions use together. Each of
-  // the two alone takes about as long as the other. Fast copies get larger arrays, because a bus reads and writes a
-  // processor's caches too, and what lies there does not count.
+  // Runs updates on the host while copies in both directions run. Returns the bytes per second that the two together
+  // read and write in the host's memory. There are as many copies as take about as long alone as the updates do alone.
+  // Fast copies get larger arrays: a bus also reads and writes a processor's caches, and this must not be measured.
   double traffic_together() const {
     const bool quick =
         traffic(optimizer_) * static_cast<double>(kFirstArray) / profile_.host_optimizer < kSecondsOfHostUpdate;

@@ -219,8 +219,8 @@ class Attachment : UnlabelledLosses {
   }
 
   // Returns the loss of DPO (Rafailov et al., arXiv 2305.18290): the mean of -log(sigmoid(beta d)) over pairs of
-  // samples. Compared with the reference model, the log probability of the pair's preferred sample has grown by d more
-  // than that of the other sample. `shape` is the shape of the labels.
+  // samples. A sample's gain is its log probability minus that under the reference model, and d is the gain of the
+  // preferred sample minus the gain of the other one. `shape` is the shape of the labels.
   ValueId preference(const Shape &shape) {
     require(shape[0] % 2 == 0, Code::shape, "loss",
             "dpo compares the first half of the samples with the second; there are {}", shape[0]);

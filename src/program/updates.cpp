@@ -297,9 +297,9 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements of a parameter that are updated at once. In the array with the smallest elements this
-// number fills one piece of the disk, and in arrays with larger elements several whole pieces. Arrays that move whole
-// do not count.
+// Returns the number of elements of a parameter that are updated at once. The arrays of the parameter may have elements
+// of different sizes. This number of elements is one piece of the array with the smallest elements, and several whole
+// pieces of the others. Arrays that move whole do not count.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i)

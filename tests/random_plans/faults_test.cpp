@@ -136,7 +136,9 @@ void expect_found(const char *what, const Fault &fault) {
   std::printf("[ figures  ] %s: verify %d of %d, bits %d of %d\n", what, sum.proven, sum.seeded, sum.seen, sum.run);
   EXPECT_GE(sum.seeded, 200);
   EXPECT_EQ(sum.proven, sum.seeded);
-  if (sum.run > 0) EXPECT_GT(sum.seen, 0);
+  if (sum.run > 0) {
+    EXPECT_GT(sum.seen, 0);
+  }
 }
 
 TEST(SeededFaults, AWaitThatIsMissingIsFoundByTheProof) { expect_found("removed waits", remove_wait); }

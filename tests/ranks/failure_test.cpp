@@ -316,7 +316,9 @@ TEST_F(RankedFailure, OfARankThatLeavesReachesTheOthers) {
 
 TEST_F(RankedFailure, OfARankThatIsSilentEndsAtTheDeadline) {
   check = [](int rank, const Outcome &outcome) {
-    if (rank != kOdd) EXPECT_EQ(outcome.code, Code::timeout) << outcome.text;
+    if (rank != kOdd) {
+      EXPECT_EQ(outcome.code, Code::timeout) << outcome.text;
+    }
   };
   const auto timeout = std::chrono::seconds(8);  // enough for a step of ranks on a busy machine
   run(

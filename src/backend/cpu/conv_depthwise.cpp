@@ -173,8 +173,8 @@ class DepthwiseConv : public CpuKernel {
       for (std::int64_t f = 0; f < shape_.output[1]; ++f)
         act((e * shape_.output[1] + f) * shape_.output[2], (e * extent_[1] + f) * extent_[2]);
   }
-  // Copies each element of y to the place in `room` that the number of its window gives. Places without a window become
-  // 0. `most_shift_` zeros come before place 0, because make_x() reads at a place minus a shift. Returns place 0.
+  // Copies the elements of y to `room`, the element of window w to place w, and returns the address of place 0. Places
+  // without a window get 0. So do `most_shift_` places in front of place 0, since make_x() reads at w minus a shift.
   float *number(const float *y, float *room) const {
     std::fill_n(room, most_shift_ + phase_elements(), 0.0f);
     each_row_of_y(

@@ -17,9 +17,9 @@ struct GemmShape {
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
-  // A Gemm computes this many rows at a time, and fewer only in the last panel. 0: as many as are fast. If it is not 0,
-  // the bits of a row in a full panel do not depend on M. Otherwise they do in some of oneDNN's products. Products
-  // in tiles need no panels for that. A StoredGemm ignores it.
+  // The number of rows that a Gemm computes at a time (a panel); only the last panel may have fewer. Then the bits of a
+  // row in a full panel do not depend on M. 0: as many rows as are fast; then the bits depend on M in some of oneDNN's
+  // products, but never in products in tiles. A StoredGemm ignores the number.
   std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
 };

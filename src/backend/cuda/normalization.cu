@@ -39,7 +39,7 @@ struct RegisterRows {
   }
 
   // The number of blocks of the gradient's kernel: as many as an H100 runs at the same time, so that no part waits for
-  // another one to end. A block that holds more packs needs more registers.
+  // another one to end. The more packs a thread holds, the more registers a block needs, and the fewer blocks run.
   std::int64_t blocks() const { return kEmulated ? 64 : 132 * (held == 1 ? 3 : held == 2 ? 2 : 1); }
 
   int held = 1, threads = kWarp;  // packs of a thread; threads of a block

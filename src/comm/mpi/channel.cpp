@@ -124,10 +124,9 @@ void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> rec
     });
 }
 
-// Polls until all messages are over. A rank that aborted may already have used its memory for something else, so
-// messages count only if no abort came before their last byte. MPI_Iprobe may look for an abort first and only then
-// take in what has arrived, so it can miss an abort that came before the last byte. Therefore a second probe follows
-// the last message.
+// Polls until all messages are over. A rank that aborted may have changed the memory that it sends from, so messages
+// are good only if no abort came before their last byte. One probe after that byte is not enough: MPI_Iprobe may first
+// look for an abort and only then take in what has arrived. Therefore a second probe follows.
 void MpiChannel::wait() {
   const Clock::time_point deadline = Clock::now() + timeout_;
   for (int polls = 0;; ++polls) {

@@ -128,8 +128,9 @@ Attributes pool_attributes(const Node &node, const SlidingWindows &w, std::size_
   return attributes;
 }
 
-// Pools the axes in several steps, the last axes first. Each step joins the axes behind its own to one further axis, so
-// it takes one axis fewer than a pool may have. It joins the axes in front of its own to the channels.
+// Pools the axes in several steps, the last axes first. A step leaves the other axes as they are: those in front are
+// joined to the channels, and those behind are joined to one last axis with a window of 1. That axis counts as one of
+// the kMostWindowAxes, so a step pools at most one axis fewer than that.
 ValueId pool_in_parts(Canonical &c, const Node &node, SlidingWindows w, ValueId x) {
   for (std::size_t last = w.kernel.size(); last > 0;) {
     const std::size_t first = last - std::min(last, ops::kMostWindowAxes - 1);

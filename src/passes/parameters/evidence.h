@@ -29,8 +29,8 @@ class Declarations {
   Claim about(const std::string &initializer) const;
 
   // Returns declared names that match nothing in the model: names of the list, or without a list the exporter's
-  // parameters. A name matches an initializer, or a value that an initializer was computed from. Returns no parameters
-  // of the exporter if merged tensors explain all that are missing.
+  // parameters. A name matches an initializer, or a value that an initializer was computed from. The exporter may have
+  // merged equal tensors under one name: if that can be why its parameters are missing, none of them is returned.
   std::vector<std::string> unmatched() const;
 
   // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed
