@@ -9,6 +9,7 @@
 #include "onnx_import/attributes.h"
 #include "onnx_import/names.h"
 #include "onnx_import/older.h"
+#include "onnx_import/torch_calls.h"
 #include "onnx_import/versions.h"
 #include "ops/control_flow.h"
 
@@ -37,15 +38,6 @@ bool is_quantization(const NodeProto &node) {
 bool takes_packed(const NodeProto &node) {
   return (is_quantization(node) && node.op_type() == "DequantizeLinear") ||
          (node.domain() == "com.microsoft" && node.op_type() == "GatherBlockQuantized");
-}
-
-// True for PyTorch's detach(). Its exporter writes an Identity, and the call in the metadata.
-bool is_detach(const NodeProto &node) {
-  constexpr std::string_view kCall = "pkg.torch.onnx.fx_node", kDetach = "[target=torch.ops.aten.detach.default]";
-  return node.op_type() == "Identity" && is_default_domain(node.domain()) &&
-         std::ranges::any_of(node.metadata_props(), [&](const StringPair &entry) {
-           return entry.key() == kCall && entry.value().find(kDetach) != std::string::npos;
-         });
 }
 
 bool has_bodies(const NodeProto &node) {
@@ -227,6 +219,7 @@ void Scope::add_node(const NodeProto &proto) {
   if (older != nullptr) convert_older(*older, graph_, node, subject);
   upgrade(node, proto);
   if (is_detach(proto)) node.op = "StopGradient";
+  if (const auto padding = padding_of(proto)) node.attributes.set("padding_idx", *padding);
   if (is_quantization(proto) || takes_packed(proto)) describe_four_bits(node, proto);
   graph_.add_node(std::move(node));
 }

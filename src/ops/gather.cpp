@@ -1,5 +1,7 @@
 // Gather, GatherElements and GatherND, which read elements by index, and the gradients of the first two, which add
 // elements by index. ScatterElements and ScatterND, which write elements by index.
+//
+// A Gather may have an attribute that ONNX does not know: the row `padding_idx` of the table gets no gradient.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -86,9 +88,25 @@ std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *cons
   return {make_array(out[0], stored, std::move(bytes))};
 }
 
+// Returns `dy` with zeros where the node picked row `padding` of its table.
+ValueId without_padding(GradientBuilder &builder, const Node &node, ValueId dy, std::int64_t padding) {
+  const ValueId indices = node.inputs[1];
+  const DType type = builder.type(indices).dtype;
+  Shape shape = builder.type(indices).shape;
+  const ValueId row = builder.constant({type, {}}, static_cast<double>(padding));
+  ValueId picked = builder.emit("Equal", {indices, row});
+
+  const Shape &table = builder.type(node.inputs[0]).shape;
+  shape.resize(shape.size() + table.size() - axis_of(node, table) - 1, 1);  // broadcasts along the axes behind
+  picked = builder.emit("Reshape", {picked}, {{"shape", shape}});
+  return builder.emit("Where", {picked, builder.constant({builder.type(dy).dtype, {}}, 0), dy});
+}
+
 void differentiate_gather(GradientBuilder &builder, const Node &node) {
-  const ValueId dy = gradient_for(builder, node);
+  ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
+  if (node.attributes.has("padding_idx"))
+    dy = without_padding(builder, node, dy, node.attributes.integer("padding_idx", 0));
   const Attributes attributes = {{"axis", node.attributes.integer("axis", 0)},
                                  {"shape", builder.type(node.inputs[0]).shape}};
   builder.contribute(node.inputs[0], builder.emit(node.op + "Grad", {dy, node.inputs[1]}, attributes));

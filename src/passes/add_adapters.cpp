@@ -238,7 +238,9 @@ ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const 
 // Emits the rows that a lookup's indices pick from A^T, or from B if not `straight`. The result is (..., rank).
 ValueId Adapting::looked_up(Rewriter &r, const Part &part, bool straight) {
   const std::int64_t axis = straight ? 1 : 0;
-  const ValueId picked = r.emit("Gather", {straight ? part.a : part.b, part.target.x}, {{"axis", axis}});
+  Attributes attributes = {{"axis", axis}};
+  if (part.of_node.has("padding_idx")) attributes.set("padding_idx", part.of_node.integer("padding_idx", 0));
+  const ValueId picked = r.emit("Gather", {straight ? part.a : part.b, part.target.x}, attributes);
   const std::size_t rank = r.shape(picked).size();
   if (!straight || rank == 1) return picked;
   std::vector<std::int64_t> perm;

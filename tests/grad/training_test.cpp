@@ -231,6 +231,25 @@ Sketch scaled_loss(DType dtype, ValueId &loss) {
   return s;
 }
 
+// The sum of the squares of rows 1, 4 and 1 of a table, in which row 1 is padding, along each axis of the table.
+TEST(Training, GivesNoGradientToTheRowOfPadding) {
+  for (const std::int64_t axis : {0, 1}) {
+    Sketch s;
+    const ValueId table = s.parameter("table", {5, 5});
+    const graph::Attributes attributes = {{"axis", axis}, {"padding_idx", std::int64_t{1}}};
+    const ValueId rows = s.run("Gather", {table, s.indices("ids", {1, 4, 1})}, attributes);
+    const Training training = build(s.graph, s.sum(s.run("Mul", {rows, rows})));
+    const std::vector<double> gradient =
+        ops::interpret(training.graph, s.bound)[index(training.gradients[0])].doubles();
+    const std::vector<double> values = s.bound.at(table).doubles();
+    for (std::size_t i = 0; i < 5; ++i)
+      for (std::size_t j = 0; j < 5; ++j) {
+        const std::size_t picked = axis == 0 ? i : j, at = i * 5 + j;
+        EXPECT_DOUBLE_EQ(gradient[at], picked == 4 ? 2 * values[at] : 0) << "row " << i << ", column " << j;
+      }
+  }
+}
+
 // The gradient of Round is zero. So a parameter that affects the loss only through Round gets no gradient, and the
 // other parameters still get theirs.
 TEST(Training, GoesOnBesideWhatHasNoGradient) {

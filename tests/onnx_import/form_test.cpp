@@ -64,6 +64,21 @@ TEST_F(Form, AnIdentityThatPyTorchWroteForDetachStopsGradients) {
   EXPECT_EQ(op_of("Relu", "[target=torch.ops.aten.detach.default](args = (%x,))"), "Relu");
 }
 
+TEST_F(Form, AGatherThatPyTorchWroteForAnEmbeddingKnowsItsPadding) {
+  const auto padding_of = [&](const std::string &call) {
+    Wire wire;
+    const std::string metadata = test::pair("pkg.torch.onnx.fx_node", "%y : [num_users=1] = call_function" + call);
+    wire.inputs = {test::value("x", kInt64, {"2", "3"})};
+    wire.nodes = {node("Gather", {"w", "x"}, {"y"}) + field(9, metadata)};
+    return graph(wire).nodes()[0].attributes.integer("padding_idx", -1);
+  };
+  EXPECT_EQ(padding_of("[target=torch.ops.aten.embedding.default](args = (%w, %x, 2), kwargs = {})"), 2);
+  EXPECT_EQ(padding_of("[target=torch.ops.aten.embedding.default](args = (%w, %x, 10, True), kwargs = {})"), 10);
+  EXPECT_EQ(padding_of("[target=torch.ops.aten.embedding.default](args = (%w, %x), kwargs = {})"), -1);
+  EXPECT_EQ(padding_of("[target=torch.ops.aten.embedding.default](args = (%w, %x, -1), kwargs = {})"), -1);
+  EXPECT_EQ(padding_of("[target=torch.ops.aten.select.int](args = (%w, 0, 2), kwargs = {})"), -1);
+}
+
 TEST_F(Form, ConstantNodesOfEveryFormBecomeConstants) {
   EXPECT_EQ(constant(int_attribute("value_int", -7)).integers(), std::vector<std::int64_t>{-7});
   EXPECT_EQ(constant(int_attribute("value_int", -7)).type(), (graph::Type{DType::i64, {}}));

@@ -1,0 +1,19 @@
+// What PyTorch's exporter (dynamo=True) says about a node: the call that it wrote the node for. ONNX has no words for
+// what these two calls do to gradients.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "onnx_import/model.pb.h"
+
+namespace protrain::onnx_import {
+
+// True for an Identity that stands for detach(): no gradient passes it.
+bool is_detach(const NodeProto &node);
+
+// Returns the `padding_idx` of a Gather that stands for an embedding: this row of the table gets no gradient. Returns
+// nothing for a Gather without one, and for all other nodes.
+std::optional<std::int64_t> padding_of(const NodeProto &node);
+
+}  // namespace protrain::onnx_import
