@@ -1,11 +1,15 @@
 #include "draft/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "measure/contention.h"
@@ -23,6 +27,28 @@ std::string counted(std::uint64_t count, const char *what) {
 // Returns a text such as "3.42 s" or "12.3 ms".
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1e3);
+}
+
+// Returns what `other` has in place of the chosen numbers, such as "n_buffer 17 instead of 36, n_host 4 instead of 0".
+std::string differences(const plan::Choice &chosen, const plan::Choice &other) {
+  using plan::Choice;
+  constexpr std::pair<const char *, int Choice::*> kNumbers[] = {
+      {"n_persist", &Choice::n_persist},   {"n_host", &Choice::n_host},
+      {"n_buffer", &Choice::n_buffer},     {"n_device_update", &Choice::n_device_update},
+      {"n_deferred", &Choice::n_deferred}, {"n_checkpoint", &Choice::n_checkpoint},
+      {"n_swap", &Choice::n_swap},         {"n_selective", &Choice::n_selective},
+      {"n_whole", &Choice::n_whole},       {"slack", &Choice::slack}};
+  const auto number = [](int value) { return value < 0 ? "all" : fmt::format("{}", value); };
+  std::vector<std::string> texts;
+  const auto add = [&](const char *name, const std::string &now, const std::string &then) {
+    if (now != then) texts.push_back(fmt::format("{} {} instead of {}", name, then, now));
+  };
+  for (const auto &[name, member] : kNumbers) add(name, number(chosen.*member), number(other.*member));
+  add("chunk_bytes", bytes_text(chosen.chunk_bytes), bytes_text(other.chunk_bytes));
+  add("piece_bytes", bytes_text(chosen.piece_bytes), bytes_text(other.piece_bytes));
+  const auto order = [](const Choice &choice) { return plan::kOrderNames[static_cast<int>(choice.order)]; };
+  add("optimizer_order", order(chosen), order(other));
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
@@ -224,14 +250,10 @@ class Explanation {
     const double chosen = found.best->cost.seconds;
     const auto slower = [&](double seconds) { return (seconds / chosen - 1) * 100; };
     if (found.next) {
-      const plan::Choice &next = found.next->choice;
       const double change = slower(found.next->cost.seconds);
-      const int on_device =
-          next.n_device_update < 0 ? static_cast<int>(plan_.chunks.size()) - next.n_persist : next.n_device_update;
-      say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
-          "n_device_update {}, n_checkpoint {}, n_swap {}, n_selective {}) takes {}.",
-          found.ranked, found.laid_out, next.n_persist, next.n_buffer, on_device, next.n_checkpoint, next.n_swap,
-          next.n_selective, change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
+      say("Of {} plans that were ranked and {} laid out and simulated, the next best ({}) takes {}.", found.ranked,
+          found.laid_out, differences(found.best->choice, found.next->choice),
+          change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
     }
     if (found.resident && found.resident->cost.bytes != found.best->cost.bytes) {
       const double change = slower(found.resident->cost.seconds);

@@ -193,7 +193,7 @@ TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
   EXPECT_TRUE(mentions(all, "stay in memory"));
   EXPECT_TRUE(mentions(all, "never idles") || mentions(all, "idles for"));
   const Json tight = planned(tightened({{"hardware", "rtx3090"}}, "device_memory"));
-  for (const char *words : {"n_checkpoint", "next best", "nothing would move", "With device_memory="})
+  for (const char *words : {"the next best (n_", " instead of ", "nothing would move", "With device_memory="})
     EXPECT_TRUE(mentions(tight, words)) << words << tight["explanation"].dump(1);
 }
 
