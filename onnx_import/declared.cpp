@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "onnx_import/names.h"
+#include "onnx_import/torch_calls.h"
 
 namespace protrain::onnx_import {
 
@@ -101,6 +102,7 @@ graph::FileDeclarations read_declarations(const ModelProto &proto, const std::ma
       }
     }
   }
+  declared.undetached = readers_of_lost_detach(proto.graph(), declared.kinds);
   for (const TrainingInfo &info : proto.training_info()) {
     if (!declared.updated) declared.updated.emplace();
     for (const StringPair &binding : info.update_binding())

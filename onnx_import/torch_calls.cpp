@@ -1,27 +1,53 @@
 #include "onnx_import/torch_calls.h"
 
+#include <algorithm>
 #include <charconv>
+#include <set>
 #include <string_view>
 
 namespace protrain::onnx_import {
 
 namespace {
 
-// Returns the arguments of the node's call if it calls the operator `name`. Of a call in the metadata, such as
-//   %e : [num_users=2] = call_function[target=torch.ops.aten.embedding.default](args = (%p_weight, %i, 0), kwargs = {})
-// these are "%p_weight, %i, 0".
-std::optional<std::string_view> arguments_of(const NodeProto &node, std::string_view name) {
-  constexpr std::string_view kBegin = "](args = (", kEnd = "), kwargs";
-  for (const StringPair &entry : node.metadata_props()) {
-    if (entry.key() != "pkg.torch.onnx.fx_node") continue;
-    const std::string_view call = entry.value();
-    const std::string target = "[target=torch.ops.aten." + std::string(name);
-    const std::size_t at = call.find(target + std::string(kBegin));
-    if (at == std::string_view::npos) continue;
-    const std::string_view rest = call.substr(at + target.size() + kBegin.size());
-    return rest.substr(0, rest.find(kEnd));
+// A call in the metadata. For example "embedding", "torch.ops.aten.embedding.default" and "%p_weight, %i, 0" of
+//   %embedding : [num_users=2] = call_function[target=torch.ops.aten.embedding.default](args = (%p_weight, %i, 0), ...
+struct Call {
+  std::string_view result, target, arguments;
+};
+
+// Returns the text between the first `begin` and the next `end`. Returns "" if there is no `begin`.
+std::string_view between(std::string_view text, std::string_view begin, std::string_view end) {
+  const std::size_t at = text.find(begin);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = text.substr(at + begin.size());
+  return rest.substr(0, rest.find(end));
+}
+
+Call call_of(const NodeProto &node) {
+  for (const StringPair &entry : node.metadata_props())
+    if (entry.key() == "pkg.torch.onnx.fx_node")
+      return {between(entry.value(), "%", " "), between(entry.value(), "[target=", "]"),
+              between(entry.value(), "](args = (", "), kwargs")};
+  return {};
+}
+
+// True for "detach" and "detach_7", the names that PyTorch gives the results of detach().
+bool names_detach(std::string_view name) {
+  constexpr std::string_view kName = "detach";
+  if (!name.starts_with(kName)) return false;
+  const std::string_view number = name.substr(kName.size());
+  return number.empty() ||
+         (number.size() > 1 && number[0] == '_' && number.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
+
+// Returns the names of the values among the arguments of a call, in their order.
+std::vector<std::string_view> values_among(std::string_view arguments) {
+  std::vector<std::string_view> names;
+  for (std::size_t at = arguments.find('%'); at != std::string_view::npos; at = arguments.find('%', at + 1)) {
+    const std::string_view rest = arguments.substr(at + 1);
+    names.push_back(rest.substr(0, rest.find_first_of(", ])")));
   }
-  return std::nullopt;
+  return names;
 }
 
 bool is_onnx(const NodeProto &node, std::string_view op) {
@@ -30,11 +56,14 @@ bool is_onnx(const NodeProto &node, std::string_view op) {
 
 }  // namespace
 
-bool is_detach(const NodeProto &node) { return is_onnx(node, "Identity") && arguments_of(node, "detach.default"); }
+bool is_detach(const NodeProto &node) {
+  return is_onnx(node, "Identity") && call_of(node).target == "torch.ops.aten.detach.default";
+}
 
 std::optional<std::int64_t> padding_of(const NodeProto &node) {
-  if (!is_onnx(node, "Gather")) return std::nullopt;
-  const std::string_view arguments = arguments_of(node, "embedding.default").value_or("");
+  const Call call = call_of(node);
+  if (!is_onnx(node, "Gather") || call.target != "torch.ops.aten.embedding.default") return std::nullopt;
+  const std::string_view arguments = call.arguments;
   constexpr std::string_view kApart = ", ";
   std::size_t at = arguments.find(kApart);
   if (at != std::string_view::npos) at = arguments.find(kApart, at + kApart.size());
@@ -43,6 +72,31 @@ std::optional<std::int64_t> padding_of(const NodeProto &node) {
   std::int64_t row = -1;
   std::from_chars(arguments.data() + at + kApart.size(), arguments.data() + arguments.size(), row);
   return row >= 0 ? std::optional(row) : std::nullopt;
+}
+
+std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
+                                                const std::map<std::string, graph::StoredKind> &kinds) {
+  std::set<std::string_view> kept, trained;  // results of detach() in the file; values that depend on a parameter
+  for (const auto &[name, kind] : kinds)
+    if (kind == graph::StoredKind::parameter) trained.insert(name);
+  const auto is_trained = [&](std::string_view name) { return trained.contains(name); };
+  std::vector<std::string> readers;
+  for (const NodeProto &node : graph.node()) {
+    const Call call = call_of(node);
+    if (is_detach(node)) kept.insert(call.result);
+    const std::vector<std::string_view> values = values_among(call.arguments);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!names_detach(values[i]) || kept.contains(values[i])) continue;
+      // The arguments of a call are the inputs of its node, unless the exporter wrote several nodes for it.
+      const bool known = static_cast<std::size_t>(node.input_size()) == values.size();
+      const bool stops =
+          known ? is_trained(node.input(static_cast<int>(i))) : std::ranges::any_of(node.input(), is_trained);
+      if (stops && (readers.empty() || readers.back() != node.name())) readers.push_back(node.name());
+    }
+    if (!is_detach(node) && std::ranges::any_of(node.input(), is_trained))
+      for (const std::string &output : node.output()) trained.insert(output);
+  }
+  return readers;
 }
 
 }  // namespace protrain::onnx_import

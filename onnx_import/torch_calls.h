@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "graph/declared.h"
 #include "onnx_import/model.pb.h"
 
 namespace protrain::onnx_import {
@@ -15,5 +19,10 @@ bool is_detach(const NodeProto &node);
 // Returns the `padding_idx` of a Gather that stands for an embedding: this row of the table gets no gradient. Returns
 // nothing for a Gather without one, and for all other nodes.
 std::optional<std::int64_t> padding_of(const NodeProto &node);
+
+// Returns the nodes, by name, that read a detach() of what depends on a parameter, where the exporter's optimizer
+// dropped the Identity. `kinds` says which initializers are parameters.
+std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
+                                                const std::map<std::string, graph::StoredKind> &kinds);
 
 }  // namespace protrain::onnx_import

@@ -57,6 +57,16 @@ void find_missing_gradients(const AlarmFacts &facts, std::vector<Alarm> &found) 
                    some_names(names), names.size() == 1 ? "it is" : "they are")});
 }
 
+void find_lost_detach(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  std::vector<std::string> nodes;
+  for (const std::string &name : facts.file.declared().undetached) nodes.push_back(printable(name, 80));
+  if (nodes.empty()) return;
+  found.push_back({"detach_lost", nodes.front(),
+                   fmt::format("{} {} a detach() that the exporter dropped, so gradients go where PyTorch stops them; "
+                               "export with optimize=False",
+                               some_names(nodes), nodes.size() == 1 ? "reads" : "read")});
+}
+
 void find_resting_groups(const AlarmFacts &facts, std::vector<Alarm> &found) {
   const Graph &graph = facts.training.graph;
   for (std::size_t g = 0; g < facts.groups.groups.size(); ++g) {
@@ -131,6 +141,7 @@ std::vector<Alarm> find_alarms(const AlarmFacts &facts) {
   std::vector<Alarm> found;
   find_unused_inputs(facts, found);
   find_missing_gradients(facts, found);
+  find_lost_detach(facts, found);
   find_resting_groups(facts, found);
   find_frozen_between(facts, found);
   return found;

@@ -37,6 +37,8 @@ struct FileDeclarations {
   std::map<std::string, StoredKind> kinds;
   // For each initializer that the exporter computed: the names of all values that it was computed from.
   std::map<std::string, std::vector<std::string>> folded_from;
+  // Nodes that read a detach() in PyTorch and not in the file, because the exporter's optimizer dropped it.
+  std::vector<std::string> undetached = {};
 };
 
 }  // namespace protrain::graph

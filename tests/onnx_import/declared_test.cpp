@@ -78,6 +78,30 @@ TEST(FileDeclarations, SignaturesOfBothForms) {
   }
 }
 
+// y = h - detach(h) with h = x * w, of which the exporter's optimizer has dropped the detach().
+TEST(FileDeclarations, NodesThatReadADetachThatIsGone) {
+  const auto called = [](const std::string &node, const std::string &name, const std::string &call) {
+    const std::string text =
+        "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + call + ", kwargs = {})";
+    return node + field(9, pair("pkg.torch.onnx.fx_node", text));
+  };
+  const auto readers = [](const Names &nodes, const std::string &kind) {
+    Wire wire;
+    wire.nodes = nodes;
+    wire.graph_extra = note("w", kKind, kind);
+    return declared(wire).undetached;
+  };
+  const std::string h = called(node("MatMul", {"x", "w"}, {"h"}), "h", "mm.default](args = (%x, %p_w)");
+  const std::string difference = "sub.Tensor](args = (%h, %detach_3)";
+  EXPECT_EQ(readers({h, called(node("Sub", {"h", "h"}, {"y"}), "sub", difference)}, "PARAMETER"), Names{"make_y"});
+  EXPECT_TRUE(readers({h, called(node("Sub", {"h", "h"}, {"y"}), "sub", difference)}, "BUFFER").empty());
+  EXPECT_TRUE(readers({h, called(node("Sub", {"h", "x"}, {"y"}), "sub", difference)}, "PARAMETER").empty());
+  const std::string kept = called(node("Identity", {"h"}, {"d"}), "detach_3", "detach.default](args = (%h,)");
+  EXPECT_TRUE(readers({h, kept, called(node("Sub", {"h", "d"}, {"y"}), "sub", difference)}, "PARAMETER").empty());
+  const std::string other = "sub.Tensor](args = (%h, %detach_map)";
+  EXPECT_TRUE(readers({h, called(node("Sub", {"h", "h"}, {"y"}), "sub", other)}, "PARAMETER").empty());
+}
+
 TEST(FileDeclarations, WhatATrainingInfoUpdates) {
   Wire wire;
   wire.tail = field(20, field(4, pair("w", "w_new")) + field(4, pair("momentum", "m_new")));

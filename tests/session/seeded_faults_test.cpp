@@ -64,6 +64,7 @@ struct Case {
     wire.inputs = {test::value("x", test::kFloat, {"8", "6"})};
     wire.inputs.insert(wire.inputs.end(), more_inputs.begin(), more_inputs.end());
     wire.outputs = outputs;
+    wire.graph_extra = graph_extra;
     return wire.bytes();
   }
 
@@ -74,6 +75,7 @@ struct Case {
   std::map<std::string, test::Dims> dims;
   Names middle = {node("Identity", {"h0"}, {"m0"})};
   Names more_nodes, more_inputs, constants;
+  std::string graph_extra;
   Names outputs = {test::value("logits", test::kFloat, {"8", "3"})};
   std::vector<std::pair<std::string, std::string>> options = {
       {"threads", "1"}, {"learning_rate", "1e-3"}, {"loss", "cross_entropy"}};
@@ -220,6 +222,17 @@ std::vector<Fault> wrong_graphs() {
       {"DetachedByRound", between("Round"), "no_gradient", "layers.0.weight"},
       {"DetachedByFloor", between("Floor"), "no_gradient", "layers.0.bias"},
       {"DetachedBySign", between("Sign"), "no_gradient", "layers.0.weight"},
+      {"DetachDropped",
+       [](Case &run) {
+         const std::string call =
+             "%relu : [num_users=1] = call_function[target=torch.ops.aten.relu.default]"
+             "(args = (%detach,), kwargs = {})";
+         const std::string kind = test::pair("pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
+         run.middle = {node("Relu", {"h0"}, {"m0"}) + test::field(9, test::pair("pkg.torch.onnx.fx_node", call))};
+         for (const auto &[name, values] : run.weights)
+           run.graph_extra += test::field(13, test::field(1, name) + test::field(4, kind));
+       },
+       "detach_lost", "make_m0"},
       {"UnreadInput", [](Case &run) { run.more_inputs = {test::value("mask", test::kFloat, {"8"})}; }, "input_unused",
        "input mask"},
       {"InputOfAnotherOutput",
