@@ -218,6 +218,27 @@ TEST(Parameters, WhatTheExporterTransposedIsTheParameterThatIsReadToo) {
   EXPECT_EQ(found(weight, transposed, "decoder.weight").findings[1].tied_to, "") << "another parameter's copy";
 }
 
+// A codebook is compared with data as (1, codes, features), and its rows are picked too.
+TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
+  HandBuilt b;
+  const ValueId apart = b.add("Sub", {b.input("x", {3, 1, 2}), b.initializer("unsqueeze", {1, 2, 2})});
+  const ValueId ids = b.input("ids", {3}, DType::i64);
+  const ValueId rows = b.add("Gather", {b.initializer("book", {2, 2}), ids}, {{"axis", std::int64_t{0}}});
+  b.graph.outputs = {apart, rows};
+  const auto found = [&](const std::vector<double> &book, const std::vector<double> &copy) {
+    return find(
+        b.graph,
+        {.declared = {.kinds = {{"book", graph::StoredKind::parameter}}, .folded_from = {{"unsqueeze", {"book"}}}}},
+        {{"book", Array::from_doubles({DType::f64, {2, 2}}, book)},
+         {"unsqueeze", Array::from_doubles({DType::f64, {1, 2, 2}}, copy)}});
+  };
+  const ParameterSearch tied = found({1, 2, 3, 4}, {1, 2, 3, 4});
+  EXPECT_EQ(tied.parameters(), Names{"book"});
+  EXPECT_EQ(tied.findings[0].tied_to, "book");
+  EXPECT_EQ(tied.graph.nodes()[0].op, "Reshape");
+  EXPECT_NE(found({1, 2, 3, 4}, {1, 3, 2, 4}).findings[0].doubt, "") << "another order of the elements";
+}
+
 TEST(Parameters, TiesMakeOneOfSeveral) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {3}, DType::i64);

@@ -47,9 +47,22 @@ bool may_be_transposes(const Graph &graph, ValueId a, ValueId b) {
          left.shape[0] == right.shape[1] && left.shape[1] == right.shape[0];
 }
 
+bool is_dense(const Array &array) { return array.stored() == array.shape(); }
+bool is_constant_along_an_axis(const Array &array) { return !is_dense(array.compact()); }
+
+// True if at most one axis is longer than 1. A transpose is then a reshape.
+bool is_line(const Shape &shape) {
+  return std::ranges::count_if(shape, [](std::int64_t extent) { return extent != 1; }) <= 1;
+}
+
+// True if the arrays hold the same elements in the same order, whatever their shapes are.
+bool is_same(const Array &a, const Array &b) {
+  return is_dense(a) && is_dense(b) && a.dtype() == b.dtype() && a.stored_bytes() == b.stored_bytes() &&
+         std::memcmp(a.bytes(), b.bytes(), a.stored_bytes()) == 0;
+}
+
 bool is_transpose(const Array &table, const Array &matrix) {
-  if (table.stored() != table.shape() || matrix.stored() != matrix.shape()) return false;  // constant along an axis
-  if (table.type() != graph::Type{matrix.dtype(), {matrix.shape()[1], matrix.shape()[0]}}) return false;
+  if (!is_dense(table) || !is_dense(matrix)) return false;
   const std::size_t size = size_of(table.dtype());
   const auto rows = static_cast<std::size_t>(table.shape()[0]), columns = static_cast<std::size_t>(table.shape()[1]);
   for (std::size_t i = 0; i < rows; ++i)
@@ -59,13 +72,8 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
-bool is_same(const Array &a, const Array &b) {
-  const bool dense = a.stored() == a.shape() && b.stored() == b.shape();  // neither is constant along an axis
-  return dense && a.type() == b.type() && std::memcmp(a.bytes(), b.bytes(), a.stored_bytes()) == 0;
-}
-
-// Ties copies to originals: readers of `copy` then read `original`, or its transpose. New nodes at the front of the
-// graph compute the transposes.
+// Ties copies to originals: readers of `copy` then read `original`, its transpose, or its elements in another shape.
+// New nodes at the front of the graph make these.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}
@@ -78,29 +86,35 @@ class Ties {
     finding->transposed = transposed;
     finding->reason = reason + finding->tied_to;
     ValueId again = original;
-    if (transposed) {
-      again = graph_.add_value({.name = name + "/tied", .type = graph_.value(copy).type, .array = {}});
-      transposes_.push_back({.op = "Transpose",
-                             .name = name,
-                             .attributes = {{"perm", std::vector<std::int64_t>{1, 0}}},
-                             .inputs = {original},
-                             .outputs = {again}});
+    const graph::Type type = graph_.value(copy).type;
+    if (transposed || type != graph_.value(original).type) {
+      again = graph_.add_value({.name = name + "/tied", .type = type, .array = {}});
+      Node node{.op = "Reshape",
+                .name = name,
+                .attributes = {{"shape", type.shape}},
+                .inputs = {original},
+                .outputs = {again}};
+      if (transposed) {
+        node.op = "Transpose";
+        node.attributes = {{"perm", std::vector<std::int64_t>{1, 0}}};
+      }
+      nodes_.push_back(std::move(node));
     }
     graph_.replace_uses(copy, again);
     graph_.value(copy).origin = Origin::initializer;
   }
 
-  // Puts the transposes before the graph's other nodes. Must be called after the last add().
+  // Puts the new nodes before the graph's other nodes. Must be called after the last add().
   void finish() {
-    if (transposes_.empty()) return;
-    transposes_.insert(transposes_.end(), graph_.nodes().begin(), graph_.nodes().end());
-    graph_.set_nodes(std::move(transposes_));
+    if (nodes_.empty()) return;
+    nodes_.insert(nodes_.end(), graph_.nodes().begin(), graph_.nodes().end());
+    graph_.set_nodes(std::move(nodes_));
   }
 
  private:
   Graph &graph_;
   std::vector<Finding> &findings_;
-  std::vector<Node> transposes_;
+  std::vector<Node> nodes_;
 };
 
 }  // namespace
@@ -136,7 +150,8 @@ void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Fin
   for (ValueId table : tables)
     for (ValueId matrix : matrices) {
       if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
-      if (is_transpose(load(graph.value(table).name), load(graph.value(matrix).name).compact()))
+      const Array left = load(graph.value(table).name), right = load(graph.value(matrix).name);
+      if (is_transpose(left, right) && !is_constant_along_an_axis(right))
         ties.add(table, matrix, true, "equals the transpose of ");
     }
   ties.finish();
@@ -148,18 +163,21 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
   std::map<std::string, ValueId> originals;
   for (Finding &finding : findings) {
     const std::string source = finding.parameter && !finding.state ? moved_from(finding.initializer) : "";
-    const ValueId copy = graph.find(finding.initializer);
-    if (source.empty() || !is_matrix_parameter(graph, copy)) continue;
+    if (source.empty()) continue;
 
-    const ValueId declared = graph.find(source);
+    const ValueId copy = graph.find(finding.initializer), declared = graph.find(source);
     const bool is_read = declared != ValueId::none && graph.value(declared).origin == Origin::parameter;
     const ValueId original = originals.try_emplace(source, is_read ? declared : copy).first->second;
     if (original == copy || graph.value(original).frozen != finding.frozen) continue;
 
-    const Array left = load(graph.value(original).name).compact(), right = load(finding.initializer).compact();
-    const bool same = is_same(left, right), transposed = is_transpose(left, right);
-    if (same != transposed) {
-      ties.add(original, copy, transposed, transposed ? "is the transpose of " : "is a copy of ");
+    const Array left = load(graph.value(original).name), right = load(finding.initializer);
+    if (!is_read && is_constant_along_an_axis(right)) continue;  // may be parts of the parameter, equal by chance
+    const bool same = is_same(left, right);
+    const bool transposed = may_be_transposes(graph, original, copy) && is_transpose(left, right);
+    if (same && (!transposed || is_line(right.shape()))) {
+      ties.add(original, copy, false, "is a copy of ");
+    } else if (transposed && !same) {
+      ties.add(original, copy, true, "is the transpose of ");
     } else if (is_read) {
       finding.doubt = "the exporter made it from " + printable(source, 80) +
                       ", which is also read: the two will be trained apart; export with optimize=False";

@@ -19,9 +19,9 @@ void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<
 // are constant along an axis, because two of them may be equal by chance.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
-// Ties each matrix that the exporter made from another parameter by moving its elements to that parameter, or to
-// another matrix made from it. `moved_from` returns the parameter's name, or "" for every other initializer. A copy
-// that the values do not show to be equal or a transpose gets a doubt, if the parameter itself is read too.
+// Ties each parameter that the exporter made from another one, by moving its elements, to that one or to another copy
+// made from it. `moved_from` returns the name of the parameter that was copied, or "" for all that are no copies. A
+// copy that the values do not show to be equal or a transpose gets a doubt, if the parameter itself is read too.
 void retie_moved(graph::Graph &graph, const LoadInitializer &load,
                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 
