@@ -217,22 +217,22 @@ std::vector<Fault> wrong_options() {
   };
 }
 
+// A Relu that reads detach(h0) in PyTorch, and h0 in the file.
+void drop_detach(Case &run) {
+  const std::string call =
+      "%relu : [num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%detach,), kwargs = {})";
+  const std::string kind = test::pair("pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
+  run.middle = {node("Relu", {"h0"}, {"m0"}) + test::field(9, test::pair("pkg.torch.onnx.fx_node", call))};
+  for (const auto &[name, values] : run.weights)
+    run.graph_extra += test::field(13, test::field(1, name) + test::field(4, kind));
+}
+
 std::vector<Fault> wrong_graphs() {
   return {
       {"DetachedByRound", between("Round"), "no_gradient", "layers.0.weight"},
       {"DetachedByFloor", between("Floor"), "no_gradient", "layers.0.bias"},
       {"DetachedBySign", between("Sign"), "no_gradient", "layers.0.weight"},
-      {"DetachDropped",
-       [](Case &run) {
-         const std::string call =
-             "%relu : [num_users=1] = call_function[target=torch.ops.aten.relu.default]"
-             "(args = (%detach,), kwargs = {})";
-         const std::string kind = test::pair("pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
-         run.middle = {node("Relu", {"h0"}, {"m0"}) + test::field(9, test::pair("pkg.torch.onnx.fx_node", call))};
-         for (const auto &[name, values] : run.weights)
-           run.graph_extra += test::field(13, test::field(1, name) + test::field(4, kind));
-       },
-       "detach_lost", "make_m0"},
+      {"DetachDropped", drop_detach, "detach_lost", "make_m0"},
       {"UnreadInput", [](Case &run) { run.more_inputs = {test::value("mask", test::kFloat, {"8"})}; }, "input_unused",
        "input mask"},
       {"InputOfAnotherOutput",
