@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace protrain {
 
@@ -39,7 +40,10 @@ int sys_statfs(int descriptor, struct statfs *out) { return ::fstatfs(descriptor
 ssize_t sys_pread(int descriptor, void *out, std::size_t bytes, off_t offset) {
   return ::pread(descriptor, out, bytes, offset);
 }
-ssize_t sys_write(int descriptor, const void *bytes, std::size_t count) { return ::write(descriptor, bytes, count); }
+ssize_t sys_write(int descriptor, const void *bytes, std::size_t count) {
+  const WithheldSignal guard(SIGXFSZ);
+  return ::write(descriptor, bytes, count);
+}
 int sys_sync(int descriptor) { return ::fsync(descriptor); }
 int sys_rename(const char *from, const char *to) { return ::rename(from, to); }
 int sys_exchange(const char *a, const char *b) { return ::renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE); }

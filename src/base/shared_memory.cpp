@@ -9,10 +9,12 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace protrain {
 
 SharedMemory SharedMemory::create(std::uint64_t bytes) {
+  const WithheldSignal guard(SIGXFSZ);
   SharedMemory memory(memfd_create("protrain", MFD_CLOEXEC));
   const bool made =
       memory.descriptor_ >= 0 && bytes <= PTRDIFF_MAX && ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) == 0;

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <time.h>
 
+#include <cerrno>
+
 namespace protrain {
 
 // Blocks all signals for the calling thread while the object lives. Threads that are started meanwhile inherit the mask
@@ -24,28 +26,31 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// Keeps SIGPIPE from ending the host program while another library writes to sockets in the calling thread, or in
-// threads that are started meanwhile. A SIGPIPE of such a write is discarded.
-class NoSigpipe {
+// Keeps a signal from ending the host program while the calling thread makes system calls that send it: SIGPIPE by
+// writes to sockets, SIGXFSZ by writes beyond the process's limit of a file's size. Threads that are started meanwhile
+// inherit this. A signal that was sent meanwhile is discarded; errno stays as the calls left it.
+class WithheldSignal {
  public:
-  NoSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
+  explicit WithheldSignal(int signal) {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, signal);
     sigset_t pending;
     sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    was_pending_ = sigismember(&pending, signal) == 1;
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
   }
-  NoSigpipe(const NoSigpipe &) = delete;
-  NoSigpipe &operator=(const NoSigpipe &) = delete;
-  ~NoSigpipe() {
+  WithheldSignal(const WithheldSignal &) = delete;
+  WithheldSignal &operator=(const WithheldSignal &) = delete;
+  ~WithheldSignal() {
+    const int error = errno;
     constexpr timespec kNow = {};
-    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &kNow);
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &kNow);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
   }
 
  private:
-  sigset_t pipe_, before_;
+  sigset_t signal_, before_;
   bool was_pending_;
 };
 

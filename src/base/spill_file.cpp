@@ -17,6 +17,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/signals.h"
 
 namespace protrain {
 
@@ -28,7 +29,10 @@ constexpr unsigned kDepth = 8;            // requests in flight
 // The system calls. Tests make each of them fail.
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
-int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
+int sys_allocate(int descriptor, off_t bytes) {
+  const WithheldSignal guard(SIGXFSZ);
+  return ::posix_fallocate(descriptor, 0, bytes);
+}
 ssize_t sys_read_at(int descriptor, void *to, std::size_t bytes, off_t offset) {
   return ::pread(descriptor, to, bytes, offset);
 }
@@ -151,6 +155,7 @@ SpillFile::Region *SpillFile::find(std::uint64_t offset, std::uint64_t bytes) {
 }
 
 void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
+  const WithheldSignal guard(SIGXFSZ);
   if (find(offset, from.size()) == nullptr) declare(offset, from.size());
   Region &target = *find(offset, from.size());
   target.written = false;  // until the write is complete

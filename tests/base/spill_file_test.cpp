@@ -117,6 +117,17 @@ TEST_F(SpillFileTest, TakesItsSizeAtOnceOrRefuses) {
   EXPECT_EQ(code_of([&] { SpillFile(directory + "/plain", 4096); }), Code::path);
 }
 
+// The system also sends SIGXFSZ, which would end this process.
+TEST_F(SpillFileTest, RefusesWhatIsBeyondTheProcesssLimitOfAFilesSize) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit tight{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &tight);
+  const Code code = code_of([&] { SpillFile(directory, 4096); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(code, Code::nospc);
+}
+
 TEST_F(SpillFileTest, RefusesToReadWhatWasNeverWritten) {
   SpillFile file(directory, 1 << 20);
   std::vector<std::byte> memory(4096);

@@ -67,7 +67,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request) : GlooChannel(request, D
 
 GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline)
     : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(store_of(request, deadline)) {
-  const NoSigpipe guard;  // for Gloo's thread too
+  const WithheldSignal guard(SIGPIPE);  // for Gloo's thread too
   try {
     context_ = std::make_shared<Mesh>(request, *store_, deadline);
   } catch (const std::exception &error) {
@@ -84,7 +84,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
 }
 
 GlooChannel::~GlooChannel() {
-  const NoSigpipe guard;
+  const WithheldSignal guard(SIGPIPE);
   context_.reset();
 }
 
@@ -93,7 +93,7 @@ void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive>
     const std::lock_guard lock(mutex_);
     if (broken_) throw *broken_;
   }
-  const NoSigpipe guard;
+  const WithheldSignal guard(SIGPIPE);
   std::vector<std::pair<int, Buffer>> sent, received;
   const Deadline deadline(timeout_);
   int at = rank_;  // the rank that an error will name
@@ -157,7 +157,7 @@ Error GlooChannel::error_of(int rank, const std::exception &found) {
 }
 
 void GlooChannel::break_with(const Error &error) {
-  const NoSigpipe guard;
+  const WithheldSignal guard(SIGPIPE);
   {
     const std::lock_guard lock(mutex_);
     if (broken_) return;
@@ -175,7 +175,7 @@ void GlooChannel::throw_if_failed() {
     const std::lock_guard lock(mutex_);
     if (broken_) throw *broken_;
   }
-  const NoSigpipe guard;
+  const WithheldSignal guard(SIGPIPE);
   for (int r = 0; r < ranks_; ++r) {
     if (r == rank_) continue;
     const std::optional<std::string> reason = reason_of(r, std::chrono::milliseconds(1));
