@@ -157,7 +157,7 @@ const OptionRow kOptions[] = {
      "adamw, adam: decay of the mean of gradients; lion: of the mean whose sign is the step"},
     {"beta2", real, "0.999", ">= 0, < 1",
      "adamw, adam: decay of the mean of squared gradients; lion: of the mean of gradients, default 0.99"},
-    {"epsilon", real, "1e-08", "> 0", "adamw, adam, adagrad: added to the root of the mean, or sum, of squares"},
+    {"epsilon", real, "1e-08", ">= 1e-38", "adamw, adam, adagrad: added to the root of the mean, or sum, of squares"},
     {"correction", choice, "moments", "moments|rate|none",
      "adamw, adam: what is corrected because moments begin at zero; moments: each of them, as in PyTorch; rate: the "
      "learning rate, so that epsilon is added to the uncorrected root, as in ONNX, TensorFlow and Hugging Face; none: "
@@ -186,7 +186,7 @@ const OptionRow kOptions[] = {
      "several GPUs exchange over NCCL if they can, and nccl refuses to go on without"},
     {"ranks", integer, "1", ">= 1, <= 4096",
      "the number of ranks; a launcher of MPI gives it, and a plan for other hardware is for so many devices"},
-    {"rank", integer, "0", ">= 0", "the number of this rank, from 0; a launcher of MPI gives it"},
+    {"rank", integer, "0", ">= 0, < 4096", "the number of this rank, from 0; a launcher of MPI gives it"},
     {"rendezvous", text, "", "DIR|HOST:PORT",
      "where the ranks of Gloo meet: a directory that all share, new for each session, or an address of rank 0"},
     {"rank_sums", choice, "ordered", "ordered|local",

@@ -72,6 +72,8 @@ TEST(Options, CheckTypesAndRangesAtOnce) {
                                                                                      {"beta1", "1"},
                                                                                      {"beta2", "1.0"},
                                                                                      {"epsilon", "0"},
+                                                                                     {"epsilon", "1e-46"},
+                                                                                     {"rank", "9223372036854775807"},
                                                                                      {"weight_decay", "nan"},
                                                                                      {"momentum", "-0.1"},
                                                                                      {"threads", "-1"},
