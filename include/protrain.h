@@ -63,6 +63,8 @@
  *   thread or signal handler may call protrain_session_cancel. A second thread inside a session gets
  *   PROTRAIN_ERROR_BUSY, and a forked process that uses its parent's session gets PROTRAIN_ERROR_FORKED; the session is
  *   unharmed. Both hold for every function that takes a session and returns an error, and are not repeated below.
+ *   A thread that calls the library needs 256 KiB of stack. Its floating-point environment does not matter: a call
+ *   computes in the usual one, which rounds to nearest, keeps small numbers and does not trap, and leaves it as it was.
  *
  * Text
  *   All text is UTF-8 and ends in NUL. Foreign text in messages (names from a file) is escaped, so it is safe to print

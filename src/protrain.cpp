@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/usual_arithmetic.h"
 #include "draft/check.h"
 #include "draft/merge.h"
 #include "draft/plan_model.h"
@@ -67,7 +68,6 @@ namespace {
 
 using protrain::onnx_import::ModelSource;
 using protrain::session::Session;
-
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
@@ -124,6 +124,7 @@ protrain_error *capture_or_out_of_memory() noexcept {
 
 template <typename Body>
 protrain_error *guard(Body &&body) noexcept {
+  const protrain::UsualArithmetic arithmetic;
   try {
     body();
     return nullptr;

@@ -38,5 +38,6 @@ void test_misuse(void);
 void test_errors(void);
 void test_threads(void);
 void test_plan(void);
+void test_host(void);
 
 #endif
