@@ -41,9 +41,9 @@ func (s *Session) Eval(ctx context.Context) (float32, error) { return s.loss(ctx
 // on must be set. ReadOutput reads them, until the next step, evaluation or prediction.
 func (s *Session) Predict() error { return s.c.call(s.log, lib.Predict) }
 
-// Cancel asks the call that is inside the session, or else the next step or evaluation, to stop. That call returns
-// ErrCancelled, once, and the session stays usable. A step that has updated no parameter yet stops and changes nothing.
-// Any other step runs to its end. Any goroutine may call Cancel, at any time.
+// Cancel asks the step, evaluation, prediction or check of gradients that is inside the session, or else the next one,
+// to stop. That call returns ErrCancelled, once, and the session stays usable. A step that has updated no parameter yet
+// stops and changes nothing. Any other step runs to its end. Any goroutine may call Cancel, at any time.
 func (s *Session) Cancel() { s.c.cancel() }
 
 func (o *object) cancel() {

@@ -114,11 +114,12 @@ Json result_json(const std::string &name, const GradientCheck::Result &result, b
 
 }  // namespace
 
-std::string check_gradients(Machine &machine, const CheckedStep &step, std::size_t samples) {
+std::string check_gradients(Machine &machine, const CheckedStep &step, std::size_t samples,
+                            const std::atomic<bool> &cancelled) {
   const draft::Draft &draft = machine.draft();
   const grad::Training &training = draft.variants[step.variant]->training;
   const program::Program &program = draft.programs.variants[step.variant].step;
-  const GradientCheck check(training, values_of(machine, step.variant));
+  const GradientCheck check(training, values_of(machine, step.variant), cancelled);
   machine.set_status(program::StatusWord::loss());  // so that Updates change nothing
   machine.set_held(false);
   GradientReader reader(training, program, machine.store());

@@ -59,6 +59,14 @@ double norm_of(const std::vector<double> &values) {
   return std::sqrt(sum);
 }
 
+// Returns the positions of elements to compare: `first` and up to `samples` - 1 drawn ones, or else all.
+std::set<std::size_t> sample(std::size_t first, std::size_t samples, std::size_t elements) {
+  std::set<std::size_t> drawn = {first};
+  for (std::size_t s = 1; s < std::min(samples, elements); ++s)
+    drawn.insert(samples < elements ? draw(s, elements) : (first + s) % elements);
+  return drawn;
+}
+
 }  // namespace
 
 double root_mean_square(const std::vector<double> &gradient) {
@@ -71,8 +79,9 @@ struct GradientCheck::Behind {
   std::map<ValueId, Array> bound;
 };
 
-GradientCheck::GradientCheck(const grad::Training &training, const std::map<ValueId, Array> &values)
-    : graph_(loss_in_float64(training)), loss_id_(training.loss) {
+GradientCheck::GradientCheck(const grad::Training &training, const std::map<ValueId, Array> &values,
+                             const std::atomic<bool> &cancelled)
+    : graph_(loss_in_float64(training)), loss_id_(training.loss), cancelled_(cancelled) {
   std::map<ValueId, Array> bound;
   for (const auto &[id, array] : values) bound[id] = widened(array);
   values_ = ops::interpret(graph_, bound);
@@ -107,6 +116,7 @@ double GradientCheck::loss_at(Behind &behind, ValueId parameter, const std::vect
 GradientCheck::Slope GradientCheck::slope(Behind &behind, ValueId parameter,
                                           const std::vector<double> &direction) const {
   constexpr double kStep = 1e-5, kAlike = 1e-3;
+  require(!cancelled_, Code::cancelled, "", "cancelled before all gradients were compared");
   const std::vector<double> values = values_[index(parameter)].doubles();
   double slopes[2];
   for (int halves = 0; halves < 2; ++halves) {
@@ -127,10 +137,9 @@ GradientCheck::Result GradientCheck::compare(ValueId parameter, const std::vecto
                                              std::size_t samples, const Small &small) const {
   Behind behind = this->behind(parameter);
   Result result{.norm = norm_of(gradient)};
-  std::set<std::size_t> elements;
   const auto by_size = [](double a, double b) { return std::abs(a) < std::abs(b); };
-  elements.insert(static_cast<std::size_t>(std::ranges::max_element(gradient, by_size) - gradient.begin()));
-  for (std::size_t s = 1; s < samples; ++s) elements.insert(draw(s, gradient.size()));
+  const auto largest_at = static_cast<std::size_t>(std::ranges::max_element(gradient, by_size) - gradient.begin());
+  const std::set<std::size_t> elements = sample(largest_at, samples, gradient.size());
   std::vector<double> direction(gradient.size());
   double along = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {

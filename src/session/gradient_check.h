@@ -2,6 +2,7 @@
 // arithmetic computes in float64. It knows no device: the caller gives it the gradients and the step's values.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,8 +17,10 @@ double root_mean_square(const std::vector<double> &gradient);
 class GradientCheck {
  public:
   // `values` holds the values of all inputs and parameters of `training`, by id. Code::unsupported if the loss depends
-  // on operators without reference arithmetic, such as Dropout. The error names them.
-  GradientCheck(const grad::Training &training, const std::map<graph::ValueId, graph::Array> &values);
+  // on operators without reference arithmetic, such as Dropout. The error names them. compare() throws Code::cancelled
+  // once `cancelled` is set.
+  GradientCheck(const grad::Training &training, const std::map<graph::ValueId, graph::Array> &values,
+                const std::atomic<bool> &cancelled);
 
   double loss() const { return loss_; }  // in float64
 
@@ -37,8 +40,8 @@ class GradientCheck {
     double slope = 0, size = 0;
   };
   // Compares the gradient of `parameter` with finite differences of the loss. `gradient` lists its elements in the
-  // order of the parameter's elements. Compares the largest element, up to `samples` - 1 other elements, and the
-  // directional derivative along one random direction.
+  // order of the parameter's elements. Compares the largest element, up to `samples` - 1 other elements (all of them if
+  // there are no more), and the directional derivative along one random direction.
   Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples,
                  const Small &small) const;
 
@@ -56,6 +59,7 @@ class GradientCheck {
   graph::ValueId loss_id_;
   std::vector<graph::Array> values_;  // per value of the graph
   double loss_ = 0;
+  const std::atomic<bool> &cancelled_;
 };
 
 }  // namespace protrain::session

@@ -104,31 +104,38 @@ void Session::require_usable() const {
 
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
 
-// Runs a call. If it throws, clears a pending cancel, and records whether the session has become unusable.
+// Runs a call. If it throws, records whether the session has become unusable.
 template <typename Call>
 auto Session::guarded(Call call) -> decltype(call()) {
   require_usable();
   try {
     return call();
   } catch (Error &error) {
-    cancelled_.store(false, std::memory_order_relaxed);
     judge_exception();
     if (lost_) machine_.channels().steps->abort(error.text);
     if (lost_) append(error, kLost);
     throw;
   } catch (const std::bad_alloc &) {
-    cancelled_.store(false, std::memory_order_relaxed);
     if (!ranks_.several()) throw;
     // Makes the session unusable, because it is unknown what the other ranks have done meanwhile.
     lost_ = true;
     machine_.channels().steps->abort(kNoMemory);
     throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
   } catch (...) {
-    cancelled_.store(false, std::memory_order_relaxed);
     lost_ = true;
     machine_.channels().steps->abort("unknown failure");
     throw;
   }
+}
+
+// Runs a call that a cancel stops. If it throws, the cancel has had its answer. A cancel that comes during any other
+// call is for the next one of these, even if that other call fails.
+template <typename Call>
+auto Session::stoppable(Call call) -> decltype(call()) try {
+  return guarded(call);
+} catch (...) {
+  cancelled_.store(false, std::memory_order_relaxed);
+  throw;
 }
 
 void Session::set_input(const std::string &name, DType dtype, const Shape &shape, const void *data) {
@@ -148,15 +155,15 @@ void Session::set_input(const std::string &name, DType dtype, const Shape &shape
 }
 
 StepResult Session::step() {
-  return guarded([this] { return take_batch(); });
+  return stoppable([this] { return take_batch(); });
 }
 
 float Session::evaluate() {
-  return guarded([this] { return take_evaluation(); });
+  return stoppable([this] { return take_evaluation(); });
 }
 
 void Session::predict() {
-  guarded([this] { take_prediction(); });
+  stoppable([this] { take_prediction(); });
 }
 
 void Session::set_learning_rate(double rate) {
@@ -415,11 +422,6 @@ std::size_t Session::find_parameter(const std::string &name, std::size_t count) 
   return *p;
 }
 
-void Session::require_all_elements(std::size_t count) const {
-  require(count == flat_parameters_elements(), Code::shape, "values",
-          "the parameters have {} elements together, not {}", flat_parameters_elements(), count);
-}
-
 void Session::read_parameter(const std::string &name, float *out, std::size_t count) {
   guarded([&] {
     std::size_t p = 0;
@@ -439,32 +441,31 @@ void Session::write_parameter(const std::string &name, const float *values, std:
 }
 
 void Session::read_flat_parameters(float *out, std::size_t count) {
-  guarded([&] {
-    meet(Call::read, [&] {
-      require_all_elements(count);
-      return parameter_count();
-    });
-    settle();
-    Parameters &parameters = machine_.parameters();
-    for (const std::size_t p : parameters.shown()) {
-      parameters.read(p, 0, 0, std::as_writable_bytes(std::span(out, parameters.elements(p))));
-      out += parameters.elements(p);
-    }
+  for_flat_parameters(Call::read, count, [&](std::size_t p, std::size_t at) {
+    const std::span<float> values(out + at, machine_.parameters().elements(p));
+    machine_.parameters().read(p, 0, 0, std::as_writable_bytes(values));
   });
 }
 
 void Session::write_flat_parameters(const float *values, std::size_t count) {
+  for_flat_parameters(Call::write, count, [&](std::size_t p, std::size_t at) {
+    machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values + at, machine_.parameters().elements(p))));
+  });
+}
+
+// Calls act(parameter, its place in a flat buffer of `count` elements) for each parameter that is shown.
+void Session::for_flat_parameters(Call call, std::size_t count,
+                                  const std::function<void(std::size_t, std::size_t)> &act) {
   guarded([&] {
-    meet(Call::write, [&] {
-      require_all_elements(count);
+    meet(call, [&] {
+      require(count == flat_parameters_elements(), Code::shape, "values",
+              "the parameters have {} elements together, not {}", flat_parameters_elements(), count);
       return parameter_count();
     });
     settle();
-    Parameters &parameters = machine_.parameters();
-    for (const std::size_t p : parameters.shown()) {
-      parameters.write(p, 0, 0, std::as_bytes(std::span(values, parameters.elements(p))));
-      values += parameters.elements(p);
-    }
+    std::size_t at = 0;
+    for (const std::size_t p : machine_.parameters().shown())
+      act(p, std::exchange(at, at + machine_.parameters().elements(p)));
   });
 }
 
@@ -573,7 +574,7 @@ std::string Session::program_text() const {
 std::string Session::graph_text() const { return draft().first().training.graph.print(); }
 
 std::string Session::check_gradients(std::size_t samples) {
-  return guarded([&] {
+  return stoppable([&] {
     require(!ranks_.several(), Code::unsupported, "ranks", "gradients are checked by one rank alone");
     require_adapters_in_use();
     require(samples > 0, Code::arg, "samples", "at least one element of each parameter is compared, not 0");
@@ -583,7 +584,7 @@ std::string Session::check_gradients(std::size_t samples) {
     account_.begin_batch();
     outputs_.forget();
     return session::check_gradients(
-        machine_, {variant, account_.scalars(draft().settings.optimizer, draft().groups.groups)}, samples);
+        machine_, {variant, account_.scalars(draft().settings.optimizer, draft().groups.groups)}, samples, cancelled_);
   });
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -118,6 +119,8 @@ class Session {
   const draft::Draft &draft() const { return machine_.draft(); }
   template <typename Call>
   auto guarded(Call call) -> decltype(call());
+  template <typename Call>
+  auto stoppable(Call call) -> decltype(call());
 
   Run run_of(std::size_t variant, bool last) const;
   StepResult take_batch();
@@ -141,7 +144,7 @@ class Session {
   void write_export(const std::string &path, Export *write);
 
   std::size_t find_parameter(const std::string &name, std::size_t count) const;
-  void require_all_elements(std::size_t count) const;
+  void for_flat_parameters(Call call, std::size_t count, const std::function<void(std::size_t, std::size_t)> &act);
   void require_adapters() const;
   void require_adapters_in_use() const;
 

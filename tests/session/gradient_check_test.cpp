@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "draft/loaded_model.h"
@@ -47,11 +49,13 @@ class SlopesOfAProduct : public testing::Test {
     for (const graph::ValueId id : graph.inputs)
       values[id] = Array::from_doubles(graph.value(id).type, graph.value(id).name == "x" ? kX : kLabels);
     values[graph.parameters[0]] = Array::from_doubles({DType::f64, {3, 4}}, kW);
-    return GradientCheck(training_, values).compare(graph.parameters[0], gradient, 12, small);
+    return GradientCheck(training_, values, cancelled_).compare(graph.parameters[0], gradient, samples_, small);
   }
 
   static inline const std::vector<double> kX = {0.5, -1, 2, 1.5, 0.25, -0.75}, kLabels = {1, 0, 2, -1, 0.5, 1, 0, -2},
                                           kW = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  std::atomic<bool> cancelled_ = false;
+  std::size_t samples_ = 12;
   test::Scratch scratch_;
   const grad::Training training_ = [this] {
     draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_of({{"loss", "mse"}})),
@@ -66,6 +70,16 @@ TEST_F(SlopesOfAProduct, HasTheSlopesOfItsGradient) {
   EXPECT_EQ(result.kinks, 0u);
   EXPECT_LT(result.worst_element, 1e-7);
   EXPECT_LT(result.direction, 1e-7);
+}
+
+TEST_F(SlopesOfAProduct, ComparesAllElementsIfMoreAreAskedFor) {
+  samples_ = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(compare(gradient()).elements, 12u);
+}
+
+TEST_F(SlopesOfAProduct, StopsWhenItIsCancelled) {
+  cancelled_ = true;
+  EXPECT_EQ(error_of([&] { compare(gradient()); }).code, Code::cancelled);
 }
 
 TEST_F(SlopesOfAProduct, DiffersFromAWrongGradient) {
@@ -100,8 +114,8 @@ TEST_F(SlopesOfAProduct, LeavesOutKinks) {
     values[id] = Array::filled({DType::f32, value.type.shape}, value.name == "x" ? 1 : -7.5e-6);
   }
   values[training.graph.parameters[0]] = Array::filled({DType::f64, {3, 4}}, 0);
-  const GradientCheck::Result result =
-      GradientCheck(training, values).compare(training.graph.parameters[0], std::vector<double>(12, 0), 12, {});
+  const GradientCheck::Result result = GradientCheck(training, values, cancelled_)
+                                           .compare(training.graph.parameters[0], std::vector<double>(12, 0), 12, {});
   EXPECT_EQ(result.elements, 0u);
   EXPECT_GE(result.kinks, 5u);
   EXPECT_EQ(result.worst_element, 0);

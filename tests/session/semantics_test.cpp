@@ -166,6 +166,15 @@ TEST(Cancel, EndsWithTheCallThatFailedOtherwise) {
   EXPECT_EQ(code_of([&] { session->step(); }), Code::ok);
 }
 
+TEST(Cancel, WaitsForTheNextStepWhateverOtherCallFails) {
+  const auto session = gpt2(2, {});
+  feed(*session, 0, 2, {0, 0});
+  session->cancel();
+  EXPECT_EQ(code_of([&] { session->export_model("/nowhere/model.onnx"); }), Code::io);
+  EXPECT_EQ(code_of([&] { session->step(); }), Code::cancelled);
+  EXPECT_EQ(code_of([&] { session->step(); }), Code::ok);
+}
+
 TEST(Accumulation, IsNotDisturbedByAnEvaluationBetweenBatches) {
   const auto plain = gpt2(2, {{"accumulation", "2"}}), watched = gpt2(2, {{"accumulation", "2"}});
   for (int half = 0; half < 2; ++half)

@@ -847,10 +847,11 @@ extern "C" {
     #[must_use]
     pub fn protrain_session_set_learning_rate(session: *mut protrain_session, rate: f64) -> *mut protrain_error;
 
-    /// Asks the call that is inside the session, or else the next step or evaluation, to stop. A step that has updated
-    /// no parameter yet stops and changes nothing. Any other step runs to its end, and so does one that was handed to a
-    /// GPU as a whole, because the GPU cannot be stopped on its way. Either way the call returns
-    /// PROTRAIN_ERROR_CANCELLED, once, and the session stays usable. NULL is allowed. Cannot fail.
+    /// Asks the step, evaluation, prediction or check of gradients that is inside the session, or else the next one, to
+    /// stop. A step that has updated no parameter yet stops and changes nothing. Any other step runs to its end, and so
+    /// does one that was handed to a GPU as a whole, because the GPU cannot be stopped on its way. Either way the call
+    /// returns PROTRAIN_ERROR_CANCELLED, once, unless it fails for another reason, and the session stays usable. Calls
+    /// of any other kind neither stop nor use up the cancel. NULL is allowed. Cannot fail.
     ///
     /// ```text
     /// Threads: any, and signal handlers; not at the same time as protrain_session_destroy.
@@ -1179,7 +1180,8 @@ extern "C" {
     /// four times, on one core, what depends on the parameter: use a small model or a small batch.
     ///
     /// ```text
-    ///   samples: number of elements of each parameter to compare: the largest of its gradient and some others.
+    ///   samples: number of elements of each parameter to compare: the largest of its gradient and some others; of a
+    ///            parameter that has no more, all.
     ///   json:    one object, lent until the next call on the session:
     ///     "passed"                  whether all parameters passed
     ///     "loss", "loss_float64"    of the session, and of the reference arithmetic
@@ -1192,7 +1194,7 @@ extern "C" {
     ///                               gradient that may be zero up to rounding, both are shares of a larger number, so that
     ///                               rounding of the model's largest gradient passes
     /// Errors: ARG if samples is 0; STATE within a step, or if an input was never set; UNSUPPORTED with several ranks, for
-    ///   quantised weights, and for operators without arithmetic in float64, such as Dropout.
+    ///   quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED.
     /// Since: 0.1
     /// ```
     #[must_use]

@@ -40,9 +40,9 @@ impl CancelHandle {
         CancelHandle(Arc::new(Mutex::new(Target(session.as_ptr()))))
     }
 
-    /// Asks the call that is inside the session, or else the next step or evaluation, to stop. A step that has updated
-    /// no parameter yet stops and changes nothing. Any other step runs to its end. Either way the call returns
-    /// [`Code::Cancelled`](crate::Code::Cancelled), once, and the session stays usable.
+    /// Asks the step, evaluation, prediction or check of gradients that is inside the session, or else the next one, to
+    /// stop. A step that has updated no parameter yet stops and changes nothing. Any other step runs to its end. Either
+    /// way the call returns [`Code::Cancelled`](crate::Code::Cancelled), once, and the session stays usable.
     #[doc(alias = "protrain_session_cancel")]
     pub fn cancel(&self) {
         // SAFETY: while the lock is held the session is not destroyed; NULL is allowed.

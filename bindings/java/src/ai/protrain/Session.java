@@ -365,9 +365,9 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Asks the call that is inside the session, or else the next step or evaluation, to stop. That call throws {@link
-   * ErrorCode#CANCELLED}, once, and the session stays usable. Any thread may call this method. It does nothing after
-   * {@link #close}.
+   * Asks the step, evaluation, prediction or check of gradients that is inside the session, or else the next one, to
+   * stop. That call throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Any thread may call this
+   * method. It does nothing after {@link #close}.
    */
   public void cancel() {
     handle.callIfOpen(Native::session_cancel);
