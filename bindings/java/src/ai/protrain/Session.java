@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
@@ -206,6 +207,7 @@ public final class Session implements AutoCloseable {
 
   private void setInput(String name, DType dtype, Memory data, long[] shape) {
     try (data) {
+      Objects.requireNonNull(shape, "shape"); // JNI would end the program
       handle.call(
           session -> Native.session_set_input(session, name, dtype.number, shape, data.address, data.bytes));
     }

@@ -81,6 +81,7 @@ class ErrorTest {
       expect(ErrorCode.STATE, null, session::step);
       expect(ErrorCode.STATE, null, session::gradNorm);
       expect(ErrorCode.ARG, "ids", () -> session.setInput("ids", Models.tokens(0), 2, 16));
+      assertThrows(NullPointerException.class, () -> session.setInput("input_ids", Models.tokens(0), (long[]) null));
       expect(ErrorCode.ARG, "nobody", () -> session.readParameter("nobody"));
       expect(ErrorCode.ARG, "m.lm_head.weight", () -> session.readGrad("m.lm_head.weight"));
       expect(ErrorCode.SHAPE, "m.lm_head.weight", () -> session.writeParameter("m.lm_head.weight", new float[1]));
