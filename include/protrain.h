@@ -777,7 +777,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *se
  * it stays, and the adapter's matrices become inputs. Of onnxruntime-training's artifacts it is the eval model. The
  * file at `path` is replaced only when the new one is complete.
  * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file; UNSUPPORTED for adapters of quantised
- *   weights, which cannot hold such a sum, and for adapters that cannot become inputs.
+ *   weights, which cannot hold such a sum, and for adapters that cannot become inputs; MISMATCH if a file of the model
+ *   was changed after the session read it, and weights that were not trained would come from it.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
 

@@ -311,6 +311,7 @@ void require_room(std::uint64_t bytes, const std::string &subject) {
 
 Storage::Storage(const ModelSource &source)
     : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
+  check_unchanged(model_);
   if (!source.bytes()) {
     // Uses the directories of the given path and of its real path: download caches hold links to model and data files.
     roots_.push_back(directory_of(source.path()));
@@ -373,6 +374,15 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
           printable(external.location), sum, external.checksum);
 }
 
+// Call it after reading, so that a change amid the reading is noticed too.
+void Storage::check_unchanged(const File &file) const {
+  const Version now{file.identity(), file.modified()};
+  const std::lock_guard lock(noting_);
+  require(versions_.try_emplace(file.path(), now).first->second == now, Code::mismatch, file.path(),
+          "the file was changed after it was read, so its weights may be others; put the former file back and create "
+          "the session again, from a checkpoint if it has trained");
+}
+
 void Storage::read(const Tensor &tensor, std::byte *out) const {
   if (tensor.external) check_sum(tensor, open_data(tensor));
   copy(tensor, out);
@@ -380,9 +390,12 @@ void Storage::read(const Tensor &tensor, std::byte *out) const {
 
 void Storage::copy(const Tensor &tensor, std::byte *out) const {
   if (tensor.external) {
-    open_data(tensor).read(tensor.external->offset, std::span(out, tensor.bytes));
+    const File file = open_data(tensor);
+    file.read(tensor.external->offset, std::span(out, tensor.bytes));
+    check_unchanged(file);
   } else if (tensor.proto->has_payload_field()) {
     read_payload(model_, tensor, out);
+    check_unchanged(model_);
   } else {
     read_inline(tensor, out);
   }
@@ -402,8 +415,10 @@ void Storage::read_part(const Tensor &tensor, std::uint64_t offset, std::span<st
     const File file = open_data(tensor);
     check_sum(tensor, file);
     file.read(tensor.external->offset + offset, out);
+    check_unchanged(file);
   } else if (tensor.proto->has_payload_field()) {
     model_.read(tensor.proto->payload_offset() + offset, out);
+    check_unchanged(model_);
   } else {
     std::memcpy(out.data(), static_cast<const std::byte *>(inline_bytes(tensor)) + offset, out.size());
   }

@@ -43,7 +43,8 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 // Throws Code::limit if `bytes` of constants exceed both 64 MiB and half of the memory that is left.
 void require_room(std::uint64_t bytes, const std::string &subject);
 
-// The model file and its external data.
+// The model file and its external data. Throws Code::mismatch, by all that reads, if a file was changed or replaced
+// after this object first read it.
 class Storage {
  public:
   explicit Storage(const ModelSource &source);
@@ -70,9 +71,19 @@ class Storage {
   void copy(const Tensor &tensor, std::byte *out) const;
   std::vector<std::byte> load_bytes(const Tensor &tensor) const;
   void check_sum(const Tensor &tensor, const File &file) const;
+  void check_unchanged(const File &file) const;
+
+  // A file as it was when it was first read.
+  struct Version {
+    FileIdentity identity;
+    std::int64_t modified;
+    bool operator==(const Version &) const = default;
+  };
 
   File model_;
   std::vector<std::string> roots_;
+  mutable std::mutex noting_;
+  mutable std::map<std::string, Version> versions_;  // by path
   mutable std::mutex summing_;
   mutable std::map<std::string, std::string> sums_;  // SHA-1s by location, of the files read so far
   mutable std::uint64_t external_bytes_ = 0;         // of all tensors

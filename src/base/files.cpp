@@ -180,6 +180,13 @@ File File::in_memory(std::string name, std::shared_ptr<const std::vector<std::by
   return file;
 }
 
+std::int64_t File::modified() const {
+  if (bytes_) return 0;
+  struct stat found {};
+  if (sys_stat(descriptor_, &found) != 0) refuse(path_, "look at it", errno);
+  return found.st_mtim.tv_sec * 1'000'000'000 + found.st_mtim.tv_nsec;
+}
+
 void File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (bytes_) {
     require(offset <= size_ && out.size() <= size_ - offset, Code::io, path_, "ends at byte {}, {} bytes early", size_,

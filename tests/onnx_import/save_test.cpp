@@ -1,6 +1,8 @@
 // Saving: the graph is unchanged, weights are replaced, files are complete, and a file that is still read is not
 // overwritten.
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 
 #include "fixtures.h"
 #include "onnx_import/wire.h"
@@ -167,6 +169,21 @@ TEST_F(Save, NeverWritesOverFilesTheModelReads) {
     EXPECT_EQ(error.code, Code::path) << target;
   }
   expect_same_weights(*model, *one);
+}
+
+TEST_F(Save, RefusesToCopyFromAFileThatWasChangedAfterItWasRead) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  model->save(scratch_ / "one.onnx", kUntouched, 0);
+  for (const char *changed : {"one.onnx", "one.onnx.data"}) {
+    const auto one = Model::open(scratch_ / "one.onnx");
+    expect_same_weights(*model, *one);
+    const std::string path = scratch_ / changed;
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+    const Error error = test::error_of([&] { one->save(scratch_ / "two.onnx", kUntouched); });
+    EXPECT_EQ(error.code, Code::mismatch) << error.text;
+    EXPECT_TRUE(error.subject.ends_with(changed)) << error.subject;
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "two.onnx"));
+  }
 }
 
 TEST_F(Save, FailureLeavesTheOldFileAndNothingElse) {

@@ -1016,7 +1016,8 @@ extern "C" {
     ///
     /// ```text
     /// Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file; UNSUPPORTED for adapters of quantised
-    ///   weights, which cannot hold such a sum, and for adapters that cannot become inputs.
+    ///   weights, which cannot hold such a sum, and for adapters that cannot become inputs; MISMATCH if a file of the model
+    ///   was changed after the session read it, and weights that were not trained would come from it.
     /// Since: 0.1
     /// ```
     #[must_use]
