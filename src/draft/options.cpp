@@ -329,9 +329,10 @@ void Options::set(const std::string &key, const std::string &value) {
   const OptionRow &row = row_of(key);
   require(!value.empty() && value.find('\0') == std::string::npos, Code::arg, key, "{} needs a value", key);
   check_value(row, value);
-  std::vector<std::string> &values = set_[key];
-  if (row.type != OptionType::list && row.type != OptionType::words) values.clear();
+  const bool gains = row.type == OptionType::list || row.type == OptionType::words;
+  std::vector<std::string> values = gains ? list(key) : std::vector<std::string>();
   values.push_back(value);
+  set_.insert_or_assign(key, std::move(values));  // only now: whatever fails has changed nothing
 }
 
 void Options::clear(const std::string &key) {
