@@ -65,6 +65,7 @@
  *   unharmed. Both hold for every function that takes a session and returns an error, and are not repeated below.
  *   A thread that calls the library needs 256 KiB of stack. Its floating-point environment does not matter: a call
  *   computes in the usual one, which rounds to nearest, keeps small numbers and does not trap, and leaves it as it was.
+ *   pthread_cancel takes effect at the first cancellation point after the call.
  *
  * Text
  *   All text is UTF-8 and ends in NUL. Foreign text in messages (names from a file) is escaped, so it is safe to print
@@ -197,8 +198,8 @@ typedef enum protrain_dtype {
  * A step's event has step, loss, grad_norm, learning_rate and seconds, in fp16 loss_scale, and grad_norms of
  * protrain_session_report if they were read in this step; a number that is not finite is null. The function is called
  * only on a thread that is inside a call on the session. It must not call back into that session (it would get
- * PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp. A C++ exception that leaves it is
- * dropped. */
+ * PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must neither longjmp nor end its thread. A C++
+ * exception that leaves it is dropped. */
 typedef void (*protrain_log_fn)(const char *json_line, void *user);
 
 /* Returns the version of the running library, such as "0.1.0". Static text. Cannot fail.

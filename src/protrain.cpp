@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/host_thread.h"
 #include "base/text.h"
-#include "base/usual_arithmetic.h"
 #include "draft/check.h"
 #include "draft/merge.h"
 #include "draft/plan_model.h"
@@ -59,8 +59,6 @@ struct protrain_session {
   const pid_t owner = getpid();
   std::atomic_flag inside;  // set while a thread is inside a call
   std::string lent;
-  protrain_log_fn log = nullptr;
-  void *log_user = nullptr;
   std::vector<std::string> early_log;  // lines logged while the session was being created
 };
 
@@ -124,7 +122,7 @@ protrain_error *capture_or_out_of_memory() noexcept {
 
 template <typename Body>
 protrain_error *guard(Body &&body) noexcept {
-  const protrain::UsualArithmetic arithmetic;
+  const protrain::HostThread thread;
   try {
     body();
     return nullptr;
@@ -148,14 +146,17 @@ void need(const void *array, std::size_t length, const char *name) {
   require(array != nullptr || length == 0, Code::arg, name, "{} is NULL and {}_len is {}", name, name, length);
 }
 
+// Passes a log line to the host program.
+void pass_on(protrain_log_fn log, void *user, const std::string &line) {
+  try {
+    log(line.c_str(), user);
+  } catch (...) {  // dropped, as protrain_log_fn says: an exception must not interrupt a call
+  }
+}
+
 protrain::draft::Log progress_of(const protrain_options &options) {
   if (options.log == nullptr) return {};
-  return [&options](const std::string &line) {
-    try {
-      options.log(line.c_str(), options.log_user);
-    } catch (...) {  // dropped, as protrain_log_fn says
-    }
-  };
+  return [&options](const std::string &line) { pass_on(options.log, options.log_user, line); };
 }
 
 // A thread's call into a session. It refuses a second thread, and a child process after fork().
@@ -282,14 +283,6 @@ void create(const protrain_options *options, protrain_session **session, const M
   *session = made.release();
 }
 
-// Passes a log line to the host program.
-void pass_to_log(protrain_session &session, const std::string &line) {
-  try {
-    session.log(line.c_str(), session.log_user);
-  } catch (...) {  // dropped, as protrain_log_fn says: an exception must not interrupt a step
-  }
-}
-
 }  // namespace
 
 const char *protrain_version(void) { return PROTRAIN_VERSION; }
@@ -392,17 +385,16 @@ protrain_error *protrain_session_create_from_bytes(const protrain_options *optio
 }
 
 void protrain_session_destroy(protrain_session *session) {
+  const protrain::HostThread thread;
   if (session != nullptr && session->owner == getpid()) delete session;
 }
 
 protrain_error *protrain_session_set_log(protrain_session *session, protrain_log_fn log, void *user) {
   return inside(session, [&](Session &s) {
-    session->log = log;
-    session->log_user = user;
     s.set_log(log == nullptr ? protrain::draft::Log()
-                             : [session](const std::string &line) { pass_to_log(*session, line); });
+                             : [log, user](const std::string &line) { pass_on(log, user, line); });
     if (log == nullptr) return;
-    for (const std::string &line : std::exchange(session->early_log, {})) pass_to_log(*session, line);
+    for (const std::string &line : std::exchange(session->early_log, {})) pass_on(log, user, line);
   });
 }
 

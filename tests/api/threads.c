@@ -78,6 +78,22 @@ static void children_are_refused(protrain_session *session) {
   OK(protrain_step(session, &loss));
 }
 
+static void *export_while_cancelled(void *session) {
+  CHECK(pthread_cancel(pthread_self()) == 0);
+  OK(protrain_session_export(session, "api_cancelled.onnx"));
+  CHECK(remove("api_cancelled.onnx") == 0);
+  pthread_testcancel();
+  return NULL;
+}
+
+static void a_thread_is_cancelled_after_its_call(protrain_session *session) {
+  pthread_t thread;
+  void *result = NULL;
+  CHECK(pthread_create(&thread, NULL, export_while_cancelled, session) == 0);
+  pthread_join(thread, &result);
+  CHECK(result == PTHREAD_CANCELED);
+}
+
 static void *step_elsewhere(void *session) {
   float loss = 0;
   OK(protrain_step(session, &loss));
@@ -99,6 +115,7 @@ void test_threads(void) {
   a_cancelled_step_changes_nothing(session);
   another_thread_can_cancel(session);
   children_are_refused(session);
+  a_thread_is_cancelled_after_its_call(session);
   sessions_move_between_threads(session);
   protrain_session_destroy(session);
 }

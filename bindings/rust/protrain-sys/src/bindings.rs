@@ -150,8 +150,8 @@ pub const PROTRAIN_BOOL: protrain_dtype = 13;
 /// A step's event has step, loss, grad_norm, learning_rate and seconds, in fp16 loss_scale, and grad_norms of
 /// protrain_session_report if they were read in this step; a number that is not finite is null. The function is called
 /// only on a thread that is inside a call on the session. It must not call back into that session (it would get
-/// PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp. A C++ exception that leaves it is
-/// dropped.
+/// PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must neither longjmp nor end its thread. A C++
+/// exception that leaves it is dropped.
 pub type protrain_log_fn = Option<unsafe extern "C" fn(*const c_char, *mut c_void)>;
 
 extern "C" {
