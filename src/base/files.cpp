@@ -407,7 +407,10 @@ std::string read_text(const std::string &path) {
 
 std::uint64_t free_space(const std::string &path) {
   struct statfs system {};
-  require(identity_of(path).has_value(), Code::path, path, "not a directory");
+  struct stat found {};
+  const bool there = sys_stat(path.c_str(), &found) == 0;
+  if (!there && errno != ENOENT && errno != ENOTDIR) refuse(path, "look at it", errno);
+  require(there && S_ISDIR(found.st_mode), Code::path, path, "not a directory");
   if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "read the free space of it", errno);
   return static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
 }

@@ -222,6 +222,13 @@ TEST_F(Files, OnlyTheLastComponentOfADirectoryIsMade) {
   EXPECT_EQ(error_of([&] { create_directory(put("file", "")); }).code, Code::path);
 }
 
+TEST_F(Files, OnlyADirectoryHasFreeSpace) {
+  EXPECT_GT(free_space(directory_), 0u);
+  EXPECT_EQ(error_of([&] { free_space(directory_ + "/none"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { free_space(put("file", "")); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { free_space(put("file", "") + "/below"); }).code, Code::path);
+}
+
 TEST_F(Files, DirectoryTakesOnlyANameThatIsFree) {
   fs::create_directory(directory_ + "/a");
   fs::create_directory(directory_ + "/b");
