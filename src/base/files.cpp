@@ -307,9 +307,9 @@ void FileWriter::pad_to(std::uint64_t multiple) {
 
 void FileWriter::commit() {
   if (sys_sync(descriptor_) != 0) refuse(path_, "sync it", errno);
-  if (sys_close(std::exchange(descriptor_, -1)) != 0) refuse(path_, "close it", errno);
   if (sys_rename(temporary_.c_str(), path_.c_str()) != 0) refuse(path_, "rename it into place", errno);
   temporary_.clear();
+  sys_close(std::exchange(descriptor_, -1));  // not earlier: a writer of the same path removes what is not locked
   sync_directory(directory_of(path_));
 }
 

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -175,6 +176,22 @@ TEST_F(Files, WriterLeavesAloneWhatAnotherIsWriting) {
   EXPECT_EQ(get(path), "second");
   first.commit();
   EXPECT_EQ(get(path), "first");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, WritersOfOnePathDoNotDisturbEachOther) {
+  const auto write = [this](char letter) {
+    for (int i = 0; i < 300; ++i) {
+      FileWriter writer(directory_ + "/a");
+      writer.write(std::string(100, letter));
+      writer.commit();
+    }
+  };
+  std::thread other([&] { EXPECT_NO_THROW(write('x')); });
+  EXPECT_NO_THROW(write('y'));
+  other.join();
+  const std::string written = get(directory_ + "/a");
+  EXPECT_TRUE(written == std::string(100, 'x') || written == std::string(100, 'y'));
   EXPECT_EQ(entries(), 1u);
 }
 
