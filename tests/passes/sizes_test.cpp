@@ -1,5 +1,8 @@
 // Float initializers that give sizes are constants, whatever the file calls them.
 #include "passes/parameters/sizes.h"
+
+#include <set>
+
 #include "errors.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
@@ -66,6 +69,24 @@ TEST(Sizes, AreFollowedThroughArithmetic) {
   EXPECT_EQ(passes::settle_sizes(b.graph, numbers).size(), 1u);
   passes::fold(b.graph);
   EXPECT_EQ(b.graph.value(b.graph.outputs[0]).type.shape, (Shape{4, 6}));
+}
+
+// tf2onnx writes the condition of a loop as a comparison of floats.
+TEST(Sizes, AndConditionsAreConstants) {
+  for (const char *op : {"If", "Loop"}) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {2}, DType::f32);
+    const ValueId first = b.initializer("first", {}, DType::f32), end = b.initializer("end", {}, DType::f32);
+    const ValueId goes_on = b.add("And", {b.add("Less", {first, end}), b.add("Less", {first, end})});
+    const ValueId start = b.add("Add", {x, b.add("Expand", {first}, {{"shape", Integers{2}}})});
+    const bool loop = std::string(op) == "Loop";
+    b.graph.add_node({.op = op, .inputs = loop ? std::vector{ValueId::none, goes_on, start} : std::vector{goes_on}},
+                     {"out"});
+    std::set<std::string> settled;
+    const auto number = [](const std::string &name) { return Array::scalar(DType::f32, name == "end" ? 6 : 0); };
+    for (const Finding &finding : passes::settle_sizes(b.graph, number)) settled.insert(finding.initializer);
+    EXPECT_EQ(settled, (std::set<std::string>{"end", "first"})) << op;
+  }
 }
 
 // A plan is made of files whose weights are elsewhere.

@@ -23,11 +23,13 @@ constexpr std::int64_t kMostSizes = 1 << 10;  // elements; weights are mostly la
 
 struct Sized {
   std::string_view op;
-  std::size_t first, last;  // inputs that give sizes or places
+  std::size_t first, last;  // inputs that give sizes, places, numbers of iterations or conditions
 };
 constexpr auto kSized = std::to_array<Sized>({{"ConstantOfShape", 0, 0},
                                               {"Dropout", 1, 1},
                                               {"Expand", 1, 1},
+                                              {"If", 0, 0},
+                                              {"Loop", 0, 1},
                                               {"OneHot", 1, 1},
                                               {"Pad", 1, 1},
                                               {"Range", 0, 2},
@@ -38,10 +40,33 @@ constexpr auto kSized = std::to_array<Sized>({{"ConstantOfShape", 0, 0},
                                               {"Tile", 1, 1},
                                               {"TopK", 1, 1}});
 
-// Operators with which exporters compute sizes.
-const std::set<std::string_view> kArithmetic = {"Add",    "Cast",     "Ceil", "Concat",  "Div", "Floor",
-                                                "Gather", "Identity", "Max",  "Min",     "Mul", "Neg",
-                                                "Round",  "Slice",    "Sqrt", "Squeeze", "Sub", "Unsqueeze"};
+// Operators with which exporters compute sizes and conditions.
+const std::set<std::string_view> kArithmetic = {"Add",
+                                                "And",
+                                                "Cast",
+                                                "Ceil",
+                                                "Concat",
+                                                "Div",
+                                                "Equal",
+                                                "Floor",
+                                                "Gather",
+                                                "Greater",
+                                                "GreaterOrEqual",
+                                                "Identity",
+                                                "Less",
+                                                "LessOrEqual",
+                                                "Max",
+                                                "Min",
+                                                "Mul",
+                                                "Neg",
+                                                "Not",
+                                                "Or",
+                                                "Round",
+                                                "Slice",
+                                                "Sqrt",
+                                                "Squeeze",
+                                                "Sub",
+                                                "Unsqueeze"};
 
 // Follows sizes back to the initializers that they come from.
 class Sizes {
@@ -95,9 +120,9 @@ std::vector<Finding> settle_sizes(Graph &graph, const LoadInitializer &load) {
       continue;
     }
     value.origin = Origin::constant;
-    findings.push_back(
-        {.initializer = value.name,
-         .reason = "is a size or a place for " + (node.name.empty() ? node.op : node.op + " at " + node.name)});
+    findings.push_back({.initializer = value.name,
+                        .reason = "is a size, a place or a condition for " +
+                                  (node.name.empty() ? node.op : node.op + " at " + node.name)});
   }
   return findings;
 }
