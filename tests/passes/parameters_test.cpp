@@ -274,6 +274,22 @@ TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
                   .weights);
 }
 
+// tf2onnx expands one zero to the first state of a recurrent layer whose steps are nodes of their own.
+TEST(Parameters, OneNumberIsNoMatrixUnlessAModuleHasNamedIt) {
+  for (const char *name : {"m/gru/zeros/Const:0", "m.state"}) {
+    HandBuilt b;
+    const ValueId state = b.add("Expand", {b.initializer(name, {})}, {{"shape", Integers{2, 4}}});
+    const ValueId kept = b.add("MatMul", {state, b.initializer("m.u", {4, 4})});
+    const ValueId x = b.add("MatMul", {b.input("x", {2, 3}), b.initializer("m.w", {3, 4})});
+    const ValueId one = b.add("MatMul", {b.input("one", {2, 1}), b.initializer("m.v", {1, 1})});
+    b.graph.outputs = {b.add("Add", {kept, x}), one};
+    const bool named = std::string(name) == "m.state";
+    const auto zero = Array::filled({DType::f64, {}}, 0);
+    EXPECT_EQ(find(b.graph, {}, {{name, zero}}).parameters(),
+              named ? (Names{name, "m.u", "m.w", "m.v"}) : (Names{"m.u", "m.w", "m.v"}));
+  }
+}
+
 // As ONNX Runtime writes the functions that it takes apart.
 TEST(Parameters, AnEpsilonIsASetting) {
   HandBuilt b;

@@ -134,6 +134,11 @@ Use Places::as_operand(const Node &node, const Place &place) const {
     return use;
   }
   const Shape &shape = graph_.value(place.value).type.shape;
+  if (place.single && element_count(shape) > 1) {
+    use.weights = place.naming == Naming::own;
+    use.doubt = "a first state is mostly one constant number, and a learned one as well";
+    return use;
+  }
   const bool transposed = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
   if (shape.size() >= 2) {
     const std::int64_t inner = (place.input == 0) != transposed ? shape.back() : shape[shape.size() - 2];
