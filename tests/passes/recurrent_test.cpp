@@ -33,9 +33,12 @@ Graph folded(HandBuilt &b, std::vector<ValueId> outputs) {
   return graph;
 }
 
-std::vector<passes::Finding> findings(HandBuilt &b, ValueId output, std::uint64_t seed = 7) {
+using Values = std::map<std::string, Array>;
+
+std::vector<passes::Finding> findings(HandBuilt &b, ValueId output, std::uint64_t seed = 7, const Values &values = {}) {
   Graph graph = folded(b, {output});
   const auto load = [&](const std::string &name) {
+    if (const auto at = values.find(name); at != values.end()) return at->second;
     const graph::Type type = graph.value(graph.find(name)).type;
     return seed == 0 ? Array::filled(type, 0) : some_values(type, seed);
   };
@@ -86,6 +89,21 @@ TEST(Recurrent, WeightsAreParametersWhateverTheirValues) {
         EXPECT_TRUE(finding.doubt.empty() || seed == 0) << finding.doubt;
       }
     }
+}
+
+// Keras's LSTM has one bias, and PyTorch's has two. tf2onnx fills in zeros for the second.
+TEST(Recurrent, ABiasThatEndsInZerosIsDoubtful) {
+  for (const bool one : {false, true}) {
+    HandBuilt b;
+    const ValueId y = layer(b, "LSTM", {})[0];
+    std::vector<double> bias(8 * kUnits, 0.5);
+    if (one) std::fill(bias.begin() + 4 * kUnits, bias.end(), 0);
+    const Array numbers = Array::from_doubles({DType::f64, {1, 8 * kUnits}}, bias);
+    for (const passes::Finding &finding : findings(b, y, 7, {{"b", numbers}})) {
+      EXPECT_TRUE(finding.parameter) << finding.initializer;
+      EXPECT_EQ(!finding.doubt.empty(), one && finding.initializer == "b") << finding.initializer;
+    }
+  }
 }
 
 // A file may have a first state as an initializer. Names tell whether it is learned.

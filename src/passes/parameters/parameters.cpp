@@ -30,6 +30,10 @@ constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
 // Above this many bytes, a fixed value where weights are expected is not folded into the graph.
 constexpr std::uint64_t kLargestFixed = std::uint64_t{1} << 20;
 
+constexpr const char *kHalfOfZeros =
+    "its half for the states is zeros, as where the layer had one bias (a group with learning_rate_scale=0.5 trains it "
+    "like one) or none (freeze it)";
+
 bool matches_any(const std::vector<std::string> &patterns, const std::string &name) {
   return std::ranges::any_of(patterns, [&](const std::string &pattern) { return glob_match(pattern, name); });
 }
@@ -120,6 +124,16 @@ bool is_row(const Use &use, const Value &value) {
   return added && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
 }
 
+// True if the second half of each row is zeros: of a recurrent layer's bias, the half that is added to the states.
+bool ends_in_zeros(const graph::Array &bias) {
+  if (bias.dtype() == DType::none || bias.shape().size() != 2) return false;
+  const std::vector<double> numbers = bias.doubles();
+  const auto width = static_cast<std::size_t>(bias.shape()[1]);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (i % width >= width / 2 && numbers[i] != 0) return false;
+  return true;
+}
+
 // Judges a value whose numbers are all `x`.
 Use Judge::all_equal(Use use, const Value &value, double x) const {
   using enum Use::Role;
@@ -164,6 +178,8 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (use.weights && name == Naming::made &&
       (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
+  if (use.weights && use.role == bias && use.recurrent && ends_in_zeros(values(value, kLargestMatrix)))
+    use.doubt = kHalfOfZeros;
   const bool row = is_row(use, value) && !use.recurrent;
   const bool written = use.role == bias && name == Naming::made && names_literal(value.name);
   if (use.role == other || (use.role == bias && !row && !written)) return use;
