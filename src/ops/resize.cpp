@@ -14,18 +14,21 @@ namespace {
 
 constexpr std::int64_t kMostWeights = std::int64_t{1} << 26;
 
-// Returns the position among the old elements from which new element `at` is interpolated.
-double source(const std::string &mode, const ResizedAxis &axis, std::int64_t at, const std::string &subject) {
-  const double x = static_cast<double>(at), length = axis.scale * static_cast<double>(axis.from);
-  if (mode == "half_pixel") return (x + 0.5) / axis.scale - 0.5;
-  if (mode == "tf_half_pixel_for_nn") return (x + 0.5) / axis.scale;
-  if (mode == "pytorch_half_pixel") return axis.to > 1 ? (x + 0.5) / axis.scale - 0.5 : 0;
-  if (mode == "asymmetric") return x / axis.scale;
-  if (mode == "align_corners") return length > 1 ? x * static_cast<double>(axis.from - 1) / (length - 1) : 0;
+// Returns the position among the old elements from which new element `at` is interpolated. Real is the type to compute
+// in.
+template <typename Real>
+Real source(const std::string &mode, const ResizedAxis &axis, std::int64_t at, const std::string &subject) {
+  const auto x = static_cast<Real>(at), from = static_cast<Real>(axis.from), scale = static_cast<Real>(axis.scale);
+  const Real half = 0.5, length = scale * from;
+  if (mode == "half_pixel") return (x + half) / scale - half;
+  if (mode == "tf_half_pixel_for_nn") return (x + half) / scale;
+  if (mode == "pytorch_half_pixel") return axis.to > 1 ? (x + half) / scale - half : 0;
+  if (mode == "asymmetric") return x / scale;
+  if (mode == "align_corners") return length > 1 ? x * (from - 1) / (length - 1) : 0;
   require(mode == "half_pixel_symmetric", Code::unsupported, subject, "Resize with coordinates {} is not supported",
           mode);
-  const double offset = static_cast<double>(axis.from) / 2 * (1 - static_cast<double>(axis.to) / length);
-  return offset + (x + 0.5) / axis.scale - 0.5;
+  const Real offset = from / 2 * (1 - static_cast<Real>(axis.to) / length);
+  return offset + (x + half) / scale - half;
 }
 
 double nearest(const std::string &mode, const ResizedAxis &axis, double x) {
@@ -102,13 +105,16 @@ std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
   std::vector<double> weights(static_cast<std::size_t>(axis.to * axis.from), 0.0);
   for (std::int64_t at = 0; at < axis.to; ++at) {
     double *row = weights.data() + at * axis.from;
-    const double x = source(coordinates, axis, at, subject);
     const auto last = static_cast<double>(axis.from - 1);
     if (mode == "nearest") {
+      // Rounds to float32, as frameworks do. Scales are float32, and may lead to the border between two elements only
+      // after such rounding.
+      const double x = source<float>(coordinates, axis, at, subject);
       const double chosen = nearest(node.attributes.text("nearest_mode", "round_prefer_floor"), axis, x);
       row[static_cast<std::int64_t>(std::clamp(chosen, 0.0, last))] = 1;
       continue;
     }
+    const double x = source<double>(coordinates, axis, at, subject);
     double total = 0;
     for (double i = std::floor(x - radius); i <= std::ceil(x + radius); ++i) {
       const double distance = (i - x) * stretch;
