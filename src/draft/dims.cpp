@@ -137,6 +137,7 @@ class DimSolver {
 
  private:
   void guess();
+  std::set<std::string> sample_dims() const;
   NodeDescription look(const DimBindings &dims, std::size_t until = std::numeric_limits<std::size_t>::max());
   DimBindings with(std::size_t group, std::int64_t size) const;
   std::int64_t size_of(std::size_t group) const { return bound_.at(groups_[group].front()); }
@@ -157,6 +158,29 @@ class DimSolver {
   double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
+// Returns the dims that count samples. They are the batch's, and the first dims of inputs that lack it, if they stand
+// nowhere else: tf2onnx gives the batch another name in each input.
+std::set<std::string> DimSolver::sample_dims() const {
+  Settings bound;
+  bound.constants = values_;
+  const std::string batch = batch_of(inputs_of(model_, bound), {}).dim;
+  std::set<std::string> found, elsewhere;
+  for (const onnx_import::Input &input : model_.inputs()) {
+    bool first = true, batched = false;
+    for (const auto &dim : input.dims) {
+      const auto *name = std::get_if<std::string>(&dim);
+      if (name != nullptr && !first) elsewhere.insert(*name);
+      batched = batched || (name != nullptr && *name == batch);
+      first = false;
+    }
+    const auto *name = input.dims.empty() ? nullptr : std::get_if<std::string>(&input.dims[0]);
+    if (name != nullptr && !batched) found.insert(*name);
+  }
+  std::erase_if(found, [&](const std::string &name) { return elsewhere.contains(name); });
+  found.insert(batch);
+  return found;
+}
+
 // Guesses a size for each dim that is not bound. The sides of an image are the two dims of a 4-d input that are neither
 // batch nor channels. The last dim holds the channels if it is at most 4, and otherwise the second dim does. Dims that
 // count earlier tokens get size 0.
@@ -173,13 +197,11 @@ void DimSolver::guess() {
         if (sides.insert(*name).second) image.push_back(*name);
     if (image.size() > 1) groups_.push_back(image);
   }
-  Settings bound;
-  bound.constants = values_;
-  const std::string batch = batch_of(inputs_of(model_, bound), {}).dim;
+  const std::set<std::string> samples = sample_dims();
   for (const std::string &name : model_.symbolic_dims()) {
     if (bound_.contains(name)) continue;
     groups_.push_back({name});
-    bound_[name] = sides.contains(name) ? kImage : name == batch ? kBatch : kDim;
+    bound_[name] = sides.contains(name) ? kImage : samples.contains(name) ? kBatch : kDim;
   }
 }
 

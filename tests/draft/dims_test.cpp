@@ -56,6 +56,21 @@ TEST(Dims, OfChannelsAreThoseOfTheFirstKernel) {
   expect(groups.at("channels"), 6, By::inference);
 }
 
+// tf2onnx names the batch anew in each input. Positions have no batch, and their dim is the sequence's.
+TEST(Dims, OfSamplesAreTheFirstOfInputsWithoutTheBatch) {
+  const test::Scratch scratch;
+  test::Wire wire;
+  wire.inputs = {test::value("x", test::kFloat, {"unk__1", "sequence", "4"}),
+                 test::value("z", test::kFloat, {"unk__2", "width", "4"}),
+                 test::value("p", test::kFloat, {"sequence", "4"})};
+  wire.nodes = {node("Add", {"x", "p"}, {"y"})};
+  wire.outputs = {test::value("y", test::kFloat, {})};
+  const auto dims = settle_dims(*test::open_bytes(scratch, wire.bytes()), {});
+  EXPECT_EQ(dims.at("unk__1").value, 2);
+  EXPECT_EQ(dims.at("unk__2").value, 2);
+  EXPECT_EQ(dims.at("sequence").value, dims.at("width").value);
+}
+
 TEST(Dims, ThatAnOptionBindsStay) {
   const Case conv = {kImage, {node("Conv", {"x", "w"}, {"y"})}, {floats("w", {8, 3, 3, 3}, zeros(216))}};
   const auto dims = settled(conv, {{"channels", 5}, {"height", 32}});
