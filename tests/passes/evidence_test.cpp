@@ -442,6 +442,46 @@ TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
   EXPECT_TRUE(is_sure(found.at("m.kernel")));
 }
 
+// As from a layer with weight normalization, whose two parameters the exporter folded into one matrix.
+TEST(Evidence, MatricesNamedAfterArithmeticAreDoubtful) {
+  HandBuilt b;
+  ValueId x = b.input("x", {2, 4});
+  for (const char *name :
+       {"m/truediv:0", "mul_2", "add:0", "eager_tmp_1", "m/transpose:0", "onnx::MatMul_3", "m.weight"})
+    x = b.add("MatMul", {x, b.initializer(name, {4, 4})});
+  b.graph.outputs = {x};
+  auto found = judged(b.graph);
+  for (const char *name : {"m/truediv:0", "mul_2", "add:0", "eager_tmp_1"})
+    EXPECT_FALSE(is_sure(found.at(name))) << name;
+  for (const char *name : {"m/transpose:0", "onnx::MatMul_3", "m.weight"}) EXPECT_TRUE(is_sure(found.at(name))) << name;
+  for (const auto &[name, finding] : found) EXPECT_TRUE(is_trained(finding)) << name;
+}
+
+// tf2onnx writes the zeros that a scan starts from as a matrix, which is multiplied by the layer's weights.
+TEST(Evidence, MatricesOfZerosAreDoubtfulUnlessAModuleHasNamedThem) {
+  HandBuilt b;
+  const ValueId state = b.add("MatMul", {b.initializer("start", {2, 4}), b.initializer("m.w", {4, 4})});
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.zero_head", {4, 4})});
+  b.graph.outputs = {b.add("Add", {x, state})};
+  const auto zeros = [](std::int64_t rows) { return Array::filled({DType::f64, {rows, 4}}, 0); };
+  const auto found = judged(b.graph, {}, {{"start", zeros(2)}, {"m.zero_head", zeros(4)}});
+  EXPECT_FALSE(is_sure(found.at("start")));
+  EXPECT_TRUE(is_sure(found.at("m.zero_head")));
+  EXPECT_TRUE(is_trained(found.at("m.zero_head")));
+}
+
+// A token for each sample of a batch, where the exporter has expanded one token to the batch's size.
+TEST(Evidence, RowsThatRepeatAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 4}), kept = b.initializer("m.tokens", {2, 1, 4});
+  b.graph.outputs = {b.add("Concat", {b.initializer("const_3", {2, 1, 4}), kept, x}, {{"axis", std::int64_t{1}}})};
+  const Array rows = some_values({DType::f64, {1, 1, 4}}, 5).expanded({2, 1, 4});
+  const auto found = judged(b.graph, {}, {{"const_3", rows}, {"m.tokens", rows}});
+  EXPECT_TRUE(is_trained(found.at("const_3")));
+  EXPECT_NE(found.at("const_3").doubt.find("repeat"), std::string::npos) << found.at("const_3").doubt;
+  EXPECT_TRUE(is_sure(found.at("m.tokens")));
+}
+
 TEST(Evidence, ConstantsWhereWeightsStandAreDoubtful) {
   HandBuilt b;
   const auto constant = [&](const std::string &name, Array array) { return b.graph.add_constant(name, array); };

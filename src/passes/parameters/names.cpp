@@ -62,8 +62,8 @@ Naming naming_of(std::string_view name) {
   const bool made = name.starts_with('/') || name.ends_with(".weight_bias") || name.ends_with("_output_0") ||
                     contains(name, "::") || contains(name, "Constant") || contains(name, "const_fold") ||
                     contains(name, "helper.constant.") || all_digits(name) ||
-                    (stem != name && one_of(stem, {"val", "const", "ortshared", "_v"})) || is_operation(stem) ||
-                    is_folded(name);
+                    (stem != name && one_of(stem, {"val", "const", "ortshared", "_v", "eager_tmp"})) ||
+                    is_operation(stem) || is_folded(name);
   if (made) return Naming::made;
   const std::size_t dot = name.rfind('.');
   const bool dotted = dot != std::string_view::npos && dot > 0 && is_plain(name.substr(dot + 1));
@@ -103,6 +103,17 @@ bool names_normalization(std::string_view name) {
 // True for names of TensorFlow that end in ":0". Names that end in another number (":1", ":2") do not count, because
 // this library adds such numbers to make names unique.
 bool names_tensorflow(std::string_view name) { return name.ends_with(":0") && !operation_of(name).empty(); }
+
+bool names_arithmetic(std::string_view name) {
+  std::string_view stem = name.substr(name.rfind('/') + 1);  // the whole name if it has no slash
+  if (const std::size_t colon = stem.rfind(':'); colon != std::string_view::npos && all_digits(stem.substr(colon + 1)))
+    stem = stem.substr(0, colon);
+  return one_of(without_number(stem),
+                {"add",          "AddV2",   "clamp",   "div",      "eager_tmp",     "einsum", "exp",  "Exp",
+                 "l2_normalize", "MatMul",  "mul",     "Mul",      "neg",           "pow",    "Pow",  "reciprocal",
+                 "rsqrt",        "sigmoid", "Sigmoid", "softplus", "Softplus",      "sqrt",   "Sqrt", "Square",
+                 "sub",          "Sub",     "Tanh",    "truediv",  "truediv_recip", "where"});
+}
 
 bool names_move(std::string_view name) {
   if (naming_of(name) == Naming::own) return true;  // a tensor, not an operation

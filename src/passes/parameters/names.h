@@ -35,6 +35,9 @@ bool names_normalization(std::string_view name);
 // True for names in TensorFlow's form: "m/dense/MatMul:0".
 bool names_tensorflow(std::string_view name);
 
+// True if a value of this name was computed, not only moved, as with "mul_3", "m/truediv:0", or Paddle's "eager_tmp_1".
+bool names_arithmetic(std::string_view name);
+
 // True if a value of this name may be the result of an operation that only moves elements, such as "transpose_3".
 // PyTorch's exporter names a computed value after the operation, or "val_N" for a step within one operation.
 bool names_move(std::string_view name);

@@ -158,6 +158,8 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
                 : zeros                ? "a bias that is learned may start as such"
                                        : "tokens that are learned start as zeros, and zeros are also filled in";
     use.reason += ", all its numbers are equal";
+  } else if (use.weights && use.role == operand && !use.recurrent && name == Naming::unknown && x == 0) {
+    use.doubt = "first states of loops are zeros, and learned matrices may start as zeros";
   }
   return use;
 }
@@ -173,10 +175,10 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.inert = false;
   }
   // Adds a doubt if the exporter's name for weights shows that it computed them. It renames a matrix also when it only
-  // transposes it, but a convolution's kernel only when it computes it.
+  // transposes it, but a convolution's kernel only when it computes it. A name may also tell that it was computed.
   const bool kernel = use.role == operand && value.type.shape.size() > 2 && !use.recurrent;
-  if (use.weights && name == Naming::made &&
-      (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
+  const bool renamed = use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join;
+  if (use.weights && ((name == Naming::made && renamed) || names_arithmetic(declared_.in_file(value.name))))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
   if (use.weights && use.role == bias && use.recurrent && ends_in_zeros(values(value, kLargestMatrix)))
     use.doubt = kHalfOfZeros;
@@ -197,6 +199,8 @@ Use Judge::look_into(Use use, const Value &value) const {
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
   if (array.dtype() == DType::none) return use;  // too large, or the file has no weights
   if (is_uniform(array)) return all_equal(use, value, array.stored_double(0));
+  if (use.weights && name != Naming::own && array.stored_count() < element_count(array.shape()))
+    use.doubt = "its rows repeat, as where an exporter expanded one parameter: each of them is trained on its own";
   if (use.role == bias) return use;
   const bool any_order = use.role != operand && use.role != norm;
   std::string formula = formula_of(array, any_order);
