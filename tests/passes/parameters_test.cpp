@@ -350,6 +350,18 @@ TEST(Parameters, ScalesOfSeveralAxesMeetTheInverseOfADeviation) {
   EXPECT_EQ(find(b.graph).parameters(), Names{"scale"});
 }
 
+// Keras with JAX writes a BatchNormalization as x * (scale / deviation) + (bias - mean * (scale / deviation)).
+TEST(Parameters, StatisticsOfANormalizationInPiecesAreConstants) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4});
+  const ValueId deviation = b.add("Sqrt", {b.add("Add", {b.initializer("variance", {4}), b.number(1e-3)})});
+  const ValueId factor = b.add("Mul", {b.add("Div", {b.number(1), deviation}), b.initializer("scale", {4})});
+  const ValueId shift = b.add("Mul", {b.add("Neg", {b.initializer("mean", {4})}), factor});
+  const ValueId scaled = b.add("Mul", {x, factor});
+  b.graph.outputs = {b.add("Add", {scaled, b.add("Add", {shift, b.initializer("bias", {4})})})};
+  EXPECT_EQ(find(b.graph).parameters(), (Names{"scale", "bias"}));
+}
+
 TEST(Parameters, WeightsOfALossAreConstants) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("head", {4, 5})});

@@ -52,17 +52,25 @@ Use scores_use(const Node &node, const Place &place) {
 
 }  // namespace
 
-Places::Places(const Graph &graph) : graph_(graph), kinds_(graph.value_count()), readers_(graph.consumers()) {
+Places::Places(const Graph &graph)
+    : graph_(graph), kinds_(graph.value_count()), rooted_(graph.value_count()), readers_(graph.consumers()) {
   for (std::size_t i = 0; i < kinds_.size(); ++i) {
     const Origin origin = graph.values()[i].origin;
     kinds_[i] = origin == Origin::input ? Kind::data : origin == Origin::initializer ? Kind::stored : Kind::constant;
   }
   for (const Node &node : graph.nodes()) {
     Kind most = node.inputs.empty() ? Kind::data : Kind::constant;  // without inputs it draws random numbers
-    for (ValueId in : node.inputs)
-      if (in != ValueId::none) most = std::max(most, kind(in));
-    for (ValueId out : node.outputs)
-      if (out != ValueId::none) kinds_[index(out)] = most;
+    bool rooted = false;
+    for (ValueId in : node.inputs) {
+      if (in == ValueId::none) continue;
+      most = std::max(most, kind(in));
+      rooted = rooted || rooted_[index(in)] || (node.op == "Sqrt" && element_count(graph.value(in).type.shape) > 1);
+    }
+    for (ValueId out : node.outputs) {
+      if (out == ValueId::none) continue;
+      kinds_[index(out)] = most;
+      rooted_[index(out)] = rooted && most == Kind::stored;
+    }
   }
 }
 
@@ -84,11 +92,11 @@ bool Places::meets(const Node &node, std::size_t input) const {
 std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   const bool single = element_count(graph_.value(initializer).type.shape) == 1;
   std::vector<Place> places, pending = {{.value = initializer, .single = single, .naming = naming}};
-  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each value is followed once for each combination of flags
+  std::set<std::tuple<ValueId, bool, bool, bool, bool>> seen;  // a value is followed once for each combination of flags
   while (!pending.empty()) {
     const Place at = pending.back();
     pending.pop_back();
-    if (!seen.insert({at.value, at.through_gather, at.through_angle, at.through_root}).second) continue;
+    if (!seen.insert({at.value, at.through_gather, at.through_angle, at.through_root, at.beside_root}).second) continue;
     for (NodeId reader : readers_[index(at.value)]) {
       const Node &node = graph_.node(reader);
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -103,6 +111,8 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
         place.through_gather |= node.op == "Gather" && i == 0;
         place.through_angle |= one_of(node.op, {"Cos", "Sin"});
         place.through_root |= node.op == "Sqrt";
+        const ValueId other = node.inputs.size() == 2 ? node.inputs[1 - i] : ValueId::none;
+        place.beside_root |= one_of(node.op, {"Mul", "Div"}) && other != ValueId::none && rooted_[index(other)];
         for (ValueId out : node.outputs) {
           if (out == ValueId::none || !may_train(graph_.value(out).type.dtype)) continue;
           place.value = out;
@@ -266,6 +276,11 @@ Use Places::as_sum(const Node &node, const Place &place) const {
     return {.role = Use::Role::bias, .weights = true, .reason = "bias in " + where, .doubt = ""};
   if (adds_to_scores(node)) return scores_use(node, place);
   Use use{.role = Use::Role::sum, .weights = !subtracted, .reason = "is added to data in " + where, .doubt = ""};
+  if (!place.single && (place.through_root || place.beside_root)) {
+    use.weights = false;
+    use.doubt = "means and deviations that a normalization holds are added so, after a division";
+    return use;
+  }
   if (subtracted) {
     use.reason = "meets data in " + where;
     use.weights = place.naming == Naming::own && !only_weighs_the_loss(node) && !is_input(node.inputs[0]);

@@ -18,6 +18,7 @@ struct Place {
   bool through_gather = false;                  // rows were picked on the way
   bool through_angle = false;                   // a sine or cosine was taken on the way
   bool through_root = false;                    // a square root was taken on the way
+  bool beside_root = false;                     // it was multiplied by what comes from a square root
   bool single = false;                          // the initializer has one element
   Naming naming = Naming::unknown;              // of the initializer
 };
@@ -78,6 +79,7 @@ class Places {
 
   const graph::Graph &graph_;
   std::vector<Kind> kinds_;
+  std::vector<bool> rooted_;  // values that come from the square root of several stored numbers
   std::vector<std::vector<graph::NodeId>> readers_;
 };
 
