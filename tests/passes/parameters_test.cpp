@@ -339,15 +339,18 @@ TEST(Parameters, ScalesOfHeadsStandRightAfterTheirNormalization) {
   EXPECT_EQ(find(b.graph).parameters(), Names{"heads"});
 }
 
-// TensorFlow normalizes as x * (scale / deviation) - mean * (scale / deviation), over any number of axes.
+// TensorFlow and JAX normalize as x * (scale / deviation) - mean * (scale / deviation), over any number of axes.
 TEST(Parameters, ScalesOfSeveralAxesMeetTheInverseOfADeviation) {
-  HandBuilt b;
-  const ValueId x = b.input("x", {2, 3, 4});
-  const ValueId variance =
-      b.add("ReduceMean", {b.add("Mul", {x, x})}, {{"axes", Integers{1, 2}}, {"keepdims", std::int64_t{1}}});
-  const ValueId inverse = b.add("Reciprocal", {b.add("Sqrt", {variance})});
-  b.graph.outputs = {b.add("Mul", {x, b.add("Mul", {inverse, b.initializer("scale", {1, 3, 4})})})};
-  EXPECT_EQ(find(b.graph).parameters(), Names{"scale"});
+  for (const bool divides : {false, true}) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {2, 3, 4});
+    const ValueId variance =
+        b.add("ReduceMean", {b.add("Mul", {x, x})}, {{"axes", Integers{1, 2}}, {"keepdims", std::int64_t{1}}});
+    const ValueId deviation = b.add("Sqrt", {variance});
+    const ValueId inverse = divides ? b.add("Div", {b.number(1), deviation}) : b.add("Reciprocal", {deviation});
+    b.graph.outputs = {b.add("Mul", {x, b.add("Mul", {inverse, b.initializer("scale", {1, 3, 4})})})};
+    EXPECT_EQ(find(b.graph).parameters(), Names{"scale"});
+  }
 }
 
 // Keras with JAX writes a BatchNormalization as x * (scale / deviation) + (bias - mean * (scale / deviation)).

@@ -388,16 +388,22 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
   return sine && cosine;
 }
 
+// True for the inverse of a square root: Reciprocal, or a Div of a number that does not depend on data.
+bool Places::is_inverse_root(const Node &node) const {
+  const bool divides = node.op == "Div" && kind(node.inputs[0]) != Kind::data;
+  const Node *root = node.op == "Reciprocal" ? maker(node.inputs[0]) : divides ? maker(node.inputs[1]) : nullptr;
+  return root != nullptr && root->op == "Sqrt";
+}
+
 // True if the node's other factor is a normalized value: the result of a normalization, or of a Mul or Div by one
 // number per row, such as the standard deviation or its inverse. Also true if it is the inverse of a deviation, as
-// where TensorFlow multiplies it by the scale first and by the data then.
+// where TensorFlow and JAX multiply it by the scale first and by the data then.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
   if (other == nullptr) return false;
   if (one_of(other->op, {"LayerNormalization", "RMSNormalization"})) return true;
-  const Node *inverted = other->op == "Reciprocal" ? maker(other->inputs[0]) : nullptr;
-  if (inverted != nullptr && inverted->op == "Sqrt") return true;
+  if (is_inverse_root(*other)) return true;
   if (!one_of(other->op, {"Mul", "Div"})) return false;
   const auto width = [&](ValueId id) {
     const Shape &shape = graph_.value(id).type.shape;

@@ -71,6 +71,7 @@ class Places {
   bool is_inert(const Place &place) const;
   bool feeds_sine_and_cosine(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;
+  bool is_inverse_root(const graph::Node &node) const;
   bool scales_normalized(const graph::Node &node, std::size_t input) const;
   bool scales_before_bias(const graph::Node &node, const Place &place) const;
   bool scales_channels(const graph::Node &node, const Place &place) const;
