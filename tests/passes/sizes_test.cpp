@@ -89,6 +89,27 @@ TEST(Sizes, AndConditionsAreConstants) {
   }
 }
 
+// What tools make of `torch.arange`: they turn the numbers 0 and 1, which CastLike converts, into initializers, or
+// round the step by a QuantizeLinear and a DequantizeLinear.
+TEST(Sizes, AreFollowedThroughConversions) {
+  HandBuilt b;
+  const ValueId step = b.initializer("step", {}, DType::f32), scale = b.initializer("scale", {}, DType::f32);
+  const ValueId integers = b.add("QuantizeLinear", {step, scale}, {{"output_dtype", "uint8"}});
+  const ValueId rounded = b.add("DequantizeLinear", {integers, scale});
+  const ValueId start = b.add("CastLike", {b.initializer("start", {}, DType::f32), rounded});
+  const ValueId limit = b.initializer("limit", {}, DType::f32);
+  graph::Node range;
+  range.op = "Range";
+  range.inputs = {start, limit, rounded};
+  b.graph.outputs = {b.graph.node(b.graph.add_node(range, {"places"})).outputs[0]};
+  const auto values = [](const std::string &name) {
+    return Array::from_doubles({DType::f32, {}}, {name == "start" ? 0.0 : name == "limit" ? 3.0 : 1.0});
+  };
+  EXPECT_EQ(passes::settle_sizes(b.graph, values).size(), 4u);
+  passes::fold(b.graph);
+  EXPECT_EQ(b.graph.value(b.graph.outputs[0]).type.shape, (Shape{3}));
+}
+
 // A plan is made of files whose weights are elsewhere.
 TEST(Sizes, WithoutWeightsStayInitializers) {
   Resized r;
