@@ -81,6 +81,13 @@ std::int32_t dequantised_type(const GraphProto &graph, const NodeProto &node) {
   return scale != 0 ? scale : kFloatType;
 }
 
+// Returns the name, or one that begins with it and is not among `taken`, and adds it to them.
+std::string fresh(std::set<std::string> &taken, const std::string &name) {
+  std::string found = name;
+  for (int i = 1; !taken.insert(found).second; ++i) found = fmt::format("{}_{}", name, i);
+  return found;
+}
+
 }  // namespace
 
 std::int32_t computed_type(const GraphProto &graph, const std::string &initializer) {
@@ -102,7 +109,10 @@ AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::
   const GraphProto &graph = proto_.graph();
   for (const ValueInfo &input : graph.input()) names_.insert(input.name());
   for (const TensorProto &tensor : graph.initializer()) names_.insert(tensor.name());
-  for (const NodeProto &node : graph.node()) names_.insert(node.output().begin(), node.output().end());
+  for (const NodeProto &node : graph.node()) {
+    names_.insert(node.output().begin(), node.output().end());
+    node_names_.insert(node.name());
+  }
   for (const graph::LowRank &adapter : adapters) {
     for (const auto &[name, transposed] : adapter.initializers) adapted_[name] = {&adapter, transposed};
     add_inputs(adapter);
@@ -203,8 +213,8 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
   const graph::LowRank &adapter = *value.adapter;
   const std::string first = in_out ? transpose_of(adapter.a) : adapter.b;
   const std::string second = in_out ? transpose_of(adapter.b) : adapter.a;
-  const std::string base = fresh(result + "/base"), inner = fresh(result + "/adapter_inner"),
-                    change = fresh(result + "/adapter");
+  const std::string base = fresh(names_, result + "/base"), inner = fresh(names_, result + "/adapter_inner"),
+                    change = fresh(names_, result + "/adapter");
   const std::string x = node.input(reader.lookup ? 1 : 0);
   node.set_output(0, base);
   *graph.add_node() = std::move(node);
@@ -217,7 +227,7 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
 std::string AdaptedModel::transpose_of(const std::string &matrix) {
   std::string &name = transposes_[matrix];
   if (!name.empty()) return name;
-  name = fresh(matrix + "/transposed");
+  name = fresh(names_, matrix + "/transposed");
   AttributeProto &perm = *add("Transpose", {matrix}, name).add_attribute();
   perm.set_name("perm");
   perm.set_type(kIntsAttribute);
@@ -229,16 +239,10 @@ std::string AdaptedModel::transpose_of(const std::string &matrix) {
 NodeProto &AdaptedModel::add(const char *op, const std::vector<std::string> &inputs, const std::string &output) {
   NodeProto &node = *proto_.mutable_graph()->add_node();
   node.set_op_type(op);
-  node.set_name(output);
+  node.set_name(fresh(node_names_, output));
   for (const std::string &input : inputs) node.add_input(input);
   node.add_output(output);
   return node;
-}
-
-std::string AdaptedModel::fresh(const std::string &name) {
-  std::string found = name;
-  for (int i = 1; !names_.insert(found).second; ++i) found = fmt::format("{}_{}", name, i);
-  return found;
 }
 
 }  // namespace protrain::onnx_import

@@ -40,14 +40,13 @@ class AdaptedModel {
   void adapt(NodeProto node, const std::vector<std::string> &changed);
   std::string transpose_of(const std::string &matrix);
   NodeProto &add(const char *op, const std::vector<std::string> &inputs, const std::string &output);
-  std::string fresh(const std::string &name);
 
   Messages messages_;
   ModelProto &proto_;
   std::map<std::string, Tensor> initializers_;     // point into proto_
   std::map<std::string, Adapted> adapted_;         // by the value's name
   std::map<std::string, std::string> transposes_;  // by the matrix's name
-  std::set<std::string> names_;                    // of all values
+  std::set<std::string> names_, node_names_;       // of all values, and of all nodes
 };
 
 }  // namespace protrain::onnx_import

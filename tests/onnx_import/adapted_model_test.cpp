@@ -1,4 +1,6 @@
 // Inputs for adapters have the type in which the model computes with the adapted weights.
+#include <set>
+
 #include "onnx_import/wire.h"
 
 namespace protrain::onnx_import::adapted_model_test {
@@ -77,6 +79,22 @@ TEST_F(AdaptedModel, FindsTheScaleOfAConstantNode) {
                 node("Transpose", {"w"}, {"turned"}), node("DequantizeLinear", {"turned", "scale"}, {"floats"}),
                 node("MatMul", {"x", "floats"}, {"y"})};
   EXPECT_EQ(type_of_inputs(wire), DType::f16);
+}
+
+// Converters to float16 call the Cast behind a product after the product's result. A node that is added may not have
+// its name too, because ONNX Runtime refuses two nodes of one name.
+TEST_F(AdaptedModel, HasNoTwoNodesOfOneName) {
+  Wire wire;
+  wire.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};
+  wire.inputs = {test::value("x", test::kHalf, {"2", "2"})};
+  wire.nodes = {
+      node("MatMul", {"x", "w"}, {"product"}),
+      node("Cast", {"product"}, {"y"}, {test::int_attribute("to", test::kFloat)}) + test::field(3, "product")};
+  type_of_inputs(wire);
+  const graph::Graph graph = Model::open(scratch_ / "adapted.onnx")->graph({});
+  std::set<std::string> names;
+  for (const graph::Node &node : graph.nodes()) EXPECT_TRUE(names.insert(node.name).second) << node.name;
+  EXPECT_TRUE(names.contains("product"));
 }
 
 // Nothing can be merged into integers, so that is no advice.
