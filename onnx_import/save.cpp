@@ -90,19 +90,21 @@ MessageParts as_parts(const std::string &bytes) {
   return out;
 }
 
-bool has_body(const NodeProto &node) {
-  return std::ranges::any_of(node.attribute(), [](const AttributeProto &attribute) { return attribute.has_g(); });
+// True if an attribute holds a tensor, as that of a Constant does, or a body.
+bool has_parts(const NodeProto &node) {
+  return std::ranges::any_of(node.attribute(),
+                             [](const AttributeProto &attribute) { return attribute.has_t() || attribute.has_g(); });
 }
 
-// Visits initializers and constants of a graph and of the bodies in it.
+// Visits initializers and the tensors of attributes of a graph and of the bodies in it.
 template <typename Visit>
 void visit_tensors(const GraphProto &graph, const Visit &visit) {
   for (const TensorProto &proto : graph.initializer()) visit(proto);
-  for (const NodeProto &node : graph.node()) {
-    if (const TensorProto *proto = constant_tensor(node)) visit(*proto);
-    for (const AttributeProto &attribute : node.attribute())
+  for (const NodeProto &node : graph.node())
+    for (const AttributeProto &attribute : node.attribute()) {
+      if (attribute.has_t()) visit(attribute.t());
       if (attribute.has_g()) visit_tensors(attribute.g(), visit);
-  }
+    }
 }
 
 // Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
@@ -284,8 +286,7 @@ void ModelWriter::retype_values(GraphProto &graph) const {
 }
 
 MessageParts ModelWriter::node_parts(const NodeProto &node) {
-  const bool is_plain = constant_tensor(node) == nullptr && !has_body(node) && !original_.as_computed;
-  if (is_plain) return as_parts(node.SerializeAsString());
+  if (!has_parts(node) && !original_.as_computed) return as_parts(node.SerializeAsString());
   NodeProto &rest = messages_.copy(node);
   rest.clear_attribute();
   MessageParts out = as_parts(rest.SerializeAsString());

@@ -186,6 +186,24 @@ TEST_F(Save, RefusesToCopyFromAFileThatWasChangedAfterItWasRead) {
   }
 }
 
+// onnx.save_model(..., convert_attribute=True) moves the tensors of attributes out of the file, too. An export holds
+// them itself, because it may lie elsewhere.
+TEST_F(Save, ModelHoldsTheTensorsOfItsAttributes) {
+  Wire wire = mixed();
+  const std::string outside = test::tensor("", test::kFloat, {1}, test::external("fill.data", "0", "4"));
+  wire.nodes[0] = node("ConstantOfShape", {"dims"}, {"c"}, {test::tensor_attribute("value", outside)});
+  wire.initializers.push_back(
+      test::tensor("dims", test::kInt64, {2}, test::raw_data(test::raw(std::vector<std::int64_t>{2, 400}))));
+  scratch_.put("fill.data", test::raw(std::vector<float>{2.5}));
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  std::filesystem::create_directory(scratch_ / "elsewhere");
+  model->save(scratch_ / "elsewhere/out.onnx", kUntouched);
+  const auto again = Model::open(scratch_ / "elsewhere/out.onnx");
+  EXPECT_EQ(again->graph({}).print(), model->graph({}).print());
+  const Error error = test::error_of([&] { model->save(scratch_ / "fill.data", kUntouched); });
+  EXPECT_EQ(error.code, Code::path) << error.text;
+}
+
 TEST_F(Save, FailureLeavesTheOldFileAndNothingElse) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
   scratch_.put("out.onnx", "old");
