@@ -15,8 +15,9 @@ namespace protrain::onnx_import {
 
 namespace {
 
-constexpr std::int32_t kFloatType = 1;      // ONNX's number of float32; all element types here are such numbers
-constexpr std::int32_t kIntsAttribute = 7;  // of an attribute that is a list of integers
+constexpr std::int32_t kFloatType = 1;  // ONNX's number of float32; all element types here are such numbers
+constexpr std::int32_t kNoFloat = 0;    // of integers that are not yet dequantised
+constexpr std::int32_t kIntAttribute = 2, kIntsAttribute = 7;  // of attributes: an integer, a list of integers
 
 std::int64_t integer_of(const NodeProto &node, const char *name, std::int64_t fallback) {
   for (const AttributeProto &attribute : node.attribute())
@@ -66,10 +67,9 @@ std::optional<AdaptedReader> reader_of(const NodeProto &node, const std::string 
   return {};
 }
 
-// True for a node that only passes the matrix `w` on to its readers. Sets `transposes` if it passes on the transpose.
-bool passes_on(const NodeProto &node, const std::string &w, bool &transposes) {
-  transposes = node.op_type() == "Transpose";
-  const bool one_of_them = one_of(node.op_type(), {"Transpose", "Identity", "DequantizeLinear"});
+// True for a node that only passes the matrix `w` on to its readers, perhaps transposed or as another type.
+bool passes_on(const NodeProto &node, const std::string &w) {
+  const bool one_of_them = one_of(node.op_type(), {"Transpose", "Identity", "DequantizeLinear", "Cast"});
   return one_of_them && reads_as(node, 0, w) && std::ranges::count(node.input(), w) == 1;
 }
 
@@ -94,10 +94,8 @@ std::int32_t computed_type(const GraphProto &graph, const std::string &initializ
   const std::int32_t own = stored_type(graph, initializer);
   if (is_float_type(own, initializer)) return own;
   std::set<std::string> passed = {initializer};
-  bool transposes = false;
   for (const NodeProto &node : graph.node()) {
-    if (node.input_size() == 0 || !passed.contains(node.input(0)) || !passes_on(node, node.input(0), transposes))
-      continue;
+    if (node.input_size() == 0 || !passed.contains(node.input(0)) || !passes_on(node, node.input(0))) continue;
     if (node.op_type() == "DequantizeLinear") return dequantised_type(graph, node);
     passed.insert(node.output(0));
   }
@@ -114,8 +112,11 @@ AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::
     node_names_.insert(node.name());
   }
   for (const graph::LowRank &adapter : adapters) {
-    for (const auto &[name, transposed] : adapter.initializers) adapted_[name] = {&adapter, transposed};
     add_inputs(adapter);
+    for (const auto &[name, transposed] : adapter.initializers) {
+      const std::int32_t type = stored_type(graph, name);
+      adapted_[name] = {&adapter, transposed, is_float_type(type, name) ? type : kNoFloat};
+    }
   }
   rewrite();
   for (const TensorProto &tensor : graph.initializer())
@@ -125,7 +126,7 @@ AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::
 void AdaptedModel::add_inputs(const graph::LowRank &adapter) {
   const std::string &w = adapter.initializers.front().name;
   require(stored_type(proto_.graph(), w) != 0, Code::internal, w, "an adapted value is no initializer");
-  const std::int32_t type = computed_type(proto_.graph(), w);
+  const std::int32_t type = types_[&adapter] = computed_type(proto_.graph(), w);
   add_input(adapter.a, {0, adapter.in}, type);
   add_input(adapter.b, {adapter.out, 0}, type);
 }
@@ -187,7 +188,23 @@ void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &no
 const char *AdaptedModel::advice(const std::string &value) const {
   const std::string &w = adapted_.at(value).adapter->initializers.front().name;
   if (is_float_type(stored_type(proto_.graph(), w), w)) return "merge the adapter instead";
+  if (adapted_.at(value).type != kNoFloat) return "save the adapter by itself (--save-adapter DIR)";
   return "save the adapter by itself (--save-adapter DIR), or train on a base that DequantizeLinear dequantises";
+}
+
+// Returns what becomes of the adapted value `w` if the node only passes it on. A Cast of integers does not, because the
+// scale comes later.
+std::optional<AdaptedModel::Adapted> AdaptedModel::passed_on(const NodeProto &node, const std::string &w) const {
+  if (!passes_on(node, w)) return {};
+  Adapted value = adapted_.at(w);
+  if (node.op_type() == "Transpose") value.transposed = !value.transposed;
+  if (node.op_type() == "DequantizeLinear") value.type = dequantised_type(proto_.graph(), node);
+  if (node.op_type() == "Cast") {
+    const auto to = static_cast<std::int32_t>(integer_of(node, "to", 0));
+    if (value.type == kNoFloat || !is_float_type(to, w)) return {};
+    value.type = to;
+  }
+  return value;
 }
 
 // Adds a node that reads the adapted values `changed`. After a product or a lookup, also adds the nodes that compute
@@ -196,13 +213,13 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
   GraphProto &graph = *proto_.mutable_graph();
   const std::string w = changed.front(), result = node.output_size() > 0 ? node.output(0) : "";
   const Adapted value = adapted_.at(w);
-  bool transposes = false;
-  if (changed.size() == 1 && passes_on(node, w, transposes)) {
-    adapted_[result] = {value.adapter, value.transposed != transposes};
+  if (const std::optional<Adapted> passed = changed.size() == 1 ? passed_on(node, w) : std::nullopt) {
+    adapted_[result] = *passed;
     *graph.add_node() = std::move(node);
     return;
   }
-  const std::optional<AdaptedReader> found = changed.size() == 1 ? reader_of(node, w) : std::nullopt;
+  const bool is_float_matrix = changed.size() == 1 && value.type != kNoFloat;
+  const std::optional<AdaptedReader> found = is_float_matrix ? reader_of(node, w) : std::nullopt;
   if (!found)
     fail(Code::unsupported, printable(w),
          "node {} ({}) reads it and is no product or lookup that an adapter's inputs can be added to; {}",
@@ -211,8 +228,8 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
   // Adds the product of the adapter's matrices A and B: A^T B^T if W has shape (in, out), B A if it has (out, in).
   const bool in_out = value.transposed != reader.transposes;
   const graph::LowRank &adapter = *value.adapter;
-  const std::string first = in_out ? transpose_of(adapter.a) : adapter.b;
-  const std::string second = in_out ? transpose_of(adapter.b) : adapter.a;
+  const std::string first = matrix_for(value, in_out ? transpose_of(adapter.a) : adapter.b);
+  const std::string second = matrix_for(value, in_out ? transpose_of(adapter.b) : adapter.a);
   const std::string base = fresh(names_, result + "/base"), inner = fresh(names_, result + "/adapter_inner"),
                     change = fresh(names_, result + "/adapter");
   const std::string x = node.input(reader.lookup ? 1 : 0);
@@ -233,6 +250,19 @@ std::string AdaptedModel::transpose_of(const std::string &matrix) {
   perm.set_type(kIntsAttribute);
   perm.add_ints(1);
   perm.add_ints(0);
+  return name;
+}
+
+// Returns one of an adapter's matrices in the type of the value that it changes. A Cast to this type is added once.
+std::string AdaptedModel::matrix_for(const Adapted &value, const std::string &matrix) {
+  if (value.type == types_.at(value.adapter)) return matrix;
+  std::string &name = casts_[{matrix, value.type}];
+  if (!name.empty()) return name;
+  name = fresh(names_, matrix + "/cast");
+  AttributeProto &to = *add("Cast", {matrix}, name).add_attribute();
+  to.set_name("to");
+  to.set_type(kIntAttribute);
+  to.set_i(value.type);
   return name;
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/low_rank.h"
@@ -30,23 +32,28 @@ class AdaptedModel {
   // A value that an adapter changes: W, or what W becomes on its way to a product.
   struct Adapted {
     const graph::LowRank *adapter;
-    bool transposed;  // of shape (in, out)
+    bool transposed;    // of shape (in, out)
+    std::int32_t type;  // ONNX's number of the float type; 0 for integers that are not yet dequantised
   };
   void add_inputs(const graph::LowRank &adapter);
   void add_input(const std::string &name, const Shape &shape, std::int32_t type);
   void rewrite();
   void require_no_reader(const GraphProto &body, const NodeProto &node) const;
   const char *advice(const std::string &value) const;
+  std::optional<Adapted> passed_on(const NodeProto &node, const std::string &w) const;
   void adapt(NodeProto node, const std::vector<std::string> &changed);
   std::string transpose_of(const std::string &matrix);
+  std::string matrix_for(const Adapted &value, const std::string &matrix);
   NodeProto &add(const char *op, const std::vector<std::string> &inputs, const std::string &output);
 
   Messages messages_;
   ModelProto &proto_;
-  std::map<std::string, Tensor> initializers_;     // point into proto_
-  std::map<std::string, Adapted> adapted_;         // by the value's name
-  std::map<std::string, std::string> transposes_;  // by the matrix's name
-  std::set<std::string> names_, node_names_;       // of all values, and of all nodes
+  std::map<std::string, Tensor> initializers_;                         // point into proto_
+  std::map<std::string, Adapted> adapted_;                             // by the value's name
+  std::map<const graph::LowRank *, std::int32_t> types_;               // of the inputs
+  std::map<std::string, std::string> transposes_;                      // by the matrix's name
+  std::map<std::pair<std::string, std::int32_t>, std::string> casts_;  // by the matrix's name and the type
+  std::set<std::string> names_, node_names_;                           // of all values, and of all nodes
 };
 
 }  // namespace protrain::onnx_import

@@ -97,6 +97,30 @@ TEST_F(AdaptedModel, HasNoTwoNodesOfOneName) {
   EXPECT_TRUE(names.contains("product"));
 }
 
+// Mixed precision: the weights have two bytes, and a Cast widens them for the product. So the adapter's inputs have two
+// bytes, too, and are widened likewise.
+TEST_F(AdaptedModel, IsCastAsTheWeightsAre) {
+  Wire floats;
+  floats.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};
+  floats.inputs = {test::value("x", test::kFloat, {"2", "2"})};
+  floats.nodes = {node("Cast", {"w"}, {"wide"}, {test::int_attribute("to", test::kFloat)}),
+                  node("MatMul", {"x", "wide"}, {"y"})};
+  Wire integers = dequantised(test::kUint8, "abcd", test::kHalf);
+  integers.inputs = floats.inputs;
+  integers.nodes[1] = node("Cast", {"floats"}, {"wide"}, {test::int_attribute("to", test::kFloat)});
+  integers.nodes.push_back(floats.nodes[1]);
+  for (const Wire &wire : {floats, integers}) {
+    EXPECT_EQ(type_of_inputs(wire), DType::f16);
+    const graph::Graph graph = Model::open(scratch_ / "adapted.onnx")->graph({});
+    std::multiset<std::string> cast;
+    for (const graph::Node &node : graph.nodes())
+      if (node.op == "Cast") cast.insert(graph.value(node.inputs[0]).name);
+    const char *weights = wire.initializers.size() == 1 ? "w" : "floats";
+    EXPECT_EQ(cast,
+              (std::multiset<std::string>{"fc.lora_A.weight/transposed", "fc.lora_B.weight/transposed", weights}));
+  }
+}
+
 // Nothing can be merged into integers, so that is no advice.
 TEST_F(AdaptedModel, SaysWhatWorksForIntegers) {
   Wire cast = dequantised(test::kUint8, "abcd", test::kFloat), sum = cast;
