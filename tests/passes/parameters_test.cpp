@@ -365,6 +365,18 @@ TEST(Parameters, StatisticsOfANormalizationInPiecesAreConstants) {
   EXPECT_EQ(find(b.graph).parameters(), (Names{"scale", "bias"}));
 }
 
+// onnx.compose puts the standardization of images in front of a model, and gives its numbers names with a prefix.
+TEST(Parameters, ScalesOfInputsAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("Mul", {b.input("x", {2, 3, 4, 4}), b.initializer("pre.scale", {1, 3, 1, 1})});
+  const ValueId y = b.add("Conv", {x, b.initializer("m.weight", {5, 3, 1, 1})});
+  b.graph.outputs = {b.add("Mul", {b.add("Relu", {y}), b.initializer("m.scale", {1, 5, 1, 1})})};
+  const ParameterSearch found = find(b.graph);
+  EXPECT_EQ(found.parameters(), (Names{"pre.scale", "m.weight", "m.scale"}));
+  for (const passes::Finding &finding : found.findings)
+    EXPECT_EQ(finding.doubt.empty(), finding.initializer != "pre.scale") << finding.initializer;
+}
+
 TEST(Parameters, WeightsOfALossAreConstants) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("head", {4, 5})});

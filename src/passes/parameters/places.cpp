@@ -450,10 +450,12 @@ Use Places::as_scale(const Node &node, const Place &place) const {
   if (node.op == "Mul") {
     if (feeds_sine_and_cosine(node))
       return is(false, "makes angles in " + where, "frequencies of features are mostly fixed, and some are learned");
-    if (place.naming == Naming::made && is_input(node.inputs[1 - place.input]))
-      return is(false, "scales the model's input in " + where, "what brings inputs to a scale is mostly fixed");
-    if (along_last_axis(shape)) return is(true, "scales the last axis in " + where);
-    if (scales_before_bias(node, place) || scales_channels(node, place)) return is(true, "scales channels in " + where);
+    const bool scales_input = is_input(node.inputs[1 - place.input]);
+    const char *doubt = scales_input ? "what brings inputs to a scale is mostly fixed" : "";
+    if (scales_input && place.naming == Naming::made) return is(false, "scales the model's input in " + where, doubt);
+    if (along_last_axis(shape)) return is(true, "scales the last axis in " + where, doubt);
+    if (scales_before_bias(node, place) || scales_channels(node, place))
+      return is(true, "scales channels in " + where, doubt);
     if (scales_normalized(node, place.input)) return is(true, "scales what " + where + " finds normalized");
   }
   const std::string reason = fmt::format("meets data in {} with shape {}", where, to_text(shape));
