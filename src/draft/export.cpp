@@ -29,9 +29,9 @@ class Weights {
     for (const passes::Adapter &adapter : merged()) {
       const graph::Type &type = model.graph.value(model.graph.find(adapter.parameter)).type;
       require(is_float(type.dtype) || rounded(adapter.parameter) != nullptr, Code::unsupported, adapter.parameter,
-              "its weights are quantised ({}), so its adapter cannot be merged into them; save the adapter by itself "
-              "(--save-adapter DIR), or export the model with inputs for it (export_adapters=inputs)",
-              to_text(type));
+              "its weights are quantised, so its adapter cannot be merged into them; save the adapter by itself "
+              "(--save-adapter DIR), or, if DequantizeLinear reads the weights, export the model with inputs for it "
+              "(export_adapters=inputs)");
     }
   }
 
