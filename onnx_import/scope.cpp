@@ -25,19 +25,21 @@ using graph::ValueId;
 // file could ask for a huge number of such reads.
 constexpr std::size_t kMostCaptured = 1 << 18;
 
+constexpr const char *kRuntimeDomain = "com.microsoft";  // of ONNX Runtime's own operators
+
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
 // True for QuantizeLinear and DequantizeLinear of ONNX, and for ONNX Runtime's operators of the same names, which take
 // some types that ONNX's operators take only from opset 21 on.
 bool is_quantization(const NodeProto &node) {
   return one_of(node.op_type(), {"QuantizeLinear", "DequantizeLinear"}) &&
-         (is_default_domain(node.domain()) || node.domain() == "com.microsoft");
+         (is_default_domain(node.domain()) || node.domain() == kRuntimeDomain);
 }
 
 // True for nodes whose first input may hold two elements in a byte.
 bool takes_packed(const NodeProto &node) {
   return (is_quantization(node) && node.op_type() == "DequantizeLinear") ||
-         (node.domain() == "com.microsoft" && node.op_type() == "GatherBlockQuantized");
+         (node.domain() == kRuntimeDomain && node.op_type() == "GatherBlockQuantized");
 }
 
 bool has_bodies(const NodeProto &node) {
@@ -199,8 +201,10 @@ void Scope::add_node(const NodeProto &proto) {
   node.name = proto.name();
   if (!is_default_domain(proto.domain())) {
     node.op = proto.domain() + "::" + proto.op_type();
-    require(imported(sources_.model.opset_import(), proto.domain(), sources_.storage.model().path()).has_value(),
-            Code::unsupported, subject, "{} is of a domain that opset_import does not name", node.op);
+    const auto version = imported(sources_.model.opset_import(), proto.domain(), sources_.storage.model().path());
+    // ONNX Runtime's domain has one version, and some of its tools leave it out.
+    require(version.has_value() || proto.domain() == kRuntimeDomain, Code::unsupported, subject,
+            "{} is of a domain that opset_import does not name", node.op);
     if (is_quantization(proto)) node.op = proto.op_type();
   }
   node.attributes = read_attributes(proto, subject, sources_.storage);

@@ -144,6 +144,16 @@ TEST_F(Form, NodesAreSortedAndOtherDomainsKeepTheirName) {
   EXPECT_EQ(found.nodes()[1].op, "MatMul");
 }
 
+// Some quantisers of ONNX Runtime (RTN, k-quant) do not name its domain in opset_import, and it reads their files.
+TEST_F(Form, TheDomainOfOnnxRuntimeNeedsNoImport) {
+  Wire wire;
+  wire.nodes = {node("MatMul", {"z", "w"}, {"y"}), node("FastGelu", {"x"}, {"z"}) + field(7, "com.microsoft")};
+  EXPECT_EQ(graph(wire).nodes()[0].op, "com.microsoft::FastGelu");
+  wire.nodes[1] = node("FastGelu", {"x"}, {"z"}) + field(7, "com.example");
+  const Error error = test::error_of([&] { graph(wire); });
+  EXPECT_EQ(error.code, Code::unsupported) << error.text;
+}
+
 TEST_F(Form, DropoutThatDoesNotTrainIsIdentity) {
   Wire wire;
   wire.initializers.push_back(tensor("ratio", kFloat, {}, test::raw_data(test::raw<float>({0.5f}))));
