@@ -8,6 +8,7 @@
 
 #include "arith/random.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "grad/training.h"
 #include "ops/op.h"
 
@@ -95,6 +96,7 @@ GradientCheck::Behind GradientCheck::behind(ValueId parameter) const {
   for (const Node &node : graph_.nodes()) {
     if (std::ranges::none_of(node.inputs, [&](ValueId in) { return in != ValueId::none && depends[index(in)]; }))
       continue;
+    if (ops::is_flat(node)) continue;  // what no gradient passes keeps the value that it has in the step
     nodes.push_back(node);
     for (ValueId out : node.outputs)
       if (out != ValueId::none) depends[index(out)] = true;
@@ -104,6 +106,21 @@ GradientCheck::Behind GradientCheck::behind(ValueId parameter) const {
   for (std::size_t v = 0; v < values_.size(); ++v)
     if (!depends[v] && values_[v].dtype() != DType::none) behind.bound[static_cast<ValueId>(v)] = values_[v];
   return behind;
+}
+
+// Marks the elements of a table that have no gradient by definition: its row of padding.
+std::vector<bool> GradientCheck::padding_of(ValueId parameter) const {
+  const Shape &shape = values_[index(parameter)].shape();
+  std::vector<bool> padding(static_cast<std::size_t>(element_count(shape)), false);
+  for (const Node &node : graph_.nodes()) {
+    if (node.op != "Gather" || node.inputs[0] != parameter || !node.attributes.has("padding_idx")) continue;
+    const std::int64_t row = node.attributes.integer("padding_idx", 0);
+    const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
+    const auto stride = static_cast<std::size_t>(row_major_strides(shape)[axis]);
+    for (std::size_t i = 0; i < padding.size(); ++i)
+      if (static_cast<std::int64_t>(i / stride) % shape[axis] == row) padding[i] = true;
+  }
+  return padding;
 }
 
 double GradientCheck::loss_at(Behind &behind, ValueId parameter, const std::vector<double> &values) const {
@@ -139,11 +156,13 @@ GradientCheck::Result GradientCheck::compare(ValueId parameter, const std::vecto
   Result result{.norm = norm_of(gradient)};
   const auto by_size = [](double a, double b) { return std::abs(a) < std::abs(b); };
   const auto largest_at = static_cast<std::size_t>(std::ranges::max_element(gradient, by_size) - gradient.begin());
-  const std::set<std::size_t> elements = sample(largest_at, samples, gradient.size());
+  const std::vector<bool> padding = padding_of(parameter);
+  std::set<std::size_t> elements = sample(largest_at, samples, gradient.size());
+  std::erase_if(elements, [&](std::size_t element) { return padding[element]; });
   std::vector<double> direction(gradient.size());
   double along = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
-    direction[i] = draw(i, 2) == 0 ? 1 : -1;
+    direction[i] = padding[i] ? 0 : draw(i, 2) == 0 ? 1 : -1;
     along += direction[i] * gradient[i];
   }
   const Slope whole = slope(behind, parameter, direction);

@@ -52,6 +52,7 @@ class GradientCheck {
     bool smooth = true;
   };
   Behind behind(graph::ValueId parameter) const;
+  std::vector<bool> padding_of(graph::ValueId parameter) const;
   double loss_at(Behind &behind, graph::ValueId parameter, const std::vector<double> &values) const;
   Slope slope(Behind &behind, graph::ValueId parameter, const std::vector<double> &direction) const;
 

@@ -184,6 +184,34 @@ TEST(CheckedGradients, PassIfATrueGradientIsZero) {
   }
 }
 
+// y = e * detach(e), where e are rows of the table w, in which row 1 is padding.
+std::string model_that_stops_gradients() {
+  const auto called = [](const std::string &node, const std::string &call) {
+    return node +
+           test::field(9, test::pair("pkg.torch.onnx.fx_node", "%r : call_function[target=torch.ops.aten." + call));
+  };
+  test::Wire wire;
+  wire.inputs = {test::value("x", test::kInt64, {"3"})};
+  wire.nodes = {called(test::node("Gather", {"w", "x"}, {"e"}), "embedding.default](args = (%w, %x, 1), kwargs = {})"),
+                called(test::node("Identity", {"e"}, {"d"}), "detach.default](args = (%e,), kwargs = {})"),
+                test::node("Mul", {"e", "d"}, {"y"})};
+  wire.outputs = {test::value("y", test::kFloat, {"3", "4"})};
+  return wire.bytes();
+}
+
+TEST(CheckedGradients, KnowWhereNoGradientPasses) {
+  const test::Scratch scratch;
+  const auto session = Session::create(options_of({{"loss", "mse"}, {"trainable", "w"}}),
+                                       scratch.put("stops.onnx", model_that_stops_gradients()), nullptr);
+  const std::vector<std::int64_t> rows = {2, 1, 0};
+  const std::vector<float> labels(12, 0.5F);
+  session->set_input("x", DType::i64, {3}, rows.data());
+  session->set_input("labels", DType::f32, {3, 4}, labels.data());
+  const Json answer = Json::parse(session->check_gradients(12));
+  EXPECT_TRUE(answer["passed"]) << answer;
+  EXPECT_EQ(answer["parameters"][0]["elements"], 8) << "all but the row of padding: " << answer;
+}
+
 TEST(CheckedGradients, RefuseWhatHasNoArithmeticInFloat64) {
   EXPECT_EQ(error_of([] { checked("dropout-gpt", {}); }).code, Code::unsupported);
 }
