@@ -239,6 +239,21 @@ TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   EXPECT_NE(found({1, 2, 3, 4}, {1, 3, 2, 4}).findings[0].doubt, "") << "another order of the elements";
 }
 
+// A plan needs no weights. Without them nothing shows which matrix is another's transpose.
+TEST(Parameters, WithoutWeightsNothingIsTied) {
+  HandBuilt b;
+  const ValueId ids = b.input("ids", {3}, DType::i64);
+  const ValueId x = b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
+  const ValueId y = b.add("MatMul", {x, b.initializer("head", {4, 9})});
+  b.graph.outputs = {b.add("MatMul", {y, b.initializer("t", {9, 4})})};
+  passes::Choices choices;
+  choices.declared.kinds = {{"table", graph::StoredKind::parameter}, {"head", graph::StoredKind::parameter}};
+  choices.declared.folded_from = {{"t", {"table"}}};
+  const auto missing = [](const std::string &name) -> Array { fail(Code::io, name, "no such file"); };
+  passes::find_parameters(b.graph, missing, choices, {});
+  EXPECT_EQ(b.graph.parameters.size(), 3u);
+}
+
 TEST(Parameters, TiesMakeOneOfSeveral) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {3}, DType::i64);

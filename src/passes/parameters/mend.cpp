@@ -72,6 +72,17 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
+// Returns the values of an initializer. Returns an array without elements, of DType::none, if the weights are missing,
+// as where a plan is made from the graph alone.
+Array values_of(const LoadInitializer &load, const Graph &graph, ValueId id) {
+  try {
+    return load(graph.value(id).name);
+  } catch (const Error &error) {
+    if (error.code != Code::io) throw;
+    return {};
+  }
+}
+
 // Ties copies to originals: readers of `copy` then read `original`, its transpose, or its elements in another shape.
 // New nodes at the front of the graph make these.
 class Ties {
@@ -150,7 +161,8 @@ void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Fin
   for (ValueId table : tables)
     for (ValueId matrix : matrices) {
       if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
-      const Array left = load(graph.value(table).name), right = load(graph.value(matrix).name);
+      const Array left = values_of(load, graph, table), right = values_of(load, graph, matrix);
+      if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
       if (is_transpose(left, right) && !is_constant_along_an_axis(right))
         ties.add(table, matrix, true, "equals the transpose of ");
     }
@@ -168,9 +180,10 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
     const ValueId copy = graph.find(finding.initializer), declared = graph.find(source);
     const bool is_read = declared != ValueId::none && graph.value(declared).origin == Origin::parameter;
     const ValueId original = originals.try_emplace(source, is_read ? declared : copy).first->second;
-    if (original == copy || graph.value(original).frozen != finding.frozen) continue;
+    if (original == copy) continue;
 
-    const Array left = load(graph.value(original).name), right = load(finding.initializer);
+    const Array left = values_of(load, graph, original), right = values_of(load, graph, copy);
+    if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
     if (!is_read && is_constant_along_an_axis(right)) continue;  // may be parts of the parameter, equal by chance
     const bool same = is_same(left, right);
     const bool transposed = may_be_transposes(graph, original, copy) && is_transpose(left, right);
@@ -178,7 +191,7 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
       ties.add(original, copy, false, "is a copy of ");
     } else if (transposed && !same) {
       ties.add(original, copy, true, "is the transpose of ");
-    } else if (is_read) {
+    } else if (is_read && !finding.frozen && finding.evidence != Evidence::option) {
       finding.doubt = "the exporter made it from " + printable(source, 80) +
                       ", which is also read: the two will be trained apart; export with optimize=False";
     }

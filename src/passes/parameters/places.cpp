@@ -31,7 +31,8 @@ bool may_train(DType dtype) { return is_float(dtype) || dtype == DType::none; }
 
 // True for nodes that only move or cast elements.
 bool moves(const Node &node) {
-  return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Expand"});
+  return one_of(node.op, {"Identity", "StopGradient", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten",
+                          "Expand"});
 }
 
 // True for the operators that LSTM, GRU and RNN become (ops/recurrent.cpp).
