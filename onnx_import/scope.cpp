@@ -208,6 +208,7 @@ void Scope::add_node(const NodeProto &proto) {
     if (is_quantization(proto)) node.op = proto.op_type();
   }
   node.attributes = read_attributes(proto, subject, sources_.storage);
+  for (const char *ours : {"detach", "padding_idx"}) node.attributes.erase(ours);
   if (proto.domain() == kBlockedDomain) node.attributes.set("block", sources_.block);
   sources_.unbound.floats.compute(node.attributes);
   for (const std::string &input : proto.input()) {
@@ -222,7 +223,7 @@ void Scope::add_node(const NodeProto &proto) {
   const OlderForm *older = is_default_domain(proto.domain()) ? older_form(node.op, sources_.opset) : nullptr;
   if (older != nullptr) convert_older(*older, graph_, node, subject);
   upgrade(node, proto);
-  if (is_detach(proto)) node.op = "StopGradient";
+  if (is_detach(proto)) node.attributes.set("detach", std::int64_t{1});
   if (const auto padding = padding_of(proto)) node.attributes.set("padding_idx", *padding);
   if (is_quantization(proto) || takes_packed(proto)) describe_four_bits(node, proto);
   graph_.add_node(std::move(node));

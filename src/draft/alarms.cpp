@@ -52,8 +52,8 @@ void find_missing_gradients(const AlarmFacts &facts, std::vector<Alarm> &found) 
   if (names.empty()) return;
   found.push_back(
       {"no_gradient", names.back(),
-       fmt::format("the loss depends on {} not at all, or only through operators whose gradient is zero, "
-                   "such as Round: {} never moved; check that branch of the model, or use the option frozen",
+       fmt::format("the loss depends on {} not at all, or only through operators whose gradient is zero, such as Round "
+                   "or detach(): {} never moved; check that branch of the model, or use the option frozen",
                    some_names(names), names.size() == 1 ? "it is" : "they are")});
 }
 

@@ -188,16 +188,26 @@ std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) 
   return first;
 }
 
+constexpr const char *kAlwaysZero =
+    "the gradients of all trained parameters are always zero: the loss depends on them only through operators such as "
+    "Round or detach()";
+
 void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
   const graph::Value &value = graph.value(loss);
   require(is_float(value.type.dtype) && element_count(value.type.shape) == 1, Code::graph, value.name,
           "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
           to_text(value.type));
+  std::vector<bool> needed(graph.value_count(), false);
+  needed[index(loss)] = true;
+  needed = graph::with_dependencies(graph, std::move(needed));
+  const auto is_trained = [&](ValueId id) { return needed[index(id)] && graph::is_trained(graph.value(id)); };
+  const bool depends = std::ranges::any_of(graph.parameters, is_trained);
   const bool frozen = std::ranges::any_of(graph.parameters, [&](ValueId id) { return graph.value(id).frozen; });
-  require(path.wants(loss), Code::graph, value.name, "the loss depends on no trained parameter{}",
+  require(depends, Code::graph, value.name, "the loss depends on no trained parameter{}",
           frozen ? ", only on frozen ones, as quantised weights are; train adapters of its matrices (lora), or "
                    "give the model from before quantisation"
                  : "");
+  require(path.wants(loss), Code::graph, value.name, "{}", kAlwaysZero);
 }
 
 }  // namespace
@@ -236,7 +246,7 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   gradients.finish_waiting();
 
   require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != ValueId::none; }), Code::graph,
-          graph.value(loss).name, "the gradients of all trained parameters are always zero");
+          graph.value(loss).name, "{}", kAlwaysZero);
   gradients.join();
   graph.outputs = {training.loss};
   for (const auto *values : {&training.gradients, &training.shard_norms, &training.changed})

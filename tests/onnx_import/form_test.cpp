@@ -53,15 +53,23 @@ TEST_F(Form, SmallModelIsReadAsWritten) {
 }
 
 TEST_F(Form, AnIdentityThatPyTorchWroteForDetachStopsGradients) {
-  const auto op_of = [&](const std::string &op, const std::string &call) {
+  const auto is_detach = [&](const std::string &op, const std::string &call) {
     Wire wire;
     const std::string metadata = test::pair("pkg.torch.onnx.fx_node", "%y : [num_users=1] = call_function" + call);
     wire.nodes = {node(op, {"x"}, {"y"}) + field(9, metadata)};
-    return graph(wire).nodes()[0].op;
+    return graph(wire).nodes()[0].attributes.has("detach");
   };
-  EXPECT_EQ(op_of("Identity", "[target=torch.ops.aten.detach.default](args = (%x,))"), "StopGradient");
-  EXPECT_EQ(op_of("Identity", "[target=torch.ops.aten.clone.default](args = (%detach,))"), "Identity");
-  EXPECT_EQ(op_of("Relu", "[target=torch.ops.aten.detach.default](args = (%x,))"), "Relu");
+  EXPECT_TRUE(is_detach("Identity", "[target=torch.ops.aten.detach.default](args = (%x,))"));
+  EXPECT_FALSE(is_detach("Identity", "[target=torch.ops.aten.clone.default](args = (%detach,))"));
+  EXPECT_FALSE(is_detach("Relu", "[target=torch.ops.aten.detach.default](args = (%x,))"));
+}
+
+TEST_F(Form, NoFileSetsTheAttributesThatImportSets) {
+  for (const char *name : {"detach", "padding_idx"}) {
+    Wire wire;
+    wire.nodes = {node("Identity", {"x"}, {"y"}, {int_attribute(name, 1)})};
+    EXPECT_FALSE(graph(wire).nodes()[0].attributes.has(name));
+  }
 }
 
 TEST_F(Form, AGatherThatPyTorchWroteForAnEmbeddingKnowsItsPadding) {

@@ -44,6 +44,14 @@ TEST(Fold, ShapeArithmeticDisappears) {
   EXPECT_EQ(only(untyped.graph, "Reshape").inputs.size(), 1u);
 }
 
+TEST(Fold, ADetachStopsGradientsExceptThoseOfConstants) {
+  HandBuilt b;
+  const graph::Attributes detach = {{"detach", std::int64_t{1}}};
+  const ValueId x = b.add("Identity", {b.input("x", {2, 3})}, detach), one = b.add("Identity", {b.number(1)}, detach);
+  b.graph.outputs = {b.add("Add", {x, one})};
+  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"StopGradient", 1}, {"Add", 1}}));
+}
+
 TEST(Fold, AZeroOfAFilesReshapeKeepsTheDimUnlessItIsAZero) {
   const auto shape_of = [](const Shape &x, const Integers &shape, std::int64_t allowzero) {
     HandBuilt b;

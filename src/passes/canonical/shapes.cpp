@@ -16,6 +16,13 @@ bool pass_input(Canonical &c, Node &node) {
   return true;
 }
 
+// An Identity that PyTorch wrote for detach() has an attribute that ONNX does not know.
+bool identity(Canonical &c, Node &node) {
+  if (!node.attributes.has("detach")) return pass_input(c, node);
+  c.become(node, "StopGradient", {node.inputs.at(0)}, {});
+  return true;
+}
+
 // Turns Reshape, Squeeze, Unsqueeze and Flatten into a Reshape to their result's shape.
 bool to_reshape(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
@@ -175,7 +182,7 @@ bool split(Canonical &c, Node &node) {
 }  // namespace
 
 Rules shape_rules() {
-  return {{"Identity", pass_input},
+  return {{"Identity", identity},
           {"Reshape", to_reshape},
           {"Squeeze", to_reshape},
           {"Unsqueeze", to_reshape},
