@@ -51,7 +51,7 @@ SETTLED = 1.03
 
 def settled(seconds):
     """Whether the fastest two of the seconds agree."""
-    first, second = sorted(seconds)[:2]
+    first, second = sorted(seconds)[:2]  # --steps is at least 3, and the first step does not count
     return second <= SETTLED * first
 
 
@@ -97,6 +97,8 @@ def main():
     parser.add_argument("--directory", default="/var/tmp")
     parser.add_argument("--name", default="prediction")
     args = parser.parse_args()
+    if args.steps < 3:
+        parser.error("--steps must be at least 3: the first step does not count, and two are compared")
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         reference = {"n_persist": 999}
