@@ -11,12 +11,11 @@
 
 namespace protrain {
 
-// While the object lives, the calling thread
-// - rounds to nearest, keeps small numbers, and does not trap. Another rounding or flushing would change bits, and a
-// trap
+// Keeps what the host has set for the calling thread away from the library while the object lives:
+// - Arithmetic rounds to nearest, keeps small numbers and does not trap. Another rounding would change bits, and a trap
 //   would end the program. Threads that are started meanwhile inherit this.
-// - is not cancelled. pthread_cancel unwinds, and ends the program if a destructor or a catch block is in the way. It
-//   takes effect afterwards.
+// - The thread is not cancelled. pthread_cancel unwinds the stack, and ends the program if a destructor or a catch
+//   block is in the way. It takes effect afterwards.
 class HostThread {
  public:
 #if defined(__x86_64__)
