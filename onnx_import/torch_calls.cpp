@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "onnx_import/versions.h"
+
 namespace protrain::onnx_import {
 
 namespace {
@@ -51,7 +53,7 @@ std::vector<std::string_view> values_among(std::string_view arguments) {
 }
 
 bool is_onnx(const NodeProto &node, std::string_view op) {
-  return node.op_type() == op && (node.domain().empty() || node.domain() == "ai.onnx");
+  return node.op_type() == op && is_default_domain(node.domain());
 }
 
 }  // namespace
@@ -85,15 +87,15 @@ std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
     const Call call = call_of(node);
     if (is_detach(node)) kept.insert(call.result);
     const std::vector<std::string_view> values = values_among(call.arguments);
+    const bool reads_trained = std::ranges::any_of(node.input(), is_trained);
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!names_detach(values[i]) || kept.contains(values[i])) continue;
       // The arguments of a call are the inputs of its node, unless the exporter wrote several nodes for it.
       const bool known = static_cast<std::size_t>(node.input_size()) == values.size();
-      const bool stops =
-          known ? is_trained(node.input(static_cast<int>(i))) : std::ranges::any_of(node.input(), is_trained);
+      const bool stops = known ? is_trained(node.input(static_cast<int>(i))) : reads_trained;
       if (stops && (readers.empty() || readers.back() != node.name())) readers.push_back(node.name());
     }
-    if (!is_detach(node) && std::ranges::any_of(node.input(), is_trained))
+    if (!is_detach(node) && reads_trained)
       for (const std::string &output : node.output()) trained.insert(output);
   }
   return readers;
