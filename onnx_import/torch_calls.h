@@ -1,5 +1,5 @@
-// What PyTorch's exporter (dynamo=True) says about a node: the call that it wrote the node for. ONNX has no words for
-// what these two calls do to gradients.
+// The calls in PyTorch that its exporter (dynamo=True) wrote nodes for, as the nodes' metadata name them. ONNX has no
+// words for what some calls do to gradients.
 #pragma once
 
 #include <cstdint>

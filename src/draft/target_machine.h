@@ -41,7 +41,7 @@ class TargetMachine {
   virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }
 };
 
-// What a machine at hand does with the measurements of earlier sessions.
+// Measurements of earlier sessions on a machine at hand are used again or ignored.
 enum class Earlier : std::uint8_t { reused, ignored };
 
 // The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.

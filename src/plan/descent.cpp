@@ -223,8 +223,8 @@ std::vector<Choice> Descent::steps(Choice from, Step kind) const {
       for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
       break;
     case to_host:
-      // What moves to the host is deferred, because the host may have no time for it during backward. A negative `by`
-      // moves deferred updates back to the device.
+      // Updates that move to the host are deferred, because the host may have no time for them during backward. A
+      // negative `by` moves deferred updates back to the device.
       if (!terms_.defer() || from.n_deferred < 0) break;
       for (const int by : {chunks / 8 + 1, 2, 1, -1, -2, -chunks / 8 - 1}) {
         to.push_back(from);

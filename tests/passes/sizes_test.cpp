@@ -89,8 +89,8 @@ TEST(Sizes, AndConditionsAreConstants) {
   }
 }
 
-// What tools make of `torch.arange`: they turn the numbers 0 and 1, which CastLike converts, into initializers, or
-// round the step by a QuantizeLinear and a DequantizeLinear.
+// Tools turn the numbers of a `torch.arange` into initializers, which CastLike converts, or round its step by a
+// QuantizeLinear and a DequantizeLinear.
 TEST(Sizes, AreFollowedThroughConversions) {
   HandBuilt b;
   const ValueId step = b.initializer("step", {}, DType::f32), scale = b.initializer("scale", {}, DType::f32);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "passes/parameters/load.h"
 
 namespace protrain::passes {
 
@@ -70,17 +71,6 @@ bool is_transpose(const Array &table, const Array &matrix) {
       if (std::memcmp(table.bytes() + (i * columns + j) * size, matrix.bytes() + (j * rows + i) * size, size) != 0)
         return false;
   return true;
-}
-
-// Returns the values of an initializer. Returns an array without elements, of DType::none, if the weights are missing,
-// as where a plan is made from the graph alone.
-Array values_of(const LoadInitializer &load, const Graph &graph, ValueId id) {
-  try {
-    return load(graph.value(id).name);
-  } catch (const Error &error) {
-    if (error.code != Code::io) throw;
-    return {};
-  }
 }
 
 // Ties copies to originals: readers of `copy` then read `original`, its transpose, or its elements in another shape.
@@ -161,7 +151,8 @@ void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Fin
   for (ValueId table : tables)
     for (ValueId matrix : matrices) {
       if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
-      const Array left = values_of(load, graph, table), right = values_of(load, graph, matrix);
+      const Array left = load_if_there(load, graph.value(table).name),
+                  right = load_if_there(load, graph.value(matrix).name);
       if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
       if (is_transpose(left, right) && !is_constant_along_an_axis(right))
         ties.add(table, matrix, true, "equals the transpose of ");
@@ -182,7 +173,8 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
     const ValueId original = originals.try_emplace(source, is_read ? declared : copy).first->second;
     if (original == copy) continue;
 
-    const Array left = values_of(load, graph, original), right = values_of(load, graph, copy);
+    const Array left = load_if_there(load, graph.value(original).name),
+                right = load_if_there(load, finding.initializer);
     if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
     if (!is_read && is_constant_along_an_axis(right)) continue;  // may be parts of the parameter, equal by chance
     const bool same = is_same(left, right);

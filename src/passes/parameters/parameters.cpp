@@ -7,6 +7,7 @@
 #include "ops/op.h"
 #include "passes/parameters/evidence.h"
 #include "passes/parameters/formula.h"
+#include "passes/parameters/load.h"
 #include "passes/parameters/mend.h"
 #include "passes/parameters/places.h"
 #include "passes/passes.h"
@@ -109,12 +110,8 @@ Naming Judge::naming(const Value &value) const { return named_ ? naming_in_file(
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
   if (value.origin == Origin::constant) return value.array.compact();
-  try {
-    return load_(value.name).compact();
-  } catch (const Error &error) {
-    if (error.code != Code::io) throw;
-    return {};
-  }
+  const graph::Array array = load_if_there(load_, value.name);
+  return array.dtype() == DType::none ? array : array.compact();
 }
 
 // True for a bias that is stored as a matrix of one row.

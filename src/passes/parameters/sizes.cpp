@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "passes/parameters/load.h"
 
 namespace protrain::passes {
 
@@ -116,12 +117,9 @@ std::vector<Finding> settle_sizes(Graph &graph, const LoadInitializer &load) {
   for (const auto &[id, sized] : sizes.found()) {
     const Node &node = graph.node(sized);
     graph::Value &value = graph.value(id);
-    try {
-      value.array = load(value.name).compact();
-    } catch (const Error &error) {
-      if (error.code != Code::io) throw;  // planning needs no weights
-      continue;
-    }
+    const graph::Array array = load_if_there(load, value.name);
+    if (array.dtype() == DType::none) continue;
+    value.array = array.compact();
     value.origin = Origin::constant;
     findings.push_back({.initializer = value.name,
                         .reason = "is a size, a place or a condition for " +
