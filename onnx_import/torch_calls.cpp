@@ -63,8 +63,9 @@ bool is_detach(const NodeProto &node) {
 }
 
 std::optional<std::int64_t> padding_of(const NodeProto &node) {
+  if (!is_onnx(node, "Gather")) return std::nullopt;
   const Call call = call_of(node);
-  if (!is_onnx(node, "Gather") || call.target != "torch.ops.aten.embedding.default") return std::nullopt;
+  if (call.target != "torch.ops.aten.embedding.default") return std::nullopt;
   const std::string_view arguments = call.arguments;
   constexpr std::string_view kApart = ", ";
   std::size_t at = arguments.find(kApart);
