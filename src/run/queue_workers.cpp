@@ -59,44 +59,57 @@ void QueueWorkers::begin(Job &job) {
 }
 
 void QueueWorkers::issue(std::size_t instruction) {
-  {
-    const std::lock_guard lock(mutex_);
-    issued_ = instruction + 1;
-  }
-  changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  issued_ = instruction + 1;
+  wake();
 }
 
-bool QueueWorkers::ready(const std::vector<Wait> &waits) const {
-  return std::ranges::all_of(waits, [&](const Wait &w) { return over_[w.queue] > w.instruction; });
+bool QueueWorkers::may_go_on(std::size_t issued, const std::vector<Wait> &waits) const {
+  if (failed_) return true;
+  return issued_ >= issued && std::ranges::all_of(waits, [&](const Wait &w) { return over_[w.queue] > w.instruction; });
+}
+
+void QueueWorkers::sleep(std::unique_lock<std::mutex> &lock, Sleeper &sleeper, std::size_t issued,
+                         const std::vector<Wait> &waits) {
+  if (may_go_on(issued, waits)) return;
+  sleeper.waits = &waits;
+  sleeper.issued = issued;
+  sleeper.woken.wait(lock, [&] { return sleeper.waits == nullptr; });
+}
+
+void QueueWorkers::wake() {
+  const auto look_at = [&](Sleeper &sleeper) {
+    if (!sleeper.waits || !may_go_on(sleeper.issued, *sleeper.waits)) return;
+    sleeper.waits = nullptr;
+    sleeper.woken.notify_one();
+  };
+  for (Sleeper &worker : sleepers_) look_at(worker);
+  look_at(issuer_);
 }
 
 bool QueueWorkers::wait(const std::vector<Wait> &waits) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failed_ || ready(waits); });
+  sleep(lock, issuer_, 0, waits);
   return !failed_;
 }
 
 void QueueWorkers::over(std::size_t instruction, Queue queue) {
-  {
-    const std::lock_guard lock(mutex_);
-    over_[queue] = instruction + 1;
-  }
-  if (!workers_.empty()) changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  over_[queue] = instruction + 1;
+  wake();
 }
 
 void QueueWorkers::fail(std::size_t instruction, std::exception_ptr error) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failed_) outcome_ = {std::move(error), instruction};
-    failed_ = true;
-  }
-  changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  if (!failed_) outcome_ = {std::move(error), instruction};
+  failed_ = true;
+  wake();
 }
 
 QueueWorkers::Outcome QueueWorkers::end(std::size_t instructions) {
   std::unique_lock lock(mutex_);
   issued_ = instructions;
-  changed_.notify_all();
+  wake();
   changed_.wait(lock, [&] { return working_ == 0; });
   job_ = nullptr;
   return std::move(outcome_);
@@ -112,11 +125,8 @@ void QueueWorkers::serve(Queue queue) {
       served = run_;
     }
     work_through(queue);
-    {
-      const std::lock_guard lock(mutex_);
-      --working_;
-    }
-    changed_.notify_all();
+    const std::lock_guard lock(mutex_);
+    if (--working_ == 0) changed_.notify_all();
   }
 }
 
@@ -125,7 +135,7 @@ void QueueWorkers::work_through(Queue queue) {
     const std::vector<Wait> &waits = job_->waits(i);
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return failed_ || (issued_ > i && ready(waits)); });
+      sleep(lock, sleepers_[queue], i + 1, waits);
       if (failed_) return;
     }
     try {

@@ -1,6 +1,8 @@
 // QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
 // share. Workers sleep between runs. In a run, each queue has a list of instructions. Its worker takes them in the
-// order of the list, and starts each one when it has been issued and its waits are over.
+// order of the list, and starts each one when it has been issued and its waits are over. A thread that must wait says
+// what for, so that others wake it once, when that has come. Waking all threads at each instruction would cost more
+// than a small instruction takes.
 #pragma once
 
 #include <array>
@@ -51,15 +53,26 @@ class QueueWorkers {
   Outcome end(std::size_t instructions);
 
  private:
+  // A thread that may wait in a run. While it does, `waits` says what for.
+  struct Sleeper {
+    std::condition_variable woken;
+    const std::vector<Wait> *waits = nullptr;
+    std::size_t issued = 0;  // and this many instructions must have been issued
+  };
+
   void start(Queue queue);
   void close();
   void serve(Queue queue);
   void work_through(Queue queue);
-  bool ready(const std::vector<Wait> &waits) const;
+  bool may_go_on(std::size_t issued, const std::vector<Wait> &waits) const;
+  void sleep(std::unique_lock<std::mutex> &lock, Sleeper &sleeper, std::size_t issued, const std::vector<Wait> &waits);
+  void wake();  // every sleeper that may go on
 
   const PerQueue<bool> own_worker_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // a run begins, its last worker ends, or the workers are closed
+  PerQueue<Sleeper> sleepers_;       // the workers
+  Sleeper issuer_;                   // the thread that issues
   Job *job_ = nullptr;
   std::uint64_t run_ = 0;         // counts runs, so that a worker takes part in each once
   std::size_t issued_ = 0;        // instructions with lower numbers may start
