@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "safetensors.h"
 #include "session_flags.h"
@@ -14,19 +13,6 @@
 namespace tool {
 
 namespace {
-
-std::string names_of(const std::vector<ModelInput> &inputs) {
-  std::vector<std::string> names;
-  for (const ModelInput &input : inputs) names.push_back(input.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::string &name) {
-  const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const ModelInput &i) { return i.name == name; });
-  if (found == inputs.end())
-    throw UsageError(fmt::format("the model has no input {}; its inputs are {}", name, names_of(inputs)));
-  return *found;
-}
 
 // Returns a file for each input that a word of --input without a name feeds. A directory feeds each input for which it
 // has a file NAME.npy, and a safetensors file each input for which it has a tensor NAME. NAME is the input's name.
@@ -59,8 +45,8 @@ constexpr std::int64_t kOpen = 0;  // the library chooses the batch
 
 // Returns the size of a dimension, from `flag`, the model, or --dim. If none of them gives the size and `may_stay_open`
 // is true, returns kOpen. `data` names what needs the size.
-std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
-                         const Dims &given, bool may_stay_open, const std::string &data) {
+std::int64_t size_of_dim(std::int64_t flag, const char *name, const Dim &dim, const Dims &given, bool may_stay_open,
+                         const std::string &data) {
   const auto *fixed = std::get_if<std::int64_t>(&dim);
   if (fixed != nullptr && flag > 0 && flag != *fixed)
     throw UsageError(
@@ -103,130 +89,10 @@ std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
   return {bytes, bytes + narrow.size() * sizeof(Token)};
 }
 
-// Returns the dims of an input as text: "(batch, 64)".
-std::string dims_text(const std::vector<std::variant<std::int64_t, std::string>> &dims) {
-  std::vector<std::string> words;
-  for (const auto &dim : dims) {
-    const auto *name = std::get_if<std::string>(&dim);
-    words.push_back(name == nullptr ? std::to_string(std::get<std::int64_t>(dim)) : name->empty() ? "?" : *name);
-  }
-  return fmt::format("({})", fmt::join(words, ", "));
-}
-
-// Says which shapes arrays for an input have.
-std::string forms_of(const ModelInput &input) {
-  auto dims = *input.dims;
-  std::string of_samples;
-  if (!dims.empty()) {
-    dims.front() = "N";
-    of_samples = fmt::format("{} if it holds N samples, or ", dims_text(dims));
-    dims.front() = input.dims->front();
-  }
-  dims.insert(dims.begin(), "N");
-  return fmt::format("an array for {} has the shape {}{} if it holds N batches", input.name, of_samples,
-                     dims_text(dims));
-}
-
-// Throws the first problem of a model that cannot be trained whatever the data are. Without this, data would be asked
-// for inputs that the model has only after its problem is solved, such as the labels of a loss. Problems of shapes may
-// come from sizes that the check assumes, and the data may give others, so these problems wait for the session.
-void require_trainable(const nlohmann::json &about) {
-  for (const nlohmann::json &problem : about.at("problems"))
-    if (problem.at("code") != PROTRAIN_ERROR_SHAPE || about.at("inputs").empty())
-      throw Failure(sentence_of(problem.at("subject"), problem.at("text")));
-}
-
 }  // namespace
 
-ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags) {
-  if (flags.separator && value_of(options, "packed").empty())
-    check(protrain_options_set(options.get(), "packed", "positions"));
-  const char *json = nullptr;
-  check(protrain_model_check(options.get(), model.c_str(), &json));
-  const nlohmann::json about = nlohmann::json::parse(json);
-  require_trainable(about);
-  ModelData data{.path = model, .inputs = {}, .bound = {}, .batch_input = {}};
-  for (const nlohmann::json &row : about.at("inputs")) {
-    ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
-    if (row["dims"].is_null()) continue;
-    input.dims.emplace();
-    for (const nlohmann::json &dim : row["dims"]) {
-      if (dim.is_number())
-        input.dims->emplace_back(dim.get<std::int64_t>());
-      else
-        input.dims->emplace_back(dim.is_null() ? std::string() : dim.get<std::string>());
-    }
-  }
-  for (const auto &[name, dim] : about.at("dims").items())
-    if (!dim["default"].get<bool>()) data.bound[name] = dim["value"];
-  if (const nlohmann::json &batch = about.at("batch"); !batch.is_null()) {
-    data.batch_input = batch["input"];
-    data.has_tokens = batch["tokens_per_sample"] > 0;
-  }
-  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
-    data.cross_entropies += about.at("operators").value(op, 0);
-  const double factor = std::stod(value_of(options, "loss_factor"));
-  if (factor != 1 || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
-  return data;
-}
-
-CLI::Validator positive_number() {
-  return {[](const std::string &text) {
-            const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
-            return whole && text.find_first_not_of('0') != std::string::npos ? ""
-                                                                             : text + " is not a whole number above 0";
-          },
-          "N"};
-}
-
-void DataFlags::add_to(CLI::App &command) {
-  command.add_option(
-      "--input", arrays,
-      "NAME=FILE, one per graph input, or one directory of files NAME.npy or one safetensors file for all; FILE is "
-      ".npy or "
-      "safetensors with a tensor NAME; axis 0 counts batches, or samples if the array has as many axes as the input, "
-      "and "
-      "is cycled; all inputs need as many, or 1 batch for every batch; sets symbolic dimensions that no --dim gives");
-  command.add_option(
-      "--tokens", tokens,
-      "FILE or FILE=WEIGHT, several times: token ids for input_ids and labels, raw or in llm.c's format, read in "
-      "consecutive windows of --sequence tokens, cycled; with weights the files take turns, else one follows the "
-      "other");
-  command
-      .add_option("--token-type", token_type,
-                  "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
-      ->check(CLI::IsMember({"uint16", "uint32"}));
-  command.add_option("--batch", batch, "windows or samples in a batch")->check(positive_number());
-  command.add_option("--sequence", sequence, "tokens in a window")->check(positive_number());
-  command
-      .add_option(
-          "--labels", labels,
-          "same: labels are the ids, for graphs that shift them inside or with --loss-shift 1; next: each label is the "
-          "following token; a model with --loss needs this or --loss-shift 1 [same]")
-      ->check(CLI::IsMember({"same", "next"}));
-  command.add_option("--separator", separator,
-                     "ID: the token that ends a document; documents are packed into windows and do not see each other");
-}
-
-std::string DataFlags::for_tokens() const {
-  if (!token_type.empty()) return "--token-type";
-  if (separator) return "--separator";
-  if (labels) return "--labels";
-  return sequence > 0 ? "--sequence" : "";
-}
-
-DataFlags DataFlags::without_tokens() const {
-  return {.arrays = arrays,
-          .tokens = {},
-          .token_type = "",
-          .batch = batch,
-          .labels = {},
-          .separator = {},
-          .shuffle = shuffle};
-}
-
-Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
-  open(flags, model, options, may_lack);
+Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, Need need) {
+  open(flags, model, options, need);
   if (flags.separator && !windows_->separated())
     throw Failure(fmt::format("--separator {}: no file of --tokens holds this token; give the id that ends a document",
                               *flags.separator));
@@ -244,7 +110,7 @@ Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &
 }
 
 Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options, const Batches &first) {
-  open(flags, model, options, false);
+  open(flags, model, options, Need::every_input);
   Dims others;
   for (const auto &[name, size] : dims_) {
     const auto bound = model.bound.find(name), before = first.dims_.find(name);
@@ -255,7 +121,7 @@ Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &
   if (!others.empty()) check(protrain_options_set(options.get(), "shapes", shapes_of(others).c_str()));
 }
 
-void Batches::open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack) {
+void Batches::open(const DataFlags &flags, const ModelData &model, const Options &options, Need need) {
   if (flags.shuffle) shuffle_.emplace(*flags.shuffle);
   counted_.tokens = model.has_tokens;
   open_arrays(flags, model, options);
@@ -267,7 +133,7 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   if (!complete_ && arrays_.empty() && !windows_)
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(model.inputs)));
-  if (complete_ || may_lack) return;
+  if (complete_ || need == Need::some_input) return;
   const std::string name = lacking.size() == 1 ? lacking.front().name : "NAME";
   throw UsageError(fmt::format("no data for {}: give {}--input {}=FILE.npy, or --constant {}=1 if all elements are 1",
                                names_of(lacking), lacking.size() == 1 ? "" : "each with ", name, name));
@@ -399,7 +265,7 @@ std::optional<Dims> Batches::dims_with(std::int64_t samples, const ModelData &mo
 
 void Batches::take_rest(const ModelData &model, const Options &options) {
   require_epochs();
-  if (batch_ == kOpen || rows(false) > 1) return;
+  if (batch_ == kOpen || rows_of_batches() > 1) return;
   const auto rest = static_cast<std::int64_t>(samples() % static_cast<std::uint64_t>(batch_));
   if (rest == 0) return;
   const std::optional<Dims> dims = dims_with(rest, model);
@@ -426,10 +292,17 @@ void Batches::settle(protrain_session *session) {
   }
 }
 
-std::uint64_t Batches::rows(bool of_samples) const {
+std::uint64_t Batches::rows_of_samples() const {
   std::uint64_t most = 0;
   for (const ArrayInput &array : arrays_)
-    if (array.of_samples() == of_samples) most = std::max(most, array.rows());
+    if (array.of_samples()) most = std::max(most, array.rows());
+  return most;
+}
+
+std::uint64_t Batches::rows_of_batches() const {
+  std::uint64_t most = 0;
+  for (const ArrayInput &array : arrays_)
+    if (!array.of_samples()) most = std::max(most, array.rows());
   return most;
 }
 
@@ -441,12 +314,12 @@ void Batches::require_epochs() const {
 
 std::uint64_t Batches::samples() const {
   require_epochs();
-  return std::max(windows_ ? windows_->count() : 0, rows(true));
+  return std::max(windows_ ? windows_->count() : 0, rows_of_samples());
 }
 
 std::uint64_t Batches::count() const {
   const std::uint64_t all = samples(), whole = all == 0 ? 0 : all / static_cast<std::uint64_t>(batch_);
-  return std::max({std::uint64_t{1}, whole + (rest_ > 0 ? 1 : 0), rows(false)});
+  return std::max({std::uint64_t{1}, whole + (rest_ > 0 ? 1 : 0), rows_of_batches()});
 }
 
 std::int64_t Batches::samples_in(std::uint64_t batch) const {
@@ -476,7 +349,8 @@ std::string Batches::left_out() const {
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
   const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
   const std::uint64_t all = samples();
-  return std::max(all == 0 ? 0 : steps(all, batches * static_cast<std::uint64_t>(batch_)), steps(rows(false), batches));
+  return std::max(all == 0 ? 0 : steps(all, batches * static_cast<std::uint64_t>(batch_)),
+                  steps(rows_of_batches(), batches));
 }
 
 void Batches::feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next) {

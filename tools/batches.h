@@ -1,67 +1,27 @@
 // The data that a model is fed: arrays of batches or of samples, or windows of token files.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "array_input.h"
+#include "data_flags.h"
 #include "handles.h"
 #include "mixture.h"
+#include "model_data.h"
 #include "read_ahead.h"
 #include "shuffle.h"
 
 namespace tool {
 
-struct ModelInput {
-  std::string name, dtype;
-  // A dim is a number, the name of a symbolic dimension, or "" for one that depends on others. Absent: the model does
-  // not say how many dims there are.
-  std::optional<std::vector<std::variant<std::int64_t, std::string>>> dims;
-};
-
-using Dims = std::map<std::string, std::int64_t>;
-
-// The data that a model takes, as `check` describes it.
-struct ModelData {
-  std::string path;
-  std::vector<ModelInput> inputs;
-  Dims bound;               // sizes given by the option `dim`
-  std::string batch_input;  // the input whose axis 0 counts samples
-  bool has_tokens = false;  // the elements along the other axes are tokens
-  int cross_entropies = 0;  // nodes that compute the cross entropy of classes; 0 if options scale or add to the loss
-};
-// Flags of the command line about data.
-struct DataFlags {
-  std::vector<std::string> arrays;  // NAME=FILE, or a directory or safetensors file with an array for each input
-  std::vector<std::string> tokens;  // FILE or FILE=WEIGHT
-  std::string token_type;           // "uint16", "uint32", or "": the file decides
-  std::int64_t batch = 0, sequence = 0;
-  std::optional<std::string> labels;       // "same" or "next"; nothing: "same"
-  std::optional<std::uint64_t> separator;  // the token that ends a document; nothing: windows are consecutive tokens
-  std::optional<std::uint64_t> shuffle;    // the seed of the order; nothing: the order of the files
-
-  void add_to(CLI::App &command);
-  bool given() const { return !arrays.empty() || !tokens.empty() || batch > 0 || !for_tokens().empty(); }
-  std::string for_tokens() const;    // one of the given flags that need --tokens; "" if there is none
-  DataFlags without_tokens() const;  // the flags without --tokens and those that need it
-};
-
-// Describes the data of a model. If the flags ask for packed documents, sets the option that makes the model take their
-// positions.
-ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags);
-
-CLI::Validator positive_number();  // accepts whole numbers above 0
-
 class Batches {
  public:
-  // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound. Unless
-  // `may_lack`, every input of the model needs data.
-  Batches(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack = false);
+  // The inputs of the model that need data.
+  enum class Need : std::uint8_t { every_input, some_input };
+
+  // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound.
+  Batches(const DataFlags &flags, const ModelData &model, const Options &options, Need need = Need::every_input);
 
   // Opens the files of further data for the same session. If dims have other sizes than in `first`, binds the new sizes
   // in the option `shapes`.
@@ -114,7 +74,7 @@ class Batches {
   std::uint64_t steps_of(std::uint64_t epochs, std::uint64_t batches) const;
 
  private:
-  void open(const DataFlags &flags, const ModelData &model, const Options &options, bool may_lack);
+  void open(const DataFlags &flags, const ModelData &model, const Options &options, Need need);
   std::vector<ModelInput> inputs_without_data(const std::vector<ModelInput> &inputs) const;
   void open_arrays(const DataFlags &flags, const ModelData &model, const Options &options);
   void require_new(const std::string &input) const;  // throws UsageError if an array feeds the input
@@ -127,8 +87,9 @@ class Batches {
   static std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims);
   // Returns the dims of a batch of so many samples; nothing if the model or the data have no such batch.
   std::optional<Dims> dims_with(std::int64_t samples, const ModelData &model) const;
-  std::uint64_t rows(bool of_samples) const;  // of the arrays of samples, or of those of batches; 0: there are none
-  std::uint64_t samples() const;              // or windows, in one pass; 0: there are none
+  std::uint64_t rows_of_samples() const;  // of the arrays of samples; 0: there are none
+  std::uint64_t rows_of_batches() const;  // of the arrays of batches; 0: there are none
+  std::uint64_t samples() const;          // or windows, in one pass; 0: there are none
   BatchData read(std::uint64_t batch);
   void read_tokens(std::uint64_t batch, BatchData &data);
 

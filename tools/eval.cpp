@@ -158,7 +158,8 @@ int eval(const EvalFlags &flags) {
   take_optimizer(options, flags.model);
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
   const ModelData model = data_of(options, flags.model, flags.data);
-  Batches batches(flags.data, model, options, !files.empty());
+  const Batches::Need need = files.empty() ? Batches::Need::every_input : Batches::Need::some_input;
+  Batches batches(flags.data, model, options, need);
   const bool whole = flags.batches == 0;
   if (whole) batches.take_rest(model, options);
   require_files(files, flags, model, options);

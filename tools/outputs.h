@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "batches.h"
+#include "model_data.h"
 #include "rank.h"
 
 namespace tool {

@@ -1,0 +1,92 @@
+#include "model_data.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tool {
+
+namespace {
+
+// Throws the first problem of a model that cannot be trained whatever the data are. Without this, data would be asked
+// for inputs that the model has only after its problem is solved, such as the labels of a loss. Problems of shapes may
+// come from sizes that the check assumes, and the data may give others, so these problems wait for the session.
+void require_trainable(const nlohmann::json &about) {
+  for (const nlohmann::json &problem : about.at("problems"))
+    if (problem.at("code") != PROTRAIN_ERROR_SHAPE || about.at("inputs").empty())
+      throw Failure(sentence_of(problem.at("subject"), problem.at("text")));
+}
+
+}  // namespace
+
+std::string names_of(const std::vector<ModelInput> &inputs) {
+  std::vector<std::string> names;
+  for (const ModelInput &input : inputs) names.push_back(input.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::string &name) {
+  const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const ModelInput &i) { return i.name == name; });
+  if (found == inputs.end())
+    throw UsageError(fmt::format("the model has no input {}; its inputs are {}", name, names_of(inputs)));
+  return *found;
+}
+
+std::string dims_text(const std::vector<Dim> &dims) {
+  std::vector<std::string> words;
+  for (const Dim &dim : dims)
+    if (const auto *name = std::get_if<std::string>(&dim))
+      words.push_back(name->empty() ? "?" : *name);
+    else
+      words.push_back(std::to_string(std::get<std::int64_t>(dim)));
+  return fmt::format("({})", fmt::join(words, ", "));
+}
+
+std::string forms_of(const ModelInput &input) {
+  std::vector<Dim> dims = *input.dims;
+  std::string of_samples;
+  if (!dims.empty()) {
+    dims.front() = "N";
+    of_samples = fmt::format("{} if it holds N samples, or ", dims_text(dims));
+    dims.front() = input.dims->front();
+  }
+  dims.insert(dims.begin(), "N");
+  return fmt::format("an array for {} has the shape {}{} if it holds N batches", input.name, of_samples,
+                     dims_text(dims));
+}
+
+ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags) {
+  if (flags.separator && value_of(options, "packed").empty())
+    check(protrain_options_set(options.get(), "packed", "positions"));
+  const char *json = nullptr;
+  check(protrain_model_check(options.get(), model.c_str(), &json));
+  const nlohmann::json about = nlohmann::json::parse(json);
+  require_trainable(about);
+  ModelData data{.path = model, .inputs = {}, .bound = {}, .batch_input = {}};
+  for (const nlohmann::json &row : about.at("inputs")) {
+    ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
+    if (row["dims"].is_null()) continue;
+    input.dims.emplace();
+    for (const nlohmann::json &dim : row["dims"]) {
+      if (dim.is_number())
+        input.dims->emplace_back(dim.get<std::int64_t>());
+      else
+        input.dims->emplace_back(dim.is_null() ? std::string() : dim.get<std::string>());
+    }
+  }
+  for (const auto &[name, dim] : about.at("dims").items())
+    if (!dim["default"].get<bool>()) data.bound[name] = dim["value"];
+  if (const nlohmann::json &batch = about.at("batch"); !batch.is_null()) {
+    data.batch_input = batch["input"];
+    data.has_tokens = batch["tokens_per_sample"] > 0;
+  }
+  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
+    data.cross_entropies += about.at("operators").value(op, 0);
+  const double factor = std::stod(value_of(options, "loss_factor"));
+  if (factor != 1 || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
+  return data;
+}
+
+}  // namespace tool
