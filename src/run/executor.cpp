@@ -139,12 +139,12 @@ void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const
     for (std::size_t event : issues_[i].events) issues_[event].awaited = true;
 }
 
-void Executor::move(const Issue &issue, bool alone) {
+void Executor::move(const Issue &issue) {
   if (issue.from == Tier::disk)
     store_.read_disk(issue.disk_offset, static_cast<std::byte *>(issue.outputs[0]), issue.bytes);
   else if (issue.to == Tier::disk)
     store_.write_disk(issue.disk_offset, static_cast<const std::byte *>(issue.inputs[0]), issue.bytes);
-  else if (const backend::Copy copy{issue.outputs[0], issue.inputs[0], issue.bytes}; alone)
+  else if (const backend::Copy copy{issue.outputs[0], issue.inputs[0], issue.bytes}; workers_.has(issue.queue))
     device_.copy_alone(copy);
   else
     device_.copy(issue.queue, copy);
@@ -158,15 +158,15 @@ void Executor::exchange(const Issue &issue) {
 // Carries out an instruction: an exchange, a kernel or a move. Other ranks wait for this rank's messages, so a failure
 // here aborts the channel at once. The abort also ends exchanges of this rank on other threads, and they fail too. So
 // this error is given to the workers before the abort: the run reports the error that it got first.
-void Executor::work(const Issue &issue, bool alone) {
+void Executor::work(const Issue &issue) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
   try {
     if (issue.between_ranks)
       exchange(issue);
     else if (issue.kernel == nullptr)
-      move(issue, alone);
-    else if (alone)
+      move(issue);
+    else if (workers_.has(issue.queue))
       device_.launch_alone(*issue.kernel, launch);
     else
       device_.launch(issue.queue, *issue.kernel, launch);
@@ -178,15 +178,19 @@ void Executor::work(const Issue &issue, bool alone) {
   }
 }
 
-void Executor::perform(std::size_t instruction, bool alone) {
+// Executes an instruction on the calling thread. If the device runs the queue, only appends the instruction to it.
+void Executor::execute(std::size_t instruction) {
   Issue &issue = issues_[instruction];
   const bool ahead = runs_ahead(issue.queue);
-  if (ahead)
-    for (std::size_t event : issue.events) device_.wait(issue.queue, event);
+  for (std::size_t event : issue.events)
+    if (ahead)
+      device_.wait(issue.queue, event);
+    else
+      device_.wait_here(event);
   if (issue.commits) run_.committed.store(true, std::memory_order_relaxed);
   if (faults_.delays) sleep_now_and_then(report_.runs, instruction);
   const std::int64_t start_ns = run_.timed && !ahead ? nanoseconds_since(run_.start) : 0;
-  work(issue, alone);
+  work(issue);
   if (issue.earlier) issue.over = true;
   if (ahead) {
     if (run_.timed || issue.awaited) device_.record(issue.queue, instruction);
@@ -194,11 +198,6 @@ void Executor::perform(std::size_t instruction, bool alone) {
   }
   for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
   if (run_.timed) report_.timed.spans[instruction] = {start_ns, nanoseconds_since(run_.start)};
-}
-
-void Executor::execute(std::size_t instruction) {
-  for (std::size_t event : issues_[instruction].events) device_.wait_here(event);
-  perform(instruction, true);
 }
 
 // Stops the run if it was cancelled and has not yet changed anything that outlives the step. Returns true if it stops
@@ -212,22 +211,14 @@ bool Executor::stopped(std::size_t instruction) {
 }
 
 void Executor::append() {
-  for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
+  for (std::size_t i = 0; i < issues_.size(); ++i) execute(i);
 }
 
 // Runs the instructions that the previous step deferred to this step and that have not run yet, because this step ended
 // early. One thread can do this, because the order of the Program's list is also a valid order for a single queue.
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i)
-    if (issues_[i].earlier && !issues_[i].over) do_alone(i);
-}
-
-// Runs an instruction on the thread that issues the step, also if its queue has a worker.
-void Executor::do_alone(std::size_t instruction) {
-  if (workers_.has(issues_[instruction].queue))
-    execute(instruction);
-  else
-    perform(instruction, false);
+    if (issues_[i].earlier && !issues_[i].over) execute(i);
 }
 
 void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
@@ -235,7 +226,7 @@ void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
   run_.timed = run_.stopped = false;
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     watch.before(i);
-    backend::run_step(device_, [&] { do_alone(i); });
+    backend::run_step(device_, [&] { execute(i); });
     watch.after(i);
   }
 }
@@ -250,7 +241,7 @@ void Executor::issue() {
     }
     if (!issue.waits.empty() && !workers_.wait(issue.waits)) return;
     try {
-      perform(i, false);
+      execute(i);
     } catch (...) {
       return workers_.fail(i, std::current_exception());
     }

@@ -136,13 +136,11 @@ class Executor final : public Job {
   void record();
   void append();
   void finish_earlier();
-  void do_alone(std::size_t instruction);
   bool stopped(std::size_t instruction);
-  void perform(std::size_t instruction, bool alone);
-  void move(const Issue &issue, bool alone);
+  void move(const Issue &issue);
   void add_messages(const program::Instruction &instruction, Issue &issue) const;
   void exchange(const Issue &issue);
-  void work(const Issue &issue, bool alone);
+  void work(const Issue &issue);
   void note_spans();
   void state_facts(Error &error, std::size_t instruction) const;
   void settle(QueueWorkers::Outcome &outcome);
