@@ -110,7 +110,8 @@ struct SpillFile::Ring {
   std::array<std::uint64_t, kDepth> moved{};  // per slot: bytes
 };
 
-SpillFile::Direction::Direction() : ring(std::make_unique<Ring>()), bounce(kPart, "spill file") {}
+SpillFile::Direction::Direction(bool to_file)
+    : writes(to_file), ring(std::make_unique<Ring>()), bounce(kPart, "spill file") {}
 
 SpillFile::Direction::~Direction() = default;
 
@@ -160,10 +161,10 @@ void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
   Region &target = *find(offset, from.size());
   target.written = false;  // until the write is complete
   const std::uint64_t whole = from.size() / kDiskAlignment * kDiskAlignment, rest = from.size() - whole;
-  target.checksum = transfer(offset, {const_cast<std::byte *>(from.data()), whole}, true);
+  target.checksum = transfer(writing_, offset, {const_cast<std::byte *>(from.data()), whole});
   if (rest > 0) {
     std::memcpy(writing_.bounce.data(), from.data() + whole, rest);
-    transfer_plain(offset + whole, {writing_.bounce.data(), kDiskAlignment}, true);
+    transfer_plain(writing_, offset + whole, {writing_.bounce.data(), kDiskAlignment});
     target.checksum = checksum(from.subspan(whole), target.checksum);
   }
   target.written = true;
@@ -174,9 +175,9 @@ void SpillFile::read(std::uint64_t offset, std::span<std::byte> to) {
   require(source != nullptr && source->written, Code::corrupt, directory_,
           "{} bytes at {} are read and were never written", to.size(), offset);
   const std::uint64_t whole = to.size() / kDiskAlignment * kDiskAlignment, rest = to.size() - whole;
-  std::uint64_t sum = transfer(offset, to.first(whole), false);
+  std::uint64_t sum = transfer(reading_, offset, to.first(whole));
   if (rest > 0) {
-    transfer_plain(offset + whole, {reading_.bounce.data(), kDiskAlignment}, false);
+    transfer_plain(reading_, offset + whole, {reading_.bounce.data(), kDiskAlignment});
     std::memcpy(to.data() + whole, reading_.bounce.data(), rest);
     sum = checksum(to.subspan(whole), sum);
   }
@@ -185,29 +186,29 @@ void SpillFile::read(std::uint64_t offset, std::span<std::byte> to) {
           offset);
 }
 
-std::uint64_t SpillFile::transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
-  const Direction &own = writes ? writing_ : reading_;
-  if (suits_disk(memory.data()) && own.ring->usable) return transfer_queued(offset, memory, writes);
+std::uint64_t SpillFile::transfer(const Direction &way, std::uint64_t offset, std::span<std::byte> memory) {
+  if (suits_disk(memory.data()) && way.ring->usable) return transfer_queued(way, offset, memory);
   const bool bounces = !suits_disk(memory.data());
   std::uint64_t sum = 0;
   for (std::uint64_t at = 0; at < memory.size(); at += kPart) {
     const std::span<std::byte> part = memory.subspan(at, std::min(kPart, memory.size() - at));
-    if (bounces && writes) std::memcpy(own.bounce.data(), part.data(), part.size());
-    transfer_plain(offset + at, bounces ? std::span(own.bounce.data(), part.size()) : part, writes);
-    if (bounces && !writes) std::memcpy(part.data(), own.bounce.data(), part.size());
+    if (bounces && way.writes) std::memcpy(way.bounce.data(), part.data(), part.size());
+    transfer_plain(way, offset + at, bounces ? std::span(way.bounce.data(), part.size()) : part);
+    if (bounces && !way.writes) std::memcpy(part.data(), way.bounce.data(), part.size());
     sum = checksum(part, sum);
   }
   return sum;
 }
 
-void SpillFile::transfer_plain(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
+void SpillFile::transfer_plain(const Direction &way, std::uint64_t offset, std::span<std::byte> memory) {
   for (std::uint64_t done = 0; done < memory.size();) {
     const auto at = static_cast<off_t>(offset + done);
-    const ssize_t moved = writes ? sys_write_at(descriptor_, memory.data() + done, memory.size() - done, at)
-                                 : sys_read_at(descriptor_, memory.data() + done, memory.size() - done, at);
+    const ssize_t moved = way.writes ? sys_write_at(descriptor_, memory.data() + done, memory.size() - done, at)
+                                     : sys_read_at(descriptor_, memory.data() + done, memory.size() - done, at);
     if (moved < 0 && errno == EINTR) continue;
     if (moved <= 0)
-      refuse(directory_, fmt::format("{} {} bytes", writes ? "write" : "read", memory.size()), moved < 0 ? errno : EIO);
+      refuse(directory_, fmt::format("{} {} bytes", way.writes ? "write" : "read", memory.size()),
+             moved < 0 ? errno : EIO);
     done += static_cast<std::uint64_t>(moved);
   }
 }
@@ -215,21 +216,21 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::span<std::byte> memory
 // Transfers memory through io_uring, with up to kDepth parts in flight, and returns the checksum. Sums a part to write
 // while it is in flight, and a part that was read while the next parts are in flight. If a request failed or moved only
 // some of its bytes, transfer_plain() moves the remaining bytes, and reports an error if there is one.
-std::uint64_t SpillFile::transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes) {
-  Ring &ring = *(writes ? writing_ : reading_).ring;
+std::uint64_t SpillFile::transfer_queued(const Direction &way, std::uint64_t offset, std::span<std::byte> memory) {
+  Ring &ring = *way.ring;
   const auto part = [&](std::uint64_t at) { return memory.subspan(at, std::min(kPart, memory.size() - at)); };
   const auto slot = [](std::uint64_t at) { return at / kPart % kDepth; };
   std::uint64_t sum = 0, asked = 0;
   for (std::uint64_t at = 0; at < memory.size(); at += kPart) {
     for (; ring.usable && asked < std::min<std::uint64_t>(at + kDepth * kPart, memory.size()); asked += kPart)
-      ring.ask(descriptor_, offset + asked, part(asked), writes, slot(asked));
-    if (writes) sum = checksum(part(at), sum);
+      ring.ask(descriptor_, offset + asked, part(asked), way.writes, slot(asked));
+    if (way.writes) sum = checksum(part(at), sum);
     const std::uint64_t moved = at < asked ? ring.finish(slot(at)) : 0;
     if (moved < part(at).size()) {
       ring.finish_all();  // an error may leave this function
-      transfer_plain(offset + at + moved, part(at).subspan(moved), writes);
+      transfer_plain(way, offset + at + moved, part(at).subspan(moved));
     }
-    if (!writes) sum = checksum(part(at), sum);
+    if (!way.writes) sum = checksum(part(at), sum);
   }
   return sum;
 }

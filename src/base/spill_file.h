@@ -49,24 +49,25 @@ class SpillFile {
   // The io_uring and the buffer for reads, or those for writes. Each has its own, because reads and writes run at the
   // same time.
   struct Direction {
-    Direction();
+    explicit Direction(bool to_file);
     ~Direction();
+    const bool writes;  // to the file, else from it
     std::unique_ptr<Ring> ring;
     MemoryBlock bounce;  // for memory that is not aligned for the disk
   };
 
   void open(const std::string &directory, std::uint64_t bytes);
   Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
-  // The three transfer functions copy `memory` to the file if `writes` is true, else from the file to `memory`. Offsets
-  // and sizes are multiples of kDiskAlignment. A returned number is the checksum of the bytes that were copied.
-  std::uint64_t transfer(std::uint64_t offset, std::span<std::byte> memory, bool writes);
-  std::uint64_t transfer_queued(std::uint64_t offset, std::span<std::byte> memory, bool writes);
-  void transfer_plain(std::uint64_t offset, std::span<std::byte> memory, bool writes);
+  // The three transfer functions copy between `memory` and the file. Offsets and sizes are multiples of kDiskAlignment.
+  // A returned number is the checksum of the bytes that were copied.
+  std::uint64_t transfer(const Direction &way, std::uint64_t offset, std::span<std::byte> memory);
+  std::uint64_t transfer_queued(const Direction &way, std::uint64_t offset, std::span<std::byte> memory);
+  void transfer_plain(const Direction &way, std::uint64_t offset, std::span<std::byte> memory);
 
   std::string directory_;
   int descriptor_ = -1;
   bool direct_ = false;
-  Direction reading_, writing_;
+  Direction reading_{false}, writing_{true};
   std::vector<Region> regions_;  // sorted by offset, then bytes
 };
 
