@@ -47,6 +47,17 @@ struct Output {
 // Above this size, save() writes large tensors to a second file, because a model file may not exceed 2 GiB.
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
+// The ways in which a saved model differs from the original.
+struct SavedForm {
+  std::uint64_t inline_bytes = kInlineBytes;  // a larger file has its large tensors in a second one
+  // Each split adds an initializer, and the nodes that the split lists read the added one instead of the original.
+  std::vector<graph::Split> splits = {};
+  // Their matrices become inputs, and the nodes that read an adapted initializer compute with the initializer plus the
+  // product of its matrices.
+  std::vector<graph::LowRank> adapters = {};
+  bool as_computed = false;  // all floats have the types of the graph
+};
+
 // The source of a model: a file, a folder of onnxruntime-training's artifacts, or bytes in memory.
 class ModelSource {
  public:
@@ -111,15 +122,10 @@ class Model {
   // bytes.
   using Weights = std::function<bool(const std::string &initializer, std::byte *out)>;
   // Writes the original graph with these weights to `path`. Large tensors go to a second file, `path`.data, if the
-  // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,
-  // synced and renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time.
-  // Weights come in the type that they have in the graph, and are rounded to the file's. Each of `splits` adds an
-  // initializer, and the nodes that the split lists read the added one instead of the original. The matrices of
-  // `adapters` become inputs, and the nodes that read an adapted initializer compute with the initializer plus the
-  // product of its matrices. With `as_computed`, all floats of the saved file have the types of the graph.
-  virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
-                    const std::vector<graph::Split> &splits = {}, bool as_computed = false,
-                    const std::vector<graph::LowRank> &adapters = {}) const = 0;
+  // original has external data or the file would be too large. Each file is written under a temporary name, synced and
+  // renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time. Weights come
+  // in the type that they have in the graph, and are rounded to the file's.
+  virtual void save(const std::string &path, const Weights &weights, const SavedForm &form = {}) const = 0;
 };
 
 }  // namespace protrain::onnx_import

@@ -86,9 +86,7 @@ class OpenModel : public Model {
     return loaded(unbound_.graph.find(initializer), weights(initializer));
   }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override;
-  void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-            const std::vector<graph::Split> &splits, bool as_computed,
-            const std::vector<graph::LowRank> &adapters) const override;
+  void save(const std::string &path, const Weights &weights, const SavedForm &form) const override;
 
  private:
   void take(const ModelProto &proto) {
@@ -130,20 +128,18 @@ void OpenModel::take_training(const ModelProto &proto, graph::FileTraining train
   check_moments(*declared_.training, unbound_.initializers);
 }
 
-void OpenModel::save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
-                     const std::vector<graph::Split> &splits, bool as_computed,
-                     const std::vector<graph::LowRank> &adapters) const {
-  if (exported_) return exported_->save(path, weights, inline_bytes, splits, as_computed, adapters);
+void OpenModel::save(const std::string &path, const Weights &weights, const SavedForm &form) const {
+  if (exported_) return exported_->save(path, weights, form);
   require(!declared_.training, Code::unsupported, storage_.model().path(),
           "no eval model beside it; an export of onnxruntime-training's artifacts writes that model with new weights");
   const auto save_as = [&](const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
-    save_model({proto, initializers, storage_, unbound_.floats, in_checkpoint_, as_computed}, path, weights,
-               inline_bytes);
+    save_model({proto, initializers, storage_, unbound_.floats, in_checkpoint_, form.as_computed}, path, weights,
+               form.inline_bytes);
   };
-  if (splits.empty() && adapters.empty()) return save_as(*proto_, unbound_.initializers);
-  const SplitModel split(*proto_, splits);
-  if (adapters.empty()) return save_as(split.proto(), split.initializers());
-  const AdaptedModel adapted(split.proto(), adapters);
+  if (form.splits.empty() && form.adapters.empty()) return save_as(*proto_, unbound_.initializers);
+  const SplitModel split(*proto_, form.splits);
+  if (form.adapters.empty()) return save_as(split.proto(), split.initializers());
+  const AdaptedModel adapted(split.proto(), form.adapters);
   save_as(adapted.proto(), adapted.initializers());
 }
 

@@ -121,9 +121,8 @@ std::vector<graph::LowRank> adapter_inputs(const Exported &model) {
 
 void export_model(const Exported &model, const Values &values, const std::string &path) {
   const Weights weights(model, values);
-  model.file.save(
-      path, [&](const std::string &name, std::byte *out) { return weights.write(name, out); },
-      onnx_import::kInlineBytes, model.splits, model.as_computed, adapter_inputs(model));
+  model.file.save(path, [&](const std::string &name, std::byte *out) { return weights.write(name, out); },
+                  {.splits = model.splits, .adapters = adapter_inputs(model), .as_computed = model.as_computed});
 }
 
 }  // namespace protrain::draft

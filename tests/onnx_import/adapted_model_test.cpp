@@ -32,8 +32,8 @@ class AdaptedModel : public testing::Test {
   // Exports the model with inputs for an adapter of w. Returns their type.
   DType type_of_inputs(const Wire &wire) {
     const auto model = open(wire);
-    model->save(scratch_ / "adapted.onnx", [](const std::string &, std::byte *) { return false; }, kInlineBytes, {},
-                false, {kLowRank});
+    model->save(scratch_ / "adapted.onnx", [](const std::string &, std::byte *) { return false; },
+                {.adapters = {kLowRank}});
     const auto adapted = Model::open(scratch_ / "adapted.onnx");
     EXPECT_EQ(adapted->dtype_in_file(kLowRank.a), adapted->dtype_in_file(kLowRank.b));
     EXPECT_EQ(adapted->dtype_in_file(kLowRank.a), model->computed_dtype("w"));

@@ -97,7 +97,7 @@ TEST_F(FloatTypes, SavedWeightsAreRoundedToTheFilesType) {
       return name == "w";
     };
     for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {
-      model->save(scratch_ / "out.onnx", weights, inline_bytes);
+      model->save(scratch_ / "out.onnx", weights, {.inline_bytes = inline_bytes});
       const auto again = Model::open(scratch_ / "out.onnx");
       EXPECT_EQ(again->inputs()[0].dtype, DType::bf16);
       const std::vector<float> read = all_of(*again, count);

@@ -72,7 +72,7 @@ TEST_F(Save, SplitInitializersAreTwo) {
   };
   const std::vector<graph::Split> splits = {{.name = "b/2", .original = "b", .readers = {{"y", 1}}}};
   for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {
-    model->save(scratch_ / "out.onnx", weights, inline_bytes, splits);
+    model->save(scratch_ / "out.onnx", weights, {.inline_bytes = inline_bytes, .splits = splits});
     const auto again = Model::open(scratch_ / "out.onnx");
     EXPECT_EQ(again->load("b").doubles(), std::vector<double>{5});
     EXPECT_EQ(again->load("b/2").doubles(), std::vector<double>{6});
@@ -80,11 +80,12 @@ TEST_F(Save, SplitInitializersAreTwo) {
     const graph::Graph graph = again->graph({});
     EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
     EXPECT_EQ(graph.value(graph.nodes()[1].inputs[1]).name, "b");
-    model->save(scratch_ / "same.onnx", kUntouched, inline_bytes, splits);  // with the file's own values
+    model->save(scratch_ / "same.onnx", kUntouched,
+                {.inline_bytes = inline_bytes, .splits = splits});  // with the file's own values
     EXPECT_EQ(Model::open(scratch_ / "same.onnx")->load("b/2").doubles(), std::vector<double>{7});
   }
   EXPECT_EQ(test::error_of([&] {
-              model->save(scratch_ / "out.onnx", weights, 0, {{"c/2", "c", {}}});
+              model->save(scratch_ / "out.onnx", weights, {.splits = {{"c/2", "c", {}}}});
             }).code,
             Code::internal);
 }
@@ -97,8 +98,7 @@ TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   wire.nodes.push_back(node("Identity", {"b"}, {"again"}));
   wire.nodes.push_back(node("Add", {"t", "again"}, {"y"}));
   const auto model = test::open_bytes(scratch_, wire.bytes());
-  model->save(scratch_ / "out.onnx", kUntouched, kInlineBytes,
-              {{.name = "b/2", .original = "b", .readers = {{"y", 1}}}});
+  model->save(scratch_ / "out.onnx", kUntouched, {.splits = {{.name = "b/2", .original = "b", .readers = {{"y", 1}}}}});
   const graph::Graph graph = Model::open(scratch_ / "out.onnx")->graph({});
   EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
 }
@@ -111,7 +111,7 @@ TEST_F(Save, WeightsOfAllSizesAreReplaced) {
       std::fill(values, values + (name == "w" ? 1200 : 1), name == "w" ? 0.5f : 0.25f);
       return true;
     };
-    model->save(scratch_ / "out.onnx", halves, inline_bytes);
+    model->save(scratch_ / "out.onnx", halves, {.inline_bytes = inline_bytes});
     const auto again = Model::open(scratch_ / "out.onnx");
     EXPECT_EQ(again->load("w").doubles(), std::vector<double>(1200, 0.5));
     EXPECT_EQ(again->load("b").doubles(), std::vector<double>{0.25});
@@ -131,7 +131,7 @@ TEST_F(Save, WhatThisLibraryDoesNotReadIsKept) {
 
 TEST_F(Save, LargeModelsPutTheirWeightsBesideThem) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
-  model->save(scratch_ / "out.onnx", kUntouched, 100);
+  model->save(scratch_ / "out.onnx", kUntouched, {.inline_bytes = 100});
   EXPECT_EQ(std::filesystem::file_size(scratch_ / "out.onnx.data"), 4800u);  // b and c are in the model file
   const auto again = Model::open(scratch_ / "out.onnx");
   expect_same_weights(*model, *again);
@@ -143,14 +143,14 @@ TEST_F(Save, ExternalTensorsAreAlignedToPages) {
   wire.initializers.push_back(wire.initializers[0]);
   wire.initializers[2].replace(wire.initializers[2].find(field(8, "w")), 3, field(8, "v"));
   wire.nodes.push_back(node("Add", {"w", "v"}, {"u"}));
-  test::open_bytes(scratch_, wire.bytes())->save(scratch_ / "out.onnx", kUntouched, 0);
+  test::open_bytes(scratch_, wire.bytes())->save(scratch_ / "out.onnx", kUntouched, {.inline_bytes = 0});
   EXPECT_EQ(std::filesystem::file_size(scratch_ / "out.onnx.data"), 8192u + 4800);
   EXPECT_NE(scratch_.get("out.onnx").find(test::pair("offset", "8192")), std::string::npos);
 }
 
 TEST_F(Save, ModelWithExternalDataStaysOne) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
-  model->save(scratch_ / "one.onnx", kUntouched, 0);
+  model->save(scratch_ / "one.onnx", kUntouched, {.inline_bytes = 0});
   const auto one = Model::open(scratch_ / "one.onnx");
   one->save(scratch_ / "two.onnx", kUntouched);
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "two.onnx.data"));
@@ -160,7 +160,7 @@ TEST_F(Save, ModelWithExternalDataStaysOne) {
 
 TEST_F(Save, NeverWritesOverFilesTheModelReads) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
-  model->save(scratch_ / "one.onnx", kUntouched, 0);
+  model->save(scratch_ / "one.onnx", kUntouched, {.inline_bytes = 0});
   const auto one = Model::open(scratch_ / "one.onnx");
   std::filesystem::create_symlink("one.onnx.data", scratch_ / "alias");
   std::filesystem::create_hard_link(scratch_ / "one.onnx.data", scratch_ / "other.onnx.data");
@@ -173,7 +173,7 @@ TEST_F(Save, NeverWritesOverFilesTheModelReads) {
 
 TEST_F(Save, RefusesToCopyFromAFileThatWasChangedAfterItWasRead) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
-  model->save(scratch_ / "one.onnx", kUntouched, 0);
+  model->save(scratch_ / "one.onnx", kUntouched, {.inline_bytes = 0});
   for (const char *changed : {"one.onnx", "one.onnx.data"}) {
     const auto one = Model::open(scratch_ / "one.onnx");
     expect_same_weights(*model, *one);

@@ -69,13 +69,10 @@ TEST_F(Sparse, ConstantsBecomeDense) {
 TEST_F(Sparse, ExportsAreDense) {
   const auto model = open(with_weights(sparse(floats("w", {1}, {5}), indices({1}, {2}), {3, 4})));
   const std::vector<float> trained(12, 0.5f);
-  model->save(
-      scratch_ / "out.onnx",
-      [&](const std::string &, std::byte *out) {
-        std::memcpy(out, trained.data(), 12 * sizeof(float));
-        return true;
-      },
-      1 << 20, {}, false);
+  model->save(scratch_ / "out.onnx", [&](const std::string &, std::byte *out) {
+    std::memcpy(out, trained.data(), 12 * sizeof(float));
+    return true;
+  });
   EXPECT_EQ(Model::open(scratch_ / "out.onnx")->load("w").doubles(), std::vector<double>(12, 0.5));
 }
 
