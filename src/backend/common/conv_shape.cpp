@@ -37,9 +37,9 @@ ConvShape::Operands ConvShape::operands_of(const KernelRequest &request) {
   const std::string &op = request.node.op;
   const Shape &first = request.inputs.at(0).shape, &second = request.inputs.at(1).shape;
   const Shape &made = request.outputs.at(0).shape;
-  if (op == "Conv") return {Result::y, first, second, made};
-  if (op == "ConvTranspose") return {Result::x, made, second, first};
-  return {Result::w, first, made, second};
+  if (op == "Conv") return {ConvOperand::y, first, second, made};
+  if (op == "ConvTranspose") return {ConvOperand::x, made, second, first};
+  return {ConvOperand::w, first, made, second};
 }
 
 ConvShape::ConvShape(const KernelRequest &request) : ConvShape(request, operands_of(request)) {}
@@ -48,7 +48,7 @@ ConvShape::ConvShape(const KernelRequest &request, const Operands &operands)
     : WindowSizes(request, operands.x, operands.y, spatial(operands.w)),
       result(operands.result),
       dtype(request.inputs[0].dtype),
-      bias(result != Result::w && has_input(request, kConvBias)),
+      bias(result != ConvOperand::w && has_input(request, kConvBias)),
       samples(operands.x[0]),
       groups(request.node.attributes.integer("group", 1)),
       channels(operands.x[1]),

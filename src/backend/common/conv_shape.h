@@ -31,21 +31,21 @@ struct WindowSizes {
   ConvSizes input, kernel, output, strides, dilations, before;
 };
 
-struct ConvShape : WindowSizes {
-  enum class Result : std::uint8_t { y, x, w };
+enum class ConvOperand : std::uint8_t { x, w, y };
 
+struct ConvShape : WindowSizes {
   explicit ConvShape(const KernelRequest &request);
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
-  Result result;
+  ConvOperand result;  // y of Conv, x of ConvTranspose, w of ConvWeightGrad
   DType dtype;
   bool bias;
   std::int64_t samples, groups, channels, maps;  // N, groups, C, M
 
  private:
   struct Operands {
-    Result result;
+    ConvOperand result;
     Shape x, w, y;
   };
   static Operands operands_of(const KernelRequest &request);

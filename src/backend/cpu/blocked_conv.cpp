@@ -12,7 +12,6 @@ namespace protrain::backend::cpu {
 namespace {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
-using Result = ConvShape::Result;
 constexpr auto kF32 = dnnl::memory::data_type::f32;
 constexpr auto kAny = dnnl::memory::format_tag::any;
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
@@ -91,12 +90,12 @@ Choice choose(const ConvShape &s) {
   const dnnl::convolution_forward::primitive_desc forward(
       {dnnl::prop_kind::forward_training, kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes,
       onednn_engine());
-  if (s.result == Result::y)
+  if (s.result == ConvOperand::y)
     return {dnnl::convolution_forward(forward),
             forward.impl_info_str(),
             {forward.src_desc(), forward.weights_desc(), forward.dst_desc()},
             forward.scratchpad_desc()};
-  if (s.result == Result::x) {
+  if (s.result == ConvOperand::x) {
     const dnnl::convolution_backward_data::primitive_desc data(
         {kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
     return {dnnl::convolution_backward_data(data),
@@ -168,9 +167,9 @@ struct Conversion {
   std::vector<Call> calls;
 };
 
-std::array<int, 3> arguments_of(Result result) {
-  if (result == Result::y) return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-  if (result == Result::x) return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
+std::array<int, 3> arguments_of(ConvOperand result) {
+  if (result == ConvOperand::y) return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+  if (result == ConvOperand::x) return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
   return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
 }
 }  // namespace
@@ -195,9 +194,7 @@ std::optional<BlockedConv> BlockedConv::find(const ConvShape &shape, std::int64_
       if (!layout) return std::nullopt;
       state->blocked[i] = *layout;
       if (state->plain[i] == *layout) continue;
-      const bool made = i == static_cast<std::size_t>(shape.result == Result::y   ? ConvOperand::y
-                                                      : shape.result == Result::x ? ConvOperand::x
-                                                                                  : ConvOperand::w);
+      const bool made = i == number(shape.result);
       state->conversions[i].emplace(made ? *layout : state->plain[i], made ? state->plain[i] : *layout, seats);
     }
     state->calls.resize(static_cast<std::size_t>(seats));

@@ -11,8 +11,6 @@
 
 namespace protrain::backend::cpu {
 
-enum class ConvOperand : std::uint8_t { x, w, y };
-
 class BlockedConv {
  public:
   // Makes oneDNN's convolution for `shape`. Returns nothing if oneDNN would unroll the windows, or compute without

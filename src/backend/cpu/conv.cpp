@@ -268,8 +268,8 @@ class UnrolledWeights : public Unrolled {
 }  // namespace
 
 KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size) {
-  if (shape.result == ConvShape::Result::y) return std::make_unique<UnrolledConv>(shape, team_size);
-  if (shape.result == ConvShape::Result::x) return std::make_unique<UnrolledTranspose>(shape, team_size);
+  if (shape.result == ConvOperand::y) return std::make_unique<UnrolledConv>(shape, team_size);
+  if (shape.result == ConvOperand::x) return std::make_unique<UnrolledTranspose>(shape, team_size);
   return std::make_unique<UnrolledWeights>(shape, team_size);
 }
 

@@ -6,7 +6,6 @@
 namespace protrain::backend::cpu {
 
 namespace {
-using Result = ConvShape::Result;
 
 constexpr double kLeastFlops = 4e6;            // least FLOPs of a unit, so that copies of its operands take little time
 constexpr double kUnits = 32;                  // units that keep a large team busy
@@ -35,8 +34,8 @@ std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   const double of_flops = flops_of(s) / kLeastFlops / static_cast<double>(units);
   const double wanted = std::min(kUnits / static_cast<double>(units), of_flops);
   if (s.groups > 1) return equal_parts(s.groups, 1, wanted);
-  if (s.result == Result::w) return equal_parts(s.maps, kWeightGrain, wanted);
-  if (s.result == Result::x) return equal_parts(s.channels, kChannelGrain, wanted);
+  if (s.result == ConvOperand::w) return equal_parts(s.maps, kWeightGrain, wanted);
+  if (s.result == ConvOperand::x) return equal_parts(s.channels, kChannelGrain, wanted);
   return equal_parts(s.maps, kMapGrain, wanted);
 }
 
@@ -48,7 +47,7 @@ ConvShape part_of(ConvShape s, std::int64_t samples, std::int64_t parts) {
     s.channels /= parts;
     s.maps /= parts;
   } else {
-    (s.result == Result::x ? s.channels : s.maps) /= parts;
+    (s.result == ConvOperand::x ? s.channels : s.maps) /= parts;
   }
   return s;
 }
@@ -73,8 +72,8 @@ class BlockedResult : public CpuKernel {
       : shape_(s),
         conv_(std::move(conv)),
         parts_(parts),
-        source_(s.result == Result::y ? ConvOperand::x : ConvOperand::y),
-        result_(s.result == Result::y ? ConvOperand::y : ConvOperand::x),
+        source_(s.result == ConvOperand::y ? ConvOperand::x : ConvOperand::y),
+        result_(s.result),
         from_(steps_of(s, conv_.shape(), source_)),
         to_(steps_of(s, conv_.shape(), result_)) {
     ScratchLayout own;
@@ -268,7 +267,7 @@ std::int64_t samples_of_round(const ConvShape &s) {
 }  // namespace
 
 KernelPtr make_blocked_conv(const ConvShape &shape, int team_size) {
-  const bool weights = shape.result == Result::w;
+  const bool weights = shape.result == ConvOperand::w;
   const std::int64_t samples = weights ? samples_of_round(shape) : 1;
   const std::int64_t parts = parts_of(shape, weights ? 1 : shape.samples);
   const std::int64_t row = shape.channels_in_group() * shape.kernel_count();

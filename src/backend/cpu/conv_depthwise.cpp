@@ -15,7 +15,6 @@
 namespace protrain::backend::cpu {
 
 namespace {
-using Result = ConvShape::Result;
 
 constexpr std::int64_t kDotLanes = 16;
 
@@ -90,12 +89,12 @@ class DepthwiseConv : public CpuKernel {
   }
 
   void run(Member &member, const Launch &launch) override {
-    const bool weights = shape_.result == Result::w;
+    const bool weights = shape_.result == ConvOperand::w;
     const Range mine = share((weights ? 1 : shape_.samples) * shape_.channels, 1, member);
     for (std::int64_t plane = mine.begin; plane < mine.end; ++plane) {
-      if (shape_.result == Result::y) make_y(member, launch, plane);
-      if (shape_.result == Result::x) make_x(member, launch, plane);
-      if (shape_.result == Result::w) make_w(member, launch, plane);
+      if (shape_.result == ConvOperand::y) make_y(member, launch, plane);
+      if (shape_.result == ConvOperand::x) make_x(member, launch, plane);
+      if (shape_.result == ConvOperand::w) make_w(member, launch, plane);
     }
   }
 

@@ -12,7 +12,6 @@
 namespace protrain::backend::cuda {
 
 namespace {
-using Result = ConvShape::Result;
 
 constexpr std::int64_t kColumnsBytes = kEmulated ? 4 << 10 : 64 << 20;
 
@@ -117,8 +116,8 @@ GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
               .stride_a = of_w,
               .stride_b = of_columns,
               .stride_c = of_y};
-  if (s.result == Result::y) p.accumulate = s.bias;
-  if (s.result == Result::x)
+  if (s.result == ConvOperand::y) p.accumulate = s.bias;
+  if (s.result == ConvOperand::x)
     p = {.m = row,
          .n = windows,
          .k = s.maps_in_group(),
@@ -130,7 +129,7 @@ GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
          .stride_a = of_w,
          .stride_b = of_y,
          .stride_c = of_columns};
-  if (s.result == Result::w)
+  if (s.result == ConvOperand::w)
     p = {.m = s.maps_in_group(),
          .n = row,
          .k = windows,
@@ -142,7 +141,7 @@ GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
          .stride_a = of_y,
          .stride_b = of_columns,
          .stride_c = of_w};
-  if (s.result != Result::w && s.groups == 1) {
+  if (s.result != ConvOperand::w && s.groups == 1) {
     p.batch = samples;
     p.stride_a = 0;
   }
@@ -161,7 +160,7 @@ class Conv : public CudaKernel {
       : shape_(s),
         windows_(s),
         in_place_(is_matrix(s)),
-        column_bytes_(s.result == Result::x && !in_place_ ? sizeof(float) : sizeof(T)),
+        column_bytes_(s.result == ConvOperand::x && !in_place_ ? sizeof(float) : sizeof(T)),
         columns_(s.channels * s.kernel_count() * s.output_count()),
         samples_(samples_of_round(s, in_place_ ? 0 : columns_ * static_cast<std::int64_t>(column_bytes_))),
         gemm_(device.blas, product_of(s, samples_, column_bytes_ == sizeof(float) ? DType::f32 : s.dtype)) {
@@ -169,7 +168,7 @@ class Conv : public CudaKernel {
     ScratchLayout layout;
     columns_at_ = layout.bytes(in_place_ ? 0 : static_cast<std::uint64_t>(samples_ * columns_) * column_bytes_);
     const std::int64_t weights = s.maps * s.channels_in_group() * s.kernel_count();
-    sums_at_ = layout.take<float>(s.result == Result::w && sizeof(T) < sizeof(float) ? weights : 0);
+    sums_at_ = layout.take<float>(s.result == ConvOperand::w && sizeof(T) < sizeof(float) ? weights : 0);
     gemm_at_ = layout.total();
     scratch_bytes = gemm_at_ + gemm_.scratch_bytes();
   }
@@ -181,8 +180,8 @@ class Conv : public CudaKernel {
   }
 
   void run(Stream stream, const Launch &launch) override {
-    if (shape_.result == Result::w) return run_weights(stream, launch);
-    const bool makes_y = shape_.result == Result::y;
+    if (shape_.result == ConvOperand::w) return run_weights(stream, launch);
+    const bool makes_y = shape_.result == ConvOperand::y;
     if (shape_.bias && (makes_y || in_place_))
       fill(stream, shape_.samples, makes_y ? shape_.maps : shape_.channels,
            makes_y ? windows_.output_count : windows_.input_count, input<T>(launch, kConvBias), output<T>(launch, 0));
