@@ -249,8 +249,12 @@ void Walker::length_delimited(const Field *field, std::uint64_t tag, std::uint64
   put(tag);
   put(count);
   keep(count);
-  const bool numbers = rule == Rule::numbers || rule == Rule::varints;
-  charge(rule == Rule::leaf ? field->memory + 2 * count : numbers ? kNumberMemory * count : kStringMemory + 2 * count);
+  if (rule == Rule::leaf)
+    charge(field->memory + 2 * count);
+  else if (rule == Rule::numbers || rule == Rule::varints)
+    charge(kNumberMemory * count);
+  else
+    charge(kStringMemory + 2 * count);
 }
 
 void Walker::walk(Message kind, std::uint64_t end, int depth) {

@@ -145,10 +145,13 @@ void check_inline(const Tensor &tensor, int field) {
             proto.payload_bytes(), field_name(field));
     return;
   }
-  const std::uint64_t found = proto.has_payload_field() ? proto.payload_bytes()
-                              : field == kRawData       ? proto.raw_data().size()
-                              : field == 0              ? 0
-                                           : width * static_cast<std::uint64_t>(inline_count(proto, field));
+  std::uint64_t found = 0;
+  if (proto.has_payload_field())
+    found = proto.payload_bytes();
+  else if (field == kRawData)
+    found = proto.raw_data().size();
+  else if (field != 0)
+    found = width * static_cast<std::uint64_t>(inline_count(proto, field));
   require(found == tensor.bytes, Code::shape, tensor.subject, "{} of shape {}: expected {} bytes, got {}",
           name_of(tensor.type.dtype), to_text(tensor.type.shape), tensor.bytes, found);
 }

@@ -9,6 +9,18 @@
 
 namespace protrain {
 
+namespace {
+
+// The function of one of the 80 rounds, plus the round's constant.
+std::uint32_t mixed(std::size_t round, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  if (round < 20) return ((b & c) | (~b & d)) + 0x5a827999;
+  if (round < 40) return (b ^ c ^ d) + 0x6ed9eba1;
+  if (round < 60) return ((b & c) | (b & d) | (c & d)) + 0x8f1bbcdc;
+  return (b ^ c ^ d) + 0xca62c1d6;
+}
+
+}  // namespace
+
 void Sha1::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::size_t at = bytes_ % held_.size(), part = std::min(held_.size() - at, bytes.size());
@@ -41,11 +53,7 @@ void Sha1::block(const std::byte *at) {
   for (std::size_t i = 16; i < 80; ++i) w[i] = std::rotl(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
   auto [a, b, c, d, e] = state_;
   for (std::size_t i = 0; i < 80; ++i) {
-    const std::uint32_t mixed = i < 20   ? ((b & c) | (~b & d)) + 0x5a827999
-                                : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1
-                                : i < 60 ? ((b & c) | (b & d) | (c & d)) + 0x8f1bbcdc
-                                         : (b ^ c ^ d) + 0xca62c1d6;
-    const std::uint32_t next = std::rotl(a, 5) + mixed + e + w[i];
+    const std::uint32_t next = std::rotl(a, 5) + mixed(i, b, c, d) + e + w[i];
     e = d;
     d = c;
     c = std::rotl(b, 30);

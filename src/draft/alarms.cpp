@@ -126,7 +126,10 @@ std::string some_names(const std::vector<std::string> &names) {
   constexpr std::size_t kMost = 3;
   const std::size_t shown = names.size() > kMost + 1 ? kMost : names.size();
   std::string text;
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
+  }
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 

@@ -88,7 +88,8 @@ using Unsigned = std::uint64_t;
 std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
   if (exponent < 0) {  // a fraction, which becomes 0, unless the base is 1 or -1
     require(base != 0, Code::arg, "Pow", "0 to the power of {}", exponent);
-    return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
+    if (base == -1) return exponent % 2 == 0 ? 1 : -1;
+    return base == 1 ? 1 : 0;
   }
   Unsigned result = 1;
   for (auto square = static_cast<Unsigned>(base); exponent > 0; exponent /= 2, square *= square)

@@ -171,7 +171,8 @@ class Attachment : UnlabelledLosses {
             graph_.value(prediction_).name, place);
     const bool shown = !classifies() && op == "Softmax";
     from_probabilities_ = shown || loss_.from == Loss::From::probabilities;
-    return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
+    if (shown) return "the probabilities of " + place;
+    return from_probabilities_ ? "probabilities" : "logits";
   }
 
   // Makes the logits, which are the first input of trail.maker, the prediction. First applies copies of the Transposes,

@@ -116,9 +116,9 @@ class BlockedResult : public CpuKernel {
   bool weighs_more() const { return weight_bytes_ * static_cast<std::uint64_t>(parts_) > conv_.bytes(source_); }
   std::int64_t weight_step() const {
     const std::int64_t row = shape_.channels_in_group() * shape_.kernel_count();
-    return to_.part == 0                                     ? 0
-           : shape_.groups == 1 && result_ == ConvOperand::x ? conv_.shape().channels * shape_.kernel_count()
-                                                             : conv_.shape().maps * row;
+    if (to_.part == 0) return 0;
+    const bool by_channels = shape_.groups == 1 && result_ == ConvOperand::x;
+    return by_channels ? conv_.shape().channels * shape_.kernel_count() : conv_.shape().maps * row;
   }
   std::byte *weights(const Launch &launch, std::int64_t part) const {
     return TeamScratch::shared<std::byte>(launch, static_cast<std::uint64_t>(part) * weight_bytes_);
@@ -230,7 +230,9 @@ class BlockedWeights : public CpuKernel {
     auto *sums = TeamScratch::shared<float>(launch, sums_at_ + static_cast<std::uint64_t>(part) * weight_bytes_);
     float *own = scratch_.own<float>(member, launch, weights_at_);
     const bool last = round + 1 == rounds(), ready = conv_.is_plain(ConvOperand::w);
-    float *result = rounds() == 1 ? (ready ? plain : own) : round == 0 ? sums : own;
+    float *result = own;
+    if (last && round == 0 && ready) result = plain;
+    if (!last && round == 0) result = sums;
     conv_.run(member.index, operand(launch, x_, 0, round, part, x_at_), result,
               operand(launch, y_, 1, round, part, y_at_), scratch_.own<void>(member, launch, conv_at_));
     if (round > 0) {

@@ -137,7 +137,8 @@ class RecurrentGrad : public StepsKernel {
         if (has_units) finish_resets(member, launch, step);
       }
       member.barrier();
-      after = shape_.resets_state ? shared<T>(launch, at_.dfirst) : shape_.resets_product ? step.dproduct : step.dx;
+      const T *of_step = shape_.resets_product ? step.dproduct : step.dx;
+      after = shape_.resets_state ? shared<T>(launch, at_.dfirst) : of_step;
     }
     if (has_units) finish(member, launch, after);
   }

@@ -87,6 +87,23 @@ KernelPtr make_kernel(const KernelRequest &request, DeviceState &device) {
 struct BinaryRow {
   std::string_view op;
   Make f32, narrow, i64, i32, boolean;  // nullptr: the operator does not take this type
+
+  Make of(DType dtype) const {
+    switch (dtype) {
+      case DType::f32:
+        return f32;
+      case DType::bf16:
+        return narrow;
+      case DType::i64:
+        return i64;
+      case DType::i32:
+        return i32;
+      case DType::boolean:
+        return boolean;
+      default:
+        return nullptr;
+    }
+  }
 };
 template <typename Op>
 constexpr BinaryRow arithmetic(std::string_view op) {
@@ -178,14 +195,7 @@ KernelPtr make_binary(const KernelRequest &request, DeviceState &device) {
     return make_kernel<Pow, bf16, float, bf16>(request, device);
   const BinaryRow *row = std::find_if(std::begin(kBinaryRows), std::end(kBinaryRows),
                                       [&](const BinaryRow &r) { return r.op == request.node.op; });
-  Make make = nullptr;
-  if (row != std::end(kBinaryRows))
-    make = dtype == DType::f32       ? row->f32
-           : dtype == DType::bf16    ? row->narrow
-           : dtype == DType::i64     ? row->i64
-           : dtype == DType::i32     ? row->i32
-           : dtype == DType::boolean ? row->boolean
-                                     : nullptr;
+  const Make make = row != std::end(kBinaryRows) ? row->of(dtype) : nullptr;
   require(make != nullptr && other == dtype, Code::unsupported, subject(request), "cuda has no {} of {} and {}",
           request.node.op, name_of(dtype), name_of(other));
   return make(request, device);

@@ -252,12 +252,18 @@ class Update : public CudaKernel {
   }
 
   static auto kernel_of(Optimizer::Kind kind) {
-    using enum Optimizer::Kind;
-    return kind == adamw     ? update_kernel<arith::AdamW, Weights, Gradient>
-           : kind == sgd     ? update_kernel<arith::Sgd, Weights, Gradient>
-           : kind == adagrad ? update_kernel<arith::Adagrad, Weights, Gradient>
-           : kind == lion    ? update_kernel<arith::Lion, Weights, Gradient>
-                             : update_kernel<arith::Assign, Weights, Gradient>;
+    switch (kind) {
+      case Optimizer::Kind::adamw:
+        return update_kernel<arith::AdamW, Weights, Gradient>;
+      case Optimizer::Kind::sgd:
+        return update_kernel<arith::Sgd, Weights, Gradient>;
+      case Optimizer::Kind::adagrad:
+        return update_kernel<arith::Adagrad, Weights, Gradient>;
+      case Optimizer::Kind::lion:
+        return update_kernel<arith::Lion, Weights, Gradient>;
+      default:
+        return update_kernel<arith::Assign, Weights, Gradient>;
+    }
   }
 
   const UpdateRequest request_;

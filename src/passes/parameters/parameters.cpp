@@ -150,10 +150,13 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   const bool filled = use.role == choice || use.role == join || zeros;
   if (name == Naming::made || zeros || (filled && name != Naming::own)) {
     use.weights = false;
-    use.doubt = computed               ? "the exporter computed it, maybe from parameters that are all equal"
-                : name == Naming::made ? ""
-                : zeros                ? "a bias that is learned may start as such"
-                                       : "tokens that are learned start as zeros, and zeros are also filled in";
+    if (computed)
+      use.doubt = "the exporter computed it, maybe from parameters that are all equal";
+    else if (name == Naming::made)
+      use.doubt.clear();
+    else
+      use.doubt = zeros ? "a bias that is learned may start as such"
+                        : "tokens that are learned start as zeros, and zeros are also filled in";
     use.reason += ", all its numbers are equal";
   } else if (use.weights && use.role == operand && !use.recurrent && name == Naming::unknown && x == 0) {
     use.doubt = "first states of loops are zeros, and learned matrices may start as zeros";

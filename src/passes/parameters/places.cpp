@@ -391,8 +391,9 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
 
 // True for the inverse of a square root: Reciprocal, or a Div of a number that does not depend on data.
 bool Places::is_inverse_root(const Node &node) const {
-  const bool divides = node.op == "Div" && kind(node.inputs[0]) != Kind::data;
-  const Node *root = node.op == "Reciprocal" ? maker(node.inputs[0]) : divides ? maker(node.inputs[1]) : nullptr;
+  const Node *root = nullptr;
+  if (node.op == "Reciprocal") root = maker(node.inputs[0]);
+  if (node.op == "Div" && kind(node.inputs[0]) != Kind::data) root = maker(node.inputs[1]);
   return root != nullptr && root->op == "Sqrt";
 }
 
