@@ -264,7 +264,7 @@ public final class Session implements AutoCloseable {
             outputs.add(new Output(Native.text(name[0]), DType.of(dtype[0]), shape));
           }
         });
-    return outputs;
+    return List.copyOf(outputs);
   }
 
   /**
@@ -378,7 +378,7 @@ public final class Session implements AutoCloseable {
   /**
    * Gets the parameters of the model, including frozen ones.
    *
-   * @return the parameters, in the file's order
+   * @return the parameters, in the order of first use in the graph; running statistics come last
    */
   public List<Parameter> parameters() {
     List<Parameter> parameters = new ArrayList<>();
