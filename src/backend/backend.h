@@ -57,8 +57,8 @@ struct StepScalars {
   std::uint64_t step = 0;  // the step's number t
   std::uint64_t seed = 0;
   std::uint64_t micro_batch = 0;  // number of the micro-batch within the step, from 0
-  std::uint64_t first_sample =
-      0;  // number of the micro-batch's first sample within the step, on which random numbers depend
+  // The number of the micro-batch's first sample within the step. Random numbers depend on it.
+  std::uint64_t first_sample = 0;
 };
 
 // The optimizer's settings, which no step changes. `assign` is the kind for state that forward changes, such as running

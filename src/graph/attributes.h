@@ -29,8 +29,8 @@ class Attribute
 
 class Attributes {
  public:
-  using Items =
-      std::map<std::string, Attribute, std::less<>>;  // ordered, so that print() does not depend on the order of set()
+  // In the order of names, so that print() does not depend on the order of set().
+  using Items = std::map<std::string, Attribute, std::less<>>;
   struct Item {
     std::string_view key;
     Attribute value;

@@ -6,8 +6,8 @@ namespace protrain::ops {
 namespace {
 
 constexpr std::uint64_t kLargest = 1ull << 33;  // bytes of one array
-constexpr std::int64_t kLargestCompacted =
-    1 << 26;  // elements; larger arrays are not searched for repeated axes, because that reads all elements
+// Arrays of more elements are not searched for repeated axes, because that reads all elements.
+constexpr std::int64_t kLargestCompacted = 1 << 26;
 
 }  // namespace
 

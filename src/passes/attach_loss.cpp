@@ -26,8 +26,8 @@ using graph::ValueId;
 using Kind = Loss::Kind;
 
 constexpr std::int64_t kIgnored = -100;  // the label that is ignored, as in PyTorch
-constexpr double kLeastProbability =
-    1e-7;  // as in Keras: the derivative of log(p) is infinite at p = 0, and that of log(1 - p) at p = 1
+// As in Keras: the derivative of log(p) is infinite at p = 0, and that of log(1 - p) at p = 1.
+constexpr double kLeastProbability = 1e-7;
 constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
 
 std::string outputs_of(const Graph &graph) {

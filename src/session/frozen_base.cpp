@@ -67,8 +67,8 @@ std::vector<InFile> base_in_file(const draft::Draft &draft) {
     if (!value.frozen || is_other(value.name)) continue;
     const passes::RoundedMatrix *matrix = rounded_matrix(draft, value.name);
     if (draft.adapters.empty() && matrix == nullptr) continue;
-    const bool narrow =
-        value.type.dtype == DType::bf16 || value.type.dtype == DType::f16;  // float32 in the file's graph
+    // True for a type that is float32 in the file's graph.
+    const bool narrow = value.type.dtype == DType::bf16 || value.type.dtype == DType::f16;
     const DType dtype = matrix != nullptr || narrow ? DType::f32 : value.type.dtype;
     base.push_back({value.name, byte_count(dtype, matrix != nullptr ? matrix->shape : value.type.shape)});
   }

@@ -298,8 +298,8 @@ void Parameters::fill_moments() {
   for (const std::size_t p : shown_) {
     const auto found = moments.find(name(p));
     if (found == moments.end() || !state().parameters[p].trained) continue;
-    const std::size_t before =
-        draft_.settings.optimizer.average > 0 ? kAverageArray + 1 : 1;  // arrays before the moments
+    // The number of arrays before the moments.
+    const std::size_t before = draft_.settings.optimizer.average > 0 ? kAverageArray + 1 : 1;
     const std::size_t wanted = draft_.settings.optimizer.state().size() + 1 - before;
     require(
         found->second.size() == wanted, Code::mismatch, name(p),

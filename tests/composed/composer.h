@@ -28,8 +28,8 @@ struct Recipe {
 };
 
 struct Composition {
-  graph::Graph
-      graph;  // typed file operators; axes and shapes are attributes here, also where a file has them as inputs
+  // Typed file operators. Axes and shapes are attributes here, also where a file has them as inputs.
+  graph::Graph graph;
   ValueId loss = ValueId::none;
   std::map<ValueId, Array> data;  // the values of inputs and parameters
   int steps = 0;

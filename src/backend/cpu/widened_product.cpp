@@ -9,8 +9,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kPanel =
-    256;  // longest side of a panel, so that a panel of each of a, b and c fits into a core's cache
+// The longest side of a panel. A panel of each of a, b and c fits into a core's cache.
+constexpr std::int64_t kPanel = 256;
 
 struct Sides {
   std::int64_t rows, columns;

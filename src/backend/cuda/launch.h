@@ -24,8 +24,8 @@ namespace protrain::backend::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kBlock = 256;  // threads in a block, unless there is a reason for another number
-inline constexpr std::size_t kSharedAtHand = 48
-                                             << 10;  // bytes of shared memory that a block gets without allow_shared()
+// Bytes of shared memory that a block gets without allow_shared().
+inline constexpr std::size_t kSharedAtHand = 48 << 10;
 
 struct Grid {
   std::int64_t blocks;  // 0: nothing is launched
@@ -40,9 +40,9 @@ inline unsigned block_count(const Grid &grid) {
   return static_cast<unsigned>(grid.blocks);
 }
 
+// If kEmulated is true, work is cut into smaller parts, so that small tests have several parts.
 #if defined(__CUDACC__)
-inline constexpr bool kEmulated =
-    false;  // if true, work is cut into smaller parts, so that small tests have several parts
+inline constexpr bool kEmulated = false;
 
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
