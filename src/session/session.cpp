@@ -1,5 +1,5 @@
-// The calls of a Session. step() picks the Program that fits the inputs, runs it, reads a few numbers, and decides what
-// to do about a number that is not finite.
+// The calls of a Session that compute. step() picks the Program that fits the inputs, runs it, reads a few numbers, and
+// decides what to do about a number that is not finite. session_state.cpp has the calls between steps.
 #include "session/session.h"
 
 #include <bit>
@@ -12,7 +12,6 @@
 #include "session/aftermath.h"
 #include "session/checked_gradients.h"
 #include "session/checkpoint.h"
-#include "session/export.h"
 #include "session/nonfinite_trace.h"
 #include "session/report.h"
 
@@ -27,7 +26,6 @@ constexpr std::atomic<bool> kNever{false};
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
-
 constexpr const char *kNoMemory = "out of memory";  // short enough to need no memory
 
 // True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
@@ -104,37 +102,21 @@ void Session::require_usable() const {
 
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
 
-// Runs a call. If it throws, records whether the session has become unusable.
-template <typename Call>
-auto Session::guarded(Call call) -> decltype(call()) {
-  require_usable();
-  try {
-    return call();
-  } catch (Error &error) {
-    judge_exception();
-    if (lost_) machine_.channels().steps->abort(error.text);
-    if (lost_) append(error, kLost);
-    throw;
-  } catch (const std::bad_alloc &) {
-    if (!ranks_.several()) throw;
-    // Makes the session unusable, because it is unknown what the other ranks have done meanwhile.
-    lost_ = true;
-    machine_.channels().steps->abort(kNoMemory);
-    throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
-  } catch (...) {
-    lost_ = true;
-    machine_.channels().steps->abort("unknown failure");
-    throw;
-  }
-}
-
-// Runs a call that a cancel stops. If it throws, the cancel has had its answer. A cancel that comes during any other
-// call is for the next one of these, even if that other call fails.
-template <typename Call>
-auto Session::stoppable(Call call) -> decltype(call()) try {
-  return guarded(call);
+// Judges the exception that is being handled, and throws it again, with what it means for the session in its text.
+void Session::judge_and_rethrow() try { throw; } catch (Error &error) {
+  judge_exception();
+  if (lost_) machine_.channels().steps->abort(error.text);
+  if (lost_) append(error, kLost);
+  throw;
+} catch (const std::bad_alloc &) {
+  if (!ranks_.several()) throw;
+  // Makes the session unusable, because it is unknown what the other ranks have done meanwhile.
+  lost_ = true;
+  machine_.channels().steps->abort(kNoMemory);
+  throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
 } catch (...) {
-  cancelled_.store(false, std::memory_order_relaxed);
+  lost_ = true;
+  machine_.channels().steps->abort("unknown failure");
   throw;
 }
 
@@ -412,157 +394,6 @@ void Session::warn_of_recording(const run::Report &report) {
                                  machine_.device().name, report.not_recorded)));
   } catch (const std::exception &) {
   }
-}
-
-std::size_t Session::find_parameter(const std::string &name, std::size_t count) const {
-  const std::optional<std::size_t> p = machine_.parameters().find(name);
-  require(p.has_value(), Code::arg, name, "the model has no parameter {}", name);
-  const std::size_t elements = machine_.parameters().elements(*p);
-  require(count == elements, Code::shape, name, "parameter {} has {} elements, not {}", name, elements, count);
-  return *p;
-}
-
-void Session::read_parameter(const std::string &name, float *out, std::size_t count) {
-  guarded([&] {
-    std::size_t p = 0;
-    meet(Call::read, [&] { return p = find_parameter(name, count); });
-    settle();
-    machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(out, count)));
-  });
-}
-
-void Session::write_parameter(const std::string &name, const float *values, std::size_t count) {
-  guarded([&] {
-    std::size_t p = 0;
-    meet(Call::write, [&] { return p = find_parameter(name, count); });
-    settle();
-    machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values, count)));
-  });
-}
-
-void Session::read_flat_parameters(float *out, std::size_t count) {
-  for_flat_parameters(Call::read, count, [&](std::size_t p, std::size_t at) {
-    const std::span<float> values(out + at, machine_.parameters().elements(p));
-    machine_.parameters().read(p, 0, 0, std::as_writable_bytes(values));
-  });
-}
-
-void Session::write_flat_parameters(const float *values, std::size_t count) {
-  for_flat_parameters(Call::write, count, [&](std::size_t p, std::size_t at) {
-    machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values + at, machine_.parameters().elements(p))));
-  });
-}
-
-// Calls act(parameter, its place in a flat buffer of `count` elements) for each parameter that is shown.
-void Session::for_flat_parameters(Call call, std::size_t count,
-                                  const std::function<void(std::size_t, std::size_t)> &act) {
-  guarded([&] {
-    meet(call, [&] {
-      require(count == flat_parameters_elements(), Code::shape, "values",
-              "the parameters have {} elements together, not {}", flat_parameters_elements(), count);
-      return parameter_count();
-    });
-    settle();
-    std::size_t at = 0;
-    for (const std::size_t p : machine_.parameters().shown())
-      act(p, std::exchange(at, at + machine_.parameters().elements(p)));
-  });
-}
-
-void Session::read_grad(const std::string &name, float *out, std::size_t count) {
-  require_usable();
-  std::size_t p = 0;
-  double factor = 1;
-  const auto prepare = [&] {
-    p = find_parameter(name, count);
-    require(draft().kept[p], Code::arg, name,
-            "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
-    factor = account_.gradient_factor(name);
-    return p;
-  };
-  meet(Call::read_grad, prepare);
-  guarded([&] { machine_.parameters().read_grad(p, std::span(out, count)); });
-  if (factor == 1) return;
-  for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
-}
-
-void Session::export_model(const std::string &path) { write_export(path, session::export_model); }
-
-void Session::export_adapters(const std::string &directory) {
-  require_adapters();
-  write_export(directory, session::export_adapters);
-}
-
-// Reads all values before the ranks agree on the change, so that a file which cannot be read changes nothing. The
-// moving average begins anew at the loaded values.
-void Session::load_adapters(const std::string &directory) {
-  guarded([&] {
-    std::vector<AdapterValues> loaded;
-    meet(Call::write, [&] {
-      require_adapters();
-      std::vector<passes::Adapter> adapters = draft().adapters;
-      const draft::AdapterFile file = draft::AdapterFile::open(directory);
-      file.give(adapters);
-      loaded = read_adapters(file, adapters, draft().adapters, machine_.parameters());
-      return parameter_count();
-    });
-    const bool averages = draft().settings.optimizer.average > 0;
-    std::vector<Parameters::NewValues> changes;
-    for (const auto &[parameter, values] : loaded) {
-      changes.push_back({parameter, 0, std::as_bytes(std::span(values))});
-      if (averages) changes.push_back({parameter, kAverageArray, std::as_bytes(std::span(values))});
-    }
-    settle();
-    machine_.parameters().write_together(changes);
-  });
-}
-
-void Session::use_adapters(bool use) {
-  guarded([&] {
-    meet(Call::use_adapters, [&] {
-      require_adapters();
-      return std::size_t{use};
-    });
-    settle();
-    outputs_.forget();
-    machine_.parameters().use_adapters(use);
-  });
-}
-
-void Session::require_adapters_in_use() const {
-  require(machine_.parameters().uses_adapters(), Code::state, "adapters",
-          "they are switched off, and only evaluations and predictions are possible; switch them on first");
-}
-
-void Session::require_adapters() const {
-  require(!draft().adapters.empty(), Code::state, "adapters",
-          "the session has none; create it with the option lora or adapter");
-}
-
-void Session::write_export(const std::string &path, Export *write) {
-  guarded([&] {
-    meet(Call::export_model, [] { return std::size_t{0}; });
-    settle();
-    ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
-      write({draft(), machine_.parameters(), read, account_.counters().steps > account_.counters().skipped}, path);
-      return std::string();
-    });
-  });
-}
-
-std::string Session::save(const std::string &directory) {
-  const std::string path = guarded([&] {
-    const auto prepare = [&] {
-      account_.require_complete("session", "; save before it or after its last batch");
-      return std::size_t{0};
-    };
-    meet(Call::save, prepare);
-    settle();
-    const run::Store::Sweep sweep(machine_.store());
-    return session::save(machine_, account_.counters(), ranks_, directory);
-  });
-  if (reporting_.log) reporting_.log(saved_json(step_count(), path));
-  return path;
 }
 
 std::string Session::plan_json() const { return plan::to_json(draft().decision.plan); }

@@ -117,10 +117,26 @@ class Session {
   };
 
   const draft::Draft &draft() const { return machine_.draft(); }
-  template <typename Call>
-  auto guarded(Call call) -> decltype(call());
-  template <typename Call>
-  auto stoppable(Call call) -> decltype(call());
+  // Does a part of a call. If it throws, records whether the session has become unusable.
+  template <typename Part>
+  auto guarded(Part part) -> decltype(part()) {
+    require_usable();
+    try {
+      return part();
+    } catch (...) {
+      judge_and_rethrow();
+    }
+  }
+  // Does a part of a call that a cancel stops. If it throws, the cancel has had its answer. A cancel that comes during
+  // any other call is for the next one of these, even if that other call fails.
+  template <typename Part>
+  auto stoppable(Part part) -> decltype(part()) try {
+    return guarded(part);
+  } catch (...) {
+    cancelled_.store(false, std::memory_order_relaxed);
+    throw;
+  }
+  [[noreturn]] void judge_and_rethrow();
 
   Run run_of(std::size_t variant, bool last) const;
   StepResult take_batch();
