@@ -91,15 +91,16 @@
  *   its time is kept in profile_dir. docs/memory.md says how to read a plan and what to change in it.
  *
  * Ranks
- *   Several processes, called ranks, can train one model together on one machine or on several. Each
- *   creates a session with the same model and options. Under mpirun or srun they find each other by MPI, without any
- *   option; otherwise Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches
- *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
- *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same; the option
- *   rank_sums can trade this for less traffic. An evaluation has N batches, and all ranks get their mean.
- *   Creating a session, protrain_step, protrain_eval, protrain_predict, protrain_session_save, protrain_session_export,
- *   and all that reads or writes parameters or gradients are collective: every rank must make these calls, in the same
- *   order. They wait for the other ranks. All other calls are a rank's own. A collective call can fail in these ways:
+ *   Several processes, called ranks, can train one model together on one machine or on several. Each creates a session
+ *   with the same model and options. Under mpirun or srun they find each other by MPI, without any option; otherwise
+ *   Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches (with accumulation
+ *   = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as on one rank with
+ *   accumulation = N * K and the same number of threads, and all ranks get the same; the option rank_sums can trade
+ *   this for less traffic. An evaluation has N batches, and all ranks get their mean.
+ *   Creating a session, protrain_step, protrain_eval, protrain_predict, protrain_session_save, both exports,
+ *   protrain_session_use_adapters, and all that reads or writes parameters, adapters or gradients are collective: every
+ *   rank must make these calls, in the same order. They wait for the other ranks. All other calls are a rank's own. A
+ *   collective call can fail in these ways:
  *   - A rank that cannot begin its call (a shape, a name, a token beyond the vocabulary) gets its error, the others get
  *     PROTRAIN_ERROR_PEER, and nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the
  *     other ranks still wait.
