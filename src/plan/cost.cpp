@@ -196,12 +196,13 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
 // order its update. The gradient of a chunk that rests on the device stays there. Any other gradient leaves the device,
 // except in overlap order if the device updates the chunk.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
-  const bool rests = base_.order != OptimizerOrder::overlap;
-  Load load = rests ? Load{} : update(c, tier);
-  const double leaves = tier == Tier::device ? 0 : rests ? 1 : 1 - on_device_;
+  const bool waits = base_.order == OptimizerOrder::barrier;
+  Load load = waits ? Load{} : update(c, tier);
+  double leaves = 0;  // the share of the gradient that leaves the device
+  if (tier != Tier::device) leaves = waits ? 1 : 1 - on_device_;
   if (!chunking_.terms.shared_memory)
     load.down += leaves * chunking_.durations.move(Tier::device, Tier::host, weight(c).gradient_shard);
-  if (rests && tier == Tier::disk)
+  if (waits && tier == Tier::disk)
     load.write += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient_shard);
   load.comm += exchange(weight(c).gradient);
   return load;

@@ -306,16 +306,20 @@ void Session::refuse_nonfinite(program::StatusWord status, bool last, const std:
               {.state_touched = true});
 }
 
-float Session::take_evaluation() {
-  std::size_t variant = 0;
-  meet(Call::evaluate, [&] { return variant = inputs_.variant(); });
+// Runs a Program that has no backward, after the Updates that the last step deferred.
+void Session::run_forward(run::Executor &executor) {
   settle();
-  const program::Program &program = draft().programs.variants[variant].evaluation;
   outputs_.forget();
   machine_.set_status({});
   const Counters &counters = account_.counters();
-  machine_.executors(variant).evaluation->run({.step = counters.steps, .seed = counters.seed},
-                                              ranks_.several() ? kNever : cancelled_, false);
+  executor.run({.step = counters.steps, .seed = counters.seed}, ranks_.several() ? kNever : cancelled_, false);
+}
+
+float Session::take_evaluation() {
+  std::size_t variant = 0;
+  meet(Call::evaluate, [&] { return variant = inputs_.variant(); });
+  run_forward(*machine_.executors(variant).evaluation);
+  const program::Program &program = draft().programs.variants[variant].evaluation;
   Ranks::Evaluated own{.finite = machine_.status().finite()};
   machine_.read_result(program, program.loss, &own.loss, sizeof own.loss);
   if (program.weight != program::BufferId::none)
@@ -332,12 +336,7 @@ void Session::take_prediction() {
             "the session keeps no outputs; create it with keep_outputs=NAME");
     return variant = inputs_.variant_for_outputs();
   });
-  settle();
-  outputs_.forget();
-  machine_.set_status({});
-  const Counters &counters = account_.counters();
-  machine_.executors(variant).prediction->run({.step = counters.steps, .seed = counters.seed},
-                                              ranks_.several() ? kNever : cancelled_, false);
+  run_forward(*machine_.executors(variant).prediction);
   outputs_.note(variant);
   finish_cancelled();
 }

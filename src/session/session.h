@@ -143,6 +143,7 @@ class Session {
   float take_evaluation();
   void take_prediction();
   void execute(run::Executor &executor, backend::StepScalars scalars);
+  void run_forward(run::Executor &executor);
   void meet(Call call, const std::function<std::size_t()> &prepare);
   void read_numbers(const program::Program &program, std::size_t variant);
   bool reads_norms() const;
