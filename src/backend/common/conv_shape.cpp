@@ -33,6 +33,12 @@ WindowSizes::WindowSizes(const KernelRequest &request, const Shape &x, const Sha
   before = listed("pads", 0);
 }
 
+std::int64_t ConvShape::samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const {
+  std::int64_t rounds = 1;
+  while (rounds < samples && (samples % rounds != 0 || samples / rounds * sample_bytes > round_bytes)) ++rounds;
+  return samples / rounds;
+}
+
 ConvShape::Operands ConvShape::operands_of(const KernelRequest &request) {
   const std::string &op = request.node.op;
   const Shape &first = request.inputs.at(0).shape, &second = request.inputs.at(1).shape;

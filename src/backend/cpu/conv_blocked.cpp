@@ -256,15 +256,10 @@ class BlockedWeights : public CpuKernel {
   TeamScratch scratch_;
 };
 
-// Returns how many samples a round of ConvWeightGrad has. All rounds have the same number.
+// Returns how many samples a round of ConvWeightGrad has.
 std::int64_t samples_of_round(const ConvShape &s) {
-  const std::int64_t bytes =
-      (s.channels * s.input_count() + s.maps * s.output_count()) * static_cast<std::int64_t>(sizeof(float));
-  return s.samples / [&] {
-    std::int64_t rounds = 1;
-    while (rounds < s.samples && (s.samples % rounds != 0 || s.samples / rounds * bytes > kRoundBytes)) ++rounds;
-    return rounds;
-  }();
+  const std::int64_t elements = s.channels * s.input_count() + s.maps * s.output_count();
+  return s.samples_of_round(elements * static_cast<std::int64_t>(sizeof(float)), kRoundBytes);
 }
 }  // namespace
 

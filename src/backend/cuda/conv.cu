@@ -93,14 +93,6 @@ bool is_matrix(const ConvShape &s) {
          s.before == ConvSizes{0, 0, 0};
 }
 
-// Returns how many samples are unrolled at a time, which is called a round: the largest divisor of the number of
-// samples whose columns fit into kColumnsBytes, at least 1.
-std::int64_t samples_of_round(const ConvShape &s, std::int64_t sample_bytes) {
-  std::int64_t rounds = 1;
-  while (rounds < s.samples && (s.samples % rounds != 0 || s.samples / rounds * sample_bytes > kColumnsBytes)) ++rounds;
-  return s.samples / rounds;
-}
-
 // Returns the shape of a round's matrix products. A round is the samples that are unrolled at a time. Without groups,
 // one launch multiplies all samples of the round. With groups, and for the weights' gradient, a launch multiplies the
 // groups of one sample. `columns` is the type of the columns.
@@ -162,7 +154,8 @@ class Conv : public CudaKernel {
         in_place_(is_matrix(s)),
         column_bytes_(s.result == ConvOperand::x && !in_place_ ? sizeof(float) : sizeof(T)),
         columns_(s.channels * s.kernel_count() * s.output_count()),
-        samples_(samples_of_round(s, in_place_ ? 0 : columns_ * static_cast<std::int64_t>(column_bytes_))),
+        samples_(
+            s.samples_of_round(in_place_ ? 0 : columns_ * static_cast<std::int64_t>(column_bytes_), kColumnsBytes)),
         gemm_(device.blas, product_of(s, samples_, column_bytes_ == sizeof(float) ? DType::f32 : s.dtype)) {
     require_dtype(request, request.inputs.at(1), s.dtype);
     ScratchLayout layout;
