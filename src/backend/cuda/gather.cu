@@ -16,6 +16,12 @@ struct Indices {
   std::int64_t extent;
   Note note;
 
+  Indices from(const Launch &launch) const {
+    Indices bound = *this;
+    bound.at = launch.inputs[1];
+    return bound;
+  }
+
   // Returns index i; a negative index counts from the end. If the index is out of range, notes a fault and returns -1.
   __device__ std::int64_t operator[](std::int64_t i) const {
     const std::int64_t given =
@@ -48,8 +54,7 @@ class Gather : public CudaKernel {
     using Unit = Pack<T, kCount>;
     const Unit *from = input<Unit>(launch, 0);
     Unit *to = output<Unit>(launch, 0);
-    Indices indices = indices_;
-    indices.at = launch.inputs[1];
+    const Indices indices = indices_.from(launch);
     each(stream, table_.outer * named_ * table_.inner,
          [from, to, indices, table = table_, named = named_] __device__(std::int64_t i) {
            std::int64_t column = 0, name = 0;
@@ -130,8 +135,7 @@ class GatherGrad : public CudaKernel {
   }
 
   void run(Stream stream, const Launch &launch) override {
-    Indices indices = indices_;
-    indices.at = launch.inputs[1];
+    const Indices indices = indices_.from(launch);
     auto *next = static_cast<std::int64_t *>(launch.scratch), *first = next + named_;
     clear(stream, launch.outputs[0], bytes_);
     cuda::launch(stream, chain_kernel, {divided_up(named_, kBlock)}, indices, named_, next, first);
@@ -173,8 +177,7 @@ class GatherElements : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     const T *x = input<T>(launch, 0);
     T *y = output<T>(launch, 0);
-    Indices indices = indices_;
-    indices.at = launch.inputs[1];
+    const Indices indices = indices_.from(launch);
     each(stream, lines_.elements, [x, y, indices, lines = lines_] __device__(std::int64_t i) {
       std::int64_t step = 0;
       const Offsets<2> at = offsets_of(lines.walk, divide(i, lines.length, step));
@@ -201,8 +204,7 @@ class GatherElementsGrad : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     const T *dy = input<T>(launch, 0);
     T *dx = output<T>(launch, 0);
-    Indices indices = indices_;
-    indices.at = launch.inputs[1];
+    const Indices indices = indices_.from(launch);
     clear(stream, dx, bytes_);
     each(stream, lines_.elements, [dy, dx, indices, lines = lines_] __device__(std::int64_t i) {
       std::int64_t step = 0;
