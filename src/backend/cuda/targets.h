@@ -120,7 +120,7 @@ __device__ double row_loss(const arith::RowLoss &terms, const T *x, std::int64_t
 }
 
 // Sets *total to the sum of the weights of the rows that are not ignored. Launch it with one block.
-static __global__ void sum_weights_kernel(Targets targets, double *total) {
+[[maybe_unused]] static __global__ void sum_weights_kernel(Targets targets, double *total) {
   const auto sum = fold_terms<Plus, double>(targets.rows, [&](std::int64_t i) {
     if (targets.taught) return 1.0;
     return targets[i] != Targets::kIgnored ? static_cast<double>(targets.weight(i)) : 0.0;
@@ -129,8 +129,8 @@ static __global__ void sum_weights_kernel(Targets targets, double *total) {
 }
 
 // Sets *loss to the sum of `rows` losses, divided by *weights if `mean`. Launch it with one block.
-static __global__ void total_loss_kernel(const double *losses, std::int64_t rows, const double *weights, bool mean,
-                                         float *loss) {
+[[maybe_unused]] static __global__ void total_loss_kernel(const double *losses, std::int64_t rows,
+                                                          const double *weights, bool mean, float *loss) {
   const auto total = fold_terms<Plus, double>(rows, [&](std::int64_t i) { return losses[i]; });
   if (threadIdx.x == 0) *loss = static_cast<float>(mean ? total / *weights : total);
 }
