@@ -175,8 +175,6 @@ const std::vector<Malformed> kMalformed = {
 
 class MalformedContrib : public testing::TestWithParam<Malformed> {};
 
-}  // namespace
-
 TEST_P(MalformedContrib, IsOneClearError) {
   Graph graph = graph_of(GetParam());
   const std::string text = GetParam().text;
@@ -200,4 +198,5 @@ TEST_P(MalformedContrib, IsOneClearError) {
 INSTANTIATE_TEST_SUITE_P(Forms, MalformedContrib, testing::ValuesIn(kMalformed),
                          [](const auto &info) { return std::string(info.param.name); });
 
+}  // namespace
 }  // namespace protrain::test::contrib_test

@@ -76,8 +76,6 @@ const std::map<std::string, Histogram> kExpected = {
 
 class Fixture : public testing::TestWithParam<std::string> {};
 
-}  // namespace
-
 TEST_P(Fixture, BecomesTheShortGraphOfItsFamily) {
   const passes::PreparedModel result = prepared(GetParam());
   EXPECT_EQ(without_reshapes(result.graph), kExpected.at(family_of(GetParam()))) << result.graph.print();
@@ -130,4 +128,5 @@ TEST(OwnFixtures, HaveABlockForEachLayer) {
 
 INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), kCaseName);
 
+}  // namespace
 }  // namespace protrain::test::fixtures_test

@@ -178,7 +178,9 @@ TEST(Canonical, TestsOfFloatsNeedNoFloat64) {
   for (const graph::ValueId id : core.outputs) {
     const graph::Node &test = core.node(core.value(id).producer);
     EXPECT_EQ(test.inputs, core.inputs) << test.op;
-    if (test.op == "IsInf") EXPECT_EQ(test.attributes.integer("detect_negative", 1), 0);
+    if (test.op == "IsInf") {
+      EXPECT_EQ(test.attributes.integer("detect_negative", 1), 0);
+    }
   }
 }
 

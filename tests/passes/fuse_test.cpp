@@ -105,7 +105,7 @@ TEST(FuseGelu, FindsTheErrorFunctionInItsUsualOrders) {
     const ValueId inner =
         form == 0 ? b.add("Div", {x, b.number(1.4142135623730951)}) : b.add("Mul", {x, b.number(0.7071067811865476)});
     const ValueId u = b.add("Add", {b.add("Erf", {inner}), b.number(1)});
-    ValueId y;
+    ValueId y = ValueId::none;
     if (form == 0) y = b.add("Mul", {b.add("Mul", {x, u}), b.number(0.5)});
     if (form == 1) y = b.add("Mul", {b.add("Mul", {x, b.number(0.5)}), u});
     if (form == 2) y = b.add("Mul", {x, b.add("Mul", {b.number(0.5), u})});

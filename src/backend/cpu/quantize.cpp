@@ -39,10 +39,10 @@ struct HalfBytes {
       --count;
     }
     for (std::int64_t i = 0; i < count / 2; ++i) {
-      to[2 * i] = static_cast<float>((q[i] & 15 ^ kFlip) - kFlip);
+      to[2 * i] = static_cast<float>(((q[i] & 15) ^ kFlip) - kFlip);
       to[2 * i + 1] = static_cast<float>((q[i] >> 4 ^ kFlip) - kFlip);
     }
-    if (count % 2 != 0) to[count - 1] = static_cast<float>((q[count / 2] & 15 ^ kFlip) - kFlip);
+    if (count % 2 != 0) to[count - 1] = static_cast<float>(((q[count / 2] & 15) ^ kFlip) - kFlip);
   }
 };
 
