@@ -78,8 +78,13 @@ if(TARGET room_backend)
   build_id(PROTRAIN_BUILD_ID src/backend src/backend/common src/graph src/base)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/registry.cpp PROPERTIES
                               COMPILE_DEFINITIONS PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
+  # For omp.h. Precompiled headers are compiled without OpenMP and do not serve this source.
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/device.cpp
-               APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})  # for omp.h
+               APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/device.cpp PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+  # GCC 12 warns of values that its header for AVX-512 leaves undefined on purpose.
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/quantize.cpp
+               APPEND PROPERTY COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   # The objects that every backend's plugin contains: the code that backends share, and the interface's default methods.
   # They have names of their own because UNITY_BUILD is OFF for this room.
   set(PROTRAIN_PLUGIN_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_backend>,INCLUDE,/src/backend/\(common/|device[.]\)>)
