@@ -10,7 +10,7 @@
 
 namespace tool {
 
-// Where the elements of an array lie in its file.
+// The places of an array's elements in its file.
 struct ArrayLayout {
   protrain_dtype dtype = PROTRAIN_FLOAT32;
   std::vector<std::int64_t> shape;

@@ -1,4 +1,4 @@
-/* What the host program has set for its threads does not reach the library's arithmetic. */
+/* Settings that the host program made for its threads do not reach the library's arithmetic. */
 #include <fenv.h>
 #include <pthread.h>
 

@@ -18,7 +18,7 @@ double loss_of(const Attributes &attributes, const std::vector<Array> &inputs) {
   return evaluate("CtcLoss", attributes, inputs, 1)[0].doubles()[0];
 }
 
-// What a path spells: equal neighbours are joined, and blanks removed.
+// The labels that a path spells: equal neighbours are joined, and blanks removed.
 Integers spelt(const Integers &path, std::int64_t blank) {
   Integers labels;
   for (std::size_t t = 0; t < path.size(); ++t)

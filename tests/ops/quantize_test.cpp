@@ -87,7 +87,7 @@ TEST(QuantizeOp, RoundsTiesToEvenAndClips) {
   EXPECT_EQ(OneResult("QuantizeLinear", {}, {operands[0], operands[1]}).type.dtype, DType::u8);
 }
 
-// What QuantizeLinear and DequantizeLinear give, one after the other.
+// The results of QuantizeLinear followed by DequantizeLinear.
 TEST(FakeQuantizeOp, IsQuantizeAndDequantize) {
   const Attributes range{{"low", std::int64_t{-128}}, {"high", std::int64_t{127}}};
   const Array x = reals({2, 3}, {0.31, -7, 40, 2.2, 0.05, -0.3}), scale = reals({3}, {0.1, 0.05, 0.3}),

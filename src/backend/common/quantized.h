@@ -11,7 +11,7 @@
 
 namespace protrain::backend {
 
-// The forms in which quantized elements, zero points and frozen weights lie in memory: integers, the codes nf4 and
+// The forms in which quantised elements, zero points and frozen weights lie in memory: integers, the codes nf4 and
 // dynamic8 (arith/codes.h), or floats. A byte holds two elements of four bits, the first of them in its lower half.
 enum class StoredForm : std::uint8_t { i8, u8, i16, u16, i32, i4, u4, nf4, dynamic8, bf16, f16, f32 };
 
