@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <initializer_list>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/binding.h"
@@ -38,32 +40,24 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
   return std::nullopt;
 }
 
-// Returns the change that raises the budgets to what the smallest plan, or the plan from a file, needs.
-Change more_memory(const Draft &draft) {
-  const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
-  Change more;
-  for (const Tier t : kTiers) {
-    if (needed[t] <= draft.budget.bytes[t]) continue;
-    const std::string key = key_of(t, draft.budget);
-    if (!more.text.empty()) more.text += " and ";
-    more.text += fmt::format("{}={} ({})", key, needed[t], bytes_text(needed[t]));
-    more.options.emplace_back(key, std::to_string(needed[t]));
-  }
-  return more;
+// Returns the option that gives a tier so many bytes, with its value. Without a directory there is no disk, whatever
+// its budget is.
+std::pair<std::string, std::string> option_for(Tier tier, std::uint64_t bytes, const Draft &draft) {
+  const Settings &settings = draft.settings;
+  if (tier == Tier::disk && settings.hardware.empty() && settings.offload_dir.empty()) return {"offload_dir", "DIR"};
+  return {key_of(tier, draft.budget), std::to_string(bytes)};
 }
 
-// Returns the change that adds a disk of with[Tier::disk] bytes, and raises the budgets that are still too small then.
-Change with_disk(const plan::Bytes &with, const Draft &draft) {
-  const std::string disk = fmt::format("{} ({})", with[Tier::disk], bytes_text(with[Tier::disk]));
-  Change change =
-      draft.settings.hardware.empty()
-          ? Change{{{"offload_dir", "DIR"}}, fmt::format("offload_dir with {} of disk", disk)}
-          : Change{{{"disk_memory", std::to_string(with[Tier::disk])}}, fmt::format("disk_memory={}", disk)};
-  for (Tier tier : {Tier::device, Tier::host}) {
-    const std::uint64_t bytes = with[tier];
-    if (bytes <= draft.budget.bytes[tier]) continue;
-    change.text += fmt::format(" and {}={} ({})", key_of(tier, draft.budget), bytes, bytes_text(bytes));
-    change.options.emplace_back(key_of(tier, draft.budget), std::to_string(bytes));
+// Returns the change that raises all budgets that are smaller than `needed`.
+Change raised(const plan::Bytes &needed, std::initializer_list<Tier> tiers, const Draft &draft) {
+  Change change;
+  for (const Tier t : tiers) {
+    if (needed[t] <= draft.budget.bytes[t]) continue;
+    const auto [key, value] = option_for(t, needed[t], draft);
+    if (!change.text.empty()) change.text += " and ";
+    change.text += key == "offload_dir" ? fmt::format("{} with {} ({}) of disk", key, needed[t], bytes_text(needed[t]))
+                                        : fmt::format("{}={} ({})", key, value, bytes_text(needed[t]));
+    change.options.emplace_back(key, value);
   }
   return change;
 }
@@ -72,9 +66,11 @@ Change with_disk(const plan::Bytes &with, const Draft &draft) {
 
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft) {
-  std::vector<Change> changes = {more_memory(draft)};
+  // What the smallest plan needs, or the plan from a file.
+  const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
+  std::vector<Change> changes = {raised(needed, {Tier::device, Tier::host, Tier::disk}, draft)};
   const auto &disk = draft.decision.with_disk;
-  if (disk && (*disk)[Tier::disk] > 0) changes.push_back(with_disk(*disk, draft));
+  if (disk && (*disk)[Tier::disk] > 0) changes.push_back(raised(*disk, {Tier::disk, Tier::device, Tier::host}, draft));
   ProfiledMachine profiled(machine, draft.profile);
   for (const auto &[name, size] : settings.dims)
     if (const std::optional<Binding> less = smaller(settings, source, profiled, {name, size}))

@@ -323,6 +323,13 @@ std::optional<std::uint64_t> bytes_of(const Options &options, const char *key) {
   return options.is_set(key) ? std::optional(options.bytes(key)) : std::nullopt;
 }
 
+std::optional<std::uint64_t> disk_memory_of(const Options &options) {
+  const std::optional<std::uint64_t> bytes = bytes_of(options, "disk_memory");
+  require(!bytes || options.is_set("offload_dir") || options.is_set("hardware"), Code::arg, "disk_memory",
+          "disk_memory has no effect unless offload_dir names a directory on the disk");
+  return bytes;
+}
+
 std::optional<std::int64_t> integer_of(const Options &options, const char *key) {
   return options.is_set(key) ? std::optional(options.integer(key)) : std::nullopt;
 }
@@ -359,7 +366,7 @@ Settings settings_of(const Options &options) {
       .memory = bytes_of(options, "memory"),
       .device_memory = bytes_of(options, "device_memory"),
       .host_memory = bytes_of(options, "host_memory"),
-      .disk_memory = bytes_of(options, "disk_memory"),
+      .disk_memory = disk_memory_of(options),
       .offload_dir = options.text("offload_dir"),
       .plan = options.text("plan"),
       .hardware = options.text("hardware"),

@@ -75,7 +75,7 @@ TEST(Budget, OfOneMemoryContradictsTwo) {
 
 TEST(Budget, OfTheDiskNeedsADirectoryOrAMachineOnPaper) {
   const test::Scratch scratch;
-  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}}).bytes[Tier::disk], 0u);
+  EXPECT_EQ(budget(shared_machine(), {}).bytes[Tier::disk], 0u);
   EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}, {"offload_dir", scratch.path()}}).bytes[Tier::disk],
             kGiB);
   const std::uint64_t free = budget(shared_machine(), {{"offload_dir", scratch.path()}}).bytes[Tier::disk];

@@ -148,6 +148,17 @@ TEST(Refusal, NamesADirectoryWhereADiskWouldDo) {
   EXPECT_NE(both.text.find("of disk and memory=" + std::to_string(disk)), std::string::npos) << both.text;
 }
 
+TEST(Refusal, NamesADirectoryForAPlanThatUsesADisk) {
+  const Scratch scratch;
+  const BudgetedSessions sessions("gpt2-dynamic-opset18");
+  Pairs pairs = {{"plan", scratch.file("plan.json", R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})")}};
+  const nlohmann::json plan = sessions.planned(pairs);
+  ASSERT_FALSE(plan["feasible"].get<bool>());
+  EXPECT_EQ(plan["would_fit"].at(0)["options"], (nlohmann::json{{"offload_dir", "DIR"}})) << plan["would_fit"].dump();
+  pairs.emplace_back("offload_dir", scratch.path());
+  EXPECT_TRUE(sessions.planned(pairs)["feasible"].get<bool>());
+}
+
 TEST(Refusal, NamesADimensionThatWorks) {
   const BudgetedSessions sessions("gpt2-dynamic-opset18");
   const std::uint64_t figure = figure_in(sessions.refusal({{"memory", "4096"}}));

@@ -69,6 +69,15 @@ TEST(Settings, RefuseWhatASchedulesNameDoesNotTake) {
   EXPECT_EQ(refusal({{"schedule", "inverse_sqrt"}, {"step_factor", "0.5"}}).subject, "step_factor");
 }
 
+TEST(Settings, TakeABudgetOfTheDiskOnlyWhereThereIsADisk) {
+  const Error error = error_of([] { settings({{"disk_memory", "1GiB"}}); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "disk_memory");
+  EXPECT_NE(error.text.find("offload_dir"), std::string::npos) << error.text;
+  for (const auto &[key, value] : {std::pair("offload_dir", "."), {"hardware", "h200"}})
+    EXPECT_EQ(settings({{"disk_memory", "1GiB"}, {key, value}}).disk_memory, 1ull << 30) << key;
+}
+
 TEST(Settings, OfOptimizersAreWhatTheirNamesSay) {
   using Optimizer = backend::Optimizer;
   const Optimizer adam = settings({{"optimizer", "adam"}, {"correction", "rate"}}).optimizer;
