@@ -9,7 +9,15 @@
 
 namespace protrain::run {
 
-Store::Store(backend::Device &device, Room room) : device_(device), room_(std::move(room)) {
+// Returns the room with pieces that are no larger than the disk. Such pieces cut an array as larger ones do, and sums
+// of their sizes do not overflow.
+Store::Room Store::with_fitting_pieces(Room room) {
+  const std::uint64_t disk = round_up(std::max<std::uint64_t>(room.bytes[Tier::disk], 1), kDiskAlignment);
+  room.piece_bytes = std::min(room.piece_bytes, disk);
+  return room;
+}
+
+Store::Store(backend::Device &device, Room room) : device_(device), room_(with_fitting_pieces(std::move(room))) {
   device_arena_ = static_cast<std::byte *>(device.allocate_arena(room_.bytes[Tier::device] - room_.frozen.size()));
   if (room_.bytes[Tier::host] > 0) {
     host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");

@@ -96,6 +96,7 @@ class Store {
     bool changed = false;  // since it came from the disk
   };
 
+  static Room with_fitting_pieces(Room room);
   template <typename Do>
   void each_piece(std::uint64_t bytes, Do &&act) const;
   std::uint64_t piece_bytes(const Piece &piece) const;

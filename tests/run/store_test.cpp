@@ -25,11 +25,12 @@ class Stores : public testing::Test {
  protected:
   static constexpr std::uint64_t kTierBytes = 64 << 10;
 
-  std::unique_ptr<Store> make(std::uint64_t transient_bytes) {
+  std::unique_ptr<Store> make(std::uint64_t transient_bytes, std::uint64_t piece_bytes = 8192) {
     const Store::Bytes state = {kTierBytes, kTierBytes, kTierBytes};
     const Store::Bytes all = {kTierBytes + transient_bytes, kTierBytes + transient_bytes, kTierBytes};
     return std::make_unique<Store>(
-        *device_, Store::Room{.bytes = all, .state_bytes = state, .piece_bytes = 8192, .directory = directory_.path()});
+        *device_,
+        Store::Room{.bytes = all, .state_bytes = state, .piece_bytes = piece_bytes, .directory = directory_.path()});
   }
   static Buffer buffer(Tier tier, std::uint64_t bytes, std::uint64_t offset = 0) {
     return {.name = "b", .tier = tier, .bytes = bytes, .offset = offset, .persistent = true};
@@ -91,23 +92,28 @@ TEST_F(Stores, WriteAPartOfWhatLiesOnDiskAndLeaveTheRest) {
 // Reads and writes pieces of two arrays in turn, as a session does with master weights, whose two planes are two
 // arrays.
 TEST_F(Stores, SweepOverTwoArraysOnDiskInTurn) {
-  const auto store = make(kTierBytes);
-  const Buffer first = buffer(Tier::disk, 20'000), second = buffer(Tier::disk, 20'000, 24 << 10);
-  const std::vector<std::byte> a = counted(20'000, 1), b = counted(20'000, 100);
-  store->write(first, 0, a.data(), a.size());
-  store->write(second, 0, a.data(), a.size());
-  Store::Sweep sweep(*store);
-  for (std::uint64_t at = 0; at < a.size(); at += 500) {
-    const Store::Sweep part(*store);
-    store->write(first, at, &b[at], 500);
-    store->write(second, at, &a[at], 500);
-    std::vector<std::byte> out(500);
-    store->read(first, at, out.data(), out.size());
-    ASSERT_TRUE(std::ranges::equal(out, std::span(b).subspan(at, 500))) << at;
+  // The last two sizes are larger than any array. Two pieces of the last size overflow.
+  for (const std::uint64_t piece_bytes : {std::uint64_t{8192}, std::uint64_t{1} << 40, std::uint64_t{1} << 63}) {
+    SCOPED_TRACE(piece_bytes);
+    device_ = backend::open("cpu", 1);  // a device has one arena
+    const auto store = make(kTierBytes, piece_bytes);
+    const Buffer first = buffer(Tier::disk, 20'000), second = buffer(Tier::disk, 20'000, 24 << 10);
+    const std::vector<std::byte> a = counted(20'000, 1), b = counted(20'000, 100);
+    store->write(first, 0, a.data(), a.size());
+    store->write(second, 0, a.data(), a.size());
+    Store::Sweep sweep(*store);
+    for (std::uint64_t at = 0; at < a.size(); at += 500) {
+      const Store::Sweep part(*store);
+      store->write(first, at, &b[at], 500);
+      store->write(second, at, &a[at], 500);
+      std::vector<std::byte> out(500);
+      store->read(first, at, out.data(), out.size());
+      ASSERT_TRUE(std::ranges::equal(out, std::span(b).subspan(at, 500))) << at;
+    }
+    sweep.finish();
+    EXPECT_EQ(read(*store, first, 0, first.bytes), b);
+    EXPECT_EQ(read(*store, second, 0, second.bytes), a);
   }
-  sweep.finish();
-  EXPECT_EQ(read(*store, first, 0, first.bytes), b);
-  EXPECT_EQ(read(*store, second, 0, second.bytes), a);
 }
 
 TEST_F(Stores, LeaveTheMemoryBehindAnOddReadAlone) {
