@@ -226,10 +226,11 @@ class Explanation {
     std::string all;
     for (const auto &[share, text] : shares) all += (all.empty() ? "" : ", ") + text;
     const auto longest = waits();
-    if (shares.front().first >= kSaturated || longest.empty())
+    if (longest.empty() || (!shares.empty() && shares.front().first >= kSaturated))
       say("The bottleneck is the busiest part: {}.", all);
     else
-      say("No part is busy all of the step ({}). The longest wait is {}.", all, longest.front().second);
+      say("No part is busy all of the step ({}). The longest wait is {}.", all.empty() ? "none for long" : all,
+          longest.front().second);
   }
 
   // True if a change of a step's time, in percent, would be printed as 0.

@@ -9,7 +9,13 @@ namespace protrain::program {
 namespace {
 
 constexpr std::size_t kNoInstruction = std::numeric_limits<std::size_t>::max();
-constexpr double kYear = 365.0 * 86400;
+// The latest time that is told, in nanoseconds: 146 years. A described machine may have rates close to 0. All that it
+// would do later is told as done at this time, so that an int64_t holds it.
+constexpr double kLatest = 0x1p62;
+// The least share of its speed that a queue keeps. Bandwidths of a described machine may leave it next to nothing.
+constexpr double kLeastSpeed = 1e-9;
+
+std::int64_t whole_ns(double ns) { return static_cast<std::int64_t>(std::min(ns, kLatest)); }
 
 class LiveBytes {
  public:
@@ -82,7 +88,7 @@ class Time {
       if (running_[worker] || i == kNoInstruction || !ready(i, worker)) continue;
       running_[worker] = true;
       left_[worker] = static_cast<double>(ns_[i]);
-      entries[i].start_ns = static_cast<std::int64_t>(now_);
+      entries[i].start_ns = whole_ns(now_);
     }
   }
 
@@ -93,7 +99,7 @@ class Time {
     double speed = 1;
     for (const Queue other : kQueues)
       if (other != worker && running_[other]) speed *= queues_.shares[worker][other];
-    return speed;
+    return std::max(speed, kLeastSpeed);
   }
 
   // Advances the time until the next instruction ends. Returns false if no instruction is running.
@@ -112,7 +118,7 @@ class Time {
       left_[worker] -= step * speeds[worker];
       if (left_[worker] > 0.5) continue;  // half a nanosecond
       const std::size_t i = head(worker);
-      entries[i].end_ns = static_cast<std::int64_t>(now_);
+      entries[i].end_ns = whole_ns(now_);
       over_[i] = true;
       running_[worker] = false;
       ++next_[worker];
@@ -150,6 +156,8 @@ Queues queues_of(const profile::Profile &profile) {
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations) {
   std::vector<std::int64_t> ns;
   ns.reserve(program.instructions.size());
+  // All instructions of a queue together take at most until kLatest.
+  const double most = kLatest / static_cast<double>(std::max<std::size_t>(program.instructions.size(), 1));
   const auto tier = [&](const Operand &operand) { return program.buffers[index(operand.buffer)].tier; };
   for (const Instruction &i : program.instructions) {
     double seconds = 0;
@@ -166,8 +174,7 @@ std::vector<std::int64_t> price(const Program &program, const plan::Durations &d
       seconds = durations.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else
       seconds = durations.launch();
-    // A described machine may have rates close to 0. The limit of a year keeps its times inside an int64_t.
-    ns.push_back(static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9));
+    ns.push_back(static_cast<std::int64_t>(std::min(seconds * 1e9, most)));
   }
   return ns;
 }
@@ -181,7 +188,9 @@ Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns,
     simulation.busy_ns[program.instructions[i].queue] += ns[i];
   }
   Time(program, ns, queues).run(simulation.entries);
-  for (const Entry &entry : simulation.entries) simulation.step_ns = std::max(simulation.step_ns, entry.end_ns);
+  // A step takes at least a nanosecond, because others divide by it.
+  for (const Entry &entry : simulation.entries)
+    simulation.step_ns = std::max({simulation.step_ns, entry.end_ns, std::int64_t{1}});
   return simulation;
 }
 

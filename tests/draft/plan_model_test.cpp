@@ -226,6 +226,24 @@ TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {
   EXPECT_GT(answer["step_seconds"], 0);
 }
 
+// The fuzzer of descriptions finds neither machine, because it does not explain its plans.
+TEST(PlanModel, TakesAMachineThatIsFastBeyondMeasure) {
+  const Scratch scratch;
+  Json at_once = {{"device_memory", "16GiB"}};
+  for (const char *rate : {"fp32_flops", "device_bandwidth", "device_optimizer"}) at_once[rate] = 1e308;
+  const Json plan = planned({{"hardware", scratch.file("fast.json", at_once.dump())}});
+  EXPECT_GT(plan["step_seconds"], 0);
+  EXPECT_TRUE(plan["tokens_per_second"].is_number());
+  EXPECT_FALSE(plan["explanation"].empty());
+  // The host's optimizer takes all the bandwidth of the host's memory, and copies get what it leaves.
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["host_optimizer"] = 1e50;
+  const Json beside = planned({{"hardware", scratch.file("beside.json", machine.dump())},
+                               {"plan", scratch.file("plan.json", R"({"n_persist": 0, "chunk_bytes": 65536})")}});
+  EXPECT_GT(beside["step_seconds"], 0);
+  EXPECT_FALSE(beside["explanation"].empty());
+}
+
 TEST(PlanModel, TakesAccumulationClippingFrozenParametersAndSgd) {
   for (const Pairs &more : {Pairs{{"accumulation", "4"}, {"frozen", "*.h.*"}}, Pairs{{"clip_norm", "1"}},
                             Pairs{{"optimizer", "sgd"}, {"keep_gradients", "*"}, {"shapes", "batch=1,sequence=8"}}}) {

@@ -121,6 +121,21 @@ TEST(Simulation, TakesInstructionsThatTakeNoTime) {
   EXPECT_EQ(spans({{Queue::compute, 0}, {Queue::upload, 0, {0}}, {Queue::compute, 5, {1}}}, beside()),
             (Spans{{0, 0}, {0, 0}, {0, 5}}));
   EXPECT_EQ(run({}, beside()).step_ns, 0);
+  EXPECT_EQ(run({{Queue::compute, 0}}, beside()).step_ns, 1) << "rates and shares are divided by it";
+}
+
+TEST(Simulation, EndsHoweverLittleSpeedOthersLeave) {
+  for (const double share : {1e-100, 0.0}) {
+    const std::vector<Job> jobs = {
+        {Queue::upload, 1'000'000'000'000}, {Queue::download, 2'000'000'000'000}, {Queue::compute, 1, {0, 1}}};
+    std::int64_t last = 0;
+    for (const auto &[start, end] : spans(jobs, slowed(Queue::upload, Queue::download, share))) {
+      EXPECT_LE(start, end) << share;
+      EXPECT_GE(start, 0) << share;
+      EXPECT_GE(end, last) << share;
+      last = end;
+    }
+  }
 }
 
 TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
@@ -217,6 +232,9 @@ TEST(Price, OfAMachineThatIsSlowBeyondMeasureIsStillANumber) {
   EXPECT_GT(simulation.step_ns, 0);
   for (const Entry &entry : simulation.entries) EXPECT_LE(entry.start_ns, entry.end_ns);
   for (std::int64_t busy : simulation.busy_ns) EXPECT_GE(busy, 0);
+  double all = 0;
+  for (std::int64_t each : ns) all += static_cast<double>(each);
+  EXPECT_LE(all, 0x1p62) << "the sum fits in an int64_t, however many instructions there are";
 }
 
 }  // namespace
