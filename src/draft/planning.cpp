@@ -154,7 +154,8 @@ class RanksSearch {
 }  // namespace
 
 double Prediction::seconds(std::uint64_t accumulation) const {
-  return static_cast<double>(step.step_ns + static_cast<std::int64_t>(accumulation - 1) * accumulate.step_ns) * 1e-9;
+  const auto others = static_cast<double>(accumulation - 1);
+  return (static_cast<double>(step.step_ns) + others * static_cast<double>(accumulate.step_ns)) * 1e-9;
 }
 
 Prediction predict(const ProgramSet::Variant &programs, const plan::Durations &durations) {

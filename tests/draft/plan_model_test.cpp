@@ -244,6 +244,12 @@ TEST(PlanModel, TakesAMachineThatIsFastBeyondMeasure) {
   EXPECT_FALSE(beside["explanation"].empty());
 }
 
+TEST(PlanModel, TakesSoManyBatchesToAStepThatTheirTimesOverflow) {
+  const Json plan = planned({{"hardware", "rtx3090"}, {"accumulation", "9223372036854775807"}});
+  EXPECT_GT(plan["step_seconds"], 1e15);
+  EXPECT_LT(plan["tokens_per_second"], 1e9);
+}
+
 TEST(PlanModel, TakesAccumulationClippingFrozenParametersAndSgd) {
   for (const Pairs &more : {Pairs{{"accumulation", "4"}, {"frozen", "*.h.*"}}, Pairs{{"clip_norm", "1"}},
                             Pairs{{"optimizer", "sgd"}, {"keep_gradients", "*"}, {"shapes", "batch=1,sequence=8"}}}) {
