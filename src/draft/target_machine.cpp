@@ -105,6 +105,9 @@ NamedMachine::NamedMachine(const Settings &settings, const Log &progress, Earlie
   const profile::Profile machine = described_machine(settings.hardware);
   require(!settings.disk_memory || (machine.disk_read > 0 && machine.disk_write > 0), Code::arg, "disk_memory",
           "the description of {} has no disk_read and disk_write", machine.name);
+  const bool reaches_host = machine.upload > 0 && machine.download > 0 && machine.host_optimizer > 0;
+  require(!settings.host_memory || machine.shares_memory || reaches_host, Code::arg, "host_memory",
+          "the description of {} has no upload, download and host_optimizer", machine.name);
   machine_ = std::make_unique<PaperMachine>(profile::share_of(machine, settings.ranks.count));
 }
 

@@ -334,6 +334,24 @@ TEST(ProfileModel, IsOfThisMachineAlone) {
   EXPECT_EQ(error.subject, "hardware");
 }
 
+TEST(Hardware, TakesBudgetsOnlyOfWhatItsDescriptionHas) {
+  const Scratch scratch;
+  Json machine = {{"device_memory", "16GiB"}};
+  for (const char *rate : {"fp32_flops", "device_bandwidth", "device_optimizer"}) machine[rate] = 1e12;
+  const std::string alone = scratch.file("alone.json", machine.dump());
+  for (const auto &[key, rate] : {std::pair("host_memory", "upload"), {"disk_memory", "disk_read"}}) {
+    const Error error = test::error_of([&] { planned({{"hardware", alone}, {key, "1GiB"}}); });
+    EXPECT_EQ(error.code, Code::arg) << key;
+    EXPECT_EQ(error.subject, key);
+    EXPECT_NE(error.text.find(rate), std::string::npos) << error.text;
+  }
+  machine["shares_memory"] = true;
+  EXPECT_EQ(test::code_of([&] {
+              planned({{"hardware", scratch.file("shared.json", machine.dump())}, {"host_memory", "1GiB"}});
+            }),
+            Code::ok);
+}
+
 TEST(Hardware, IsAKnownNameOrAFileThatDescribesOne) {
   const Error unknown = test::error_of([] { planned({{"hardware", "rtx4090"}}); });
   EXPECT_EQ(unknown.code, Code::arg);
