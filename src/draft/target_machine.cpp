@@ -102,6 +102,8 @@ NamedMachine::NamedMachine(const Settings &settings, const Log &progress, Earlie
     return;
   }
   require_tf32(settings);
+  require(settings.offload_dir.empty(), Code::arg, "offload_dir",
+          "offload_dir names a directory of this machine; with hardware, disk_memory says how much its disk may hold");
   const profile::Profile machine = described_machine(settings.hardware);
   require(!settings.disk_memory || (machine.disk_read > 0 && machine.disk_write > 0), Code::arg, "disk_memory",
           "the description of {} has no disk_read and disk_write", machine.name);

@@ -352,6 +352,14 @@ TEST(Hardware, TakesBudgetsOnlyOfWhatItsDescriptionHas) {
             Code::ok);
 }
 
+TEST(Hardware, HasNoDirectoryOfThisMachine) {
+  const Scratch scratch;
+  const Error error = test::error_of([&] { planned({{"hardware", "rtx3090"}, {"offload_dir", scratch.path()}}); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "offload_dir");
+  EXPECT_NE(error.text.find("disk_memory"), std::string::npos) << error.text;
+}
+
 TEST(Hardware, IsAKnownNameOrAFileThatDescribesOne) {
   const Error unknown = test::error_of([] { planned({{"hardware", "rtx4090"}}); });
   EXPECT_EQ(unknown.code, Code::arg);
