@@ -77,7 +77,7 @@ std::uint64_t whole_from(const Json &json, const std::string &key) {
 double rate_from(const Json &json, const std::string &key) {
   const std::optional<double> rate = json.number();
   require(rate.has_value(), Code::format, "hardware", "{} is {}, not a number", key, json);
-  require(std::isfinite(*rate) && *rate >= 0, Code::arg, "hardware", "{} is {}", key, *rate);
+  require(std::isfinite(*rate) && *rate >= 0, Code::arg, "hardware", "{} is {}, not a number from 0", key, *rate);
   return *rate;
 }
 
@@ -102,7 +102,7 @@ std::string name_in(const Json &json) {
   const Json *item = json.find("name");
   if (item == nullptr) return "unnamed";
   require(item->text() != nullptr, Code::format, "hardware", "name is {}, not a text", *item);
-  return *item->text();
+  return printable(*item->text());  // it is shown to people as it is
 }
 
 // Returns the kind of device. A description without a kind is of a CPU if device and host share cores, else of a GPU.

@@ -48,6 +48,13 @@ TEST(ProfileJson, WritesANameThatIsNoUtf8AsTextThatCanBeRead) {
             "b");
 }
 
+TEST(ProfileJson, TakesANameThatIsSafeToShow) {
+  const Profile profile = with("name", "a\x1b[31m\nb" + std::string(100'000, 'c'));
+  EXPECT_TRUE(profile.name.starts_with("a\\x1b[31m\\x0abc")) << profile.name;
+  EXPECT_LT(profile.name.size(), 1000u);
+  EXPECT_EQ(from_json(to_json(profile)), profile);
+}
+
 TEST(ProfileJson, TakesSizesAsNumbersAndAsText) {
   EXPECT_EQ(with("device_memory", 24ull << 30).device_memory, 24ull << 30);
   EXPECT_EQ(with("device_memory", "24GiB").device_memory, 24ull << 30);
@@ -67,7 +74,9 @@ TEST(ProfileJson, RefusesWhatIsNoSize) {
 TEST(ProfileJson, RefusesWhatIsNoRate) {
   for (const Json &value : {Json("fast"), Json(true), Json(nullptr), Json::array({1}), Json::object()})
     EXPECT_EQ(code_of([&] { with("upload", value); }), Code::format) << value.dump();
-  EXPECT_EQ(code_of([] { with("upload", -1); }), Code::arg);
+  const Error negative = error_of([] { with("upload", -1); });
+  EXPECT_EQ(negative.code, Code::arg);
+  EXPECT_EQ(negative.text, "upload is -1, not a number from 0");
   EXPECT_EQ(code_of([] { with("kernels", Json{{"Tanh", "slow"}}); }), Code::format);
   EXPECT_EQ(code_of([] { with("kernels", Json{{"Tanh", -1.0}}); }), Code::arg);
   EXPECT_EQ(code_of([] { with("kernels", Json::array()); }), Code::format);
