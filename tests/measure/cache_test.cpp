@@ -71,6 +71,22 @@ TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
   EXPECT_EQ(profile.kernels, measured().kernels);
 }
 
+// A file in the cache may be damaged or written by somebody else. It says how fast the machine is, not what it is.
+TEST(Cache, LeavesWhatIsSharedToTheMachineToo) {
+  const Scratch scratch;
+  const Cache cache(scratch.path(), kDevice, "");
+  Profile other = measured();
+  other.kind = DeviceKind::gpu;
+  other.shares_memory = other.shares_cores = false;
+  other.upload = other.download = 1e9;  // without them it would be no profile of such a machine
+  store(cache, other);
+  const Profile profile = found(cache);
+  EXPECT_EQ(profile.kernels, measured().kernels);
+  EXPECT_EQ(profile.kind, measured().kind);
+  EXPECT_TRUE(profile.shares_memory);
+  EXPECT_TRUE(profile.shares_cores);
+}
+
 TEST(Cache, KeepsDevicesThreadsAndDisksApart) {
   const Scratch scratch;
   store(Cache(scratch.path(), kDevice, ""));
