@@ -69,6 +69,14 @@ std::uint64_t bytes_from(const Json &json, const std::string &key) {
   return *bytes;
 }
 
+// Reads the scratch of a kernel. Sizes near 2^64 would overflow where buffers are laid out.
+std::uint64_t scratch_from(const Json &json, const std::string &key) {
+  constexpr std::uint64_t kMost = 1ull << 48;
+  const std::uint64_t bytes = bytes_from(json, key);
+  require(bytes <= kMost, Code::arg, "hardware", "the scratch of {} is {}, more bytes than any device has", key, bytes);
+  return bytes;
+}
+
 std::uint64_t whole_from(const Json &json, const std::string &key) {
   require(json.whole() != nullptr, Code::format, "hardware", "{} is {}, not a whole number", key, json);
   return *json.whole();
@@ -149,7 +157,7 @@ Profile profile_from(const Json &json) {
   if (const Json *devices = json.find("devices")) profile.devices = whole_from(*devices, "devices");
   profile.kernels = by_signature(json, "kernels", rate_from);
   profile.variants = by_signature(json, "variants", whole_from);
-  profile.scratch = by_signature(json, "scratch", bytes_from);
+  profile.scratch = by_signature(json, "scratch", scratch_from);
   require_machine(profile);
   return profile;
 }

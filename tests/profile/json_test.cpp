@@ -82,6 +82,9 @@ TEST(ProfileJson, RefusesWhatIsNoRate) {
   EXPECT_EQ(code_of([] { with("kernels", Json::array()); }), Code::format);
   EXPECT_EQ(code_of([] { with("scratch", Json{{"Tanh", -1}}); }), Code::format);
   EXPECT_EQ(code_of([] { with("scratch", 7); }), Code::format);
+  const Error scratch = error_of([] { with("scratch", Json{{"Tanh", ~0ull}}); });
+  EXPECT_EQ(scratch.code, Code::arg);
+  EXPECT_NE(scratch.text.find("the scratch of Tanh"), std::string::npos) << scratch.text;
 }
 
 TEST(ProfileJson, RefusesOtherFieldsOfAnotherType) {
