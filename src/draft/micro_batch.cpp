@@ -81,7 +81,8 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
     return MicroBatch{batch.dim, kept};
   }
   require(settings.plan.empty(), Code::arg, "plan",
-          "a plan works only with the batch it was made for: bind {} with the option dim", batch.dim);
+          "a plan from a file says nothing about the batch, and none is chosen for it: bind {} with the option dim",
+          batch.dim);
   const std::string chosen = machine.of_rank_0(
       [&] { return fmt::format("{}", largest_that_fits(settings, source, machine, batch.dim, samples)); });
   return MicroBatch{batch.dim, parse_integer(chosen).value()};
