@@ -47,13 +47,14 @@ struct Output {
 // Above this size, save() writes large tensors to a second file, because a model file may not exceed 2 GiB.
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
-// The ways in which a saved model differs from the original.
+// How save() writes a model. By default only the weights are new.
 struct SavedForm {
-  std::uint64_t inline_bytes = kInlineBytes;  // a larger file has its large tensors in a second one
+  // A file larger than this has its large tensors in a second one.
+  std::uint64_t inline_bytes = kInlineBytes;
   // Each split adds an initializer, and the nodes that the split lists read the added one instead of the original.
   std::vector<graph::Split> splits = {};
-  // Their matrices become inputs, and the nodes that read an adapted initializer compute with the initializer plus the
-  // product of its matrices.
+  // The matrices of these become inputs, and the nodes that read an adapted initializer compute with the initializer
+  // plus the product of its matrices.
   std::vector<graph::LowRank> adapters = {};
   bool as_computed = false;  // all floats have the types of the graph
 };

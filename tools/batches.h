@@ -17,8 +17,10 @@ namespace tool {
 
 class Batches {
  public:
-  // The inputs of the model that need data.
-  enum class Need : std::uint8_t { every_input, some_input };
+  enum class Need : std::uint8_t {
+    every_input,  // each input of the model needs data
+    some_input    // one is enough, as the kept outputs may not depend on the others
+  };
 
   // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options, Need need = Need::every_input);

@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::int64_t> divisors_downward(std::int64_t number) {
   std::vector<std::int64_t> divisors;
-  for (std::int64_t d = 1; d * d <= number; ++d)
+  for (std::int64_t d = 1; d <= number / d; ++d)
     if (number % d == 0) {
       divisors.push_back(d);
       if (d * d != number) divisors.push_back(number / d);

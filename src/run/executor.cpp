@@ -239,7 +239,7 @@ void Executor::issue() {
       workers_.issue(i);
       continue;
     }
-    if (!issue.waits.empty() && !workers_.wait(issue.waits)) return;
+    if (!issue.waits.empty() && !workers_.wait(issue.queue, issue.waits)) return;
     try {
       execute(i);
     } catch (...) {

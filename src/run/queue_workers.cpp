@@ -78,18 +78,16 @@ void QueueWorkers::sleep(std::unique_lock<std::mutex> &lock, Sleeper &sleeper, s
 }
 
 void QueueWorkers::wake() {
-  const auto look_at = [&](Sleeper &sleeper) {
-    if (!sleeper.waits || !may_go_on(sleeper.issued, *sleeper.waits)) return;
+  for (Sleeper &sleeper : sleepers_) {
+    if (!sleeper.waits || !may_go_on(sleeper.issued, *sleeper.waits)) continue;
     sleeper.waits = nullptr;
     sleeper.woken.notify_one();
-  };
-  for (Sleeper &worker : sleepers_) look_at(worker);
-  look_at(issuer_);
+  }
 }
 
-bool QueueWorkers::wait(const std::vector<Wait> &waits) {
+bool QueueWorkers::wait(Queue queue, const std::vector<Wait> &waits) {
   std::unique_lock lock(mutex_);
-  sleep(lock, issuer_, 0, waits);
+  sleep(lock, sleepers_[queue], 0, waits);
   return !failed_;
 }
 

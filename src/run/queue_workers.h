@@ -1,8 +1,8 @@
 // QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
 // share. Workers sleep between runs. In a run, each queue has a list of instructions. Its worker takes them in the
-// order of the list, and starts each one when it has been issued and its waits are over. A thread that must wait says
-// what for, so that others wake it once, when that has come. Waking all threads at each instruction would cost more
-// than a small instruction takes.
+// order of the list, and starts each one when it has been issued and its waits are over. A thread that must wait in a
+// run says what for, so that others wake it once, when that has come. Waking all threads at each instruction would cost
+// more than a small instruction takes.
 #pragma once
 
 #include <array>
@@ -41,8 +41,10 @@ class QueueWorkers {
   bool has(Queue queue) const { return own_worker_[queue]; }
 
   void begin(Job &job);
-  void issue(std::size_t instruction);              // workers may run this instruction and all before it
-  bool wait(const std::vector<Wait> &waits);        // false: the run has failed, and nothing more is to be done
+  void issue(std::size_t instruction);  // workers may run this instruction and all before it
+  // The issuing thread waits before it runs an instruction of this queue itself. Returns false if the run has failed,
+  // and nothing more is to be done.
+  bool wait(Queue queue, const std::vector<Wait> &waits);
   void over(std::size_t instruction, Queue queue);  // the issuing thread has run this instruction itself
   void fail(std::size_t instruction, std::exception_ptr error);
   // Waits for all workers. Returns the first failure, if any, and its instruction.
@@ -53,11 +55,12 @@ class QueueWorkers {
   Outcome end(std::size_t instructions);
 
  private:
-  // A thread that may wait in a run. While it does, `waits` says what for.
+  // The thread that works on a queue: its worker, or the issuing thread if it has none. While the thread waits, `waits`
+  // says what for. So many instructions must also have been issued.
   struct Sleeper {
     std::condition_variable woken;
     const std::vector<Wait> *waits = nullptr;
-    std::size_t issued = 0;  // and this many instructions must have been issued
+    std::size_t issued = 0;
   };
 
   void start(Queue queue);
@@ -71,8 +74,7 @@ class QueueWorkers {
   const PerQueue<bool> own_worker_;
   std::mutex mutex_;
   std::condition_variable changed_;  // a run begins, its last worker ends, or the workers are closed
-  PerQueue<Sleeper> sleepers_;       // the workers
-  Sleeper issuer_;                   // the thread that issues
+  PerQueue<Sleeper> sleepers_;
   Job *job_ = nullptr;
   std::uint64_t run_ = 0;         // counts runs, so that a worker takes part in each once
   std::size_t issued_ = 0;        // instructions with lower numbers may start

@@ -55,7 +55,7 @@ class OrderJob final : public Job {
         workers.issue(i);
         continue;
       }
-      if (!workers.wait(waits_[i])) return;
+      if (!workers.wait(lines_[i].queue, waits_[i])) return;
       try {
         execute(i);
       } catch (...) {
@@ -125,6 +125,18 @@ TEST(QueueWorkers, RunQueuesBesideEachOther) {
   EXPECT_FALSE(job.run(workers).error);
 }
 
+TEST(QueueWorkers, StartAnInstructionOnceItIsIssued) {
+  bool computed = false, computed_before = false;
+  OrderJob job({{Queue::compute}, {Queue::upload}}, [&](std::size_t i) {
+    if (i == 1) computed_before = computed;
+    if (i == 0) dawdle();  // the upload worker sleeps meanwhile
+    if (i == 0) computed = true;
+  });
+  QueueWorkers workers(kAllBesideCompute);
+  EXPECT_FALSE(job.run(workers).error);
+  EXPECT_TRUE(computed_before);
+}
+
 TEST(QueueWorkers, HaveNoWorkerWhereNoneIsAskedFor) {
   QueueWorkers workers({});
   for (const Queue q : kQueues) EXPECT_FALSE(workers.has(q));
@@ -138,7 +150,9 @@ TEST(QueueWorkers, HaveNoWorkerWhereNoneIsAskedFor) {
 TEST(QueueWorkers, StopEverythingAtAFailureAndSayWhere) {
   OrderJob job({{Queue::upload}, {Queue::host, {0}}, {Queue::compute, {1}}, {Queue::download, {2}}, {Queue::host}},
                [](std::size_t i) {
-                 if (i == 1) throw std::runtime_error("no more paper");
+                 if (i != 1) return;
+                 dawdle();  // the issuing thread and the download worker sleep meanwhile
+                 throw std::runtime_error("no more paper");
                });
   QueueWorkers workers(kAllBesideCompute);
   const QueueWorkers::Outcome outcome = job.run(workers);
@@ -148,7 +162,10 @@ TEST(QueueWorkers, StopEverythingAtAFailureAndSayWhere) {
 }
 
 TEST(QueueWorkers, StopAtAFailureOfWhoIssues) {
-  OrderJob job({{Queue::compute}, {Queue::upload, {0}}}, [](std::size_t) { throw std::runtime_error("compute"); });
+  OrderJob job({{Queue::compute}, {Queue::upload, {0}}}, [](std::size_t) {
+    dawdle();  // the upload worker sleeps meanwhile
+    throw std::runtime_error("compute");
+  });
   QueueWorkers workers(kAllBesideCompute);
   const QueueWorkers::Outcome outcome = job.run(workers);
   EXPECT_EQ(outcome.instruction, 0u);

@@ -31,6 +31,7 @@ struct WindowSizes {
   ConvSizes input, kernel, output, strides, dilations, before;
 };
 
+// Arrays that hold something of each operand are in this order.
 enum class ConvOperand : std::uint8_t { x, w, y };
 
 struct ConvShape : WindowSizes {
@@ -38,8 +39,8 @@ struct ConvShape : WindowSizes {
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
-  // Returns how many samples go into a round, if a kernel takes all samples in equal rounds: the largest divisor of
-  // their number that needs at most `round_bytes`, at least 1.
+  // Returns how many samples a round has, if a kernel takes all samples in equal rounds: the largest divisor of their
+  // number whose samples take at most `round_bytes`, or 1.
   std::int64_t samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const;
   ConvOperand result;  // y of Conv, x of ConvTranspose, w of ConvWeightGrad
   DType dtype;

@@ -231,8 +231,8 @@ class BlockedWeights : public CpuKernel {
     float *own = scratch_.own<float>(member, launch, weights_at_);
     const bool last = round + 1 == rounds(), ready = conv_.is_plain(ConvOperand::w);
     float *result = own;
-    if (last && round == 0 && ready) result = plain;
-    if (!last && round == 0) result = sums;
+    if (rounds() == 1 && ready) result = plain;
+    if (rounds() > 1 && round == 0) result = sums;
     conv_.run(member.index, operand(launch, x_, 0, round, part, x_at_), result,
               operand(launch, y_, 1, round, part, y_at_), scratch_.own<void>(member, launch, conv_at_));
     if (round > 0) {
@@ -257,7 +257,7 @@ class BlockedWeights : public CpuKernel {
 };
 
 // Returns how many samples a round of ConvWeightGrad has.
-std::int64_t samples_of_round(const ConvShape &s) {
+std::int64_t samples_of_weights_round(const ConvShape &s) {
   const std::int64_t elements = s.channels * s.input_count() + s.maps * s.output_count();
   return s.samples_of_round(elements * static_cast<std::int64_t>(sizeof(float)), kRoundBytes);
 }
@@ -265,7 +265,7 @@ std::int64_t samples_of_round(const ConvShape &s) {
 
 KernelPtr make_blocked_conv(const ConvShape &shape, int team_size) {
   const bool weights = shape.result == ConvOperand::w;
-  const std::int64_t samples = weights ? samples_of_round(shape) : 1;
+  const std::int64_t samples = weights ? samples_of_weights_round(shape) : 1;
   const std::int64_t parts = parts_of(shape, weights ? 1 : shape.samples);
   const std::int64_t row = shape.channels_in_group() * shape.kernel_count();
   std::optional<BlockedConv> conv = BlockedConv::find(part_of(shape, samples, parts), row, team_size);

@@ -261,9 +261,10 @@ class Update : public CudaKernel {
         return update_kernel<arith::Adagrad, Weights, Gradient>;
       case Optimizer::Kind::lion:
         return update_kernel<arith::Lion, Weights, Gradient>;
-      default:
-        return update_kernel<arith::Assign, Weights, Gradient>;
+      case Optimizer::Kind::assign:
+        break;
     }
+    return update_kernel<arith::Assign, Weights, Gradient>;
   }
 
   const UpdateRequest request_;
