@@ -15,7 +15,8 @@ namespace {
 // True if rank 0 prints the same error, because all ranks agreed on it. They cannot agree that a rank is lost or
 // late, because rank 0 may be that rank, or the cause. Every rank that notices such an error prints it.
 bool is_said_by_rank_0(const Rank &rank, const LibraryFailure &failure) {
-  constexpr protrain_code kAgreed[] = {PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_MISMATCH};
+  constexpr protrain_code kAgreed[] = {PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_MISMATCH,
+                                       PROTRAIN_ERROR_CANCELLED};
   return !rank.leads() && std::ranges::find(kAgreed, failure.code) != std::end(kAgreed);
 }
 
@@ -28,11 +29,15 @@ Rank rank_of(protrain_session *session) {
   return rank;
 }
 
-int give_up(const Rank &rank, const std::exception &failure) {
+void say(const Rank &rank, const std::exception &failure) {
   const auto *common = dynamic_cast<const LibraryFailure *>(&failure);
   if (common == nullptr || !is_said_by_rank_0(rank, *common))
     fmt::print(stderr, "protrain: {}{}\n", rank.leads() ? "" : fmt::format("rank {}: ", rank.number), failure.what());
-  if (common != nullptr) return kFailed;
+}
+
+int give_up(const Rank &rank, const std::exception &failure) {
+  say(rank, failure);
+  if (dynamic_cast<const LibraryFailure *>(&failure) != nullptr) return kFailed;
   std::fflush(nullptr);
   std::_Exit(kFailed);
 }

@@ -17,6 +17,9 @@ struct Rank {
 
 Rank rank_of(protrain_session *session);
 
+// Prints an error, unless rank 0 says the same.
+void say(const Rank &rank, const std::exception &failure);
+
 // Prints why a rank among several cannot go on, unless rank 0 says the same. Returns the exit status. Ends the process
 // at once after a failure that the library does not know of. In an orderly exit MPI would wait for the other ranks, and
 // these would wait for this one.

@@ -112,21 +112,23 @@ struct StepFailure : LibraryFailure {
   using LibraryFailure::LibraryFailure;
 
   // False if the error may have come amid the updates, so that some parameters have taken the step and others have not.
-  // An overlapping update that meets a number that is not finite counts the step, which is found by that count.
+  // An overlapping update that meets a number that is not finite counts the step, which is found by that count. Another
+  // rank's error leaves the session usable only if the ranks had not begun the batch.
   bool came_before_updates() const {
-    constexpr protrain_code kBefore[] = {PROTRAIN_ERROR_ARG, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_SHAPE,
-                                         PROTRAIN_ERROR_TYPE, PROTRAIN_ERROR_NONFINITE};
+    constexpr protrain_code kBefore[] = {PROTRAIN_ERROR_ARG,      PROTRAIN_ERROR_STATE,     PROTRAIN_ERROR_SHAPE,
+                                         PROTRAIN_ERROR_TYPE,     PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_PEER,
+                                         PROTRAIN_ERROR_MISMATCH, PROTRAIN_ERROR_CANCELLED};
     return std::ranges::find(kBefore, code) != std::end(kBefore);
   }
 };
 
-// Runs one batch. Returns false if a rank has cancelled it. If the library refuses a value, adds a hint about the token
-// file to the error: a token may lie beyond the vocabulary.
-bool take_batch(protrain_session *session, const Batches &batches, float *loss) {
+// Runs one batch. Returns false if a rank has cancelled the step with its first batch. If the library refuses a value,
+// adds a hint about the token file to the error: a token may lie beyond the vocabulary.
+bool take_batch(protrain_session *session, const Batches &batches, bool first, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return true;
   const protrain_code code = protrain_error_code(error.get());
-  if (code == PROTRAIN_ERROR_CANCELLED) return false;
+  if (code == PROTRAIN_ERROR_CANCELLED && first) return false;
   throw StepFailure(error.get(),
                     code == PROTRAIN_ERROR_ARG ? batches.suspicion(protrain_error_subject(error.get())) : "");
 }
@@ -140,9 +142,10 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   Step step{.number = number, .tokens = batches.tokens_per_batch() * static_cast<double>(all)};
   const double waited = batches.waited();
   check(protrain_session_learning_rate(session, &step.learning_rate));
-  for (std::uint64_t batch = (number - 1) * all + rank.number; batch < number * all; batch += rank.count) {
+  const std::uint64_t first = (number - 1) * all + rank.number;
+  for (std::uint64_t batch = first; batch < number * all; batch += rank.count) {
     batches.feed(session, batch, batch + rank.count);
-    if (!take_batch(session, batches, &step.loss)) return std::nullopt;
+    if (!take_batch(session, batches, batch == first, &step.loss)) return std::nullopt;
   }
   step.seconds = seconds_now() - start;
   step.data_seconds = batches.waited() - waited;
@@ -254,6 +257,7 @@ class Training {
   void take_steps();
   void after(Step &step, std::optional<Progress> &progress);
   bool spares_weights(const std::exception &failure) const;
+  bool ends_on_all_ranks(const std::exception &failure);
   int save_after(const std::exception &failure);
 
   protrain_session *session_;
@@ -324,21 +328,34 @@ bool Training::spares_weights(const std::exception &failure) const {
   return steps_of(session_) == record_.last_step();
 }
 
+// Ends the steps of the other ranks after an error. Returns false if they cannot write the results with this rank. They
+// know of an error of the library. After any other error this rank cancels a step, so that the call in which the others
+// wait, or which they make next, ends on every rank and changes nothing.
+bool Training::ends_on_all_ranks(const std::exception &failure) {
+  if (rank_.alone() || dynamic_cast<const LibraryFailure *>(&failure) != nullptr) return true;
+  protrain_session_cancel(session_);
+  float loss = 0;
+  const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session_, &loss));
+  return error && protrain_error_usable(error.get()) != 0;
+}
+
 // Writes the results of the steps before an error. Prints that error first, and then each error of the writing. Returns
 // the exit status.
 int Training::save_after(const std::exception &failure) {
-  fmt::print(stderr, "protrain: {}\n", failure.what());
+  say(rank_, failure);
   const Results results = write_results(session_, flags_, checkpoints_, record_);
-  if (!results.written.empty())
+  if (rank_.leads() && !results.written.empty())
     fmt::print(stderr, "protrain: saved after step {}: {}\n", record_.last_step(), fmt::join(results.written, ", "));
   for (const std::exception_ptr &other : results.failures) try {
       std::rethrow_exception(other);
     } catch (const LibraryFailure &unsaved) {
       const bool amid = unsaved.code == PROTRAIN_ERROR_STATE;  // a checkpoint holds whole steps
-      const std::string text = amid ? "no checkpoint: the error came amid the batches of a step" : unsaved.what();
-      if (text != failure.what()) fmt::print(stderr, "protrain: {}\n", text);
+      if (amid && rank_.leads())
+        fmt::print(stderr, "protrain: no checkpoint: the error came amid the batches of a step\n");
+      else if (std::string_view(unsaved.what()) != failure.what())
+        say(rank_, unsaved);
     } catch (const std::exception &unsaved) {
-      if (std::string_view(unsaved.what()) != failure.what()) fmt::print(stderr, "protrain: {}\n", unsaved.what());
+      if (std::string_view(unsaved.what()) != failure.what()) say(rank_, unsaved);
     }
   return kFailed;
 }
@@ -348,8 +365,7 @@ int Training::run() {
   try {
     take_steps();
   } catch (const std::exception &failure) {
-    // Among several ranks the others may wait in another call, so nothing can be written together.
-    if (!rank_.alone() || record_.losses.empty() || !spares_weights(failure)) throw;
+    if (record_.losses.empty() || !spares_weights(failure) || !ends_on_all_ranks(failure)) throw;
     return save_after(failure);
   }
 

@@ -136,10 +136,11 @@ void Ranks::agree(Call call, bool cancelled, const std::function<Terms()> &prepa
     require(all[r].call == all[0].call, Code::state, subject_of(r),
             "rank {} calls {} while rank 0 calls {}; all ranks must make the same calls in the same order", r,
             kCallNames[static_cast<int>(all[r].call)], kCallNames[static_cast<int>(all[0].call)]);
-    require(all[r].terms == all[0].terms, Code::mismatch, subject_of(r),
-            "rank {} and rank 0 differ in the step, the learning rate, the shapes of their inputs or the parameter", r);
   }
   if (std::ranges::any_of(all, &Ready::cancelled)) throw Error(Code::cancelled, "", "cancelled before the call began");
+  for (std::size_t r = 1; r < all.size(); ++r)
+    require(all[r].terms == all[0].terms, Code::mismatch, subject_of(r),
+            "rank {} and rank 0 differ in the step, the learning rate, the shapes of their inputs or the parameter", r);
 }
 
 float Ranks::mean(const Evaluated &own) {

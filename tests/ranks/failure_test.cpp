@@ -129,6 +129,19 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   });
 }
 
+// The cancelled step does nothing, so it does not matter what it would have done.
+TEST_F(RankedFailure, ACancelOnOneRankCancelsAStepThatDiffersToo) {
+  check = [](int, const Outcome &outcome) { EXPECT_EQ(outcome.code, Code::cancelled) << outcome.text; };
+  run([&](session::Session &session, int rank) {
+    if (rank == kOdd) session.cancel();
+    session.set_learning_rate(rank == kOdd ? 0.5 : 0.25);
+    note(rank, [&] { step(session, rank); });
+    session.set_learning_rate(0.25);
+    step(session, rank);
+    EXPECT_EQ(session.step_count(), 1u);
+  });
+}
+
 // A rank checks the values of its inputs before the step begins. Inside the step, the other ranks would wait for it.
 TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   check = [](int rank, const Outcome &outcome) {

@@ -123,10 +123,33 @@ if [ "$transport" != gloo-port ]; then
   grep -q 'learning_rate is .* all ranks need the same' err.0 || wrong 'other options: not said'
   RANK_1_ADDS=
 
-  # Rank 0 alone cannot go on. The others must not wait for it.
-  start 3 --steps 1000000 $arrays --metrics /dev/full
-  fails 'a full disk'
+  # spares STEP WHAT: checks that the last run, spared.onnx and the checkpoints in `spared`, ended after this step with
+  # its weights.
+  spares() {
+    fails "$2"
+    grep -q "saved after step $1: spared, spared.onnx\$" err.0 || wrong "$2: nothing was saved"
+    [ "$(ls -A spared)" = "step-$(printf %010d "$1")" ] || wrong "$2: no checkpoint of step $1"
+    "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps "$1" --accumulation 3 $arrays \
+      --export before.onnx >log
+    cmp before.onnx spared.onnx || wrong "$2: not the weights of step $1"
+    rm -r spared spared.onnx
+  }
+
+  # Rank 0 alone cannot go on. The others must not wait for it, and all write together what the error spares.
+  start 3 --steps 1000000 $arrays --metrics /dev/full --save spared --export spared.onnx
   grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
+  spares 1 'a full disk'
+
+  # Label 16777215 of batch 7, the second one, is no class of the model. Rank 1 has this batch, in step 3.
+  {
+    head -c $((128 + 7 * 2 * 32 * 8 + 8)) "$fixtures/labels.npy"
+    printf '\377\377\377\000\000\000\000\000'
+    tail -c +$((128 + 7 * 2 * 32 * 8 + 17)) "$fixtures/labels.npy"
+  } >bad.npy
+  start 3 --steps 1000000 --input "input_ids=$fixtures/input_ids.npy" --input labels=bad.npy --save spared \
+    --export spared.onnx
+  grep -q 'rank 1 could not begin its call: .*label 16777215' err.0 || wrong 'a bad label: not said'
+  spares 2 'a bad label'
 
   # Rank 1 alone has no space for its part of the second checkpoint. The first must stay, and the second must be gone.
   # MPICH is left out: its own shared memory counts as files, and does not come up within the limit.
