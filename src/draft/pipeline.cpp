@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/alarms.h"
+#include "draft/identity.h"
 #include "draft/loaded_model.h"
 #include "draft/other_ranks.h"
 #include "grad/targets.h"
@@ -67,6 +68,7 @@ class Pipeline {
       require_same_inputs(*draft_.variants.back());
     }
     draft_.kept = kept_gradients(settings_.keep_gradients, draft_.first().training);
+    machine_.require_same([&] { return identities(draft_); });
     measure();
     choose_and_lower();
     return std::move(draft_);

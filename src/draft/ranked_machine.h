@@ -8,6 +8,10 @@
 
 namespace protrain::draft {
 
+// Throws Code::mismatch, on every rank, if the ranks' texts differ. `texts` holds by name what must be the same on all
+// ranks, such as options.
+void require_same(comm::Channel &channel, const std::map<std::string, std::string> &texts);
+
 class RankedMachine final : public TargetMachine {
  public:
   // `machine` and what `link` refers to must outlive it.
@@ -17,6 +21,9 @@ class RankedMachine final : public TargetMachine {
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override { return machine_.workspace(graph); }
   std::string of_rank_0(const std::function<std::string()> &make) override;
+  void require_same(const std::function<Texts()> &make) override {
+    if (!alone_) draft::require_same(channel_, make());
+  }
 
  private:
   TargetMachine &machine_;
@@ -24,9 +31,5 @@ class RankedMachine final : public TargetMachine {
   comm::Channel &channel_;
   bool alone_ = false;  // inside make(): the other ranks wait for its result and take no part
 };
-
-// Throws Code::mismatch, on every rank, if the ranks' texts differ. `texts` holds by name what must be the same on all
-// ranks, such as options.
-void require_same(comm::Channel &channel, const std::map<std::string, std::string> &texts);
 
 }  // namespace protrain::draft

@@ -39,6 +39,10 @@ class TargetMachine {
   virtual void adopt(const profile::Profile &) {}
   // Returns the text that make() makes on rank 0. All ranks get the same text, and only rank 0 calls make().
   virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }
+  // Throws Code::mismatch, on every rank, if the texts that make() returns differ between the ranks. One rank alone
+  // does not call make().
+  using Texts = std::map<std::string, std::string>;
+  virtual void require_same(const std::function<Texts()> &) {}
 };
 
 // Measurements of earlier sessions on a machine at hand are used again or ignored.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "draft/checkpoint_counters.h"
+#include "draft/ranked_machine.h"
 #include "state/checkpoint.h"
 
 namespace protrain::session {
@@ -179,6 +180,9 @@ Counters resume(Machine &machine) {
   const draft::Settings &settings = machine.draft().settings;
   if (settings.resume.empty()) return {.seed = static_cast<std::uint64_t>(settings.seed.value_or(0))};
   const state::Checkpoint checkpoint = draft::open_checkpoint(settings.resume);
+  if (comm::Channel &hosts = *machine.channels().hosts; hosts.ranks() > 1)
+    draft::require_same(
+        hosts, {{"resume", fmt::format("step {}, sum {}", counter(checkpoint, state::kStep), checkpoint.identity())}});
   const Counters counters{.steps = counter(checkpoint, state::kStep),
                           .skipped = counter(checkpoint, kSkipped),
                           .seed = counter(checkpoint, kSeed),

@@ -10,6 +10,7 @@
 #include "base/on_threads.h"
 #include "base/shared_memory.h"
 #include "comm/agree.h"
+#include "draft/identity.h"
 
 namespace protrain::session {
 
@@ -42,36 +43,13 @@ std::string model_name(const onnx_import::ModelSource &source) {
   return std::filesystem::weakly_canonical(source.path(), ignored).string();
 }
 
-const passes::RoundedMatrix *rounded_matrix(const draft::Draft &draft, const std::string &name) {
-  const auto found = std::ranges::find(draft.rounded, name, &passes::RoundedMatrix::parameter);
-  return found == draft.rounded.end() ? nullptr : &*found;
-}
-
-// A parameter of the base whose floats the file holds. Without adapters, frozen weights belong to the base only if they
-// are rounded. All others are the session's parameters, and a checkpoint holds them.
-struct InFile {
-  std::string name;
-  std::uint64_t bytes;
-};
-
-std::vector<InFile> base_in_file(const draft::Draft &draft) {
-  std::vector<InFile> base;
-  const graph::Graph &graph = draft.first().training.graph;
-  const auto is_other = [&](const std::string &name) {
-    return std::ranges::any_of(draft.rounded, [&](const passes::RoundedMatrix &matrix) {
-      return std::ranges::find(matrix.others, name) != matrix.others.end();
-    });
-  };
-  for (const graph::ValueId id : graph.parameters) {
-    const graph::Value &value = graph.value(id);
-    if (!value.frozen || is_other(value.name)) continue;
-    const passes::RoundedMatrix *matrix = rounded_matrix(draft, value.name);
-    if (draft.adapters.empty() && matrix == nullptr) continue;
-    // True for a type that is float32 in the file's graph.
-    const bool narrow = value.type.dtype == DType::bf16 || value.type.dtype == DType::f16;
-    const DType dtype = matrix != nullptr || narrow ? DType::f32 : value.type.dtype;
-    base.push_back({value.name, byte_count(dtype, matrix != nullptr ? matrix->shape : value.type.shape)});
-  }
+// Returns the parameters of the base whose floats the file holds. Without adapters, frozen weights belong to the base
+// only if they are rounded. All others are the session's parameters, and a checkpoint holds them.
+std::vector<draft::InFile> base_in_file(const draft::Draft &draft) {
+  std::vector<draft::InFile> base = draft::parameters_in_file(draft);
+  std::erase_if(base, [&](const draft::InFile &parameter) {
+    return !parameter.frozen || (draft.adapters.empty() && parameter.rounding == nullptr);
+  });
   return base;
 }
 
@@ -79,7 +57,7 @@ std::vector<InFile> base_in_file(const draft::Draft &draft) {
 
 std::uint64_t hash_of_base(const draft::Draft &draft, int threads) {
   constexpr std::uint64_t kPartBytes = 1 << 20;
-  const std::vector<InFile> base = base_in_file(draft);
+  const std::vector<draft::InFile> base = base_in_file(draft);
   std::vector<std::string> digests(base.size());
   on_threads(base.size(), threads, "protrain-read", [&](std::size_t i) {
     std::vector<std::byte> part(std::min(base[i].bytes, kPartBytes));
@@ -90,7 +68,7 @@ std::uint64_t hash_of_base(const draft::Draft &draft, int threads) {
       digest.add(part);
     }
     digests[i] = base[i].name + digest.finish();
-    if (const passes::RoundedMatrix *matrix = rounded_matrix(draft, base[i].name)) digests[i] += matrix->rounding->name;
+    if (base[i].rounding != nullptr) digests[i] += base[i].rounding->name;
   });
   std::string all;
   for (const std::string &digest : digests) all += digest;

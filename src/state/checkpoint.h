@@ -108,6 +108,8 @@ class Checkpoint {
 
   const std::string &path() const;
   const Description &description() const;  // parameters in the order of the file
+  // A text that another checkpoint does not have: the sum of the manifest, which holds the sums of all files.
+  const std::string &identity() const;
 
   // Gives all tensors to `write`. The checkpoint must match `wanted` in optimizer, names, shapes and arrays; counters
   // are ignored. Code::mismatch lists the first five differences. Code::corrupt if a checksum does not match. Both

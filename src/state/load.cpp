@@ -4,6 +4,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "state/checkpoint.h"
@@ -132,7 +133,7 @@ std::vector<std::vector<TensorRange>> ranges_of(const std::vector<PartFile> &par
 }  // namespace
 
 struct Checkpoint::Contents {
-  std::string path, earlier;
+  std::string path, earlier, identity;
   Description description;
   std::vector<PartFile> weights, optimizer;  // in the order of parts
 };
@@ -143,6 +144,7 @@ Checkpoint::~Checkpoint() = default;
 
 const std::string &Checkpoint::path() const { return contents_->path; }
 const Description &Checkpoint::description() const { return contents_->description; }
+const std::string &Checkpoint::identity() const { return contents_->identity; }
 
 Checkpoint Checkpoint::open(const std::string &path) {
   const auto entries = list_directory(path);
@@ -157,8 +159,12 @@ Checkpoint Checkpoint::open(const std::string &path) {
     require(step != manifest.counters.end() && step->second >> 63 == 0, Code::format, path, "its step is no count");
     require(named_step(whole).value_or(step->second) == step->second, Code::mismatch, whole,
             "holds step {}, but its name says otherwise", step->second);
-    auto contents = std::make_unique<Contents>(
-        Contents{.path = whole, .earlier = earlier, .description = {}, .weights = {}, .optimizer = {}});
+    auto contents = std::make_unique<Contents>(Contents{.path = whole,
+                                                        .earlier = earlier,
+                                                        .identity = digest_of(manifest_text(manifest)),
+                                                        .description = {},
+                                                        .weights = {},
+                                                        .optimizer = {}});
     for (std::size_t p = 0, parts = manifest.parts.size(); p < parts; ++p) {
       contents->weights.push_back(open_part(path, folder, weights_name(p, parts), manifest.parts[p].weights));
       contents->optimizer.push_back(

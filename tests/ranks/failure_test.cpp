@@ -403,6 +403,41 @@ TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
   EXPECT_TRUE(list_directory(saved).empty());
 }
 
+// Ranks whose files differ would train a mixture of them. Each rank creates a session for its own model, with its own
+// value of the option.
+TEST_F(RankedFailure, OfRanksThatReadOtherFilesIsAMismatchThatNamesThem) {
+  const Scratch scratch;
+  const std::string own = fixture(kModel + ".onnx"), other = scratch.path() + "/other.onnx",
+                    first = scratch.path() + "/first", second = scratch.path() + "/second";
+  const auto alone = session_of(base_options(kModel), kModel, std::shared_ptr(comm::open({})));
+  alone->save(first);
+  step(*alone, 0);
+  alone->save(second);
+  alone->export_model(other);
+  const std::string cut = scratch.file("cut.json", R"({"n_persist": 1, "n_host": 1, "chunk_bytes": 65536})"),
+                    whole = scratch.file("whole.json", R"({"n_persist": 2, "n_host": 0, "chunk_bytes": 65536})");
+  struct Case {
+    std::string named, odd_model, option, value, odd_value;
+  };
+  for (const Case &one : {Case{"model", other, "seed", "1", "1"},
+                          {"model", fixture("gpt2-dynamic-opset23.onnx"), "seed", "1", "1"},
+                          {"model", fixture("llama-dynamic-opset18.onnx"), "seed", "1", "1"},
+                          {"plan", own, "plan", cut, whole},
+                          {"resume", own, "resume", first, second}}) {
+    const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+      const bool odd = channel->rank() == kOdd;
+      Pairs pairs = base_options(kModel);
+      pairs.insert(pairs.end(), {{"offload_dir", scratch.path()}, {one.option, odd ? one.odd_value : one.value}});
+      const Outcome outcome = outcome_of([&] { session_at(pairs, odd ? one.odd_model : own, channel); });
+      EXPECT_EQ(outcome.code, Code::mismatch) << outcome.text;
+      EXPECT_EQ(outcome.subject, one.named) << outcome.text;
+      EXPECT_NE(outcome.text.find("on rank 1 and"), std::string::npos) << outcome.text;
+    });
+    for (const std::exception_ptr &error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+}
+
 TEST_F(RankedFailure, OfARankThatCannotBeMadeReachesTheOthers) {
   const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
     const std::string model = channel->rank() == kOdd ? "no-such-model" : kModel;

@@ -12,19 +12,25 @@ struct Group {
   int ranks = 1, accumulation = 1, steps = 3;
 };
 
-inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const std::string &model,
+// Creates a session for the model in a file.
+inline std::unique_ptr<session::Session> session_at(const Pairs &pairs, const std::string &path,
                                                     std::shared_ptr<comm::Channel> channel) {
   draft::Settings settings = draft::settings_of(options_with(pairs));
   settings.ranks.rank = channel->rank();
   settings.ranks.count = channel->ranks();
   settings.ranks.reaches_devices = false;
   try {
-    return std::make_unique<session::Session>(settings, fixture(model + ".onnx"), draft::open_device(settings),
+    return std::make_unique<session::Session>(settings, path, draft::open_device(settings),
                                               session::Channels::over(channel), nullptr, nullptr);
   } catch (const std::exception &error) {
     channel->abort(error.what());
     throw;
   }
+}
+
+inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const std::string &model,
+                                                    std::shared_ptr<comm::Channel> channel) {
+  return session_at(pairs, fixture(model + ".onnx"), std::move(channel));
 }
 
 // Trains as one rank of a group. All ranks together take the same micro-batches as a single rank whose accumulation is
