@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/cgroup.h"
+#include "base/error.h"
 
 namespace protrain::comm {
 
@@ -70,9 +71,15 @@ std::string name_of_machine() {
   return std::string(host.data()) + ' ' + cgroup::text_of("/proc/sys/kernel/random/boot_id");
 }
 
+std::string sentence_of(const std::exception &why) {
+  const auto *error = dynamic_cast<const Error *>(&why);
+  const bool named = error == nullptr || error->text.find(error->subject) != std::string::npos;
+  return named ? why.what() : error->subject + ": " + error->text;
+}
+
 void abort_for(Channel &channel, const std::exception &why) noexcept {
   try {
-    channel.abort(dynamic_cast<const std::bad_alloc *>(&why) != nullptr ? "out of memory" : why.what());
+    channel.abort(dynamic_cast<const std::bad_alloc *>(&why) != nullptr ? "out of memory" : sentence_of(why));
   } catch (const std::bad_alloc &) {  // a long text needs memory, and a short one none
     channel.abort("out of memory");
   }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstring>
+#include <exception>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -34,6 +36,9 @@ std::string name_of_machine();
 
 // Returns the ranks that run on the same machine as this one, itself included, ascending.
 std::vector<int> ranks_of_this_machine(Channel &channel);
+
+// Returns what other ranks are told of an error: its text, after its subject if the text does not name it.
+std::string sentence_of(const std::exception &why);
 
 // Aborts the channel and tells the other ranks why. If memory is too short for the text, they are told "out of memory".
 void abort_for(Channel &channel, const std::exception &why) noexcept;

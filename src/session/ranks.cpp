@@ -160,7 +160,7 @@ float Ranks::mean(const Evaluated &own) {
 
 // Throws this rank's own error. If there is none, throws Code::peer with the error of the first rank that failed.
 void Ranks::fail_on_all(const std::vector<bool> &failed, const char *what, const std::optional<Error> &own) {
-  const std::vector<std::string> texts = comm::gather_texts(channel_, own ? own->text : "");
+  const std::vector<std::string> texts = comm::gather_texts(channel_, own ? comm::sentence_of(*own) : "");
   if (own) throw *own;
   const auto first = static_cast<std::size_t>(std::ranges::find(failed, true) - failed.begin());
   fail(Code::peer, subject_of(first), "rank {} {}: {}", first, what, texts[first]);
@@ -220,7 +220,7 @@ std::string Ranks::lead(Parameters &parameters, const std::function<std::string(
     const auto *own = dynamic_cast<const Error *>(&error);
     if (own != nullptr && own->facts.channel_broken) throw;
     send_request({.kind = Request::Kind::failed});
-    comm::broadcast_text(channel_, error.what());
+    comm::broadcast_text(channel_, comm::sentence_of(error));
     throw;
   }
 }

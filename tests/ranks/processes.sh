@@ -123,6 +123,24 @@ if [ "$transport" != gloo-port ]; then
   grep -q 'learning_rate is .* all ranks need the same' err.0 || wrong 'other options: not said'
   RANK_1_ADDS=
 
+  # Ranks that do not meet say why.
+  [ "$transport" != gloo ] || {
+    alone() { # SENTENCE ARGS...: rank 0 of 2 must be refused with this sentence
+      sentence=$1
+      shift
+      ! "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 1 $arrays --ranks 2 --rank 0 \
+        --rendezvous "$@" >log 2>err.0 || wrong "'$sentence': it trained"
+      grep -q "$sentence" err.0 || wrong "'$sentence': not said"
+    }
+    alone 'another session has met there' "$place"
+    alone 'rank 1 did not come' "$(mktemp -d -p "$work")" --comm-timeout 1
+    RANK_1_ADDS='--ranks 3'
+    start 2 --steps 1 $arrays
+    fails 'another number of ranks'
+    grep -q 'rank 1 was started as one of 3 ranks and rank 0 as one of 2' err.0 || wrong 'another number: not said'
+    RANK_1_ADDS=
+  }
+
   # spares STEP WHAT: checks that the last run, spared.onnx and the checkpoints in `spared`, ended after this step with
   # its weights.
   spares() {

@@ -37,6 +37,12 @@ bool timed_out(const std::exception &error) {
 class FolderStore final : public ::gloo::rendezvous::FileStore {
  public:
   using FileStore::FileStore;
+  void set(const std::string &key, const std::vector<char> &value) override {
+    require(!check({key}), Code::arg, "rendezvous",
+            "another session has met there, or another rank has the same number; give each session a new folder and "
+            "each rank a number of its own");
+    FileStore::set(key, value);
+  }
   void wait(const std::vector<std::string> &keys) override { wait(keys, kDefaultTimeout); }
   void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &timeout) override {
     for (const Deadline deadline(timeout); !check(keys); std::this_thread::sleep_for(std::chrono::milliseconds(10)))

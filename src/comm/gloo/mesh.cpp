@@ -113,6 +113,18 @@ class Watch {
   std::jthread thread_;
 };
 
+// Waits until a rank has stored the addresses of its listeners, and returns them.
+std::vector<char> addresses_of_rank(int rank, Store &store, const Deadline &deadline) {
+  const std::string key = std::to_string(rank);
+  try {
+    store.wait({key}, deadline.left());
+  } catch (const Error &error) {
+    require(error.code != Code::timeout, Code::timeout, "rendezvous", "timed out, because rank {} did not come", rank);
+    throw;
+  }
+  return store.get(key);
+}
+
 }  // namespace
 
 Mesh::Mesh(const ChannelRequest &request, Store &store, const Deadline &deadline)
@@ -130,18 +142,19 @@ Mesh::Mesh(const ChannelRequest &request, Store &store, const Deadline &deadline
     addresses.insert(addresses.end(), address.begin(), address.end());
   }
   store.set(std::to_string(rank), addresses);
-  connect_all(request, store, deadline);
+  connect_all(request, addresses.size(), store, deadline);
   require(!deadline.over(), Code::timeout, "rendezvous", "timed out, because the connections took too long");
 }
 
-void Mesh::connect_all(const ChannelRequest &request, Store &store, const Deadline &deadline) {
+void Mesh::connect_all(const ChannelRequest &request, std::size_t own_bytes, Store &store, const Deadline &deadline) {
   const Watch watch(*transportContext_, deadline);
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;
-    const std::string key = std::to_string(r);
-    store.wait({key}, deadline.left());
-    const std::vector<char> all = store.get(key);
-    const std::size_t bytes = all.size() / static_cast<std::size_t>(size - 1);
+    const std::vector<char> all = addresses_of_rank(r, store, deadline);
+    const std::size_t bytes = own_bytes / static_cast<std::size_t>(size - 1);
+    require(all.size() == own_bytes, Code::mismatch, "ranks",
+            "rank {} was started as one of {} ranks and rank {} as one of {}; all need the same number", r,
+            all.size() / bytes + 1, rank, size);
     const auto at = static_cast<std::ptrdiff_t>(bytes) * (rank > r ? rank - 1 : rank);  // no listener for r itself
     const std::vector<char> theirs(all.begin() + at, all.begin() + at + static_cast<std::ptrdiff_t>(bytes));
     auto &pair = *transportContext_->getPair(r);

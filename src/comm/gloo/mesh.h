@@ -23,7 +23,8 @@ class Mesh final : public ::gloo::Context {
   Mesh(const ChannelRequest &request, ::gloo::rendezvous::Store &store, const Deadline &deadline);
 
  private:
-  void connect_all(const ChannelRequest &request, ::gloo::rendezvous::Store &store, const Deadline &deadline);
+  void connect_all(const ChannelRequest &request, std::size_t own_bytes, ::gloo::rendezvous::Store &store,
+                   const Deadline &deadline);
 };
 
 }  // namespace protrain::comm::gloo

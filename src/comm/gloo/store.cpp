@@ -226,17 +226,22 @@ TcpStore::~TcpStore() = default;
 
 void TcpStore::reach_relay(const Address &address, const ChannelRequest &request, const Deadline &deadline) {
   const Addresses addresses = addresses_of(address.host, address.port);
-  for (std::string why;; std::this_thread::sleep_for(kPause)) {
-    for (const addrinfo *to = addresses.get(); to != nullptr; to = to->ai_next) try {
+  std::string unreached, refused;  // why the last tries failed: without a connection, and with one, which says more
+  for (;; std::this_thread::sleep_for(kPause)) {
+    for (const addrinfo *to = addresses.get(); to != nullptr; to = to->ai_next) {
+      bool connected = false;
+      try {
         connect(*to);
+        connected = true;
         send(greeting_of(request.rank, request.ranks));
         if (await(kGreeting, deadline)) return;
-        if (why.empty()) why = "what listens there does not answer";
+        if (refused.empty()) refused = "what listens there does not answer";
       } catch (const Error &error) {
-        why = error.text;
+        (connected ? refused : unreached) = error.text;
       }
+    }
     require(!deadline.over(), Code::timeout, "rendezvous", "rank {} did not reach rank 0 at {} within {} ms: {}",
-            request.rank, request.rendezvous, timeout_.count(), why);
+            request.rank, request.rendezvous, timeout_.count(), refused.empty() ? unreached : refused);
   }
 }
 
