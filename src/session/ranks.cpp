@@ -64,6 +64,7 @@ auto together(comm::Channel &channel, Work work) -> decltype(work()) {
 
 Channels open_channels(const draft::Options &options, draft::Settings &settings) {
   const std::shared_ptr<comm::Channel> hosts = comm::open(request_of(settings.ranks));
+  const int asked = settings.ranks.count;
   settings.ranks.rank = hosts->rank();
   settings.ranks.count = hosts->ranks();
   settings.ranks.reaches_devices = false;  // MPI and Gloo do not
@@ -73,6 +74,9 @@ Channels open_channels(const draft::Options &options, draft::Settings &settings)
       if (const std::string key(row.key); !is_own(key)) texts[key] = options.get(key);
     together(*hosts, [&] { draft::require_same(*hosts, texts); });
   }
+  require(asked == 1 || asked == hosts->ranks(), Code::arg, "ranks",
+          "{} ranks were asked for, and {} were started; start as many, or leave the option out", asked,
+          hosts->ranks());
   return Channels::over(hosts);
 }
 

@@ -123,6 +123,13 @@ if [ "$transport" != gloo-port ]; then
   grep -q 'learning_rate is .* all ranks need the same' err.0 || wrong 'other options: not said'
   RANK_1_ADDS=
 
+  # The launcher starts another number of ranks than the option says.
+  [ -z "$launcher" ] || {
+    start 2 --steps 1 $arrays --ranks 3
+    fails 'an option that differs from the launcher'
+    grep -q '3 ranks were asked for, and 2 were started' err.0 || wrong 'an option that differs: not said'
+  }
+
   # Ranks that do not meet say why.
   [ "$transport" != gloo ] || {
     alone() { # SENTENCE ARGS...: rank 0 of 2 must be refused with this sentence
