@@ -104,6 +104,9 @@ endif()
 room(state ROOMS base)
 room(draft ROOMS onnx_import passes grad measure state)
 room(session ROOMS draft)
+if(TARGET room_session)
+  target_compile_definitions(room_session PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")  # all ranks have the same
+endif()
 
 if(TARGET room_onnx_import)
   protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto

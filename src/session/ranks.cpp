@@ -69,7 +69,7 @@ Channels open_channels(const draft::Options &options, draft::Settings &settings)
   settings.ranks.count = hosts->ranks();
   settings.ranks.reaches_devices = false;  // MPI and Gloo do not
   if (hosts->ranks() > 1) {
-    std::map<std::string, std::string> texts;
+    std::map<std::string, std::string> texts = {{"release", PROTRAIN_VERSION}};
     for (const draft::OptionRow &row : draft::option_table())
       if (const std::string key(row.key); !is_own(key)) texts[key] = options.get(key);
     together(*hosts, [&] { draft::require_same(*hosts, texts); });

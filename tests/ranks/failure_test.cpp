@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "comm/agree.h"
+#include "draft/ranked_machine.h"
 #include "ranked_training.h"
 #include "state/checkpoint.h"
 #include "state/folders.h"
@@ -436,6 +438,21 @@ TEST_F(RankedFailure, OfRanksThatReadOtherFilesIsAMismatchThatNamesThem) {
     for (const std::exception_ptr &error : errors)
       if (error) std::rethrow_exception(error);
   }
+}
+
+// Another release may have other exchanges. Here it sends a name where the others expect a list.
+TEST_F(RankedFailure, OfARankOfAnotherReleaseIsSaid) {
+  for (const char *sent : {"a name", "5"})
+    ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
+      if (channel->rank() == kOdd) {
+        comm::gather_texts(*channel, sent);
+        return;
+      }
+      const Outcome outcome = outcome_of([&] { draft::require_same(*channel, {{"release", "1"}}); });
+      EXPECT_EQ(outcome.code, Code::version) << outcome.text;
+      EXPECT_EQ(outcome.subject, "rank 1");
+      EXPECT_NE(outcome.text.find("the same release"), std::string::npos) << outcome.text;
+    });
 }
 
 TEST_F(RankedFailure, OfARankThatCannotBeMadeReachesTheOthers) {
