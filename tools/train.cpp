@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "batches.h"
 #include "checkpoints.h"
@@ -198,17 +199,21 @@ struct Results {
 };
 
 // Writes all results, even if one of them fails. The report comes first, because a launcher may end the job as soon as
-// one rank has left. All ranks take part in the other results, so no rank leaves before those are written.
+// one rank has left. All ranks take part in the other results, so no rank leaves before those are written. If another
+// rank fails after its last step, it ends the first call here (ends_on_all_ranks), which is then made once more.
 Results write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   Results results;
+  bool again = record.ranks > 1;
   const auto attempt = [&](const std::string &path, auto write) {
-    if (path.empty()) return;
-    try {
-      write();
-      results.written.push_back(path);
-    } catch (const std::exception &) {
-      results.failures.push_back(std::current_exception());
-    }
+    for (bool over = path.empty(); !over;) try {
+        over = true;
+        write();
+        results.written.push_back(path);
+      } catch (const std::exception &failure) {
+        const auto *of_library = dynamic_cast<const LibraryFailure *>(&failure);
+        over = of_library == nullptr || of_library->code != PROTRAIN_ERROR_STATE || !std::exchange(again, false);
+        if (over) results.failures.push_back(std::current_exception());
+      }
   };
   attempt(flags.report, [&] {
     record.report = report_of(session);

@@ -164,6 +164,8 @@ if [ "$transport" != gloo-port ]; then
   start 3 --steps 1000000 $arrays --metrics /dev/full --save spared --export spared.onnx
   grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
   spares 1 'a full disk'
+  start 3 --steps 1 $arrays --metrics /dev/full --save spared --export spared.onnx
+  spares 1 'a full disk after the last step'
 
   # Label 16777215 of batch 7, the second one, is no class of the model. Rank 1 has this batch, in step 3.
   {
