@@ -97,17 +97,17 @@
  *   = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as on one rank with
  *   accumulation = N * K and the same number of threads, and all ranks get the same; the option rank_sums can trade
  *   this for less traffic. An evaluation has N batches, and all ranks get their mean.
- *   Creating a session, protrain_step, protrain_eval, protrain_predict, protrain_session_save, both exports,
- *   protrain_session_use_adapters, and all that reads or writes parameters, adapters or gradients are collective: every
- *   rank must make these calls, in the same order. They wait for the other ranks. All other calls are a rank's own. A
- *   collective call can fail in these ways:
+ *   Creating a session, protrain_step, protrain_eval, protrain_predict, protrain_session_save, protrain_session_export,
+ *   protrain_session_export_adapters, protrain_session_use_adapters, and all that reads or writes parameters, adapters
+ *   or gradients are collective: every rank must make these calls, in the same order. They wait for the other ranks.
+ *   All other calls are a rank's own. A collective call can fail in these ways:
  *   - A rank that cannot begin its call (a shape, a name, a token beyond the vocabulary) gets its error, the others get
  *     PROTRAIN_ERROR_PEER, and nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the
  *     other ranks still wait.
  *   - Ranks that make different calls get PROTRAIN_ERROR_STATE. Ranks whose step, learning rate, shapes or parameter
  *     differ get PROTRAIN_ERROR_MISMATCH. Nothing has changed.
- *   - After a cancel on one rank its next step or evaluation gives PROTRAIN_ERROR_CANCELLED on all. One that has begun
- *     runs to its end.
+ *   - After a cancel on one rank its next step, evaluation or prediction gives PROTRAIN_ERROR_CANCELLED on all. One
+ *     that has begun runs to its end.
  *   - If a rank fails within a call, dies or is not reached, its session is lost, and the others' with it: they get
  *     PROTRAIN_ERROR_PEER with its reason, or PROTRAIN_ERROR_TIMEOUT after comm_timeout seconds. Destroy the sessions
  *     and go on from a checkpoint, with any number of ranks.
@@ -268,7 +268,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   given, the other is what the first leaves
  *   offload_dir     a directory for the disk tier, which is a file without a name, gone with the session. Without it
  *                   nothing goes to disk
- *   disk_memory     how much of that disk may be taken; without it, nearly all that is free there
+ *   disk_memory     how much of that disk may be taken; without it, nearly all that is free there. An error without
+ *                   offload_dir or hardware
  *   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without it, the fastest
  *                   plan that fits the budgets is chosen
  *   hardware        for protrain_model_plan: another machine, by name (rtx3090, a100-80gb, h100-80gb, h200) or as a

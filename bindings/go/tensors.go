@@ -166,7 +166,8 @@ type Parameter struct {
 	Elements int // the product of Dims
 }
 
-// Parameters returns the model's parameters, including frozen ones.
+// Parameters returns the model's parameters, including frozen ones, in the order of first use in the graph. Running
+// statistics that steps update come last.
 func (s *Session) Parameters() ([]Parameter, error) {
 	count, err := get(s, lib.Session_parameter_count)
 	parameters := make([]Parameter, count)

@@ -243,7 +243,8 @@ extern "C" {
     ///                   given, the other is what the first leaves
     ///   offload_dir     a directory for the disk tier, which is a file without a name, gone with the session. Without it
     ///                   nothing goes to disk
-    ///   disk_memory     how much of that disk may be taken; without it, nearly all that is free there
+    ///   disk_memory     how much of that disk may be taken; without it, nearly all that is free there. An error without
+    ///                   offload_dir or hardware
     ///   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without it, the fastest
     ///                   plan that fits the budgets is chosen
     ///   hardware        for protrain_model_plan: another machine, by name (rtx3090, a100-80gb, h100-80gb, h200) or as a

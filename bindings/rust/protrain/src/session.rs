@@ -285,7 +285,8 @@ impl Session {
         unsafe { check(sys::protrain_session_output_read(session, name, dtype, data, size)) }
     }
 
-    /// The model's parameters, including frozen ones.
+    /// The model's parameters, including frozen ones, in the order of first use in the graph. Running statistics that
+    /// steps update come last.
     #[doc(alias("protrain_session_parameter_count", "protrain_session_parameter_name"))]
     #[doc(alias("protrain_session_parameter_shape", "protrain_session_parameter_elements"))]
     pub fn parameters(&mut self) -> Result<Vec<Parameter>> {

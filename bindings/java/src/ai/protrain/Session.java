@@ -378,7 +378,7 @@ public final class Session implements AutoCloseable {
   /**
    * Gets the parameters of the model, including frozen ones.
    *
-   * @return the parameters, in the order of first use in the graph; running statistics come last
+   * @return the parameters, in the order of first use in the graph; running statistics that steps update come last
    */
   public List<Parameter> parameters() {
     List<Parameter> parameters = new ArrayList<>();
