@@ -39,10 +39,11 @@ void print_plan(const Json &plan, bool from_file) {
              devices > 1 ? fmt::format("each of {} devices: ", devices) : "", plan["hardware"].get<std::string>(),
              plan["precision"].get<std::string>());
   if (!plan["feasible"].get<bool>()) {
-    fmt::print("{} needs {} on the device, {} on the host, {} on disk. What would fit:\n",
+    fmt::print("{} needs {} on the device, {} on the host, {} on disk. {}\n",
                from_file ? "This plan does not fit. It" : "Nothing fits. The smallest plan",
                bytes_text(plan["device_peak_bytes"]), bytes_text(plan["host_peak_bytes"]),
-               bytes_text(plan["disk_bytes"]));
+               bytes_text(plan["disk_bytes"]),
+               plan["would_fit"].empty() ? "A change of one option is not enough." : "What would fit:");
     for (const Json &change : plan["would_fit"]) fmt::print("  {}\n", change["text"].get<std::string>());
     return;
   }

@@ -23,6 +23,13 @@ void require_within(const std::optional<std::uint64_t> &budget, const char *key,
           bytes_text(needed), key, budget.value_or(0), needed);
 }
 
+// Returns the bytes that a session takes of the device's memory, which may be the host's too. A base that another
+// session of this process holds is there already.
+std::uint64_t to_be_taken(const plan::Bytes &needed, const Settings &settings, const profile::Profile &profile) {
+  const std::uint64_t device = needed[Tier::device] - std::min(needed[Tier::device], settings.base_at_hand);
+  return profile.shares_memory ? checked_add(device, needed[Tier::host]) : device;
+}
+
 std::uint64_t disk_budget(const Settings &settings, const profile::Profile &profile) {
   if (!settings.hardware.empty()) return settings.disk_memory.value_or(profile.disk_memory);
   if (settings.offload_dir.empty()) return 0;
@@ -40,21 +47,25 @@ Budget budget_of(const Settings &settings, const profile::Profile &profile) {
   budget.bytes[Tier::disk] = disk_budget(settings, profile);
   auto &[device, host, disk] = budget.bytes.values;
   if (!profile.shares_memory) {
-    device = settings.device_memory.value_or(profile.usable_device());
+    device = std::min(settings.device_memory.value_or(profile.usable_device()), profile.device_memory);
     host = settings.host_memory.value_or(profile.usable_host());
     return budget;
   }
   const std::uint64_t free = all_but_reserve(profile.device_memory);
   if (!separate) {
-    device = checked_add(settings.memory.value_or(free), settings.base_at_hand);
+    device = checked_add(std::min(settings.memory.value_or(free), profile.device_memory), settings.base_at_hand);
     return budget;
   }
   // Device and host share one memory, but the options give them separate budgets. If only one of the budgets is given,
   // the other one gets the remaining free memory.
   device = settings.device_memory.value_or(free - std::min(free, settings.host_memory.value_or(0)));
-  host = settings.host_memory.value_or(free - std::min(free, device));
-  device = checked_add(device, settings.base_at_hand);
+  host = std::min(settings.host_memory.value_or(free - std::min(free, device)), profile.device_memory);
+  device = checked_add(std::min(device, profile.device_memory), settings.base_at_hand);
   return budget;
+}
+
+bool machine_has(const plan::Bytes &needed, const Settings &settings, const profile::Profile &profile) {
+  return to_be_taken(needed, settings, profile) <= profile.device_memory;
 }
 
 void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed) {
@@ -64,10 +75,9 @@ void require_budget(const Settings &settings, const profile::Profile &profile, c
   require_within(settings.device_memory, "device_memory", device);
   require_within(settings.host_memory, "host_memory", host);
   require_within(settings.disk_memory, "disk_memory", disk);
-  const std::uint64_t together = profile.shares_memory ? checked_add(device, host) : device;
-  require(together <= profile.device_memory, Code::budget, "memory",
-          "the plan needs {} bytes ({}) and this process may take {}", together, bytes_text(together),
-          profile.device_memory);
+  const std::uint64_t taken = to_be_taken(needed, settings, profile);
+  require(machine_has(needed, settings, profile), Code::budget, "memory",
+          "the plan needs {} bytes ({}) and this process may take {}", taken, bytes_text(taken), profile.device_memory);
   require(disk == 0 || !settings.offload_dir.empty() || !settings.hardware.empty(), Code::arg, "offload_dir",
           "the plan puts {} on disk; name a directory for it", bytes_text(disk));
 }

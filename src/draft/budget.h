@@ -11,8 +11,12 @@ struct Budget {
   bool shared_memory = false;  // device and host share one budget, `memory`, which is the device's entry
 };
 
-// Returns the budgets. Code::arg if options contradict each other or the machine.
+// Returns the budgets. An option that gives more than the machine has gives what it has. Code::arg if options
+// contradict each other or the machine.
 Budget budget_of(const Settings &settings, const profile::Profile &profile);
+
+// True if the machine has so many bytes, whatever the options allow.
+bool machine_has(const plan::Bytes &needed, const Settings &settings, const profile::Profile &profile);
 
 // Throws Code::budget if the plan needs more than an option allows or than the machine has. Throws Code::arg if the
 // plan needs a disk and none is given.

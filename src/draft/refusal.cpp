@@ -68,9 +68,12 @@ std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import
                                      TargetMachine &machine, const Draft &draft) {
   // What the smallest plan needs, or the plan from a file.
   const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
-  std::vector<Change> changes = {raised(needed, {Tier::device, Tier::host, Tier::disk}, draft)};
+  const auto had = [&](const plan::Bytes &bytes) { return machine_has(bytes, settings, draft.profile); };
+  std::vector<Change> changes;
+  if (had(needed)) changes.push_back(raised(needed, {Tier::device, Tier::host, Tier::disk}, draft));
   const auto &disk = draft.decision.with_disk;
-  if (disk && (*disk)[Tier::disk] > 0) changes.push_back(raised(*disk, {Tier::disk, Tier::device, Tier::host}, draft));
+  if (disk && (*disk)[Tier::disk] > 0 && had(*disk))
+    changes.push_back(raised(*disk, {Tier::disk, Tier::device, Tier::host}, draft));
   ProfiledMachine profiled(machine, draft.profile);
   for (const auto &[name, size] : settings.dims)
     if (const std::optional<Binding> less = smaller(settings, source, profiled, {name, size}))
@@ -88,7 +91,7 @@ void refuse(const Settings &settings, const onnx_import::ModelSource &source, Ta
   fail(Code::budget, key,
        "no plan fits: the smallest needs {} bytes ({}) of {}, and there are {} ({}); what would fit: {}", needed,
        bytes_text(needed), key, draft.budget.bytes[tier], bytes_text(draft.budget.bytes[tier]),
-       fmt::join(texts, "; or "));
+       texts.empty() ? "no single option" : fmt::format("{}", fmt::join(texts, "; or ")));
 }
 
 }  // namespace protrain::draft

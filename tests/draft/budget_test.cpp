@@ -52,9 +52,14 @@ TEST(Budget, KeepsTwoApartWhereEitherIsGivenAndTheOtherIsWhatIsLeft) {
 }
 
 TEST(Budget, LeavesNothingBesideMoreThanThereIs) {
-  EXPECT_EQ(budget(shared_machine(), {{"device_memory", "200GiB"}}).bytes, (Bytes{200 * kGiB, 0, 0}));
-  EXPECT_EQ(budget(shared_machine(), {{"host_memory", "200GiB"}}).bytes, (Bytes{0, 200 * kGiB, 0}));
+  EXPECT_EQ(budget(shared_machine(), {{"device_memory", "200GiB"}}).bytes, (Bytes{100 * kGiB, 0, 0}));
+  EXPECT_EQ(budget(shared_machine(), {{"host_memory", "200GiB"}}).bytes, (Bytes{0, 100 * kGiB, 0}));
   EXPECT_EQ(budget({.device_memory = 50 << 20, .shares_memory = true}, {}).bytes, Bytes{}) << "a process needs some";
+}
+
+TEST(Budget, IsAtMostWhatTheMachineHas) {
+  EXPECT_EQ(budget(shared_machine(), {{"memory", "1TiB"}}).bytes, (Bytes{100 * kGiB, 0, 0}));
+  EXPECT_EQ(budget(gpu(), {{"device_memory", "1TiB"}}).bytes, (Bytes{24 * kGiB, 62 * kGiB, 0}));
 }
 
 TEST(Budget, OfADeviceOfItsOwnIsWhatBothMemoriesHaveButTheirReserves) {

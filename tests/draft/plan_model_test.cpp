@@ -209,6 +209,21 @@ TEST(Explanation, SaysWhatKeepingAllWouldTakeWhereNextToNoTimeSparesMemory) {
   EXPECT_FALSE(mentions(plan, "x 1.5")) << "more memory changes nothing";
 }
 
+TEST(PlanModel, KeepsToTheMachineWhereABudgetIsLarger) {
+  const Scratch scratch;
+  const Json all = planned({{"hardware", "rtx3090"}});
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["device_reserve"] = 0;
+  machine["device_memory"] = all["device_peak_bytes"].get<std::uint64_t>() - 1;
+  const Json less = planned({{"hardware", scratch.file("less.json", machine.dump())}, {"device_memory", "1TiB"}});
+  EXPECT_TRUE(less["feasible"]);
+  EXPECT_LT(less["device_peak_bytes"], all["device_peak_bytes"]);
+  machine["device_memory"] = 4096;
+  const Json none = planned({{"hardware", scratch.file("none.json", machine.dump())}, {"device_memory", "1TiB"}});
+  EXPECT_FALSE(none["feasible"]);
+  for (const Json &change : none["would_fit"]) EXPECT_FALSE(change["options"].contains("device_memory")) << change;
+}
+
 TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));

@@ -238,7 +238,7 @@ extern "C" {
     ///                   scale
     ///   memory          one budget, where device and host share their memory: 12GiB, 800MB, or plain bytes. Without it,
     ///                   what the process may take (of the machine, its control group and its limits), less a reserve of a
-    ///                   twentieth, at least 96 MiB
+    ///                   twentieth, at least 96 MiB. A budget of more than the process may take counts as that
     ///   device_memory, host_memory   two separate budgets instead; data that moves between them is copied. If only one is
     ///                   given, the other is what the first leaves
     ///   offload_dir     a directory for the disk tier, which is a file without a name, gone with the session. Without it
