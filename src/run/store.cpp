@@ -19,14 +19,16 @@ Store::Room Store::with_fitting_pieces(Room room) {
 
 Store::Store(backend::Device &device, Room room) : device_(device), room_(with_fitting_pieces(std::move(room))) {
   device_arena_ = static_cast<std::byte *>(device.allocate_arena(room_.bytes[Tier::device] - room_.frozen.size()));
-  if (room_.bytes[Tier::host] > 0) {
-    host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");
-    pinned_bytes_ = device.pin(host_.data(), host_.size());
+  if (room_.bytes[Tier::disk] > 0) {
+    require(!room_.directory.empty(), Code::arg, "offload_dir",
+            "the plan puts state on disk; say where with offload_dir");
+    disk_ = std::make_unique<SpillFile>(room_.directory, room_.bytes[Tier::disk]);
   }
-  if (room_.bytes[Tier::disk] == 0) return;
-  require(!room_.directory.empty(), Code::arg, "offload_dir",
-          "the plan puts state on disk; say where with offload_dir");
-  disk_ = std::make_unique<SpillFile>(room_.directory, room_.bytes[Tier::disk]);
+  if (room_.bytes[Tier::host] == 0) return;
+  host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");
+  // This comes last, because only the destructor unpins the slab. A driver that still has it pinned when it is freed
+  // copies to and from its old pages, also for memory that later lies at the same addresses.
+  pinned_bytes_ = device.pin(host_.data(), host_.size());
 }
 
 Store::~Store() {

@@ -165,7 +165,11 @@ bool pin(void *host, std::uint64_t bytes) {
   std::uint64_t all = bytes;
   for (const auto &[memory, size] : pinned) all += size;
   if (bytes > most_pinned_at_once || all > most_pinned) return false;
-  pinned[static_cast<const std::byte *>(host)] = bytes;
+  const auto *begin = static_cast<const std::byte *>(host);
+  const bool overlaps = std::ranges::any_of(
+      pinned, [&](const auto &other) { return other.first < begin + bytes && begin < other.first + other.second; });
+  if (overlaps) return false;  // CUDA does not pin memory twice
+  pinned[begin] = bytes;
   return true;
 }
 void unpin(void *host) {

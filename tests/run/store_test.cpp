@@ -178,5 +178,17 @@ TEST_F(Stores, AskForADirectoryBeforeTheyUseTheDisk) {
   }
 }
 
+TEST_F(Stores, PinNothingIfTheyCannotHaveTheirFile) {
+  class PinningDevice final : public test::Forwarding {
+   public:
+    std::uint64_t pin(void *, std::uint64_t bytes) override { return pinned = bytes; }
+    void unpin(void *) override { pinned = 0; }
+    std::uint64_t pinned = 0;
+  } device;
+  const Store::Room room = {.bytes = {64, 4096, 4096}, .state_bytes = {64, 4096, 4096}, .directory = "/nowhere"};
+  EXPECT_THROW(Store(device, room), Error);
+  EXPECT_EQ(device.pinned, 0u);
+}
+
 }  // namespace
 }  // namespace protrain::run::store_test
