@@ -247,6 +247,9 @@ void Executor::issue() {
     }
     if (!runs_ahead(issue.queue)) workers_.over(i, issue.queue);
   }
+  // The device may keep a core busy while it waits for its queues, and updates on the host need all cores. So it is
+  // left to wait only for what it does after the host's last work.
+  if (device_.info().asynchronous) workers_.wait_for_workers();
 }
 
 // Fills in the spans of the instructions that an asynchronous device ran. Events tell only when an instruction ended.

@@ -104,6 +104,11 @@ void QueueWorkers::fail(std::size_t instruction, std::exception_ptr error) {
   wake();
 }
 
+void QueueWorkers::wait_for_workers() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return working_ == 0; });
+}
+
 QueueWorkers::Outcome QueueWorkers::end(std::size_t instructions) {
   std::unique_lock lock(mutex_);
   issued_ = instructions;

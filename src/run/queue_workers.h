@@ -47,6 +47,8 @@ class QueueWorkers {
   bool wait(Queue queue, const std::vector<Wait> &waits);
   void over(std::size_t instruction, Queue queue);  // the issuing thread has run this instruction itself
   void fail(std::size_t instruction, std::exception_ptr error);
+  // The issuing thread, which has issued everything, sleeps until all workers have ended.
+  void wait_for_workers();
   // Waits for all workers. Returns the first failure, if any, and its instruction.
   struct Outcome {
     std::exception_ptr error;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -114,7 +116,13 @@ class Streams final : public Forwarding {
   void run_step(void (*issue)(void *), void *argument) override {
     times_known_ = true;
     issue(argument);
+    alone_when_issued = alone;
     settle();
+  }
+  void launch_alone(backend::Kernel &kernel, const backend::Launch &launch) override {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    Forwarding::launch_alone(kernel, launch);
+    ++alone;
   }
 
   // The calls of a recorded step. A replay makes them again.
@@ -126,6 +134,8 @@ class Streams final : public Forwarding {
   int attempts = 0;
   int recorded_steps = 0, replayed_steps = 0;
   int events_recorded = 0, events_asked = 0;  // calls of record() and event_ns()
+  std::atomic<int> alone = 0;                 // launches on the host
+  int alone_when_issued = 0;                  // the same when the last step had been issued
   std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     if (!records) return nullptr;
     ++attempts;

@@ -242,6 +242,14 @@ TEST(Executor, IssuesEachRunInWhichThreadsOfTheHostHaveAPart) {
   EXPECT_EQ(recorded.streams->recorded_steps, 0);
 }
 
+// A device that waits for its queues may keep a core busy, which the host's own work needs.
+TEST(Executor, LetsTheDeviceWaitForItsQueuesOnlyAfterTheWorkOfTheHost) {
+  RecordedStep recorded(kModel, plan_of(training_graph(kModel), plan::OptimizerOrder::overlap));
+  recorded.bench.train(1);
+  EXPECT_GT(recorded.streams->alone, 0);
+  EXPECT_EQ(recorded.streams->alone_when_issued, recorded.streams->alone);
+}
+
 TEST(Executor, IssuesEachRunOfATrial) {
   RecordedStep recorded(kModel);
   for (const run::FaultInjection trial : {run::FaultInjection{.delays = true}, run::FaultInjection{.poison = true}}) {
