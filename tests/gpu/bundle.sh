@@ -11,7 +11,13 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd) build=$(cd "$1" && pwd) out=$2
 shift 2
 plugin=$build/libprotrain_cuda.so
-[ "${1:-}" = --emulated ] && plugin=$build/tests/cuda/plugin/emulated/libprotrain_cuda.so && shift
+if [ "${1:-}" = --emulated ]; then
+  plugin=$build/tests/cuda/plugin/emulated/libprotrain_cuda.so
+  shift
+elif grep -Eq '^CMAKE_CUDA_FLAGS:.*-O[01]' "$build/CMakeCache.txt"; then
+  echo "$build compiles kernels with -O0 or -O1 (CMAKE_CUDA_FLAGS), which keeps registers on the stack: no time would count"
+  exit 1
+fi
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 kit=$tmp/protrain-kit
