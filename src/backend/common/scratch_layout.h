@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/queue.h"
 #include "base/shape.h"
 
 namespace protrain::backend {
