@@ -72,10 +72,10 @@ void *allocate(std::uint64_t bytes) {
     fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device arena",
          "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
   }
-  check(cudaMemset(memory, 0, bytes), "memory could not be cleared");
-  // Waits, because the default stream clears the memory, and the device's own streams do not wait for the default
-  // stream.
-  check(cudaDeviceSynchronize(), "memory could not be cleared");
+  // Clears it in the thread's own stream and waits for that stream alone. While another thread captures a step, CUDA
+  // refuses to wait for the whole device, and the capture fails.
+  clear(cudaStreamPerThread, memory, bytes);
+  finish(cudaStreamPerThread);
   return memory;
 }
 
