@@ -74,15 +74,6 @@ class Gather : public CudaKernel {
   const std::int64_t named_;
 };
 
-template <typename T>
-KernelPtr make_gather_of(const KernelRequest &request, DeviceState &device) {
-  const AxisLines table(request, request.inputs.at(0).shape, 0);
-  const Indices indices = indices_of(request, device, table.length);
-  constexpr int kMost = 16 / sizeof(T);
-  if (table.inner % kMost == 0) return std::make_unique<Gather<T, kMost>>(request, table, indices);
-  return std::make_unique<Gather<T, 1>>(request, table, indices);
-}
-
 // Links the indices that name the same row into a list. next[i] is the position of the next index after index i that
 // names the same row, or kNone. first[i] is the row of index i if no earlier index names this row, else kNone.
 constexpr std::int64_t kNone = -1;
@@ -109,28 +100,37 @@ __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *
   first[own] = leads ? row : kNone;
 }
 
-template <typename T>
+// Adds up the rows of each list, with a block for each list. A thread takes a pack of columns at a time, because it
+// waits for each link of the list, however many columns it takes.
+template <typename T, int kCount>
 __global__ void add_rows_kernel(AxisLines table, std::int64_t named, const std::int64_t *next,
-                                const std::int64_t *first, const T *dy, T *dx) {
+                                const std::int64_t *first, const Pack<T, kCount> *dy, Pack<T, kCount> *dx) {
   std::int64_t name = 0;
   const std::int64_t outer = divide(blockIdx.x, named, name);
   const std::int64_t row = first[name];
   if (row == kNone) return;
   for (std::int64_t column = threadIdx.x; column < table.inner; column += blockDim.x) {
-    float sum = 0;
-    for (std::int64_t i = name; i != kNone; i = next[i]) sum += widened(dy[(outer * named + i) * table.inner + column]);
-    dx[(outer * table.length + row) * table.inner + column] = narrowed<T>(sum);
+    float sums[kCount] = {};
+    for (std::int64_t i = name; i != kNone; i = next[i]) {
+      const Pack<T, kCount> from = dy[(outer * named + i) * table.inner + column];
+      PROTRAIN_UNROLL for (int j = 0; j < kCount; ++j) sums[j] += widened(from.at[j]);
+    }
+    Pack<T, kCount> to;
+    PROTRAIN_UNROLL for (int j = 0; j < kCount; ++j) to.at[j] = narrowed<T>(sums[j]);
+    dx[(outer * table.length + row) * table.inner + column] = to;
   }
 }
 
-template <typename T>
+// kCount divides a row's length.
+template <typename T, int kCount>
 class GatherGrad : public CudaKernel {
  public:
-  GatherGrad(const KernelRequest &request, DeviceState &device)
-      : table_(request, request.outputs[0].shape, 0),
-        indices_(indices_of(request, device, table_.length)),
+  GatherGrad(const KernelRequest &request, const AxisLines &table, const Indices &indices)
+      : table_(table),
+        indices_(indices),
         named_(element_count(request.inputs[1].shape)),
         bytes_(byte_count(request.outputs[0].dtype, request.outputs[0].shape)) {
+    table_.inner /= kCount;
     scratch_bytes = checked_multiply(2 * sizeof(std::int64_t), static_cast<std::uint64_t>(named_));
   }
 
@@ -141,17 +141,28 @@ class GatherGrad : public CudaKernel {
     cuda::launch(stream, chain_kernel, {divided_up(named_, kBlock)}, indices, named_, next, first);
     const int threads = table_.inner >= kBlock ? kBlock : static_cast<int>(divided_up(table_.inner, kWarp)) * kWarp;
     if (bytes_ > 0)
-      cuda::launch(stream, add_rows_kernel<T>, {table_.outer * named_, threads}, table_, named_,
+      cuda::launch(stream, add_rows_kernel<T, kCount>, {table_.outer * named_, threads}, table_, named_,
                    static_cast<const std::int64_t *>(next), static_cast<const std::int64_t *>(first),
-                   input<T>(launch, 0), output<T>(launch, 0));
+                   input<Pack<T, kCount>>(launch, 0), output<Pack<T, kCount>>(launch, 0));
   }
 
  private:
-  const AxisLines table_;
+  AxisLines table_;
   const Indices indices_;
   const std::int64_t named_;
   const std::uint64_t bytes_;
 };
+
+// Makes KernelOf<T, kCount> for a table of this shape. kCount is the number of elements in 16 bytes, if it divides a
+// row's length, else 1.
+template <template <typename, int> class KernelOf, typename T>
+KernelPtr make_of_rows(const KernelRequest &request, const Shape &shape, DeviceState &device) {
+  const AxisLines table(request, shape, 0);
+  const Indices indices = indices_of(request, device, table.length);
+  constexpr int kMost = 16 / sizeof(T);
+  if (table.inner % kMost == 0) return std::make_unique<KernelOf<T, kMost>>(request, table, indices);
+  return std::make_unique<KernelOf<T, 1>>(request, table, indices);
+}
 
 // IndexedLines in the form that kernels take as an argument.
 struct LineWalk {
@@ -239,12 +250,15 @@ KernelPtr by_element(const KernelRequest &request, Make make) {
 }  // namespace
 
 KernelPtr make_gather(const KernelRequest &request, DeviceState &device) {
-  return by_element(request, [&]<typename T>(T) -> KernelPtr { return make_gather_of<T>(request, device); });
+  return by_element(request, [&]<typename T>(T) -> KernelPtr {
+    return make_of_rows<Gather, T>(request, request.inputs[0].shape, device);
+  });
 }
 
 KernelPtr make_gather_grad(const KernelRequest &request, DeviceState &device) {
-  return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<GatherGrad<T>>(request, device); });
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
+    return make_of_rows<GatherGrad, T>(request, request.outputs[0].shape, device);
+  });
 }
 
 KernelPtr make_gather_elements(const KernelRequest &request, DeviceState &device) {
