@@ -48,6 +48,10 @@ TEST_P(MatMulKernel, IsTheReferenceAtAModelsSize) {
       {"MatMul", {{"trans_a", std::int64_t{1}}}, {random_floats({300, 256}, 1), random_floats({300, 128}, 2)}}, 2e-5);
 }
 
+TEST_P(MatMulKernel, IsTheReferenceForABatchOfManyThousands) {
+  expect_reference({"MatMul", {}, {random_floats({70000, 2, 3}, 1), random_floats({70000, 3, 1}, 2)}}, 5e-6);
+}
+
 TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice) {
   Machine &machine = *GetParam()->ways[0].machine;
   const OneNode one{"MatMul",

@@ -83,6 +83,7 @@ Product::Product(Product &&) noexcept = default;
 std::vector<Algorithm> Product::algorithms() const {
   const GemmShape &s = state_->shape;
   const GemmRows ld(s);
+  if (s.batch > kMostBatch) return {};
   if (s.bias && s.in == DType::bf16 && (ld.a | ld.b | ld.c) % 2 != 0) return {};
   std::vector<Algorithm> found;
   for (std::uint64_t order = 0; order < kOrders; ++order) found.push_back({{order, mark_of(s)}, kWorkspace[order]});

@@ -63,6 +63,7 @@ class Blas {
   void *handle_ = nullptr;
 };
 
+inline constexpr std::int64_t kMostBatch = 65535;  // with more products in a batch, some algorithms are refused
 inline constexpr int kMostAlgorithms = 16;
 inline constexpr std::uint64_t kMostWorkspace = 32 << 20, kWorkspaceAlignment = 256;  // bytes
 

@@ -1,5 +1,6 @@
 // MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. The innermost of the merged leading
 // dimensions becomes cuBLASLt's batch. Each position of the other leading dimensions has a launch of its own.
+#include <algorithm>
 #include <numeric>
 
 #include "backend/common/matmul_shape.h"
@@ -19,6 +20,22 @@ std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   return static_cast<std::uint64_t>(alignment);
 }
 
+// Cuts the innermost dim in two if cuBLASLt may refuse so long a batch. The inner part is the longest that divides it.
+Layout<3> in_short_batches(Layout<3> batch) {
+  const std::int64_t count = batch.dims.back();
+  std::int64_t part = std::min(count, kMostBatch);
+  if (part == count) return batch;
+  while (count % part != 0) --part;
+  batch.dims.back() = count / part;
+  batch.dims.push_back(part);
+  for (Strides &strides : batch.strides) {
+    const std::int64_t step = strides.back();
+    strides.back() = step * part;
+    strides.push_back(step);
+  }
+  return batch;
+}
+
 constexpr StoredInputs kStoredFactor = {.matrix = 1, .scales = 3};
 
 class MatMul : public CudaKernel {
@@ -28,6 +45,7 @@ class MatMul : public CudaKernel {
     require(shape.dtype == DType::f32 || shape.dtype == DType::bf16, Code::unsupported, subject(request),
             "MatMul on cuda takes float32 and bfloat16, this operand is {}", name_of(shape.dtype));
     element_bytes_ = static_cast<std::int64_t>(size_of(shape.dtype));
+    Layout<3> batches = in_short_batches(shape.batch);
     gemm_ = std::make_unique<Gemm>(device.blas,
                                    GemmShape{.m = shape.m,
                                              .n = shape.n,
@@ -38,14 +56,13 @@ class MatMul : public CudaKernel {
                                              .alpha = shape.alpha,
                                              .in = shape.dtype,
                                              .out = shape.dtype,
-                                             .batch = shape.batch.dims.back(),
-                                             .stride_a = shape.batch.inner_stride(0),
-                                             .stride_b = shape.batch.inner_stride(1),
-                                             .stride_c = shape.batch.inner_stride(2),
-                                             .alignment = alignment_of(shape.batch, element_bytes_)},
+                                             .batch = batches.dims.back(),
+                                             .stride_a = batches.inner_stride(0),
+                                             .stride_b = batches.inner_stride(1),
+                                             .stride_c = batches.inner_stride(2),
+                                             .alignment = alignment_of(batches, element_bytes_)},
                                    stored_matrix(request, kStoredFactor));
     scratch_bytes = gemm_->scratch_bytes();
-    Layout<3> batches = shape.batch;
     batches.dims.back() = 1;
     batches_ = positions(batches);
   }
