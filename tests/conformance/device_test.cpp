@@ -3,8 +3,10 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <thread>
 
 #include "arith/planes.h"
+#include "backend/cuda/device.h"
 #include "base/memory.h"
 #include "conformance/arena.h"
 #include "conformance/contest.h"
@@ -407,6 +409,19 @@ TEST(CudaMemory, OfTheHostIsPinnedInPiecesWhereTheWholeIsRefusedAndCopiesDoNotMi
   }
   emulation::limit_pinning(emulation::kUnlimited, emulation::kUnlimited);
   device.release(there);
+}
+
+TEST(CudaMemory, IsGivenBackOnAThreadThatHasUsedNoDevice) {
+  std::unique_ptr<Device> device = backend::cuda::open("cuda:0", 1, false);
+  MemoryBlock host(4096, "test");
+  EXPECT_EQ(device->pin(host.data(), host.size()), host.size());
+  device->allocate(4096);
+  std::unique_ptr<backend::Recording> nothing = device->record_step([](void *) {}, nullptr, false);
+  std::thread([&] {
+    nothing.reset();
+    device->unpin(host.data());
+    device.reset();
+  }).join();
 }
 
 TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {

@@ -71,6 +71,10 @@ std::uint64_t device_memory = [] {  // a test of the plugin sets it by the envir
 std::set<const void *> loaded;
 std::map<const std::byte *, std::uint64_t> pinned;  // sizes in bytes, by first byte
 
+thread_local int current_device = -1;  // -1: none
+// CUDA would open device 0 on a thread that has no device.
+void require_device() { require(current_device >= 0, Code::internal, "device", "is none of this thread's"); }
+
 // Refuses a copy that is partly in pinned memory, as CUDA does.
 void require_one_registration(const void *at, std::uint64_t bytes) {
   const std::lock_guard lock(mutex);
@@ -142,6 +146,7 @@ std::string pci_bus_id(int index) { return fmt::format("emulated:{}", index); }
 std::string open_device(int index) {
   require(index < device_count(), Code::device, "device", "there is no device cuda:{}; this machine has {} of CUDA's",
           index, device_count());
+  use_device(index);
   return "emulated";
 }
 std::uint64_t free_memory() {
@@ -149,13 +154,16 @@ std::uint64_t free_memory() {
   const std::uint64_t taken = emulation::taken_device_memory() + loaded.size() * kLoadedBytes;
   return device_memory - std::min(device_memory, taken);
 }
-void use_device(int) {}
+void use_device(int index) { current_device = index; }
 
 void *allocate(std::uint64_t bytes) {
   require(bytes <= free_memory(), Code::nomem, "device arena", "{} bytes of the device's memory were refused", bytes);
   return emulation::take_device_memory(bytes);
 }
-void release(void *memory) { emulation::give_device_memory(memory); }
+void release(void *memory) {
+  require_device();
+  emulation::give_device_memory(memory);
+}
 void *allocate_reachable(std::uint64_t bytes) {
   return std::memset(::operator new (bytes, std::align_val_t{256}), 0, bytes);
 }
@@ -173,6 +181,7 @@ bool pin(void *host, std::uint64_t bytes) {
   return true;
 }
 void unpin(void *host) {
+  require_device();
   const std::lock_guard lock(mutex);
   require(pinned.erase(static_cast<const std::byte *>(host)) == 1, Code::internal, "pinning", "of other memory");
 }
@@ -259,6 +268,7 @@ void launch(CapturedGraph captured, Stream stream) {
   wait(stream, &captured->end);
 }
 void destroy(CapturedGraph captured) {
+  require_device();
   const std::lock_guard lock(mutex);
   for (const auto &[part_of, part] : captured->parts) destroy(part.own);
   for (const auto &[of, link] : captured->links) destroy(link.own);

@@ -69,10 +69,23 @@ class Allocations {
   std::map<std::uintptr_t, std::uintptr_t> ends_;  // the key is the first address
 };
 
+// Makes the device current for what must not throw. On a thread without a current device, CUDA would open device 0 to
+// give anything back.
+void come_back(int index) {
+  try {
+    use_device(index);
+  } catch (const Error &) {  // the device is gone, and its memory with it
+  }
+}
+
 struct RecordedStep final : Recording {
-  explicit RecordedStep(CapturedGraph step) : captured(step) {}
-  ~RecordedStep() override { destroy(captured); }
+  RecordedStep(CapturedGraph step, int device) : captured(step), index(device) {}
+  ~RecordedStep() override {
+    come_back(index);
+    destroy(captured);
+  }
   const CapturedGraph captured;
+  const int index;  // of the device
 };
 
 // A GPU. Each queue is a CUDA stream, so copies and kernels run at the same time without a host thread for each queue.
@@ -102,6 +115,7 @@ class CudaDevice : public Device {
              .cuda_pci_bus_id = pci_bus_id(index)};
   }
   ~CudaDevice() override {
+    come_back(index_);
     for (Event event : events_.all) destroy(event);
     if (events_.begin != nullptr) destroy(events_.begin);
     for (Stream stream : streams_)
@@ -150,7 +164,10 @@ class CudaDevice : public Device {
     });
     return pinned_.pin(first, bytes);
   }
-  void unpin(void *host) override { pinned_.unpin(static_cast<std::byte *>(host)); }
+  void unpin(void *host) override {
+    come_back(index_);
+    pinned_.unpin(static_cast<std::byte *>(host));
+  }
   void write(void *device, const void *host, std::uint64_t bytes) override { copy_alone({device, host, bytes}); }
   void read(void *host, const void *device, std::uint64_t bytes) override { copy_alone({host, device, bytes}); }
 
@@ -231,7 +248,7 @@ class CudaDevice : public Device {
       fork();
       issue(argument);
       join();
-      recording = std::make_unique<RecordedStep>(end_capture(compute));
+      recording = std::make_unique<RecordedStep>(end_capture(compute), index_);
     } catch (...) {
       abandon_capture(compute);
       leave_capture();
