@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 #include "handles.h"
 
@@ -44,12 +45,14 @@ Mixture::Mixture(const std::vector<std::string> &words, const std::string &type,
   }
   if (weights.empty()) return;
   if (weights.size() != files_.size()) throw UsageError("either all files of --tokens have a weight, or none");
-  take_turns(weights);
+  take_turns(std::move(weights));
 }
 
 // Rounds each file's share to thousandths: up for the shares with the largest remainders, down for all others. Then
 // gives each of the thousand turns to the file that is furthest behind its share.
-void Mixture::take_turns(const std::vector<double> &weights) {
+void Mixture::take_turns(std::vector<double> weights) {
+  const double largest = std::ranges::max(weights);
+  for (double &weight : weights) weight /= largest;  // so that the sum is finite
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::pair<double, std::size_t>> remainders;
   std::uint64_t left = kTurns;

@@ -42,7 +42,7 @@ class Mixture {
     std::uint64_t window;
   };
 
-  void take_turns(const std::vector<double> &weights);
+  void take_turns(std::vector<double> weights);
   Place place(std::uint64_t n, const std::optional<Shuffle> &shuffle) const;
 
   std::vector<TokenWindows> files_;

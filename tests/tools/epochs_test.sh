@@ -66,6 +66,8 @@ done
 mix --tokens a.bin=3 --tokens b.bin=1 --steps 13 --shuffle 5 --metrics twice.jsonl --save mixed
 mix --tokens a.bin=3 --tokens b.bin=1 --steps 27 --shuffle 5 --metrics twice.jsonl --save mixed --resume mixed
 [ "$(bits twice.jsonl)" = "$(bits mixed.jsonl)" ] || wrong "the resumed mixture has another order"
+mix --tokens a.bin=1.5e308 --tokens b.bin=0.5e308 --steps 40 --shuffle 5 --metrics huge.jsonl
+[ "$(bits huge.jsonl)" = "$(bits mixed.jsonl)" ] || wrong "weights whose sum is no number have other shares"
 few="$model --batch 1 --sequence 16 --labels same --tokens a.bin=3"
 refused 2 'no common epoch' train $few --tokens b.bin=1 --epochs 1
 refused 2 'no common epoch' train "$model" --tokens a.bin --eval-tokens b.bin=1 --batch 1 --sequence 16 --labels same --steps 1
