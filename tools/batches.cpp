@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "safetensors.h"
 #include "session_flags.h"
@@ -347,7 +348,11 @@ std::string Batches::left_out() const {
 }
 
 std::uint64_t Batches::steps_of(std::uint64_t epochs, std::uint64_t batches) const {
-  const auto steps = [&](std::uint64_t all, std::uint64_t in_step) { return (epochs * all + in_step - 1) / in_step; };
+  const auto steps = [&](std::uint64_t all, std::uint64_t in_step) {
+    std::uint64_t rows = 0;
+    if (__builtin_mul_overflow(epochs, all, &rows)) rows = std::numeric_limits<std::uint64_t>::max();  // never ends
+    return rows / in_step + (rows % in_step != 0 ? 1 : 0);
+  };
   const std::uint64_t all = samples();
   return std::max(all == 0 ? 0 : steps(all, batches * static_cast<std::uint64_t>(batch_)),
                   steps(rows_of_batches(), batches));

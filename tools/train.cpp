@@ -285,10 +285,12 @@ void Training::begin() {
   batches_.settle(session_);
   if (rank_.leads() && !batches_.packing().empty()) fmt::print("{}\n", batches_.packing());
   // Epochs are counted over all runs. A run that goes on takes the steps that are left.
-  const std::uint64_t before = record_.before,
-                      all = flags_.epochs == 0 ? before + flags_.steps.value_or(0)
-                                               : batches_.steps_of(flags_.epochs, accumulation() * rank_.count);
-  steps_ = all - std::min(all, before);
+  const std::uint64_t before = record_.before;
+  steps_ = flags_.steps.value_or(0);
+  if (flags_.epochs > 0) {
+    const std::uint64_t all = batches_.steps_of(flags_.epochs, accumulation() * rank_.count);
+    steps_ = all - std::min(all, before);
+  }
   note_stop_signals();  // from here on a signal leaves no trial behind
   if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
   if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);

@@ -75,5 +75,13 @@ refused 2 'or none' train $few --tokens b.bin --steps 1
 refused 2 'above 0' train $few --tokens b.bin=0 --steps 1
 refused 2 'less than a thousandth' train $few --tokens b.bin=1e-5 --steps 1
 
+# The largest numbers are no end. An evaluation ends these runs.
+ends="--learning-rate 0 --eval-tokens tokens.bin --eval-every 1 --patience 1 --save endless"
+for many in "--epochs 18446744073709551615" "--steps 18446744073709551615 --resume endless"; do
+  run train "$model" --tokens tokens.bin --batch 1 --sequence 16 --labels same $many $ends
+  leaves_with 0
+  prints 'ended after step'
+done
+
 refused 2 'is required, or --epochs' train "$model" $arrays
 refused 2 'excludes' train "$model" $arrays --steps 1 --epochs 1
