@@ -5,6 +5,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 #include "handles.h"
 
@@ -20,6 +23,19 @@ std::string bits_of(float value) {
   return fmt::format("{:08x}", bits);
 }
 
+// Removes a last line that a full disk or a kill has cut short. The next line would become part of it.
+void remove_unfinished_line(const std::string &path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return;
+  std::ifstream file(path, std::ios::binary);
+  std::uint64_t size = 0, whole = 0;
+  for (std::string line; std::getline(file, line);) {
+    size += line.size();
+    if (!file.eof()) whole = ++size;
+  }
+  if (whole < size) std::filesystem::resize_file(path, whole, none);
+}
+
 }  // namespace
 
 Json report_of(protrain_session *session) {
@@ -30,6 +46,7 @@ Json report_of(protrain_session *session) {
 
 Metrics::Metrics(const std::string &path, bool goes_on) : path_(path) {
   if (path.empty()) return;
+  if (goes_on) remove_unfinished_line(path);
   file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
   if (!file_) fail();
 }

@@ -55,3 +55,9 @@ complains 'and this run begins after step 3: .* or remove the checkpoints after 
 [ "$(ls parts | tr '\n' ' ')" = 'step-0000000003 step-0000000006 step-0000000007 step-0000000013 ' ] ||
   wrong "checkpoints of another run are gone"
 grep -q kept kept.jsonl || wrong "the metrics of another run are gone"
+
+# Lines of metrics are appended. One that was cut short does not spoil the next.
+train --steps 2 --metrics cut.jsonl --save cut
+printf '{"step":3,"lo' >>cut.jsonl
+train --steps 1 --metrics cut.jsonl --save cut --resume cut
+[ "$(cut -c1-10 cut.jsonl | tr '\n' ' ')" = '{"step":1, {"step":2, {"step":3, ' ] || wrong "a line was cut short"
