@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 namespace tool {
 
 namespace {
@@ -49,7 +51,15 @@ double Evaluation::run(protrain_session *session, const Rank &rank) {
     const double weight = static_cast<double>(next - first) * batches_.weight(first);
     float loss = 0;
     batches_.feed(session, own(first), own(next));
-    check(protrain_eval(session, &loss));
+    try {
+      check(protrain_eval(session, &loss));
+    } catch (const LibraryFailure &failure) {
+      if (failure.code != PROTRAIN_ERROR_NONFINITE) throw;
+      if (rank.leads())
+        fmt::print(stderr, "protrain: warning: evaluation: batch {} of {}: {}\n", own(first) + 1, count,
+                   failure.what());
+      return std::numeric_limits<double>::quiet_NaN();
+    }
     sum += weight * static_cast<double>(loss);
     weights += weight;
     first = next;

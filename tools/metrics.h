@@ -26,7 +26,8 @@ nlohmann::ordered_json report_of(protrain_session *session);
 // Each line is flushed, so that a reader can follow the file and a kill loses nothing.
 class Metrics {
  public:
-  // `goes_on`: the run resumes a checkpoint, so its lines are appended, in the place of an unfinished one. An empty path: nothing is written.
+  // `goes_on`: the run resumes a checkpoint, so its lines are appended, in the place of an unfinished one. An empty
+  // path: nothing is written.
   Metrics(const std::string &path, bool goes_on);
 
   // `logged` is the session's log line of the step; "" if there is none.

@@ -54,6 +54,21 @@ refused 1 'best.json: not a file that names the best checkpoint' train "$model" 
 train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
 [ "$(wc -l <more.jsonl)" -eq 4 ] || wrong "expected the end after step 10"
 
+# A batch in which no label counts has no loss. Then the evaluation is no number, and training goes on.
+for name in input_ids labels; do
+  { head -c 128 "$fixtures/$name.npy" | LC_ALL=C sed 's/(10, 2, 32)/(2,  2, 32)/' && tail -c +129 "$fixtures/$name.npy" |
+    head -c 512; } >gap.$name.npy
+done
+tail -c +641 "$fixtures/labels.npy" | head -c 512 >>gap.input_ids.npy
+for label in $(seq 64); do printf '\234\377\377\377\377\377\377\377'; done >>gap.labels.npy
+gap="input_ids=gap.input_ids.npy --eval-input labels=gap.labels.npy"
+run train "$model" $data --steps 3 --eval-input $gap --eval-every 2 --metrics gap.jsonl --report gap.html
+leaves_with 0
+complains '^protrain: warning: evaluation: batch 2 of 2: the loss is not finite$'
+prints 'step 2: evaluation loss nan'
+[ "$(grep -c '"eval_loss":null' gap.jsonl)" -eq 2 ] || wrong "the evaluation has a loss"
+refused 1 'batch 2 of 2: the loss is not finite' eval "$model" --input input_ids=gap.input_ids.npy --input labels=gap.labels.npy
+
 # The newest two stay, and the best.
 train --steps 6 --learning-rate 1e-30 $rows --eval-every 1 --save kept --save-every 1 --keep 2
 [ "$(ls -A kept | tr '\n' ' ')" = 'best.json step-0000000001 step-0000000005 step-0000000006 ' ] ||
