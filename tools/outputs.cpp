@@ -73,7 +73,11 @@ std::vector<Input> model_files(const std::string &model, const Options &options)
   // The names that exporters give to external data.
   for (const char *end : {".data", "_data"}) files.push_back({"external data of MODEL", model + end});
   for (const auto &[key, flag] :
-       {std::pair("adapter", "--adapter"), {"adapter_names", "--adapter-names"}, {"plan", "--plan"}})
+       {std::pair("adapter", "--adapter"),
+        {"adapter_names", "--adapter-names"},
+        {"plan", "--plan"},
+        {"hardware", "--hardware"},
+        {"parameters_from", "--parameters-from"}})
     if (const std::string path = value_of(options, key); !path.empty()) files.push_back({flag, path});
   return files;
 }

@@ -154,6 +154,9 @@ tokens 'own.bin: --export would replace what this run reads as --tokens' --token
 tokens 'own.bin.data\|own.bin: --export' --tokens own.bin --export "$PWD/own.bin"
 mv own.bin weights.data
 tokens 'weights.data: --export would replace what this run reads as --tokens' --tokens weights.data --export weights
+printf 'm.transformer.wpe.weight\n' >list.txt
+own 'list.txt: --metrics would replace what this run reads as --parameters-from' --parameters-from list.txt \
+  --metrics list.txt
 own 'both --export and --report name it' --export result --report ./result
 mkdir folder
 own 'folder: a directory, and --export needs the name of a file' --export folder
