@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "outputs.h"
 #include "session_flags.h"
 
 namespace tool {
@@ -15,6 +16,7 @@ struct MergeFlags {
 
 int run_merge(const MergeFlags &flags) {
   const Options options = flags.session.make_options();
+  require_writable({{Output::Kind::model, "OUT", flags.path}}, adapter_files("ADAPTER", flags.adapter));
   check(protrain_model_merge(options.get(), flags.model.c_str(), flags.adapter.c_str(), flags.path.c_str()));
   return kOk;
 }

@@ -72,13 +72,22 @@ std::vector<Input> model_files(const std::string &model, const Options &options)
   std::vector<Input> files = {{"MODEL", model}};
   // The names that exporters give to external data.
   for (const char *end : {".data", "_data"}) files.push_back({"external data of MODEL", model + end});
-  for (const auto &[key, flag] :
-       {std::pair("adapter", "--adapter"),
-        {"adapter_names", "--adapter-names"},
-        {"plan", "--plan"},
-        {"hardware", "--hardware"},
-        {"parameters_from", "--parameters-from"}})
+  for (const auto &[key, flag] : {std::pair("adapter_names", "--adapter-names"),
+                                  {"plan", "--plan"},
+                                  {"hardware", "--hardware"},
+                                  {"parameters_from", "--parameters-from"}})
     if (const std::string path = value_of(options, key); !path.empty()) files.push_back({flag, path});
+  if (const std::string path = value_of(options, "adapter"); !path.empty()) {
+    const std::vector<Input> adapter = adapter_files("--adapter", path);
+    files.insert(files.end(), adapter.begin(), adapter.end());
+  }
+  return files;
+}
+
+std::vector<Input> adapter_files(const std::string &flag, const std::string &path) {
+  std::vector<Input> files = {{flag, path}};
+  for (const char *name : {"adapter_config.json", "adapter_model.safetensors"})
+    files.push_back({flag, (fs::path(path) / name).string()});
   return files;
 }
 

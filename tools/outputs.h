@@ -30,8 +30,10 @@ struct Output {
   std::string path;  // empty: the output is not wanted
 };
 
-// Return what a command reads: the model and the files that options name, and data. `flag` is that of arrays or tokens.
+// Return what a command reads: the model and the files that options name, an adapter, and data. `flag` is the word that
+// names the adapter, the arrays or the tokens.
 std::vector<Input> model_files(const std::string &model, const Options &options);
+std::vector<Input> adapter_files(const std::string &flag, const std::string &path);
 std::vector<Input> array_files(const std::string &flag, const std::vector<std::string> &words, const ModelData &model);
 std::vector<Input> token_files(const std::string &flag, const std::vector<std::string> &words);
 

@@ -52,6 +52,10 @@ rm tokens.bin
 
 run merge "$model" adapter merged.onnx
 leaves_with 0
+weights=adapter/adapter_model.safetensors
+refused 1 "$weights: OUT would replace what this run reads as ADAPTER" merge "$model" adapter $weights
+refused 1 "$weights: --export would replace what this run reads as --adapter" train "$model" --steps 1 --adapter adapter \
+  --export $weights --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
 for file in merged exported; do
   train $file.onnx 1
   near "$(loss)" "$after"
