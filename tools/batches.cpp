@@ -128,6 +128,7 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   open_arrays(flags, model, options);
   if (const std::string flag = flags.for_tokens(); !flag.empty() && flags.tokens.empty())
     throw UsageError(flag + " needs --tokens FILE");
+  counted_.tokens = counted_.tokens || !flags.tokens.empty();
   if (!flags.tokens.empty()) open_tokens(flags, model, options);
   const std::vector<ModelInput> lacking = inputs_without_data(model.inputs);
   complete_ = lacking.empty();

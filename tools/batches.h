@@ -55,6 +55,7 @@ class Batches {
 
   // Returns the number of tokens in a batch, or of samples if the model has no tokens. Call it after settle().
   double tokens_per_batch() const;
+  std::string unit() const { return counted_.tokens ? "tokens" : "samples"; }  // what tokens_per_batch() counts
   std::string packing() const;                 // a sentence about documents that were packed; "" without any
   bool complete() const { return complete_; }  // every input of the model has data
   // Throws UsageError for token files with weights, which have no common epoch.

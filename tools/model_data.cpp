@@ -80,7 +80,7 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
     if (!dim["default"].get<bool>()) data.bound[name] = dim["value"];
   if (const nlohmann::json &batch = about.at("batch"); !batch.is_null()) {
     data.batch_input = batch["input"];
-    data.has_tokens = batch["tokens_per_sample"] > 0;
+    data.has_tokens = batch["tokens_per_sample"] > 1;  // one whole number of a sample is a class
   }
   for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
     data.cross_entropies += about.at("operators").value(op, 0);

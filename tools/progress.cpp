@@ -46,8 +46,8 @@ std::string short_number(double number) {
 
 }  // namespace
 
-Progress::Progress(std::FILE *out, std::uint64_t steps)
-    : out_(out), steps_(steps), bar_(can_draw(out)), last_shown_(seconds_now()) {}
+Progress::Progress(std::FILE *out, std::uint64_t steps, std::string unit)
+    : out_(out), steps_(steps), unit_(std::move(unit)), bar_(can_draw(out)), last_shown_(seconds_now()) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputc('\n', out_);
@@ -56,8 +56,8 @@ Progress::~Progress() {
 
 std::string Progress::summary(std::uint64_t done, float loss) const {
   const float shown = std::isnan(loss) ? std::fabs(loss) : loss;  // the sign of a NaN says nothing
-  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", done, steps_, shown,
-                     short_number(tokens_per_second_), clock_text(static_cast<double>(steps_ - done) * step_seconds_));
+  return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", done, steps_, shown, short_number(units_per_second_),
+                     unit_, clock_text(static_cast<double>(steps_ - done) * step_seconds_));
 }
 
 void Progress::draw_bar(std::uint64_t done, const std::string &text) {
@@ -78,10 +78,10 @@ void Progress::say(const std::string &line) {
   std::fflush(out_);
 }
 
-void Progress::step(std::uint64_t done, float loss, double seconds, double tokens) {
+void Progress::step(std::uint64_t done, float loss, double seconds, double units) {
   const double past = done <= 2 ? 0 : kMemory;  // the first step, which warms caches, does not count
   step_seconds_ = past * step_seconds_ + (1 - past) * seconds;
-  tokens_per_second_ = past * tokens_per_second_ + (1 - past) * tokens / std::max(seconds, 1e-9);
+  units_per_second_ = past * units_per_second_ + (1 - past) * units / std::max(seconds, 1e-9);
   const double since = seconds_now() - last_shown_;
   const std::uint64_t stride = std::max<std::uint64_t>(steps_ / kLines, 1);
   const bool due = bar_ ? since >= kBarSeconds : since >= kLineSeconds || done % stride == 0;

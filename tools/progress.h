@@ -9,13 +9,14 @@ namespace tool {
 
 class Progress {
  public:
-  Progress(std::FILE *out, std::uint64_t steps);
+  // `unit` is what the numbers of step() count: "tokens" or "samples".
+  Progress(std::FILE *out, std::uint64_t steps, std::string unit);
   ~Progress();  // ends the bar's line
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
   void say(const std::string &line);  // on a line of its own
-  void step(std::uint64_t done, float loss, double seconds, double tokens);
+  void step(std::uint64_t done, float loss, double seconds, double units);
 
  private:
   std::string summary(std::uint64_t done, float loss) const;
@@ -23,11 +24,12 @@ class Progress {
 
   std::FILE *out_;
   std::uint64_t steps_;
+  std::string unit_;
   bool bar_;
   bool drawn_ = false;
   double last_shown_;        // seconds of the steady clock
   double step_seconds_ = 0;  // running means
-  double tokens_per_second_ = 0;
+  double units_per_second_ = 0;
 };
 
 }  // namespace tool

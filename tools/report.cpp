@@ -80,7 +80,7 @@ std::string run_table(const RunRecord &run) {
   if (!run.seconds.empty())
     table.row(
         {"waiting for data, mean of a step", time_text(run.data_seconds / static_cast<double>(run.seconds.size()))});
-  if (run.tokens > 0 && seconds > 0) table.row({"tokens per second", fmt::format("{:.0f}", run.tokens / seconds)});
+  if (run.tokens > 0 && seconds > 0) table.row({run.unit + " per second", fmt::format("{:.0f}", run.tokens / seconds)});
   if (run.ranks > 1) table.row({"ranks", fmt::format("{}; memory and queues are those of rank 0", run.ranks)});
   table.row({"batches of a step", std::to_string(std::max<std::uint64_t>(count("accumulation"), 1) * run.ranks)});
   table.row({"chunks", fmt::format("{}, of which {} persist (n_persist); {} buffers (n_buffer)", count("n_chunk"),

@@ -15,6 +15,7 @@ struct RunRecord {
   std::uint64_t before = 0;                           // steps of earlier runs
   std::vector<StepValue> losses, rates, evaluations;  // of this run; rates are learning rates
   std::vector<double> seconds;                        // per step of this run
+  std::string unit = "tokens";                        // what `tokens` counts
   double tokens = 0;                                  // per step
   double data_seconds = 0;                            // of all steps: waiting for data
   std::string step_line;                              // the session's log line of the last step

@@ -250,7 +250,11 @@ class Training {
         evaluation_(evaluation),
         flags_(flags),
         rank_(rank),
-        record_{.model = flags.model, .ranks = rank.count, .before = steps_of(session), .about = created(session)},
+        record_{.model = flags.model,
+                .ranks = rank.count,
+                .before = steps_of(session),
+                .unit = batches.unit(),
+                .about = created(session)},
         checkpoints_(flags.save, record_.before, rank) {}
 
   // Takes the steps and writes the results. Returns the exit status.
@@ -299,7 +303,7 @@ void Training::begin() {
 
 void Training::take_steps() {
   std::optional<Progress> progress;
-  if (rank_.leads()) progress.emplace(stdout, steps_);
+  if (rank_.leads()) progress.emplace(stdout, steps_, batches_.unit());
   while (record_.losses.size() < steps_ && !exhausted_) {
     stopped_ = ends_by_signal(session_, rank_);
     if (stopped_) return;

@@ -31,8 +31,12 @@ same tokens.jsonl "$model" --steps 12 --batch 2 --input tokens.safetensors
 same tokens.jsonl "$model" --steps 12 --dim batch=2 \
   --input input_ids=tokens.safetensors --input labels=labels.samples.npy
 
-run train "$vit" --steps 4 --seed 3 --metrics images.jsonl --input pixel_values=pixels.npy --input labels=classes.npy
+prints ' tokens/s '
+run train "$vit" --steps 4 --seed 3 --metrics images.jsonl --input pixel_values=pixels.npy --input labels=classes.npy \
+  --report images.html
 leaves_with 0
+prints ' samples/s '
+grep -q 'samples per second' images.html || wrong "the report counts tokens of images"
 for form in u1 f8 f2 column-major; do
   same images.jsonl "$vit" --steps 4 --batch 2 --input pixel_values=pixels.$form.npy --input labels=classes.u1.npy
 done
