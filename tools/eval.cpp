@@ -92,7 +92,7 @@ class Written {
 std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, const Options &options) {
   std::map<std::string, std::string> files;
   for (const std::string &pair : pairs) {
-    const std::size_t equals = pair.rfind('=');
+    const std::size_t equals = pair.find('=');
     if (equals == std::string::npos) throw UsageError(fmt::format("--output wants NAME=FILE.npy, not '{}'", pair));
     const std::string name = pair.substr(0, equals);
     if (!files.emplace(name, pair.substr(equals + 1)).second)

@@ -113,3 +113,9 @@ leaves_with 130
 prints 'stopped after [0-9]* of 100000000 batches'
 cmp logits.npy earlier.npy || wrong "the file of an earlier run was replaced"
 if is_begun; then wrong "a part of the array stays"; fi
+
+# A path may contain "=".
+mkdir model=gpt2
+run eval "$classes" --loss cross_entropy --input tokens=tokens.npy --output logits=model=gpt2/logits.npy
+leaves_with 0
+[ -s model=gpt2/logits.npy ] || wrong "there are no logits"
