@@ -1,6 +1,7 @@
 // The protrain command. Returns 0, 1 (an error), 2 (a wrong command line), or 128 + n after signal n.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <exception>
 
 #include "command_line.h"
@@ -22,6 +23,9 @@ int run(int argc, char **argv) {
   tool::add_inspect(app, status);
   tool::add_merge(app, status);
   tool::parse_command_line(app, argc, argv);
+  // What other commands than train compute is on standard output alone.
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (lost && !app.got_subcommand("train")) throw tool::Failure("standard output could not be written");
   return status;
 }
 

@@ -114,6 +114,13 @@ prints 'stopped after [0-9]* of 100000000 batches'
 cmp logits.npy earlier.npy || wrong "the file of an earlier run was replaced"
 if is_begun; then wrong "a part of the array stays"; fi
 
+# A loss that nobody gets is an error.
+if [ -c /dev/full ]; then
+  "$command" eval "$model" --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" \
+    >/dev/full 2>err && wrong "a full disk has taken the loss"
+  complains 'standard output could not be written'
+fi
+
 # A path may contain "=".
 mkdir model=gpt2
 run eval "$classes" --loss cross_entropy --input tokens=tokens.npy --output logits=model=gpt2/logits.npy
