@@ -69,6 +69,14 @@ std::string shapes_of(const Dims &dims) {
   return fmt::format("{}", fmt::join(bindings, ","));
 }
 
+// Returns the kind of a loss that compares the samples of a batch with each other; "" if no loss does.
+std::string comparing_loss(const Options &options) {
+  const std::string first = value_of(options, "loss"), others = value_of(options, "also_loss");
+  for (const char *kind : {"dpo", "triplet", "infonce"})
+    if (first == kind || others.find(fmt::format("loss={}", kind)) != std::string::npos) return kind;
+  return "";
+}
+
 // Throws UsageError if labels would be shifted twice, or not at all although the user has not said so.
 void require_one_shift(const DataFlags &flags, const Options &options) {
   const bool shifted = value_of(options, "loss_shift") == "1";
@@ -201,6 +209,22 @@ void Batches::require_same_rows() const {
                                 array.of_samples() ? "samples" : "batches", first->path(), first->rows(),
                                 array.of_samples() ? "" : ", or 1, which serves every batch"));
   }
+}
+
+void Batches::require_together(const Options &options) const {
+  const std::string loss = comparing_loss(options);
+  const std::uint64_t rows = rows_of_samples();
+  if (loss.empty() || rows == 0) return;
+  if (shuffle_)
+    throw UsageError(
+        fmt::format("--shuffle would part samples that the loss {} compares with each other; give arrays of batches, "
+                    "whose order it changes as a whole",
+                    loss));
+  if (batch_ != kOpen && rows % static_cast<std::uint64_t>(batch_) != 0)
+    throw Failure(
+        fmt::format("the arrays have {} samples, no multiple of the {} of a batch, so a batch would take samples of "
+                    "two passes, which the loss {} would compare with each other; give another --batch",
+                    rows, batch_, loss));
 }
 
 void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const Options &options) {

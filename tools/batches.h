@@ -32,6 +32,10 @@ class Batches {
   Batches(const Batches &) = delete;  // the thread that reads ahead refers to it
   Batches &operator=(const Batches &) = delete;
 
+  // Throws UsageError or Failure if batches would join other samples than lie side by side in the arrays, and the loss
+  // compares the samples of a batch with each other.
+  void require_together(const Options &options) const;
+
   // Has samples or windows that fill no batch taken as a smaller last batch of a pass, if the session can serve one.
   // Binds its size in the option `shapes`. The batches of several passes have no such end. Call it before the session
   // is created. Throws as require_epochs().

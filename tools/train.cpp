@@ -429,10 +429,12 @@ int train(TrainFlags flags) {
   const bool trains_on_tokens = !flags.data.tokens.empty() || flags.evaluation.tokens.empty();
   std::optional<Batches> batches;
   std::optional<Evaluation> evaluation;
-  if (flags.steps == 0)
+  if (flags.steps == 0) {
     bind_defaults(options, flags.model);
-  else
+  } else {
     batches.emplace(trains_on_tokens ? flags.data : flags.data.without_tokens(), model, options);
+    batches->require_together(options);
+  }
   if (flags.epochs > 0) batches->require_epochs();
   if (flags.evaluation.asked()) evaluation.emplace(flags.evaluation, flags.data, model, options, *batches);
   require_places(flags, model, options);

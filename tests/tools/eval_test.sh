@@ -70,6 +70,13 @@ prints 'reference.npy: log_probabilities of 8 samples'
 run train "$fixtures/objectives/tokens.onnx" $answers --input reference=reference.npy --steps 1
 leaves_with 0
 prints 'loss 0.6931' # the model is still its own reference
+# Pairs stay together: a random order of samples would part them, and so would a batch that begins the next pass.
+# shellcheck disable=SC2086
+refused 2 'would part samples that the loss dpo compares' train "$fixtures/objectives/tokens.onnx" $answers \
+  --input reference=reference.npy --steps 1 --shuffle 1
+# shellcheck disable=SC2086
+refused 1 'the arrays have 8 samples, no multiple of the 6 of a batch' train "$fixtures/objectives/tokens.onnx" \
+  $(echo $answers | sed 's/batch 4/batch 6/') --input reference=reference.npy --steps 1
 # A batch of 2 pairs and a half cannot be the last.
 { head -c 128 answers.npy | LC_ALL=C sed '1s/(8, /(7, /' && tail -c +129 answers.npy | head -c $((7 * 12 * 8)); } >odd.npy
 run eval "$fixtures/objectives/tokens.onnx" --loss dpo --loss-shift 1 --batch 4 --input ids=odd.npy --input labels=odd.npy \
