@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/host_thread.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "draft/check.h"
 #include "draft/merge.h"
@@ -97,9 +98,8 @@ protrain_error *capture(Aftermath aftermath) {
     // Session adds to the text what happened to the state, but may have lacked the memory for it. So this returns
     // nullptr, and the caller returns a fixed text that says what happened.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
-    std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
-    // The text must make sense alone, because few programs print the subject too.
-    if (text.find(subject) == std::string::npos) text = subject + ": " + text;
+    std::string subject = protrain::printable(error.subject);
+    std::string text = protrain::sentence_about(subject, protrain::printable(error.text, kTextLimit));
     return new (std::nothrow)
         protrain_error{static_cast<protrain_code>(error.code), std::move(subject), std::move(text), usable};
   } catch (const std::bad_alloc &) {

@@ -115,8 +115,7 @@ void print_trained(const Json &about) {
 void print_check(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
-  for (const Json &problem : about.value("problems", Json::array()))
-    fmt::print("  {}\n", sentence_of(problem.value("subject", ""), problem.value("text", "")));
+  for (const Json &problem : about.value("problems", Json::array())) fmt::print("  {}\n", problem.value("text", ""));
   fmt::print("inputs\n");
   for (const Json &input : about.value("inputs", Json::array()))
     fmt::print("  {} {} {}\n", input.value("name", ""), input.value("dtype", ""), plain_list(input["dims"]));

@@ -32,11 +32,6 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns a text of the library that makes sense without its subject.
-inline std::string sentence_of(const std::string &subject, const std::string &text) {
-  return text.find(subject) != std::string::npos ? text : subject + ": " + text;
-}
-
 struct Destroy {
   void operator()(protrain_error *error) const { protrain_error_destroy(error); }
   void operator()(protrain_options *options) const { protrain_options_destroy(options); }

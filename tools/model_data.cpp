@@ -16,7 +16,7 @@ namespace {
 void require_trainable(const nlohmann::json &about) {
   for (const nlohmann::json &problem : about.at("problems"))
     if (problem.at("code") != PROTRAIN_ERROR_SHAPE || about.at("inputs").empty())
-      throw Failure(sentence_of(problem.at("subject"), problem.at("text")));
+      throw Failure(problem.at("text").get<std::string>());
 }
 
 }  // namespace

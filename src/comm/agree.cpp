@@ -7,6 +7,7 @@
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/sentence.h"
 
 namespace protrain::comm {
 
@@ -73,8 +74,7 @@ std::string name_of_machine() {
 
 std::string sentence_of(const std::exception &why) {
   const auto *error = dynamic_cast<const Error *>(&why);
-  const bool named = error == nullptr || error->text.find(error->subject) != std::string::npos;
-  return named ? why.what() : error->subject + ": " + error->text;
+  return error == nullptr ? why.what() : sentence_about(error->subject, error->text);
 }
 
 void abort_for(Channel &channel, const std::exception &why) noexcept {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/sentence.h"
 #include "draft/alarms.h"
 #include "draft/dims.h"
 #include "draft/loaded_model.h"
@@ -178,7 +179,7 @@ std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &js
     return onnx_import::Model::open(path);
   } catch (const Error &error) {
     if (error.code != Code::unsupported && error.code != Code::shape && error.code != Code::type) throw;
-    add_problem(json, error, error.text);
+    add_problem(json, error, sentence_about(error.subject, error.text));
     return nullptr;
   }
 }
@@ -205,7 +206,7 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     json["unseen_nodes"] = error.behind;
   } catch (const Error &error) {
     if (error.code == Code::nomem) throw;  // not the model's fault
-    add_problem(json, error, error.text);
+    add_problem(json, error, sentence_about(error.subject, error.text));
   }
 }
 

@@ -37,6 +37,8 @@ same_files accumulated/step-0000000005 stopped/step-0000000005
 
 refused 1 'the seed is 4' train "$model" --steps 1 --resume parts --seed 4 \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+refused 1 '^protrain: c: cannot list it' train "$model" --steps 1 --resume c \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
 refused 1 'sgd' train "$model" --steps 1 --resume parts --optimizer sgd \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
 printf x | dd of=parts/step-0000000013/weights.safetensors bs=1 seek=50000 conv=notrunc 2>/dev/null

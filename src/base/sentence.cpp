@@ -1,0 +1,35 @@
+// Looks for the subject of an error among the words of its text.
+#include "base/sentence.h"
+
+#include "base/text.h"
+
+namespace protrain {
+
+namespace {
+
+bool is_of_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (c & 0x80) != 0;
+}
+
+// True if both sides of the place `at` between two characters belong to one word.
+bool is_inside_word(std::string_view text, std::size_t at) {
+  return at > 0 && at < text.size() && is_of_word(text[at - 1]) && is_of_word(text[at]);
+}
+
+// True if `text` holds `name` whole: a folder "c" is not named by the words "cannot list it".
+bool names(std::string_view text, std::string_view name) {
+  if (name.empty()) return true;
+  for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1))
+    if (!is_inside_word(text, at) && !is_inside_word(text, at + name.size())) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string sentence_about(std::string_view subject, std::string_view text) {
+  const std::string shown = printable(subject);
+  std::string sentence(text);
+  return names(text, shown) ? sentence : sentence.insert(0, ": ").insert(0, shown);
+}
+
+}  // namespace protrain
