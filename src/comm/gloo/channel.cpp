@@ -81,7 +81,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
     // Asks for the reason of rank 0, if it gave up first. That reason says more than Gloo's error.
     const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
     const std::string within = late ? fmt::format(" within {} ms", timeout_.count()) : "";
-    const std::string why = reason ? "rank 0 failed: " + *reason : error.what();
+    const std::string why = reason ? "rank 0 failed: " + *reason : words_of(error);
     const Error own(late ? Code::timeout : Code::peer, "rendezvous",
                     fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous, within, why));
     leave_reason(own.text);
@@ -159,7 +159,8 @@ Error GlooChannel::error_of(int rank, const std::exception &found) {
   if (const std::optional<std::string> reason = reason_of(rank, kReasonWait)) return peer_failed(rank, *reason);
   if (timed_out(found))
     return {Code::timeout, subject, fmt::format("rank {} did not answer within {} ms", rank, timeout_.count())};
-  return {Code::peer, subject, fmt::format("rank {} left: {}", rank, found.what())};
+  return {Code::peer, subject,
+          fmt::format("rank {} left: it was killed, or the network failed ({})", rank, words_of(found))};
 }
 
 void GlooChannel::break_with(const Error &error) {

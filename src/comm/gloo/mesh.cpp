@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -127,6 +128,13 @@ std::vector<char> addresses_of_rank(int rank, Store &store, const Deadline &dead
 
 }  // namespace
 
+std::string words_of(const std::exception &error) {
+  const std::string_view text = error.what();
+  const std::size_t end = text.find("] ");
+  const bool placed = text.starts_with('[') && end != text.npos && text.substr(0, end).find(".cc:") != text.npos;
+  return std::string(placed ? text.substr(end + 2) : text);
+}
+
 Mesh::Mesh(const ChannelRequest &request, Store &store, const Deadline &deadline)
     : ::gloo::Context(request.rank, request.ranks) {
   device_ = ::gloo::transport::tcp::CreateDevice(own_address());
@@ -164,7 +172,7 @@ void Mesh::connect_all(const ChannelRequest &request, std::size_t own_bytes, Sto
       require(!deadline.over(), Code::timeout, "rendezvous", "timed out, because rank {} did not connect", r);
     } catch (const std::exception &error) {
       const std::string why =
-          deadline.over() ? fmt::format("timed out, because rank {} did not connect", r) : error.what();
+          deadline.over() ? fmt::format("timed out, because rank {} did not connect", r) : words_of(error);
       fail(deadline.over() ? Code::timeout : Code::peer, "rendezvous", "{}{}", why, advice(request, r, own, theirs));
     }
   }

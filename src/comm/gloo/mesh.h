@@ -3,6 +3,7 @@
 
 #include <gloo/context.h>
 
+#include <exception>
 #include <string>
 
 #include "comm/channel.h"
@@ -13,6 +14,9 @@ class Store;
 }
 
 namespace protrain::comm::gloo {
+
+// Returns the text of an error, without the place in Gloo's source that Gloo's own errors begin with.
+std::string words_of(const std::exception &error);
 
 // Connects this rank to all others within one deadline. Gloo can make the connections itself, but then waits up to five
 // times its timeout for each rank.

@@ -138,6 +138,7 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
   const auto took = std::chrono::steady_clock::now() - start;
   expect(std::find(codes.begin(), codes.end(), error.code) != codes.end(), "the error is: " + error.text);
   expect(error.text.find(text) != std::string::npos, "the error does not say why: " + error.text);
+  expect(error.text.find(".cc:") == std::string::npos, "the error shows a transport's source: " + error.text);
   const bool nameless = between_gpus && error.code == Code::timeout;  // NCCL does not say which rank is late
   expect(nameless || error.subject.starts_with("rank "), "the error's subject is " + error.subject);
   expect(took < 2 * timeout + 3s, "it took too long");
