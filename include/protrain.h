@@ -489,9 +489,10 @@ PROTRAIN_CHECKED protrain_error *protrain_model_profile(protrain_options *option
  *   or do not fit the bound dimensions; UNSUPPORTED lists every operator and every gradient that is missing, with the
  *   nodes' names; ARG for options that do not fit the model; BUDGET if no plan fits: the text names the smallest
  *   budget that works and other changes that would fit; NOMEM.
- *   With the option resume: FORMAT if there is no checkpoint or it is malformed, CORRUPT if a byte of it was damaged or
- *   a file is missing, VERSION for a checkpoint of a later library, PATH for links, MISMATCH if parameters, optimizer
- *   or seed differ. A damaged checkpoint is never skipped: the text names the one before it.
+ *   With the option resume: IO if nothing is at its path, FORMAT if there is no checkpoint or it is malformed, CORRUPT
+ *   if a byte of it was damaged or a file is missing, VERSION for a checkpoint of a later library, PATH for links,
+ *   MISMATCH if parameters, optimizer or seed differ. A damaged checkpoint is never skipped: the text names the one
+ *   before it.
  * On error: nothing is left behind, and the options are unchanged.
  * Threads: only reads the options, so several threads may create sessions from the same ones.
  * Since: 0.1 */

@@ -63,7 +63,7 @@ char *sys_realpath(const char *path) { return ::realpath(path, nullptr); }
 [[noreturn]] void refuse(const std::string &path, const char *what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   const Code code = full ? Code::nospc : error == ENOMEM ? Code::nomem : Code::io;
-  fail(code, path, "cannot {}: {}", what, std::generic_category().message(error));
+  fail(code, path.empty() ? "''" : path, "cannot {}: {}", what, std::generic_category().message(error));
 }
 
 [[noreturn]] void refuse_kind(const std::string &path) {
@@ -261,6 +261,7 @@ void remove_abandoned(const std::string &path) {
 FileWriter::FileWriter(const std::string &path) : path_(path) {
   static std::atomic<unsigned> serial{0};
   constexpr int kMostTries = 100;
+  if (path.empty()) refuse(path, "create it", ENOENT);
   struct stat found {};
   const bool there = sys_stat(path.c_str(), &found) == 0;
   if (!there && errno != ENOENT) refuse(path, "look at it", errno);

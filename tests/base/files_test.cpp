@@ -108,6 +108,15 @@ TEST_F(Files, OpenReportsTheSystemsReason) {
   EXPECT_NE(directory.text.find("Is a directory"), std::string::npos) << directory.text;
 }
 
+TEST_F(Files, EmptyPathIsShownInQuotes) {
+  for (const Error &error : {error_of([] { File::open(""); }), error_of([] { FileWriter writer(""); }),
+                             error_of([] { create_directory(""); })}) {
+    EXPECT_EQ(error.code, Code::io);
+    EXPECT_EQ(error.subject, "''") << error.text;
+    EXPECT_NE(error.text.find("No such file"), std::string::npos) << error.text;
+  }
+}
+
 TEST_F(Files, OpenBeneathFollowsNoLinkOnTheWay) {
   fs::create_directory(directory_ + "/inside");
   put("inside/a", "abc");
