@@ -88,16 +88,23 @@ func (o *object) text(log func(json.RawMessage), function func(handle uintptr, t
 	return text, err
 }
 
-// connect makes C send events to the object's listener, or to nobody if log is nil.
-func (o *object) connect(log func(json.RawMessage), set func(handle uintptr, log lib.Log) *lib.Failure) error {
+// connect makes C send events to the object's listener, or to nobody if log is nil, and keeps log in *held. It is kept
+// even if it panics during this call, because C keeps the listener too.
+func (o *object) connect(held *func(json.RawMessage), log func(json.RawMessage),
+	set func(handle uintptr, log lib.Log) *lib.Failure) error {
 	return o.call(log, func(handle uintptr) *lib.Failure {
-		if log == nil {
-			return set(handle, nil)
-		}
-		if o.director == nil {
+		if log != nil && o.director == nil {
 			o.director = lib.NewDirectorLog(o.listener)
 		}
-		return set(handle, o.director)
+		director := o.director
+		if log == nil {
+			director = nil
+		}
+		failure := set(handle, director)
+		if failure == nil {
+			*held = log
+		}
+		return failure
 	})
 }
 

@@ -87,11 +87,7 @@ func (o *Options) Merge(model, adapter, path string) error {
 // SetLog sets the function that receives the progress of long calls with these options, one JSON object per event; nil
 // for none. log runs on the goroutine of the call, and must not use the options. If log panics, so does the call.
 func (o *Options) SetLog(log func(event json.RawMessage)) error {
-	err := o.c.connect(log, lib.Options_log)
-	if err == nil {
-		o.log = log
-	}
-	return err
+	return o.c.connect(&o.log, log, lib.Options_log)
 }
 
 // NewSession reads a model and makes it ready to train. Several goroutines may create sessions from the same options at

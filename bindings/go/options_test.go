@@ -63,6 +63,23 @@ func TestLog(t *testing.T) {
 	}
 }
 
+func TestListenerStaysSetThoughItPanicsAtOnce(t *testing.T) {
+	s := session(t)
+	events := 0
+	func() {
+		defer func() { recover() }()
+		s.SetLog(func(json.RawMessage) {
+			if events++; events == 1 {
+				panic("created")
+			}
+		})
+	}()
+	train(t, s, 1, 2)
+	if events != 3 {
+		t.Errorf("%d events, not the creation and two steps", events)
+	}
+}
+
 func TestPanicOfAListener(t *testing.T) {
 	s := session(t)
 	thrown := func(call func()) (p any) {

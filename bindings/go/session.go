@@ -24,11 +24,7 @@ func (s *Session) Close() error { return s.c.close() }
 // panics, so does the call, after its work is done. log must not end the goroutine (runtime.Goexit, and so FailNow and
 // Fatal of testing.T): nothing can stop that, the call never ends, and the session stays busy.
 func (s *Session) SetLog(log func(event json.RawMessage)) error {
-	err := s.c.connect(log, lib.Session_log)
-	if err == nil {
-		s.log = log
-	}
-	return err
+	return s.c.connect(&s.log, log, lib.Session_log)
 }
 
 // Step trains on the present inputs: forward, backward, update of every trained parameter. It returns the loss before
