@@ -18,7 +18,7 @@ thread_local! {
 
 /// A closure that the library calls with each line of a log, until it is dropped.
 pub(crate) struct Listener {
-    closure: *mut (dyn Send),
+    closure: *mut dyn Send,
     function: sys::protrain_log_fn,
 }
 
