@@ -122,6 +122,11 @@ bool Checkpoints::evaluated(protrain_session *session, std::uint64_t step, doubl
 
 void Checkpoints::save(protrain_session *session, std::uint64_t step) {
   if (step == last_) return;
+  if (const std::vector<std::uint64_t> steps = steps_in(flags_.directory); !steps.empty() && steps.back() > last_)
+    throw Failure(
+        fmt::format("{} now holds {} of another run, which has begun meanwhile; give --save a directory of its "
+                    "own to each run",
+                    flags_.directory, name_of(steps.back())));
   check(protrain_session_save(session, flags_.directory.c_str()));
   last_ = step;
   if (flags_.keep > 0 && rank_.leads()) remove_old();

@@ -51,6 +51,7 @@ class Checkpoints {
   const std::optional<Best> &best() const { return best_; }
 
  private:
+  // Throws Failure if another run has saved a checkpoint since this run's last one, which this one might replace.
   void save(protrain_session *session, std::uint64_t step);
   void remove_old() const;
   void write_best() const;

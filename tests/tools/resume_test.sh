@@ -63,3 +63,14 @@ train --steps 2 --metrics cut.jsonl --save cut
 printf '{"step":3,"lo' >>cut.jsonl
 train --steps 1 --metrics cut.jsonl --save cut --resume cut
 [ "$(cut -c1-10 cut.jsonl | tr '\n' ' ')" = '{"step":1, {"step":2, {"step":3, ' ] || wrong "a line was cut short"
+
+# A run that meets checkpoints of another one, which has begun meanwhile, leaves them as they are.
+# shellcheck disable=SC2086
+env --default-signal=INT "$command" train "$model" $data --steps 1000000 --save shared --metrics shared.jsonl >out 2>err &
+child=$!
+ran='protrain train, beside another run'
+is_begun() { [ -s shared.jsonl ] && mkdir shared/step-0000000002 && : >shared/step-0000000002/manifest.json; }
+interrupt_once is_begun
+leaves_with 1
+complains 'shared now holds step-0000000002 of another run'
+[ "$(ls -A shared)" = step-0000000002 ] || wrong "a checkpoint beside those of another run"
