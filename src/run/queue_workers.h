@@ -58,7 +58,7 @@ class QueueWorkers {
 
  private:
   // The thread that works on a queue: its worker, or the issuing thread if it has none. While the thread waits, `waits`
-  // says what for. So many instructions must also have been issued.
+  // says what for, and `issued` how many instructions must have been issued besides.
   struct Sleeper {
     std::condition_variable woken;
     const std::vector<Wait> *waits = nullptr;
