@@ -23,7 +23,7 @@ int run(int argc, char **argv) {
   tool::add_inspect(app, status);
   tool::add_merge(app, status);
   tool::parse_command_line(app, argc, argv);
-  // What other commands than train compute is on standard output alone.
+  // The results of all commands but train are on standard output alone.
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (lost && !app.got_subcommand("train")) throw tool::Failure("standard output could not be written");
   return status;

@@ -205,15 +205,18 @@ Results write_results(protrain_session *session, const TrainFlags &flags, Checkp
   Results results;
   bool again = record.ranks > 1;
   const auto attempt = [&](const std::string &path, auto write) {
-    for (bool over = path.empty(); !over;) try {
-        over = true;
+    if (path.empty()) return;
+    try {
+      try {
         write();
-        results.written.push_back(path);
-      } catch (const std::exception &failure) {
-        const auto *of_library = dynamic_cast<const LibraryFailure *>(&failure);
-        over = of_library == nullptr || of_library->code != PROTRAIN_ERROR_STATE || !std::exchange(again, false);
-        if (over) results.failures.push_back(std::current_exception());
+      } catch (const LibraryFailure &failure) {
+        if (failure.code != PROTRAIN_ERROR_STATE || !std::exchange(again, false)) throw;
+        write();
       }
+      results.written.push_back(path);
+    } catch (const std::exception &) {
+      results.failures.push_back(std::current_exception());
+    }
   };
   attempt(flags.report, [&] {
     record.report = report_of(session);

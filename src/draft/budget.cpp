@@ -23,10 +23,15 @@ void require_within(const std::optional<std::uint64_t> &budget, const char *key,
           bytes_text(needed), key, budget.value_or(0), needed);
 }
 
-// Returns the bytes that a session takes of the device's memory, which may be the host's too. A base that another
-// session of this process holds is there already.
+// Returns the bytes of the device's tier that a session takes. A base that another session of this process holds is
+// there already.
+std::uint64_t new_device_bytes(const plan::Bytes &needed, const Settings &settings) {
+  return needed[Tier::device] - std::min(needed[Tier::device], settings.base_at_hand);
+}
+
+// Returns the bytes that a session takes of the device's memory, which may be the host's too.
 std::uint64_t to_be_taken(const plan::Bytes &needed, const Settings &settings, const profile::Profile &profile) {
-  const std::uint64_t device = needed[Tier::device] - std::min(needed[Tier::device], settings.base_at_hand);
+  const std::uint64_t device = new_device_bytes(needed, settings);
   return profile.shares_memory ? checked_add(device, needed[Tier::host]) : device;
 }
 
@@ -69,11 +74,10 @@ bool machine_has(const plan::Bytes &needed, const Settings &settings, const prof
 }
 
 void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed) {
-  const auto [all, host, disk] = needed.values;
-  const std::uint64_t device = all - std::min(all, settings.base_at_hand);
+  const std::uint64_t device = new_device_bytes(needed, settings), disk = needed[Tier::disk];
   require_within(settings.memory, "memory", device);
   require_within(settings.device_memory, "device_memory", device);
-  require_within(settings.host_memory, "host_memory", host);
+  require_within(settings.host_memory, "host_memory", needed[Tier::host]);
   require_within(settings.disk_memory, "disk_memory", disk);
   const std::uint64_t taken = to_be_taken(needed, settings, profile);
   require(machine_has(needed, settings, profile), Code::budget, "memory",

@@ -1,4 +1,4 @@
-// What all ranks of a session must have in common beside their options: the contents of the files that they read.
+// All ranks of a session must read files of the same contents. Sums of the contents tell whether they do.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,7 @@ Change raised(const plan::Bytes &needed, std::initializer_list<Tier> tiers, cons
 
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft) {
-  // What the smallest plan needs, or the plan from a file.
+  // `needed` is of the smallest plan, or of the plan from a file.
   const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
   const auto had = [&](const plan::Bytes &bytes) { return machine_has(bytes, settings, draft.profile); };
   std::vector<Change> changes;
