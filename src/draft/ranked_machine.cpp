@@ -20,6 +20,17 @@ Json parsed(const std::string &text, std::size_t rank) {
        "rank {} sends what this release of the library does not expect; all ranks need the same release", rank);
 }
 
+// Returns the bytes that each rank sends to each other rank if all gradients are exchanged at once. A rank that has
+// another model, which is refused later, takes part with the same bytes.
+std::uint64_t bytes_between(comm::Channel &channel, const std::vector<const graph::Graph *> &graphs) {
+  std::uint64_t bytes = 0;
+  for (const graph::ValueId p : graphs[0]->parameters) {
+    const graph::Type &type = graphs[0]->value(p).type;
+    bytes += byte_count(type.dtype, type.shape);
+  }
+  return std::ranges::min(comm::gather_values(channel, bytes)) / static_cast<std::uint64_t>(channel.ranks());
+}
+
 // The memory that a rank can give to its session.
 struct Memory {
   std::uint64_t device, host, disk;
@@ -52,7 +63,8 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   profile = profile::from_json(comm::broadcast_text(channel_, profile::to_json(profile)));
   machine_.adopt(profile);
   // Measures the link before it reads the free memory, because the first exchanges take memory of the device.
-  profile.device_memory = std::min(profile.device_memory, machine_.measure_link(link_, profile));
+  const std::uint64_t free = machine_.measure_link(link_, bytes_between(channel_, graphs), profile);
+  profile.device_memory = std::min(profile.device_memory, free);
   // Divides the host's memory among the ranks of one machine. On a CPU the device's memory is the host's, so it is
   // divided too.
   const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),

@@ -76,8 +76,8 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
 // other.
 bool LocalMachine::has_cores() const { return neighbours_.ranks == 1 && device_.info().threads <= available_threads(); }
 
-std::uint64_t LocalMachine::measure_link(const measure::Link &link, profile::Profile &profile) {
-  measure::measure_link(device_, link, profile);
+std::uint64_t LocalMachine::measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) {
+  measure::measure_link(device_, link, bytes, profile);
   return link.on_device ? device_.free_bytes() : profile.device_memory;
 }
 

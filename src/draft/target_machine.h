@@ -32,9 +32,12 @@ class TargetMachine {
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
   // Announces that other ranks will measure this machine at the same time as this rank.
   virtual void measure_beside(const measure::Neighbours &) {}
-  // Adds the speed of the link between ranks to the profile. Returns how much of the device's memory may be used after
-  // that. All ranks call it together.
-  virtual std::uint64_t measure_link(const measure::Link &, profile::Profile &profile) { return profile.device_memory; }
+  // Adds the speed of the link between ranks to the profile, when each sends `bytes` to each other. Returns how much of
+  // the device's memory may be used after that. All ranks call it together, with the same `bytes`.
+  virtual std::uint64_t measure_link(const measure::Link &, [[maybe_unused]] std::uint64_t bytes,
+                                     profile::Profile &profile) {
+    return profile.device_memory;
+  }
   // Makes this rank's kernels use the algorithms (Profile::variants) that another rank measured as fastest.
   virtual void adopt(const profile::Profile &) {}
   // Returns the text that make() makes on rank 0. All ranks get the same text, and only rank 0 calls make().
@@ -58,7 +61,7 @@ class LocalMachine final : public TargetMachine {
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
   void measure_beside(const measure::Neighbours &neighbours) override { neighbours_ = neighbours; }
-  std::uint64_t measure_link(const measure::Link &link, profile::Profile &profile) override;
+  std::uint64_t measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) override;
   void adopt(const profile::Profile &profile) override { kernels_.use_variants(profile.variants); }
 
  private:

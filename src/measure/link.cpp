@@ -13,17 +13,19 @@ namespace protrain::measure {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr std::uint64_t kSmall = 64, kLarge = 4ull << 20;  // bytes that go to each rank
-constexpr double kBeside = 0.05;                           // about so many seconds of exchanges beside compute
-constexpr int kFewest = 3, kMost = 20;                     // limits of the number of these exchanges
+constexpr std::uint64_t kSmall = 64;                            // bytes that take no more time than none
+constexpr std::uint64_t kLeast = 64 << 10, kMost = 4ull << 20;  // limits of the bytes that show the rate
+constexpr double kBeside = 0.05;                                // about so many seconds of exchanges beside compute
+constexpr int kFewestBeside = 3, kMostBeside = 20;              // limits of the number of these exchanges
 
-// Memory for one message to or from each rank, on the device or on the host.
+// Memory for one message of up to `bytes` to or from each rank, on the device or on the host.
 class Messages {
  public:
-  Messages(backend::Device &device, const Link &link)
+  Messages(backend::Device &device, const Link &link, std::uint64_t bytes)
       : device_(device),
-        on_host_(link.on_device ? 0 : bytes_of(link)),
-        on_device_(link.on_device ? static_cast<std::byte *>(device.allocate(bytes_of(link))) : nullptr) {}
+        bytes_(bytes),
+        on_host_(link.on_device ? 0 : bytes_of_all(link)),
+        on_device_(link.on_device ? static_cast<std::byte *>(device.allocate(bytes_of_all(link))) : nullptr) {}
   ~Messages() {
     if (on_device_ != nullptr) device_.release(on_device_);
   }
@@ -31,13 +33,14 @@ class Messages {
   Messages &operator=(const Messages &) = delete;
 
   std::byte *of_rank(int rank) {
-    return (on_device_ != nullptr ? on_device_ : on_host_.data()) + kLarge * static_cast<std::uint64_t>(rank);
+    return (on_device_ != nullptr ? on_device_ : on_host_.data()) + bytes_ * static_cast<std::uint64_t>(rank);
   }
 
  private:
-  static std::uint64_t bytes_of(const Link &link) { return kLarge * static_cast<std::uint64_t>(link.steps.ranks()); }
+  std::uint64_t bytes_of_all(const Link &link) const { return bytes_ * static_cast<std::uint64_t>(link.steps.ranks()); }
 
   backend::Device &device_;
+  const std::uint64_t bytes_;
   std::vector<std::byte> on_host_;
   std::byte *const on_device_;
 };
@@ -45,8 +48,8 @@ class Messages {
 // Times exchanges like those of a step: each rank sends a part to every other rank, and copies its own part.
 class Exchange {
  public:
-  Exchange(backend::Device &device, const Link &link)
-      : device_(device), link_(link), out_(device, link), in_(device, link) {}
+  Exchange(backend::Device &device, const Link &link, std::uint64_t most)
+      : device_(device), link_(link), out_(device, link, most), in_(device, link, most) {}
 
   double seconds(std::uint64_t bytes) {
     std::vector<comm::Send> sends;
@@ -79,17 +82,17 @@ class Exchange {
 
 }  // namespace
 
-void measure_link(backend::Device &device, const Link &link, profile::Profile &profile) {
-  Exchange exchange(device, link);
-  const double small = exchange.least(kSmall), large = exchange.least(kLarge);
-  const auto bytes = static_cast<double>(kLarge) * static_cast<double>(link.steps.ranks() - 1);
+void measure_link(backend::Device &device, const Link &link, std::uint64_t bytes, profile::Profile &profile) {
+  bytes = std::clamp(bytes, kLeast, kMost);
+  Exchange exchange(device, link, bytes);
+  const double small = exchange.least(kSmall), large = exchange.least(bytes);
   profile.link_seconds = small;
-  profile.link = bytes / std::max(large - small, large / 10);
+  profile.link = static_cast<double>(bytes) * (link.steps.ranks() - 1) / std::max(large - small, large / 10);
   if (!profile.shares_cores) return;
-  const int count = static_cast<int>(std::clamp(kBeside / large, double{kFewest}, double{kMost}));
+  const int count = static_cast<int>(std::clamp(kBeside / large, double{kFewestBeside}, double{kMostBeside}));
   double together = 0;
   const double share = Load(device).share_beside([&] {
-    for (int i = 0; i < count; ++i) together += exchange.seconds(kLarge);
+    for (int i = 0; i < count; ++i) together += exchange.seconds(bytes);
   });
   profile.compute_beside_link = std::ranges::min(comm::gather_values(link.hosts, share));
   together = std::ranges::max(comm::gather_values(link.hosts, together));

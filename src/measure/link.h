@@ -14,9 +14,9 @@ struct Link {
   bool on_device;        // messages lie in the device's memory, else in the host's
 };
 
-// Measures exchanges in which every rank sends to all others. Sets the profile's link and link_seconds to those of the
-// slowest rank, and on shared cores compute_beside_link and link_beside_compute to the smallest of all ranks. Every
-// rank must call this function.
-void measure_link(backend::Device &device, const Link &link, profile::Profile &profile);
+// Measures exchanges in which every rank sends `bytes` to each other rank, but at least 64 KiB and at most 4 MiB. Sets
+// the profile's link and link_seconds to those of the slowest rank, and on shared cores compute_beside_link and
+// link_beside_compute to the smallest of all ranks. Every rank must call this function with the same `bytes`.
+void measure_link(backend::Device &device, const Link &link, std::uint64_t bytes, profile::Profile &profile);
 
 }  // namespace protrain::measure

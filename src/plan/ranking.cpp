@@ -179,7 +179,7 @@ void Ranking::keep_best() {
 // Returns for each tier the most bytes that the closed form may estimate for a plan like `choice`: the capacity,
 // corrected by the error in memory of the nearest trial, or by margin_ if there is no trial.
 Bytes Ranking::room_near(const Choice &choice) const {
-  const Trial *near = trials_.nearest(choice, mode_distance);
+  const Trial *near = trials_.nearest_in_modes(choice);
   Bytes room = terms_.capacity;
   for (const Tier t : kTiers)
     room[t] = shifted(room[t], near != nullptr ? -near->memory_error(t) : (margin_ - 1) * static_cast<double>(room[t]));

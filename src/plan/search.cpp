@@ -182,7 +182,7 @@ class Search {
     const std::optional<Point> first = best();
     double least = std::numeric_limits<double>::max();
     for (const Candidate &candidate : ranking_.shortlist()) {
-      if (candidate.choice.n_swap > wanted.most_swap || siblings(candidate.choice) >= kSiblings) continue;
+      if (candidate.choice.n_swap > wanted.most_swap) continue;
       if (wanted.mix && mix_of(candidate.choice) != *wanted.mix) continue;
       const Trial *near = trials_.nearest(candidate.choice);
       double seconds = candidate.estimate.seconds;
@@ -195,10 +195,9 @@ class Search {
         const double hope = near_best ? std::max(kNeighbourHope, wanted.hope) : wanted.hope;
         if (seconds > first->cost.seconds * hope) continue;
       }
-      if (seconds < least) {
-        pick = &candidate;
-        least = seconds;
-      }
+      if (seconds >= least || siblings(candidate.choice) >= kSiblings) continue;  // comes last because it is slow
+      pick = &candidate;
+      least = seconds;
     }
     return pick;
   }

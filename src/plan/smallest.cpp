@@ -30,11 +30,15 @@ class Fallback {
   Smallest run() {
     gather();
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
-      const auto pick = std::ranges::min_element(
-          candidates_, [&](const Candidate &a, const Candidate &b) { return smaller(corrected(a), corrected(b)); });
-      if (trials_.instructions() >= kFewInstructions && !smaller(corrected(*pick), least().cost.bytes)) break;
-      const Candidate candidate = *pick;
-      candidates_.erase(pick);
+      std::vector<Bytes> bytes;
+      for (const Candidate &candidate : candidates_) bytes.push_back(corrected(candidate));
+      const auto pick = std::ranges::min_element(bytes, [&](const Bytes &a, const Bytes &b) { return smaller(a, b); }) -
+                        bytes.begin();
+      if (trials_.instructions() >= kFewInstructions &&
+          !smaller(bytes[static_cast<std::size_t>(pick)], least().cost.bytes))
+        break;
+      const Candidate candidate = candidates_[static_cast<std::size_t>(pick)];
+      candidates_.erase(candidates_.begin() + pick);
       relieve_host(trials_.add(candidate));
     }
     return {.point = {least().candidate.choice, least().cost},

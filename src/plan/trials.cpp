@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <tuple>
 
 namespace protrain::plan {
 
@@ -30,7 +31,13 @@ double distance(const Choice &a, const Choice &b) {
          0.5 * std::abs(a.n_buffer - b.n_buffer);
 }
 
-bool same_integers(const Choice &a, const Choice &b) { return distance(a, b) == 0; }
+bool same_integers(const Choice &a, const Choice &b) {
+  const auto integers = [](const Choice &of) {
+    return std::tuple(of.n_persist, of.n_host, of.n_buffer, of.n_swap, of.n_checkpoint, of.n_selective > 0,
+                      of.n_device_update, of.n_deferred, of.n_whole, of.chunk_bytes, of.slack, of.order);
+  };
+  return integers(a) == integers(b);
+}
 
 const Trial &Trials::add(const Candidate &candidate) {
   all_.push_back({candidate, lay_out(candidate.choice)});
@@ -44,17 +51,12 @@ const Trial *Trials::find(const Choice &choice) const {
   return found == all_.end() ? nullptr : &*found;
 }
 
-const Trial *Trials::nearest(const Choice &choice, double (*away)(const Choice &, const Choice &)) const {
-  const Trial *found = nullptr;
-  double least = std::numeric_limits<double>::infinity();
-  for (const Trial &trial : all_) {
-    const double from = away(trial.candidate.choice, choice);
-    if (trial.candidate.estimate.seconds > 0 && from < least) {
-      found = &trial;
-      least = from;
-    }
-  }
-  return found;
+const Trial *Trials::nearest(const Choice &choice) const {
+  return nearest_by([&](const Choice &other) { return distance(other, choice); });
+}
+
+const Trial *Trials::nearest_in_modes(const Choice &choice) const {
+  return nearest_by([&](const Choice &other) { return mode_distance(other, choice); });
 }
 
 bool fits(const Bytes &bytes, const Bytes &capacity) {

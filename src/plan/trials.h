@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 
 #include "plan/cost.h"
 
@@ -56,10 +57,25 @@ class Trials {
   const Trial *find(const Choice &choice) const;
   std::size_t instructions() const { return instructions_; }  // laid out so far
 
-  // Returns the nearest trial that has an estimate, by the distance `away`; nullptr: there is none.
-  const Trial *nearest(const Choice &choice, double (*away)(const Choice &, const Choice &) = distance) const;
+  // Return the nearest trial that has an estimate, by distance() or by mode_distance(); nullptr: there is none.
+  const Trial *nearest(const Choice &choice) const;
+  const Trial *nearest_in_modes(const Choice &choice) const;
 
  private:
+  template <typename Away>
+  const Trial *nearest_by(const Away &away) const {
+    const Trial *found = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Trial &trial : all_) {
+      if (trial.candidate.estimate.seconds <= 0) continue;
+      const double from = away(trial.candidate.choice);
+      if (from >= least) continue;
+      found = &trial;
+      least = from;
+    }
+    return found;
+  }
+
   const graph::Graph &graph_;
   const LayOut &lay_out_;
   std::deque<Trial> all_;

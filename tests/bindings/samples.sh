@@ -16,7 +16,7 @@ LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 PATH=/usr/bin:$PATH # prefers Debian's cargo and rustc
 export PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
-export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
+export CARGO_PROFILE_DEV_DEBUG=0 CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
 mkdir "$work/root"
 cp -r "$source/bindings" "$source/samples" "$work/root"
 cd "$work/root"
@@ -37,10 +37,10 @@ build_go() {
 run_go() { "$work/finetune-go" "$@"; }
 classify_go() { "$work/classify-go" "$@"; }
 adapt_go() { "$work/adapt-go" "$@"; }
-build_rust() { (cd samples/rust && cargo build -q --release --offline --locked --target-dir ../target); }
-run_rust() { samples/target/release/finetune "$@"; }
-classify_rust() { samples/target/release/classify "$@"; }
-adapt_rust() { samples/target/release/adapt "$@"; }
+build_rust() { (cd samples/rust && cargo build -q --offline --locked --target-dir ../target); }
+run_rust() { samples/target/debug/finetune "$@"; }
+classify_rust() { samples/target/debug/classify "$@"; }
+adapt_rust() { samples/target/debug/adapt "$@"; }
 build_java() { make -s -C bindings/java OUT="$work/jar"; }
 run_java() { java -cp "$work/jar/protrain.jar" samples/java/Finetune.java "$@"; }
 classify_java() { java -cp "$work/jar/protrain.jar" samples/java/Classify.java "$@"; }

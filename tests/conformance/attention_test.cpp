@@ -25,11 +25,23 @@ const std::vector<AttentionSizes> kSizes = {
     {1, 1, 1, 1, 1, 4, 4},       {2, 9, 9, 3, 3, 8, 8},      {1, 64, 64, 2, 1, 16, 16}, {2, 70, 70, 4, 2, 12, 20},
     {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16}, {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
 
+// The emulated device is slow, so every second attention there is causal, where others are computed both ways.
+bool is_left_out(const Contender &contender, std::int64_t causal, std::size_t turn) {
+  return contender.name == "emulated" && turn % 2 != static_cast<std::size_t>(causal);
+}
+
 TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
   unsigned seed = 0;
-  for (const AttentionSizes &sizes : kSizes)
-    for (std::int64_t causal : {0, 1})
-      for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
+  std::size_t turn = 0;
+  for (const AttentionSizes &sizes : kSizes) {
+    ++turn;  // the windows that are causal differ from those of the last sizes
+    for (std::int64_t window : {0, 1, 7, 80}) {
+      ++turn;
+      for (std::int64_t causal : {0, 1})
+        if (!is_left_out(*GetParam(), causal, turn))
+          expect_both(*this, forward(sizes, form(causal, window), seed += 3));
+    }
+  }
 }
 
 // The CPU uses larger tiles if a query sees many keys. The first case has queries only for the last 200 positions of
@@ -78,8 +90,13 @@ const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1
 
 TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeads) {
   unsigned seed = 0;
-  for (const AttentionSizes &sizes : kDeepSizes)
-    for (std::int64_t causal : {0, 1}) expect_both(*this, forward(sizes, form(causal, 30 * causal, 0, 0.1), seed += 3));
+  std::size_t turn = 0;
+  for (const AttentionSizes &sizes : kDeepSizes) {
+    ++turn;
+    for (std::int64_t causal : {0, 1})
+      if (!is_left_out(*GetParam(), causal, turn))
+        expect_both(*this, forward(sizes, form(causal, 30 * causal, 0, 0.1), seed += 3));
+  }
 }
 
 TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeadsWhereABlockHasLittleMemory) {

@@ -76,11 +76,11 @@ TEST_P(SquaredNormKernel, JoinedPiecesHaveTheBitsOfTheWhole) {
   types.push_back(DType::f32);
   for (DType dtype : types)
     for (std::int64_t elements : {std::int64_t{0}, std::int64_t{1}, std::int64_t{4095}, kNormPiece, kNormPiece + 1,
-                                  5 * kNormPiece + 7, 64 * kNormPiece + 1})
+                                  5 * kNormPiece + 7, 64 * kNormPiece + 1}) {
+      const Array whole = Array::from_doubles({dtype, {elements}}, random_floats({elements}, 5).doubles());
       for (std::int64_t piece : {kNormPiece, 4 * kNormPiece, 64 * kNormPiece})
-        for (const Contender::Way &way : GetParam()->ways)
-          expect_joined_pieces(Array::from_doubles({dtype, {elements}}, random_floats({elements}, 5).doubles()), piece,
-                               way);
+        for (const Contender::Way &way : GetParam()->ways) expect_joined_pieces(whole, piece, way);
+    }
 }
 
 // Numbers that use all bits of a double, so that adding them in another order gives other bits.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ struct Model {
   bool cold = false;      // oneDNN's cache is off, and no kernel times are stored
   bool adapts = false;    // the options ask for adapters
 };
+inline void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }  // GoogleTest calls it
 
 enum class Part : std::uint8_t { check, plan, create, use, adapt, save, export_model, resume };
 inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "adapt", "save", "export", "resume"};

@@ -1,6 +1,9 @@
 // Compares the memory that a Program says it uses with the memory that its execution writes.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+
 #include "lives.h"
 #include "run/store.h"
 
@@ -20,6 +23,7 @@ class Ledger {
         written_(program.buffers.size()) {
     for (const Tier t : kTiers) {
       held_[t].assign(program.arena_bytes[t] - program.state_bytes[t], false);
+      untouched_[t].assign(held_[t].size(), pattern_);
       if (t != Tier::disk && !held_[t].empty()) std::fill_n(first_byte(t), held_[t].size(), pattern_);
     }
   }
@@ -70,17 +74,29 @@ class Ledger {
   }
 
   void look_for_strays(Tier t) {
-    if (held_[t].empty()) return;
-    const std::byte *bytes = first_byte(t);
-    const char *held = held_[t].data();
-    for (std::size_t i = 0, count = held_[t].size(); i < count; ++i) strays_ += !held[i] && bytes[i] != pattern_;
+    const std::size_t end = held_[t].size();
+    for (std::size_t from = next(t, false, 0); from < end;) {
+      const std::size_t to = next(t, true, from);
+      const std::byte *bytes = first_byte(t) + from;
+      if (std::memcmp(bytes, untouched_[t].data(), to - from) != 0)
+        strays_ += std::count_if(bytes, bytes + (to - from), [&](std::byte byte) { return byte != pattern_; });
+      from = next(t, false, to);
+    }
+  }
+
+  // Returns the first byte from `from` on that a buffer holds, or that none holds; the number of bytes: there is none.
+  std::size_t next(Tier t, bool held, std::size_t from) const {
+    const char *bytes = held_[t].data();
+    const void *found = std::memchr(bytes + from, held, held_[t].size() - from);
+    return found == nullptr ? held_[t].size() : static_cast<std::size_t>(static_cast<const char *>(found) - bytes);
   }
 
   const program::Program &program_;
   run::Store &store_;
   std::vector<Life> lives_;
   std::byte pattern_;
-  PerTier<std::vector<char>> held_;  // for each byte after the state: whether a buffer holds it
+  PerTier<std::vector<char>> held_;            // for each byte after the state: whether a buffer holds it
+  PerTier<std::vector<std::byte>> untouched_;  // as many bytes of the pattern
   UsedBytes held_bytes_{};
   std::vector<UsedBytes> history_;
   std::vector<std::vector<bool>> written_;

@@ -2,7 +2,8 @@
 // a run that never stopped.
 #include <gtest/gtest.h>
 
-#include <iterator>
+#include <fstream>
+#include <sstream>
 
 #include "base/error.h"
 #include "draft/loaded_model.h"
@@ -17,7 +18,9 @@ constexpr int kPairs = 8, kLongest = 5;
 
 std::string bytes_of(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
 }
 
 // The bits of a step's loss and norm, as the command writes them.

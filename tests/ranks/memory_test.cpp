@@ -102,7 +102,7 @@ TEST(RankedMemory, IsEnoughOnEveryRankForThePlanThatRankZeroChooses) {
       try {
         const std::vector<std::uint64_t> needed = needed_by(kRanks, memory, more);
         for (const std::uint64_t bytes : needed) EXPECT_LE(bytes, memory);
-        memory = needed[0] < memory ? needed[0] : memory - memory / 16;
+        memory = needed[0] < memory ? needed[0] : memory - memory / 8;
         ++chosen;
       } catch (const Error &error) {
         EXPECT_EQ(error.code, Code::budget) << error.text;

@@ -19,6 +19,7 @@ inline std::unique_ptr<session::Session> session_at(const Pairs &pairs, const st
   settings.ranks.rank = channel->rank();
   settings.ranks.count = channel->ranks();
   settings.ranks.reaches_devices = false;
+  if (channel->ranks() > 1) settings.threads = 1;  // ranks share the cores; a rank alone has the same bits with several
   try {
     return std::make_unique<session::Session>(settings, path, draft::open_device(settings),
                                               session::Channels::over(channel), nullptr, nullptr);
