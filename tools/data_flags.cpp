@@ -2,11 +2,22 @@
 
 namespace tool {
 
+namespace {
+
+bool is_whole(const std::string &text) { return text.find_first_not_of("0123456789") == std::string::npos; }
+
+}  // namespace
+
+CLI::Validator whole_number(const std::string &name) {
+  return {[](const std::string &text) { return is_whole(text) ? "" : "'" + text + "' is not a whole number from 0"; },
+          name};
+}
+
 CLI::Validator positive_number() {
   return {[](const std::string &text) {
-            const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
-            return whole && text.find_first_not_of('0') != std::string::npos ? ""
-                                                                             : text + " is not a whole number above 0";
+            return is_whole(text) && text.find_first_not_of('0') != std::string::npos
+                       ? ""
+                       : "'" + text + "' is not a whole number above 0";
           },
           "N"};
 }
@@ -36,8 +47,10 @@ void DataFlags::add_to(CLI::App &command) {
           "same: labels are the ids, for graphs that shift them inside or with --loss-shift 1; next: each label is the "
           "following token; a model with --loss needs this or --loss-shift 1 [same]")
       ->check(CLI::IsMember({"same", "next"}));
-  command.add_option("--separator", separator,
-                     "ID: the token that ends a document; documents are packed into windows and do not see each other");
+  command
+      .add_option("--separator", separator,
+                  "ID: the token that ends a document; documents are packed into windows and do not see each other")
+      ->check(whole_number(""));
 }
 
 std::string DataFlags::for_tokens() const {

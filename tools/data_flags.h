@@ -24,6 +24,7 @@ struct DataFlags {
   DataFlags without_tokens() const;  // the flags without --tokens and those that need it
 };
 
-CLI::Validator positive_number();  // accepts whole numbers above 0
+CLI::Validator whole_number(const std::string &name);  // accepts digits; `name`: of the value, in the help
+CLI::Validator positive_number();                      // accepts whole numbers above 0
 
 }  // namespace tool

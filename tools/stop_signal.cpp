@@ -12,10 +12,14 @@ volatile std::sig_atomic_t signal_number = 0;
 
 void note_stop_signals() {
   struct sigaction action {};
-  action.sa_handler = [](int number) { signal_number = number; };
+  action.sa_handler = [](int number) {
+    if (signal_number == 0) signal_number = number;  // Ctrl-C also ends the program that reads the output
+  };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_flags = static_cast<int>(SA_RESTART);
+  sigaction(SIGPIPE, &action, nullptr);
 }
 
 int stop_signal() { return signal_number; }

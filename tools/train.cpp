@@ -488,11 +488,7 @@ void add_train(CLI::App &app, int &status) {
       command->add_option("--steps", flags->steps,
                           "N: how many steps this run takes; 0: none, and no data are read, to write --export or "
                           "--save-adapter from a checkpoint (--resume)");
-  steps->check(CLI::Validator(
-      [](const std::string &text) {
-        return text.find_first_not_of("0123456789") == std::string::npos ? "" : text + " is not a whole number";
-      },
-      "N"));
+  steps->check(whole_number("N"));
   command
       ->add_option(
           "--epochs", flags->epochs,
@@ -501,9 +497,11 @@ void add_train(CLI::App &app, int &status) {
       ->check(positive_number())
       ->excludes(steps);
   flags->data.add_to(*command);
-  command->add_option("--shuffle", flags->data.shuffle,
-                      "SEED: windows of tokens, or rows of the arrays, come in a random order, each once an epoch; a "
-                      "run that resumes with the same seed goes on in this order");
+  command
+      ->add_option("--shuffle", flags->data.shuffle,
+                   "SEED: windows of tokens, or rows of the arrays, come in a random order, each once an epoch; a run "
+                   "that resumes with the same seed goes on in this order")
+      ->check(whole_number(""));
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
   command->add_option("--save", flags->save.directory, "DIR: a checkpoint after the last step, in a folder of its own");
   command->add_option("--save-every", flags->save.every, "N: also a checkpoint after every N steps")

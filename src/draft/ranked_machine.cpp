@@ -20,7 +20,7 @@ Json parsed(const std::string &text, std::size_t rank) {
        "rank {} sends what this release of the library does not expect; all ranks need the same release", rank);
 }
 
-// Returns the bytes that each rank sends to each other rank if all gradients are exchanged at once. A rank that has
+// Returns the bytes that each rank sends to each other rank if all parameters are exchanged at once. A rank that has
 // another model, which is refused later, takes part with the same bytes.
 std::uint64_t bytes_between(comm::Channel &channel, const std::vector<const graph::Graph *> &graphs) {
   std::uint64_t bytes = 0;

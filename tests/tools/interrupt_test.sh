@@ -1,5 +1,6 @@
 #!/bin/sh
-# Ctrl-C ends the run after the present step. The command must write all results and exit with 130. An error that spares
+# Ctrl-C ends the run after the present step. The command must write all results and exit with 130. The end of the
+# program that reads its output ends the run likewise, with 141. An error that spares
 # the weights ends the run too. The command must then write all results, and exit with 1 and the error.
 . "$(dirname "$0")/expect.sh"
 
@@ -16,6 +17,17 @@ quiet
 prints "stopped after step $(wc -l <metrics.jsonl)\$"
 [ -s trained.onnx ] || wrong "nothing was exported"
 [ -s "saved/step-$(printf %010d "$(wc -l <metrics.jsonl)")/manifest.json" ] || wrong "the last step was not saved"
+
+ran='protrain train | head -n 1'
+{
+  "$command" train "$model" --steps 1000000 --metrics piped.jsonl --save piped --export piped.onnx \
+    --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" 2>err
+  echo $? >status
+} | head -n 1 >out
+status=$(cat status)
+leaves_with 141
+quiet
+[ -s piped.onnx ] && [ "$(ls piped)" = "step-$(printf %010d "$(wc -l <piped.jsonl)")" ] || wrong "the results were not saved"
 
 # A label of the fifth batch is no class of the model: the second one, because the graph ignores the first.
 {

@@ -25,7 +25,9 @@ refused 2 'no option --batch of plan; use --dim batch=N' plan "$model" --batch 8
 refused 2 '^protrain: --batch belongs behind the command: protrain train ... --batch' --batch 8 train "$model" --steps 1
 train 2 '^protrain: --batch is given more than once' --batch 8 --batch 9
 train 2 '^protrain: --shuffle needs a value' --shuffle
-train 2 "^protrain: --shuffle: 'abc' is not a whole number" --shuffle abc
+train 2 "^protrain: --shuffle: 'abc' is not a whole number from 0" --shuffle abc
+train 2 "^protrain: --shuffle: '-1' is not a whole number from 0" --shuffle -1
+train 2 "^protrain: --separator: '-1' is not a whole number from 0" --separator -1
 refused 2 'not expected: two.onnx' check "$model" two.onnx
 train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
