@@ -138,6 +138,7 @@ class Attachment : UnlabelledLosses {
       shape.pop_back();
     }
     labels_ = data_input(loss_.labels, {classifies() ? DType::i64 : DType::f32, shape}, "loss_labels", "labels");
+    label_dtype_ = graph_.value(labels_).type.dtype;
     if (!loss_.weights.empty()) weights_ = weights_input(shape);
     prediction_ = as_float32(prediction_);
     if (!loss_.positions.empty()) ignore_first_tokens(shape);
@@ -278,11 +279,12 @@ class Attachment : UnlabelledLosses {
   void ignore_first_tokens(const Shape &shape) {
     const ValueId present = graph_.find(loss_.positions);
     const ValueId positions = present == ValueId::none ? add_input(loss_.positions, {DType::i64, shape}) : present;
-    const auto number = [&](DType dtype, std::int64_t value) {
-      return graph_.add_constant("loss/number", Array::from_integers({dtype, {}}, {value}));
-    };
     const ValueId first = emit("Equal", {positions, number(graph_.value(positions).type.dtype, 0)});
-    labels_ = emit("Where", {first, number(graph_.value(labels_).type.dtype, kIgnored), labels_});
+    labels_ = emit("Where", {first, number(label_dtype_, kIgnored), labels_});
+  }
+
+  ValueId number(DType dtype, std::int64_t value) {
+    return graph_.add_constant("loss/number", Array::from_integers({dtype, {}}, {value}));
   }
 
   // Compares the prediction at each position with the label of the next position.
@@ -321,14 +323,10 @@ class Attachment : UnlabelledLosses {
     if (loss_.class_weights.empty()) return given;
     const auto count = static_cast<std::int64_t>(loss_.class_weights.size());
     require(count == classes_, Code::arg, "class_weights", "{} weights are given for {} classes", count, classes_);
-    const DType dtype = graph_.value(labels_).type.dtype;
-    const auto number = [&](std::int64_t value) {
-      return graph_.add_constant("loss/number", Array::from_integers({dtype, {}}, {value}));
-    };
-    const ValueId ignored = emit("Equal", {labels, number(kIgnored)});
+    const ValueId ignored = emit("Equal", {labels, number(label_dtype_, kIgnored)});
     const ValueId table =
         graph_.add_constant("loss/class_weights", Array::from_doubles({DType::f32, {count}}, loss_.class_weights));
-    const ValueId of_classes = emit("Gather", {table, emit("Where", {ignored, number(0), labels})});
+    const ValueId of_classes = emit("Gather", {table, emit("Where", {ignored, number(label_dtype_, 0), labels})});
     return given == ValueId::none ? of_classes : emit("Mul", {of_classes, given});
   }
 
@@ -353,6 +351,7 @@ class Attachment : UnlabelledLosses {
   const std::size_t file_inputs_;
   ValueId prediction_;
   ValueId labels_ = ValueId::none, weights_ = ValueId::none;
+  DType label_dtype_ = DType::none;        // of the input for labels
   std::optional<std::size_t> class_axis_;  // of the output, if the loss is of classes
   std::int64_t classes_ = 0;
   bool from_probabilities_ = false;  // false: the prediction is logits

@@ -103,15 +103,19 @@ TEST_F(Gpt2, MayHaveItsOwnInputAsLabels) {
 // Without the shift, labels must be shifted by hand: the test moves each label to the position before its own. The last
 // position has no label and does not count.
 TEST_F(Gpt2, WithoutShiftComparesPositionWithPosition) {
-  const auto session = Session::create(options_with(kDims + Pairs{{"loss", "cross_entropy"}}), model, nullptr);
   const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
   std::vector<std::int64_t> moved(std::size_t{kBatch} * kSequence, -100);
   for (int row = 0; row < kBatch; ++row)
     for (int i = 0; i + 1 < kSequence; ++i) moved[row * kSequence + i] = labels[row * kSequence + i + 1];
-  session->set_input("input_ids", DType::i64, {kBatch, kSequence}, test::load_tokens("input_ids.npy").data());
-  session->set_input("labels", DType::i64, {kBatch, kSequence}, moved.data());
-  const std::vector<double> expected = trained(model, shifted);
-  EXPECT_NEAR(session->step().loss, expected[0], 1e-6 * expected[0]);
+  std::string weights = "2";
+  for (int i = 1; i < 512; ++i) weights += i % 3 == 0 ? ",2" : ",0.5";
+  for (const Pairs &more : {Pairs{}, Pairs{{"class_weights", weights}}}) {
+    const auto session = Session::create(options_with(kDims + Pairs{{"loss", "cross_entropy"}} + more), model, nullptr);
+    session->set_input("input_ids", DType::i64, {kBatch, kSequence}, test::load_tokens("input_ids.npy").data());
+    session->set_input("labels", DType::i64, {kBatch, kSequence}, moved.data());
+    const std::vector<double> expected = trained(model, shifted + more);
+    EXPECT_NEAR(session->step().loss, expected[0], 1e-6 * expected[0]);
+  }
 }
 
 TEST_F(Gpt2, CountsTheTargetsOfEachMicroBatch) {
