@@ -43,6 +43,13 @@ constexpr Role kRoles[] = {{"LayerNormalization", 1, true, false},
                            {"Add", 0, false, true},
                            {"Add", 1, false, true}};
 
+// Says what a model may still do with a normalized value as a part of the normalization.
+enum class Normal : std::uint8_t {
+  no,      // the value is not normalized, or scaled and shifted already
+  plain,   // scale and shift it
+  scaled,  // shift it
+};
+
 bool is_vector(const Shape &shape) {
   return std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) <= 1;
 }
@@ -52,7 +59,7 @@ bool is_vector(const Shape &shape) {
 class Places {
  public:
   explicit Places(const Graph &graph)
-      : graph_(graph), readers_(graph.consumers()), data_(graph.value_count()), normalized_(graph.value_count()) {
+      : graph_(graph), readers_(graph.consumers()), data_(graph.value_count()), normal_(graph.value_count()) {
     for (ValueId in : graph.inputs) data_[index(in)] = true;
     for (const Node &node : graph.nodes()) {
       const bool reads_data = node.inputs.empty() || std::ranges::any_of(node.inputs, [&](ValueId in) {
@@ -60,7 +67,7 @@ class Places {
                               });
       for (ValueId out : node.outputs)
         if (out != ValueId::none) data_[index(out)] = reads_data;
-      if (node.outputs[0] != ValueId::none) normalized_[index(node.outputs[0])] = keeps_normalized(node);
+      if (node.outputs[0] != ValueId::none) normal_[index(node.outputs[0])] = normal_after(node);
       if (node.block >= 0) first_block_ = std::min(first_block_, position(node));
       blocks_ = std::max(blocks_, node.block + 1);
     }
@@ -119,25 +126,46 @@ class Places {
     return role == std::end(kRoles) ? nullptr : role;
   }
 
-  // True if the node's other input is a normalized value, and the node multiplies or adds its two inputs. Such nodes
-  // follow a normalization of groups of channels.
+  // True if the node scales or shifts its other input, a normalized value, as a part of the normalization. Such nodes
+  // follow a normalization of channels or of groups of them.
   bool scales_normalized(const Node &node, std::size_t input) const {
-    return (node.op == "Mul" || node.op == "Add") && normalized_[index(node.inputs[1 - input])];
+    if (node.op != "Mul" && node.op != "Add") return false;
+    const Normal before = normal_[index(node.inputs[1 - input])];
+    return before == Normal::plain || (before == Normal::scaled && node.op == "Add");
   }
 
-  bool keeps_normalized(const Node &node) const {
-    if (std::ranges::any_of(kRoles, [&](const Role &role) { return role.norm && role.op == node.op; })) return true;
-    if (node.op == "Reshape" || node.op == "Cast") return normalized_[index(node.inputs[0])];
-    for (std::size_t i = 0; i < 2; ++i)
-      if (scales_normalized(node, i) && !data_[index(node.inputs[i])])
-        return is_vector(graph_.value(node.inputs[i]).type.shape);
-    return false;
+  bool is_constant(ValueId id) const { return graph_.value(id).origin == Origin::constant; }
+
+  // Returns what may follow a node's first output as a part of a normalization.
+  Normal normal_after(const Node &node) const {
+    if (std::ranges::any_of(kRoles, [&](const Role &role) { return role.norm && role.op == node.op; })) {
+      if (is_constant(node.inputs[1])) return Normal::plain;
+      return node.inputs.size() > 2 && node.inputs[2] != ValueId::none ? Normal::no : Normal::scaled;
+    }
+    if (node.op == "Reshape" || node.op == "Cast") return normal_[index(node.inputs[0])];
+    if (divides_centred(node)) return Normal::plain;
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!scales_normalized(node, i) || data_[index(node.inputs[i])]) continue;
+      if (is_constant(node.inputs[i])) return normal_[index(node.inputs[1 - i])];
+      return node.op == "Mul" && is_vector(graph_.value(node.inputs[i]).type.shape) ? Normal::scaled : Normal::no;
+    }
+    return Normal::no;
+  }
+
+  // True if the node multiplies by a constant what is left after a constant vector was subtracted. A BatchNormalization
+  // does so with its running statistics.
+  bool divides_centred(const Node &node) const {
+    if (node.op != "Mul" || !is_constant(node.inputs[1])) return false;
+    const NodeId producer = graph_.value(node.inputs[0]).producer;
+    if (producer == NodeId::none) return false;
+    const Node &centred = graph_.node(producer);
+    return centred.op == "Sub" && is_constant(centred.inputs[1]) && !graph_.value(centred.inputs[1]).type.shape.empty();
   }
 
   const Graph &graph_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<bool> data_;        // by value: it depends on the model's inputs, or is random
-  std::vector<bool> normalized_;  // by value: a normalization made it
+  std::vector<bool> data_;      // by value: it depends on the model's inputs, or is random
+  std::vector<Normal> normal_;  // by value
   std::int32_t blocks_ = 0;
   std::size_t first_block_ = kNowhere;  // the first node of the first layer
 };

@@ -7,6 +7,8 @@
 #include "draft/loaded_model.h"
 #include "errors.h"
 #include "fixtures.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
 
 namespace protrain::draft::parameter_groups_test {
 namespace {
@@ -47,6 +49,20 @@ class Groups {
   std::vector<std::string> names_;
 };
 
+// Returns the names of the parameters that do not decay if no_decay names `kind`.
+std::vector<std::string> that_stay(test::HandBuilt &b, graph::ValueId output, const std::string &kind) {
+  b.graph.outputs = {output};
+  passes::fold(b.graph);
+  Options options;
+  options.set("no_decay", kind);
+  const ParameterGroups found = parameter_groups(settings_of(options).groups, 0.5, b.graph);
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < b.graph.parameters.size(); ++p)
+    if (found.groups.at(found.of_parameter[p]).weight_decay == 0)
+      names.push_back(b.graph.value(b.graph.parameters[p]).name);
+  return names;
+}
+
 bool contains(const std::string &name, std::initializer_list<const char *> parts) {
   return std::ranges::any_of(parts, [&](const char *part) { return name.find(part) != std::string::npos; });
 }
@@ -74,6 +90,26 @@ TEST(ParameterGroups, FindScalesOfChannels) {
   EXPECT_EQ(norms.of("channels.weight").weight_decay, 0);
   EXPECT_EQ(norms.of("channels.bias").weight_decay, 0);
   EXPECT_EQ(norms.of("head.bias").weight_decay, 0.01);
+}
+
+TEST(ParameterGroups, FindNormsThatUseRunningStatistics) {
+  for (const auto &[kind, names] : {std::pair("norms", std::vector<std::string>{"scale", "shift"}),
+                                    {"biases", std::vector<std::string>{"shift"}}}) {
+    test::HandBuilt b;
+    const graph::ValueId mean = b.constant(graph::Array::filled({DType::f64, {3}}, 0.5)),
+                         variance = b.constant(graph::Array::filled({DType::f64, {3}}, 2));
+    const graph::ValueId y = b.add("BatchNormalization", {b.input("x", {2, 3, 4}), b.parameter("scale", {3}),
+                                                          b.parameter("shift", {3}), mean, variance});
+    EXPECT_EQ(that_stay(b, y, kind), names);
+  }
+}
+
+TEST(ParameterGroups, TakeOneScaleAndOneShiftOfANorm) {
+  test::HandBuilt b;
+  const graph::ValueId y =
+      b.add("InstanceNormalization", {b.input("x", {2, 3, 4}), b.parameter("scale", {3}), b.parameter("shift", {3})});
+  const graph::ValueId sloped = b.add("PRelu", {y, b.parameter("slope", {3, 1})});
+  EXPECT_EQ(that_stay(b, sloped, "norms"), (std::vector<std::string>{"scale", "shift"}));
 }
 
 TEST(ParameterGroups, TakeTheFirstGroupThatMatches) {
