@@ -24,24 +24,27 @@ struct Place {
   std::size_t input = 0;
 };
 
+// Says whether a parameter is a bias, which is added to each row of the result.
+enum class Bias : std::uint8_t {
+  no,
+  yes,        // whatever its shape: a layer of two directions has one for each
+  if_vector,  // anything may be added
+};
+
 // The role of a parameter that is input `input` of a core operator. `norm` is true for the scale or shift of a
-// normalization, `bias` for a vector that is added to each row of the result.
+// normalization.
 struct Role {
   std::string_view op;
   std::size_t input;
-  bool norm, bias;
+  bool norm;
+  Bias bias;
 };
-constexpr Role kRoles[] = {{"LayerNormalization", 1, true, false},
-                           {"LayerNormalization", 2, true, true},
-                           {"RMSNormalization", 1, true, false},
-                           {"BatchNorm", 1, true, false},
-                           {"BatchNorm", 2, true, true},
-                           {"MatMul", 2, false, true},
-                           {"LinearCrossEntropy", 3, false, true},
-                           {"Conv", 2, false, true},
-                           {"ConvTranspose", 2, false, true},
-                           {"Add", 0, false, true},
-                           {"Add", 1, false, true}};
+constexpr Role kRoles[] = {{"LayerNormalization", 1, true, Bias::no},   {"LayerNormalization", 2, true, Bias::yes},
+                           {"RMSNormalization", 1, true, Bias::no},     {"BatchNorm", 1, true, Bias::no},
+                           {"BatchNorm", 2, true, Bias::yes},           {"MatMul", 2, false, Bias::yes},
+                           {"LinearCrossEntropy", 3, false, Bias::yes}, {"Conv", 2, false, Bias::yes},
+                           {"ConvTranspose", 2, false, Bias::yes},      {"Add", 0, false, Bias::if_vector},
+                           {"Add", 1, false, Bias::if_vector}};
 
 // Says what a model may still do with a normalized value as a part of the normalization.
 enum class Normal : std::uint8_t {
@@ -104,7 +107,8 @@ class Places {
 
   bool is_bias(const Place &place, bool vector) const {
     const Role *role = role_of(place);
-    return role != nullptr && role->bias && vector;
+    if (role == nullptr) return false;
+    return role->bias == Bias::yes || (role->bias == Bias::if_vector && vector);
   }
 
   // Returns how many layers lie between the place and the end of the last layer. The result is 0 behind the last layer,

@@ -112,6 +112,15 @@ TEST(ParameterGroups, TakeOneScaleAndOneShiftOfANorm) {
   EXPECT_EQ(that_stay(b, sloped, "norms"), (std::vector<std::string>{"scale", "shift"}));
 }
 
+TEST(ParameterGroups, FindTheBiasesOfBothDirections) {
+  test::HandBuilt b;
+  const graph::ValueId y = b.add_all(
+      "LSTM",
+      {b.input("x", {4, 2, 3}), b.parameter("w", {2, 20, 3}), b.parameter("r", {2, 20, 5}), b.parameter("b", {2, 40})},
+      {{"direction", std::string("bidirectional")}}, 3)[0];
+  EXPECT_EQ(that_stay(b, y, "biases"), std::vector<std::string>{"b"});
+}
+
 TEST(ParameterGroups, TakeTheFirstGroupThatMatches) {
   const Groups groups("rates/blocks", {{"group", "head.*,learning_rate_scale=2"},
                                        {"group", "*.bias,weight_decay=0.5,learning_rate_scale=3"},
