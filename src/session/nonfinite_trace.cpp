@@ -63,9 +63,12 @@ void NonfiniteTrace::after(std::size_t i) {
   for (std::size_t k = 0; k < node.outputs.size(); ++k) look_at(node.outputs[k], instruction.outputs[k]);
 }
 
+// Sums of gradients over the step's earlier batches count as finite. Each of those batches was checked, but the sums
+// lie where the first run has added the present batch to them.
 void NonfiniteTrace::look_at(ValueId id, const program::Operand &at) {
   if (id == ValueId::none || holds(id) != Holds::unknown || at.buffer == program::BufferId::none) return;
-  holds_[index(id)] = read(at, graph_.value(id).type);
+  const graph::Value &value = graph_.value(id);
+  holds_[index(id)] = value.origin == graph::Origin::accumulator ? Holds::finite : read(at, value.type);
 }
 
 void NonfiniteTrace::keep_target(ValueId id, const program::Operand &at) {

@@ -337,6 +337,14 @@ std::vector<Fault> wrong_numbers() {
       {"NanInTheBatch", [](Case &run) { run.x[7] = kNan; }, "nonfinite", "the input x holds a NaN"},
       {"NanInALaterBatch", after(3, [](Case &run, Session &) { run.x[7] = kNan; }), "nonfinite",
        "the input x holds a NaN"},
+      {"NanInASecondBatch",
+       [](Case &run) {
+         after(3, [](Case &later, Session &) { later.other_floats["factors"][1] = kNan; })(run);
+         run.option("accumulation", "2");
+         run.option("loss_weights", "factors");
+         run.other_floats["factors"].assign(kRows, 1);
+       },
+       "nonfinite", "the input factors holds a NaN"},
       {"SkippedNan",
        [](Case &run) {
          run.option("on_nonfinite", "skip");
