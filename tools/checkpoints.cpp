@@ -37,11 +37,19 @@ std::vector<std::uint64_t> steps_in(const fs::path &directory) {
   return steps;
 }
 
-std::optional<Best> read_best(const fs::path &directory) {
-  std::ifstream file(directory / kBest);
+// Returns what the file says; nothing if there is no file.
+std::optional<Best> read_best(const fs::path &path) {
+  std::error_code none;
+  if (!fs::exists(path, none)) return std::nullopt;
+  std::ifstream file;
+  if (fs::is_regular_file(path, none)) file.open(path);
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss")) return std::nullopt;
-  if (!json["step"].is_number_unsigned() || !json["eval_loss"].is_number()) return std::nullopt;
+  const auto has = [&](const char *key) { return json.is_object() && json.contains(key); };
+  if (!has("step") || !has("eval_loss") || !json["step"].is_number_unsigned() || !json["eval_loss"].is_number())
+    throw Failure(
+        fmt::format("{}: not a file that names the best checkpoint; it was damaged or edited; without the file a run "
+                    "goes on, and its next evaluation counts as the best",
+                    path.string()));
   return Best{.step = json["step"], .loss = json["eval_loss"]};
 }
 
@@ -63,8 +71,8 @@ void sync(const fs::path &path) {
 void take_best(const Options &options) {
   const fs::path path = value_of(options, "resume");
   if (path.filename() != kBest) return;
-  const std::optional<Best> best = read_best(path.parent_path());
-  if (!best) throw Failure(fmt::format("{}: not a file that names the best checkpoint", path.string()));
+  const std::optional<Best> best = read_best(path);
+  if (!best) throw Failure(fmt::format("{}: {}", path.string(), std::strerror(ENOENT)));
   check(protrain_options_set(options.get(), "resume", (path.parent_path() / name_of(best->step)).c_str()));
 }
 
@@ -100,7 +108,7 @@ void require_no_later(const std::string &directory, std::uint64_t first) {
 Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank)
     : flags_(flags), rank_(rank), last_(first) {
   require_no_later(flags.directory, first);
-  if (first > 0 && !flags.directory.empty()) best_ = read_best(flags.directory);
+  if (first > 0 && !flags.directory.empty()) best_ = read_best(fs::path(flags.directory) / kBest);
   if (best_ && best_->step > first) best_.reset();  // its checkpoint is gone, and the run takes that step again
 }
 

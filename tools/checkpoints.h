@@ -40,7 +40,7 @@ void take_optimizer(const Options &options, const std::string &model);
 class Checkpoints {
  public:
   // `first` is the number of steps that were taken before this run. If it is not 0, the best evaluation that the
-  // directory holds counts as the best so far. Throws as require_no_later().
+  // directory holds counts as the best so far. Throws as require_no_later(), and Failure if best.json is damaged.
   Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank);
 
   void after(protrain_session *session, std::uint64_t step);

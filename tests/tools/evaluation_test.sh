@@ -50,9 +50,17 @@ run eval "$model" $data --resume early/best.json
 leaves_with 0
 echo '{}' >best.json
 refused 1 'best.json: not a file that names the best checkpoint' train "$model" $data --steps 1 --resume best.json
+refused 1 'none/best.json: No such file' train "$model" $data --steps 1 --resume none/best.json
 # A resumed run knows the best one, and how many evaluations came after it.
 train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
 [ "$(wc -l <more.jsonl)" -eq 4 ] || wrong "expected the end after step 10"
+# With a damaged file the run would keep another checkpoint as the best.
+for damage in "rm early/best.json; mkdir early/best.json" "rmdir early/best.json; echo '{\"step\":-4}' >early/best.json"; do
+  eval "$damage"
+  run train "$model" $data --steps 2 --save early --resume early
+  leaves_with 1
+  complains 'early/best.json: not a file that names the best checkpoint; it was damaged or edited'
+done
 
 # A batch in which no label counts has no loss. Then the evaluation is no number, and training goes on.
 for name in input_ids labels; do
