@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kBest = "best.json";
-constexpr const char *kManifest = "manifest.json";  // a folder that has it is a complete checkpoint
+constexpr const char *kNextBest = "best.json.next";  // becomes best.json once its checkpoint is complete
+constexpr const char *kManifest = "manifest.json";   // a folder that has it is a complete checkpoint
 
 std::string name_of(std::uint64_t step) { return fmt::format("step-{:010}", step); }
 
@@ -37,20 +38,27 @@ std::vector<std::uint64_t> steps_in(const fs::path &directory) {
   return steps;
 }
 
-// Returns what the file says; nothing if there is no file.
-std::optional<Best> read_best(const fs::path &path) {
+// Returns what the file says; nothing if there is no such file, or another one.
+std::optional<Best> parse_best(const fs::path &path) {
   std::error_code none;
-  if (!fs::exists(path, none)) return std::nullopt;
   std::ifstream file;
   if (fs::is_regular_file(path, none)) file.open(path);
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  const auto has = [&](const char *key) { return json.is_object() && json.contains(key); };
-  if (!has("step") || !has("eval_loss") || !json["step"].is_number_unsigned() || !json["eval_loss"].is_number())
+  if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss")) return std::nullopt;
+  if (!json["step"].is_number_unsigned() || !json["eval_loss"].is_number()) return std::nullopt;
+  return Best{.step = json["step"], .loss = json["eval_loss"]};
+}
+
+// Throws Failure if there is a file and it does not name the best checkpoint.
+std::optional<Best> read_best(const fs::path &path) {
+  const std::optional<Best> best = parse_best(path);
+  std::error_code none;
+  if (!best && fs::exists(path, none))
     throw Failure(
         fmt::format("{}: not a file that names the best checkpoint; it was damaged or edited; without the file a run "
                     "goes on, and its next evaluation counts as the best",
                     path.string()));
-  return Best{.step = json["step"], .loss = json["eval_loss"]};
+  return best;
 }
 
 [[noreturn]] void fail(const fs::path &path) {
@@ -108,8 +116,18 @@ void require_no_later(const std::string &directory, std::uint64_t first) {
 Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank)
     : flags_(flags), rank_(rank), last_(first) {
   require_no_later(flags.directory, first);
-  if (first > 0 && !flags.directory.empty()) best_ = read_best(fs::path(flags.directory) / kBest);
+  if (flags.directory.empty()) return;
+  // A run that was killed after it had saved the checkpoint of its best evaluation may have left the other file. It is
+  // read first, because rank 0 is about to rename it.
+  const fs::path directory = flags.directory;
+  const std::optional<Best> next = parse_best(directory / kNextBest);
+  const bool is_saved = next && next->step <= first;
+  if (first > 0) best_ = is_saved ? next : read_best(directory / kBest);
   if (best_ && best_->step > first) best_.reset();  // its checkpoint is gone, and the run takes that step again
+  if (!rank.leads()) return;
+  std::error_code none;
+  if (is_saved) put_best();
+  if (!is_saved) fs::remove(directory / kNextBest, none);
 }
 
 void Checkpoints::after(protrain_session *session, std::uint64_t step) {
@@ -122,19 +140,26 @@ void Checkpoints::at_end(protrain_session *session, std::uint64_t step) {
 
 bool Checkpoints::evaluated(protrain_session *session, std::uint64_t step, double loss) {
   if (!std::isfinite(loss) || (best_ && loss >= best_->loss)) return false;
+  const Best best = {.step = step, .loss = loss};
+  const bool writes = !flags_.directory.empty() && rank_.leads();
+  if (writes) write_next_best(best);
   if (!flags_.directory.empty()) save(session, step);
-  best_ = {.step = step, .loss = loss};
-  if (!flags_.directory.empty() && rank_.leads()) write_best();
+  best_ = best;
+  if (writes) put_best();
   return true;
 }
 
-void Checkpoints::save(protrain_session *session, std::uint64_t step) {
-  if (step == last_) return;
+void Checkpoints::require_own_directory() const {
   if (const std::vector<std::uint64_t> steps = steps_in(flags_.directory); !steps.empty() && steps.back() > last_)
     throw Failure(
         fmt::format("{} now holds {} of another run, which has begun meanwhile; give --save a directory of its "
                     "own to each run",
                     flags_.directory, name_of(steps.back())));
+}
+
+void Checkpoints::save(protrain_session *session, std::uint64_t step) {
+  if (step == last_) return;
+  require_own_directory();
   check(protrain_session_save(session, flags_.directory.c_str()));
   last_ = step;
   if (flags_.keep > 0 && rank_.leads()) remove_old();
@@ -157,14 +182,21 @@ void Checkpoints::remove_old() const {
   }
 }
 
-// Replaces best.json as a whole, so that it is never half written.
-void Checkpoints::write_best() const {
-  const fs::path directory = flags_.directory, fresh = directory / fmt::format("{}.{}", kBest, getpid());
+// Writes which checkpoint will be the best one, before that checkpoint is saved. So a kill between the two files of an
+// evaluation does not lose it.
+void Checkpoints::write_next_best(const Best &best) const {
+  require_own_directory();
+  const fs::path next = fs::path(flags_.directory) / kNextBest;
   const nlohmann::ordered_json json = {
-      {"checkpoint", name_of(best_->step)}, {"step", best_->step}, {"eval_loss", best_->loss}};
-  if (!(std::ofstream(fresh) << json.dump() << "\n").flush()) fail(fresh);
-  sync(fresh);
-  if (std::rename(fresh.c_str(), (directory / kBest).c_str()) != 0) fail(directory / kBest);
+      {"checkpoint", name_of(best.step)}, {"step", best.step}, {"eval_loss", best.loss}};
+  if (!(std::ofstream(next) << json.dump() << "\n").flush()) fail(next);
+  sync(next);
+}
+
+// Replaces best.json as a whole, so that it is never half written.
+void Checkpoints::put_best() const {
+  const fs::path directory = flags_.directory;
+  if (std::rename((directory / kNextBest).c_str(), (directory / kBest).c_str()) != 0) fail(directory / kBest);
   sync(directory);
 }
 

@@ -52,9 +52,11 @@ class Checkpoints {
 
  private:
   // Throws Failure if another run has saved a checkpoint since this run's last one, which this one might replace.
-  void save(protrain_session *session, std::uint64_t step);
+  void require_own_directory() const;
+  void save(protrain_session *session, std::uint64_t step);  // throws as require_own_directory()
   void remove_old() const;
-  void write_best() const;
+  void write_next_best(const Best &best) const;
+  void put_best() const;
 
   const CheckpointFlags &flags_;
   const Rank rank_;

@@ -54,6 +54,19 @@ refused 1 'none/best.json: No such file' train "$model" $data --steps 1 --resume
 # A resumed run knows the best one, and how many evaluations came after it.
 train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 4 --metrics more.jsonl --save early --resume early
 [ "$(wc -l <more.jsonl)" -eq 4 ] || wrong "expected the end after step 10"
+# A run that was killed between the checkpoint of its best evaluation and best.json leaves best.json.next.
+cp -r early late
+echo '{"checkpoint":"step-0000000010","step":10,"eval_loss":0.5}' >late/best.json.next
+train --steps 2 $rows --eval-every 2 --save late --resume late
+grep -q '"eval_loss":0.5' late/best.json || wrong "the best evaluation is that of step 10"
+[ "$(ls -A late | tr '\n' ' ')" = 'best.json step-0000000002 step-0000000006 step-0000000010 step-0000000012 ' ] ||
+  wrong "expected the checkpoints, best.json, and nothing else"
+for next in '{"checkpoint":"step-0000000014","step":14,"eval_loss":0.1}' '{"checkp'; do
+  echo "$next" >late/best.json.next
+  train --steps 1 --save late --resume late
+  grep -q '"eval_loss":0.5' late/best.json || wrong "the checkpoint of that evaluation was not complete"
+  [ ! -e late/best.json.next ] || wrong "a file of a killed run stays"
+done
 # With a damaged file the run would keep another checkpoint as the best.
 for damage in "rm early/best.json; mkdir early/best.json" "rmdir early/best.json; echo '{\"step\":-4}' >early/best.json"; do
   eval "$damage"
