@@ -229,7 +229,7 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
 ValueId data_of(GradientBuilder &builder, const Node &node, std::size_t input, const char *what) {
   if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
   require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,
-          "the {} of a loss depend on a trained parameter; they must be data or constants", what);
+          "the {} of a loss depend on a trained parameter; they must be data or constants, so name it in frozen", what);
   return node.inputs[input];
 }
 

@@ -45,7 +45,7 @@ ValueId Composer::cross_entropy() {
   }
   made_.data[labels] = Array::from_integers(made_.data[labels].type(), values);
   std::vector<ValueId> inputs = {scores, labels};
-  if (dice_.chance(0.2)) inputs.push_back(parameter({classes}, 0.5, 1.5));
+  if (dice_.chance(0.2)) inputs.push_back(add("Add", {add("Abs", {input({classes})}), number(0.5)}));
   ValueId loss;
   if (dice_.chance(0.3)) {
     inputs[0] = add("LogSoftmax", {scores}, {{"axis", std::int64_t{1}}});

@@ -285,6 +285,25 @@ TEST(Canonical, NegativeLogLikelihoodOfALogSoftmaxIsCrossEntropy) {
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}}));
 }
 
+TEST(Canonical, ALossWithWeightsOfClassesIsAWeightedCrossEntropy) {
+  for (const char *op : {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"}) {
+    HandBuilt file, plain;
+    for (HandBuilt *b : {&file, &plain}) {
+      const ValueId rows = b->input("scores", {6, 4}), labels = b->input("labels", {6}, DType::i64);
+      const ValueId weights = b->constant(Array::from_doubles({DType::f64, {4}}, {0.5, 1, 2, 3}));
+      const Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", std::int64_t{2}}};
+      const ValueId logs = b->add("LogSoftmax", {rows}, {{"axis", std::int64_t{1}}});
+      const bool takes_logs = std::string_view(op) == "NegativeLogLikelihoodLoss";
+      b->graph.outputs = {b == &file ? b->add_all(op, {takes_logs ? logs : rows, labels, weights}, attributes, 1)[0]
+                                     : b->add_all("CrossEntropy", {rows, labels, b->add("Gather", {weights, labels})},
+                                                  attributes, 2)[0]};
+    }
+    const Graph graph = folded_like(file, plain);
+    EXPECT_EQ(only(graph, "CrossEntropy").inputs.size(), 3u) << op;
+    EXPECT_EQ(histogram(graph)["GatherElements"], 0) << op;
+  }
+}
+
 TEST(Canonical, AttentionOfThreeAndFourAxes) {
   for (bool packed : {false, true})
     for (std::int64_t causal : {0, 1}) {

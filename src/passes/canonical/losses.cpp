@@ -17,6 +17,24 @@ void require_classes(const Canonical &c, const Node &node, const Shape &scores) 
           to_text(scores));
 }
 
+// The labels of a loss: `classes` has class 0 where a label is ignored, and `counted` is true where it is not.
+// `counted` is ValueId::none if the node ignores no label.
+struct Labels {
+  ValueId classes, counted;
+};
+Labels labels_of(Canonical &c, const Node &node, ValueId labels) {
+  if (!node.attributes.has("ignore_index")) return {labels, ValueId::none};
+  const DType dtype = c.type(labels).dtype;
+  const auto ignored = static_cast<double>(node.attributes.integer("ignore_index", 0));
+  const ValueId counted = c.add("Not", {c.add("Equal", {labels, c.scalar(dtype, ignored)})});
+  return {c.add("Where", {counted, labels, c.scalar(dtype, 0)}), counted};
+}
+
+// Returns the weight of each label's class.
+ValueId weights_of(Canonical &c, const Node &node, ValueId classes) {
+  return c.add("Gather", {node.inputs[2], classes}, {{"axis", std::int64_t{0}}});
+}
+
 // Replaces the node's first output by the CrossEntropy of scores (N, C, d...) and labels (N, d...). Scores and labels
 // are first reshaped to (M, C) and (M), where M is the number of labels and C the number of classes.
 void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
@@ -30,12 +48,14 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
   }
   const Shape label_shape = c.shape(labels);
   const std::int64_t rows = element_count(label_shape);
-  scores = c.reshape(scores, {rows, shape[1]});
-  labels = c.reshape(labels, {rows});
+  require(rows * shape[1] == element_count(shape), Code::shape, node.name, "{} has labels {}, and scores {}", node.op,
+          to_text(label_shape), to_text(shape));
+  std::vector<ValueId> operands = {c.reshape(scores, {rows, shape[1]}), c.reshape(labels, {rows})};
+  if (has(node, 2)) operands.push_back(weights_of(c, node, labels_of(c, node, operands[1]).classes));
   Attributes attributes = {{"reduction", node.attributes.text("reduction", "mean")}};
   if (node.attributes.has("ignore_index")) attributes.set("ignore_index", node.attributes.integer("ignore_index", 0));
   if (node.attributes.text("reduction", "mean") == "none" && label_shape.size() != 1) {
-    const ValueId loss = c.add_all("CrossEntropy", {scores, labels}, attributes, 2)[0];
+    const ValueId loss = c.add_all("CrossEntropy", operands, attributes, 2)[0];
     Node first = node;
     first.outputs.resize(1);
     c.become(first, "Reshape", {loss}, {{"shape", label_shape}});
@@ -43,7 +63,7 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
   }
   Node both = node;
   both.outputs = {node.outputs.at(0), c.rewriter().new_value()};
-  c.become(both, "CrossEntropy", {scores, labels}, attributes);
+  c.become(both, "CrossEntropy", operands, attributes);
 }
 
 // Replaces the node's first output by the loss in its general form: picks each target's log probability from (N, C,
@@ -57,20 +77,14 @@ void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   require(rows.shape == expected, Code::shape, node.name, "{} has labels {}, and scores for {}", node.op,
           to_text(rows.shape), to_text(expected));
   const auto filled = [&](DType dtype, double value) { return c.scalar(dtype, value); };
-  ValueId safe = labels, counted = ValueId::none;
-  if (node.attributes.has("ignore_index")) {
-    const DType dtype = c.type(labels).dtype;
-    const auto ignored = static_cast<double>(node.attributes.integer("ignore_index", 0));
-    counted = c.add("Not", {c.add("Equal", {labels, filled(dtype, ignored)})});
-    safe = c.add("Where", {counted, labels, filled(dtype, 0)});
-  }
+  const auto [safe, counted] = labels_of(c, node, labels);
   Shape column = rows.shape;
   column.insert(column.begin() + 1, 1);
   const ValueId at = c.reshape(safe, column);
   ValueId loss = c.add("GatherElements", {log_probabilities, at}, {{"axis", std::int64_t{1}}});
   loss = c.add("Neg", {c.reshape(loss, rows.shape)});
-  ValueId weight = has(node, 2) ? c.add("Gather", {node.inputs[2], safe}, {{"axis", std::int64_t{0}}})
-                                : c.add("Expand", {filled(rows.dtype, 1)}, {{"shape", rows.shape}});
+  ValueId weight =
+      has(node, 2) ? weights_of(c, node, safe) : c.add("Expand", {filled(rows.dtype, 1)}, {{"shape", rows.shape}});
   if (has(node, 2)) loss = c.add("Mul", {loss, weight});
   if (counted != ValueId::none) {
     loss = c.add("Where", {counted, loss, filled(rows.dtype, 0)});
@@ -93,20 +107,17 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
     log_probabilities.outputs = {node.outputs[1]};
     c.become(log_probabilities, "LogSoftmax", {scores}, over_classes);
   }
-  if (has(node, 2))
-    become_picked(c, node, c.add("LogSoftmax", {scores}, over_classes));
-  else
-    become_cross_entropy(c, node, scores, node.inputs.at(1));
+  become_cross_entropy(c, node, scores, node.inputs.at(1));
   return true;
 }
 
-// Handles NegativeLogLikelihoodLoss. If a LogSoftmax computes the log probabilities and there are no weights of
-// classes, emits the cross entropy of the LogSoftmax's input. Otherwise picks from the log probabilities.
+// Handles NegativeLogLikelihoodLoss. If a LogSoftmax computes the log probabilities, emits the cross entropy of the
+// LogSoftmax's input. Otherwise picks from the log probabilities.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
   const Node *made = c.rewriter().producer(given);
   const std::size_t rank = c.shape(given).size();
-  const bool fused = !has(node, 2) && made != nullptr && made->op == "LogSoftmax" &&
+  const bool fused = made != nullptr && made->op == "LogSoftmax" &&
                      resolve_axis(made->attributes.integer("axis", -1), rank, node.name) == 1;
   if (fused)
     become_cross_entropy(c, node, made->inputs.at(0), node.inputs.at(1));
