@@ -147,7 +147,7 @@ class Places {
       return node.inputs.size() > 2 && node.inputs[2] != ValueId::none ? Normal::no : Normal::scaled;
     }
     if (node.op == "Reshape" || node.op == "Cast") return normal_[index(node.inputs[0])];
-    if (divides_centred(node)) return Normal::plain;
+    if (divides_by_deviation(node)) return Normal::plain;
     for (std::size_t i = 0; i < 2; ++i) {
       if (!scales_normalized(node, i) || data_[index(node.inputs[i])]) continue;
       if (is_constant(node.inputs[i])) return normal_[index(node.inputs[1 - i])];
@@ -156,14 +156,24 @@ class Places {
     return Normal::no;
   }
 
-  // True if the node multiplies by a constant what is left after a constant vector was subtracted. A BatchNormalization
-  // does so with its running statistics.
-  bool divides_centred(const Node &node) const {
-    if (node.op != "Mul" || !is_constant(node.inputs[1])) return false;
-    const NodeId producer = graph_.value(node.inputs[0]).producer;
-    if (producer == NodeId::none) return false;
-    const Node &centred = graph_.node(producer);
-    return centred.op == "Sub" && is_constant(centred.inputs[1]) && !graph_.value(centred.inputs[1]).type.shape.empty();
+  // Returns the node that computes the value before Reshapes, or nullptr.
+  const Node *source_of(ValueId id) const {
+    for (NodeId at = graph_.value(id).producer; at != NodeId::none;
+         at = graph_.value(graph_.node(at).inputs[0]).producer)
+      if (graph_.node(at).op != "Reshape") return &graph_.node(at);
+    return nullptr;
+  }
+
+  // True if the node divides by a deviation. That of running statistics is a constant vector, and their mean may be 0,
+  // so that nothing is left of it. In other normalizations a mean was subtracted before.
+  bool divides_by_deviation(const Node &node) const {
+    if (node.op != "Mul" && node.op != "Div") return false;
+    const Shape &shape = graph_.value(node.inputs[1]).type.shape;
+    if (is_constant(node.inputs[1])) return is_vector(shape) && element_count(shape) > 1;
+    const Node *centred = source_of(node.inputs[0]);
+    if (centred == nullptr || centred->op != "Sub") return false;
+    const Node *mean = source_of(centred->inputs[1]);
+    return mean != nullptr && mean->op == "ReduceMean";
   }
 
   const Graph &graph_;

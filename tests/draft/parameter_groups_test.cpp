@@ -93,15 +93,27 @@ TEST(ParameterGroups, FindScalesOfChannels) {
 }
 
 TEST(ParameterGroups, FindNormsThatUseRunningStatistics) {
-  for (const auto &[kind, names] : {std::pair("norms", std::vector<std::string>{"scale", "shift"}),
-                                    {"biases", std::vector<std::string>{"shift"}}}) {
-    test::HandBuilt b;
-    const graph::ValueId mean = b.constant(graph::Array::filled({DType::f64, {3}}, 0.5)),
-                         variance = b.constant(graph::Array::filled({DType::f64, {3}}, 2));
-    const graph::ValueId y = b.add("BatchNormalization", {b.input("x", {2, 3, 4}), b.parameter("scale", {3}),
-                                                          b.parameter("shift", {3}), mean, variance});
-    EXPECT_EQ(that_stay(b, y, kind), names);
-  }
+  for (const double mean : {0.0, 0.5})  // a fresh model's mean is 0
+    for (const auto &[kind, names] : {std::pair("norms", std::vector<std::string>{"scale", "shift"}),
+                                      {"biases", std::vector<std::string>{"shift"}}}) {
+      test::HandBuilt b;
+      const graph::ValueId means = b.constant(graph::Array::filled({DType::f64, {3}}, mean)),
+                           variances = b.constant(graph::Array::filled({DType::f64, {3}}, 1));
+      const graph::ValueId y = b.add("BatchNormalization", {b.input("x", {2, 3, 4}), b.parameter("scale", {3}),
+                                                            b.parameter("shift", {3}), means, variances});
+      EXPECT_EQ(that_stay(b, y, kind), names) << mean;
+    }
+}
+
+TEST(ParameterGroups, FindNormsWhoseStatisticsTheGraphComputes) {
+  test::HandBuilt b;
+  const graph::ValueId x = b.input("x", {2, 3, 4});
+  const test::Attributes along = {{"axes", test::Integers{0, 2}}, {"keepdims", std::int64_t{0}}};
+  const graph::ValueId mean = b.add("ReduceMean", {x}, along),
+                       square = b.add("ReduceMean", {b.add("Mul", {x, x})}, along);
+  const graph::ValueId y =
+      b.add("BatchNormalization", {x, b.parameter("scale", {3}), b.parameter("shift", {3}), mean, square});
+  EXPECT_EQ(that_stay(b, y, "norms"), (std::vector<std::string>{"scale", "shift"}));
 }
 
 TEST(ParameterGroups, TakeOneScaleAndOneShiftOfANorm) {
