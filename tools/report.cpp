@@ -74,8 +74,7 @@ std::string run_table(const RunRecord &run) {
   table.row({"model", run.model});
   table.row({"device", fmt::format("{}: {}", about.value("device", "?"), about.value("description", "?"))});
   table.row({"threads", std::to_string(count("threads"))});
-  table.row(
-      {"steps", run.losses.empty() ? "none" : fmt::format("{} to {}", run.before + 1, run.before + run.losses.size())});
+  table.row({"steps", run.steps == 0 ? "none" : fmt::format("{} to {}", run.before + 1, run.last_step())});
   table.row({"time of a step, median", time_text(seconds)});
   if (!run.seconds.empty())
     table.row(

@@ -13,6 +13,8 @@ struct RunRecord {
   std::string model;
   std::uint64_t ranks = 1;                            // ranks that train together
   std::uint64_t before = 0;                           // steps of earlier runs
+  std::uint64_t steps = 0;                            // of this run
+  bool keeps_steps = false;                           // for a page: losses, rates, evaluations and seconds are kept
   std::vector<StepValue> losses, rates, evaluations;  // of this run; rates are learning rates
   std::vector<double> seconds;                        // per step of this run
   std::string unit = "tokens";                        // what `tokens` counts
@@ -22,14 +24,15 @@ struct RunRecord {
   nlohmann::ordered_json about;                       // the session's "created" line
   nlohmann::ordered_json report;                      // protrain_session_report after the last step
 
-  std::uint64_t last_step() const { return before + losses.size(); }  // counted over all runs
+  std::uint64_t last_step() const { return before + steps; }  // counted over all runs
 
   void add(double loss, double learning_rate, double step_seconds, double step_tokens) {
-    const std::uint64_t step = last_step() + 1;
-    losses.push_back({step, loss});
-    rates.push_back({step, learning_rate});
-    seconds.push_back(step_seconds);
+    ++steps;
     tokens = step_tokens;
+    if (!keeps_steps) return;
+    losses.push_back({last_step(), loss});
+    rates.push_back({last_step(), learning_rate});
+    seconds.push_back(step_seconds);
   }
 };
 

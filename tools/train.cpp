@@ -256,6 +256,7 @@ class Training {
         record_{.model = flags.model,
                 .ranks = rank.count,
                 .before = steps_of(session),
+                .keeps_steps = !flags.report.empty() && !flags.report.ends_with(".json"),
                 .unit = batches.unit(),
                 .about = created(session)},
         checkpoints_(flags.save, record_.before, rank) {}
@@ -307,7 +308,7 @@ void Training::begin() {
 void Training::take_steps() {
   std::optional<Progress> progress;
   if (rank_.leads()) progress.emplace(stdout, steps_, batches_.unit());
-  while (record_.losses.size() < steps_ && !exhausted_) {
+  while (record_.steps < steps_ && !exhausted_) {
     stopped_ = ends_by_signal(session_, rank_);
     if (stopped_) return;
     std::optional<Step> step = take_step(session_, batches_, record_.last_step() + 1, accumulation(), rank_);
@@ -321,11 +322,11 @@ void Training::take_steps() {
 
 // Evaluates the step, if one is due, writes its metrics, and saves it, if a checkpoint is due.
 void Training::after(Step &step, std::optional<Progress> &progress) {
-  const std::uint64_t done = record_.losses.size();
+  const std::uint64_t done = record_.steps;
   if (evaluation_ && (evaluation_->due(step.number) || done == steps_)) {
     step.eval_loss = evaluation_->run(session_, rank_);
     step.has_perplexity = evaluation_->has_perplexity();
-    record_.evaluations.push_back({step.number, *step.eval_loss});
+    if (record_.keeps_steps) record_.evaluations.push_back({step.number, *step.eval_loss});
   }
   metrics_->write(session_, step, record_.step_line);
   if (progress) progress->step(done, step.loss, step.seconds, step.tokens);
@@ -379,7 +380,7 @@ int Training::run() {
   try {
     take_steps();
   } catch (const std::exception &failure) {
-    if (record_.losses.empty() || !spares_weights(failure) || !ends_on_all_ranks(failure)) throw;
+    if (record_.steps == 0 || !spares_weights(failure) || !ends_on_all_ranks(failure)) throw;
     return save_after(failure);
   }
 
