@@ -302,6 +302,8 @@ void Training::begin() {
   note_stop_signals();  // from here on a signal leaves no trial behind
   if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
   if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);
+  if (rank_.leads() && flags_.epochs > 0 && steps_ == 0)
+    fmt::print("nothing is left to do: {} epochs take no more than {} steps\n", flags_.epochs, before);
   metrics_.emplace(flags_.metrics, before > 0);
 }
 
