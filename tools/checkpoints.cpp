@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 namespace tool {
 
@@ -24,14 +25,19 @@ constexpr const char *kManifest = "manifest.json";   // a folder that has it is 
 
 std::string name_of(std::uint64_t step) { return fmt::format("step-{:010}", step); }
 
-// Returns the complete checkpoints in the directory, oldest first.
+// Returns the complete checkpoints in the directory, oldest first; none if there is no directory.
 std::vector<std::uint64_t> steps_in(const fs::path &directory) {
   std::vector<std::uint64_t> steps;
-  for (const fs::directory_entry &entry : fs::directory_iterator(directory)) {
+  std::error_code error, none;
+  const fs::directory_iterator entries(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return steps;
+  if (error) throw Failure(fmt::format("{}: {}", directory.string(), error.message()));
+  for (const fs::directory_entry &entry : entries) {
     const std::string name = entry.path().filename();
     const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
     if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (const std::uint64_t step = std::stoull(digits); name == name_of(step) && exists(entry.path() / kManifest))
+    if (const std::uint64_t step = std::stoull(digits);
+        name == name_of(step) && fs::exists(entry.path() / kManifest, none))
       steps.push_back(step);
   }
   std::ranges::sort(steps);
@@ -186,6 +192,8 @@ void Checkpoints::remove_old() const {
 // evaluation does not lose it.
 void Checkpoints::write_next_best(const Best &best) const {
   require_own_directory();
+  std::error_code none;
+  fs::create_directory(flags_.directory, none);  // as the library does; if it cannot, the file cannot be written either
   const fs::path next = fs::path(flags_.directory) / kNextBest;
   const nlohmann::ordered_json json = {
       {"checkpoint", name_of(best.step)}, {"step", best.step}, {"eval_loss", best.loss}};

@@ -74,3 +74,17 @@ interrupt_once is_begun
 leaves_with 1
 complains 'shared now holds step-0000000002 of another run'
 [ "$(ls -A shared)" = step-0000000002 ] || wrong "a checkpoint beside those of another run"
+
+# A directory that somebody removes amid the run is made anew.
+rows="--eval-input input_ids=$fixtures/input_ids.npy --eval-input labels=$fixtures/labels.npy"
+# shellcheck disable=SC2086
+"$command" train "$model" $data $rows --steps 100 --save gone --metrics gone.jsonl >out 2>err &
+child=$!
+ran='protrain train, whose directory is removed'
+until [ -s gone.jsonl ] || ! kill -0 $child 2>/dev/null; do sleep 0.05; done
+rmdir gone || wrong "there was a checkpoint before the last step"
+wait $child
+status=$?
+leaves_with 0
+quiet
+[ "$(ls -A gone | tr '\n' ' ')" = 'best.json step-0000000100 ' ] || wrong "the last step was not saved"
