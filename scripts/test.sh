@@ -17,7 +17,7 @@ export PROTRAIN_PYTHON="${PROTRAIN_PYTHON:-python3}"
 # not optimised.
 cmake --preset "$preset" -DPROTRAIN_BENCH=ON ${CI:+-DPROTRAIN_UNITY_BATCH=16
   -DCMAKE_CXX_FLAGS=--param=ggc-min-heapsize=2097152
-  -DPROTRAIN_CUDA_ARCHITECTURES=90-real "-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -DNDEBUG -Xcicc -O0 -Xptxas -O0"}
+  -DPROTRAIN_CUDA_ARCHITECTURES=90-real "-DCMAKE_CUDA_FLAGS=-Xcicc -O0 -Xptxas -O0"}
 cmake --build --preset "$preset"
 ctest --preset "$preset" --parallel "$(($(nproc) + 3))"  # some tests mostly wait
 echo "All tests of the $preset build have passed."
