@@ -239,6 +239,33 @@ TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   EXPECT_NE(found({1, 2, 3, 4}, {1, 3, 2, 4}).findings[0].doubt, "") << "another order of the elements";
 }
 
+// A parameter and its copy, of which the trained output reads only one.
+TEST(Parameters, WhatTheExporterMovedIsTiedThoughOnlyOtherOutputsReadIt) {
+  const auto matrix = [](const Shape &shape, const std::vector<double> &values) {
+    return Array::from_doubles({DType::f64, shape}, values);
+  };
+  const Array weight = matrix({3, 2}, {1, 2, 3, 4, 5, 6}), transposed = matrix({2, 3}, {1, 3, 5, 2, 4, 6});
+  const auto found = [&](const std::string &read, const std::string &unread, const Array &copy,
+                         const std::string &source = "weight") {
+    HandBuilt b;
+    b.graph.outputs = {b.add("MatMul", {b.input("x", {2, 3}), b.initializer(read, {3, 2})})};
+    b.initializer(unread, {2, 3});
+    return find(b.graph,
+                {.declared = {.kinds = {{source, graph::StoredKind::parameter}}, .folded_from = {{"t", {source}}}}},
+                {{read, weight}, {unread, copy}});
+  };
+  const ParameterSearch tied = found("weight", "t", transposed);
+  EXPECT_EQ(tied.parameters(), Names{"weight"});
+  EXPECT_EQ(tied.findings[1].tied_to, "weight");
+  EXPECT_TRUE(tied.findings[1].transposed);
+  EXPECT_EQ(found("t", "weight", transposed).findings[1].tied_to, "t") << "the copy is what is trained";
+  EXPECT_EQ(found("weight", "t", transposed, "other").findings[1].tied_to, "") << "another parameter's copy";
+
+  const ParameterSearch unlike = found("weight", "t", matrix({2, 3}, {9, 3, 5, 2, 4, 6}));
+  EXPECT_EQ(unlike.findings[1].tied_to, "");
+  EXPECT_NE(unlike.findings[1].doubt, "");
+}
+
 // A plan needs no weights. Without them nothing shows which matrix is another's transpose.
 TEST(Parameters, WithoutWeightsNothingIsTied) {
   HandBuilt b;

@@ -73,6 +73,23 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
+enum class Likeness : std::uint8_t {
+  copy,       // the same elements in the same order, perhaps in another shape
+  transpose,  // a matrix and its transpose
+  neither,    // other elements, or a symmetric matrix, whose values do not tell a copy from a transpose
+  unknown,    // the values are not there
+};
+
+Likeness compare(const Graph &graph, const LoadInitializer &load, ValueId original, ValueId copy) {
+  const Array left = load_if_there(load, graph.value(original).name),
+              right = load_if_there(load, graph.value(copy).name);
+  if (left.dtype() == DType::none || right.dtype() == DType::none) return Likeness::unknown;
+  const bool same = is_same(left, right);
+  const bool transposed = may_be_transposes(graph, original, copy) && is_transpose(left, right);
+  if (same && (!transposed || is_line(right.shape()))) return Likeness::copy;
+  return transposed && !same ? Likeness::transpose : Likeness::neither;
+}
+
 // Ties copies to originals: readers of `copy` then read `original`, its transpose, or its elements in another shape.
 // New nodes at the front of the graph make these.
 class Ties {
@@ -173,15 +190,13 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
     const ValueId original = originals.try_emplace(source, is_read ? declared : copy).first->second;
     if (original == copy) continue;
 
-    const Array left = load_if_there(load, graph.value(original).name),
-                right = load_if_there(load, finding.initializer);
-    if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
-    if (!is_read && is_constant_along_an_axis(right)) continue;  // may be parts of the parameter, equal by chance
-    const bool same = is_same(left, right);
-    const bool transposed = may_be_transposes(graph, original, copy) && is_transpose(left, right);
-    if (same && (!transposed || is_line(right.shape()))) {
+    const Likeness likeness = compare(graph, load, original, copy);
+    if (likeness == Likeness::unknown) continue;
+    if (!is_read && is_constant_along_an_axis(load(finding.initializer)))
+      continue;  // may be parts of the parameter, equal by chance
+    if (likeness == Likeness::copy) {
       ties.add(original, copy, false, "is a copy of ");
-    } else if (transposed && !same) {
+    } else if (likeness == Likeness::transpose) {
       ties.add(original, copy, true, "is the transpose of ");
     } else if (is_read && !finding.frozen && finding.evidence != Evidence::option) {
       finding.doubt = "the exporter made it from " + printable(source, 80) +
@@ -189,6 +204,40 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
     }
   }
   ties.finish();
+}
+
+void retie_unread(const Graph &graph, const LoadInitializer &load,
+                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings) {
+  const auto source_of = [&](const Finding &finding) {
+    const std::string source = moved_from(finding.initializer);
+    return source.empty() ? finding.initializer : source;
+  };
+  std::map<std::string, ValueId> originals;
+  for (const Finding &finding : findings)
+    if (finding.parameter && !finding.state && !finding.frozen)
+      originals.try_emplace(source_of(finding), graph.find(finding.initializer));
+
+  for (Finding &finding : findings) {
+    const ValueId copy = finding.is_initializer ? graph.find(finding.initializer) : ValueId::none;
+    const bool is_unread = copy != ValueId::none && graph.value(copy).origin == Origin::initializer;
+    if (!is_unread || !finding.tied_to.empty()) continue;
+    const auto original = originals.find(source_of(finding));
+    if (original == originals.end()) continue;
+
+    const Likeness likeness = compare(graph, load, original->second, copy);
+    if (likeness == Likeness::unknown) continue;
+    const std::string &name = graph.value(original->second).name;
+    if (likeness == Likeness::neither) {
+      finding.doubt =
+          "holds the elements of " + printable(name, 80) +
+          ", which is trained, in an unknown order: an export keeps its old values; export with optimize=False";
+      continue;
+    }
+    finding.tied_to = name;
+    finding.transposed = likeness == Likeness::transpose;
+    finding.reason =
+        "is read by nothing, and is " + std::string(finding.transposed ? "the transpose of " : "a copy of ") + name;
+  }
 }
 
 }  // namespace protrain::passes

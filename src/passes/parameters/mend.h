@@ -25,6 +25,12 @@ void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vec
 void retie_moved(graph::Graph &graph, const LoadInitializer &load,
                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 
+// Ties initializers that nothing of the graph reads to the trained parameter that has the same source. The file's other
+// outputs read them, and an export must give those the trained values too. Changes findings only. An initializer that
+// the values do not show to be a copy or a transpose gets a doubt.
+void retie_unread(const graph::Graph &graph, const LoadInitializer &load,
+                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
+
 // Sets graph.parameters: the parameters and states that nodes read, in the order of first use, with all states last.
 void order_parameters(graph::Graph &graph);
 

@@ -451,8 +451,9 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   // Ties transposes again, except if the file itself trains: its training updates each matrix on its own.
   if (!choices.declared.updated) {
     retie_transposes(graph, load, judged.findings);
-    retie_moved(
-        graph, load, [&](const std::string &name) { return judge.moved_from(name); }, judged.findings);
+    const auto moved_from = [&](const std::string &name) { return judge.moved_from(name); };
+    retie_moved(graph, load, moved_from, judged.findings);
+    retie_unread(graph, load, moved_from, judged.findings);
   }
   order_parameters(graph);
   return judged;
