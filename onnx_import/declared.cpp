@@ -102,6 +102,7 @@ graph::FileDeclarations read_declarations(const ModelProto &proto, const std::ma
       }
     }
   }
+  declared.unsmoothed = losses_without_smoothing(proto.graph());
   declared.undetached = readers_of_lost_detach(proto.graph(), declared.kinds);
   for (const TrainingInfo &info : proto.training_info()) {
     if (!declared.updated) declared.updated.emplace();

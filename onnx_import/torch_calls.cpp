@@ -52,6 +52,25 @@ std::vector<std::string_view> values_among(std::string_view arguments) {
   return names;
 }
 
+// Returns the argument at `index` of a call none of whose arguments is a list. Returns "" if the call has fewer.
+std::string_view argument_of(const Call &call, std::size_t index) {
+  constexpr std::string_view kApart = ", ";
+  std::string_view rest = call.arguments;
+  for (std::size_t i = 0; i < index; ++i) {
+    const std::size_t at = rest.find(kApart);
+    if (at == std::string_view::npos) return "";
+    rest.remove_prefix(at + kApart.size());
+  }
+  return rest.substr(0, rest.find(kApart));
+}
+
+template <typename Number>
+std::optional<Number> parse(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
 bool is_onnx(const NodeProto &node, std::string_view op) {
   return node.op_type() == op && is_default_domain(node.domain());
 }
@@ -66,15 +85,20 @@ std::optional<std::int64_t> padding_of(const NodeProto &node) {
   if (!is_onnx(node, "Gather")) return std::nullopt;
   const Call call = call_of(node);
   if (call.target != "torch.ops.aten.embedding.default") return std::nullopt;
-  const std::string_view arguments = call.arguments;
-  constexpr std::string_view kApart = ", ";
-  std::size_t at = arguments.find(kApart);
-  if (at != std::string_view::npos) at = arguments.find(kApart, at + kApart.size());
-  if (at == std::string_view::npos) return std::nullopt;
+  const auto row = parse<std::int64_t>(argument_of(call, 2));
+  return row && *row >= 0 ? row : std::nullopt;
+}
 
-  std::int64_t row = -1;
-  std::from_chars(arguments.data() + at + kApart.size(), arguments.data() + arguments.size(), row);
-  return row >= 0 ? std::optional(row) : std::nullopt;
+std::vector<std::string> losses_without_smoothing(const GraphProto &graph) {
+  std::vector<std::string> losses;
+  for (const NodeProto &node : graph.node()) {
+    if (!is_onnx(node, "SoftmaxCrossEntropyLoss")) continue;
+    const Call call = call_of(node);
+    if (call.target != "torch.ops.aten.cross_entropy_loss.default") continue;
+    const auto smoothing = parse<double>(argument_of(call, 5));
+    if (smoothing && *smoothing != 0) losses.push_back(node.name());
+  }
+  return losses;
 }
 
 std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,

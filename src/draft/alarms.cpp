@@ -67,6 +67,18 @@ void find_lost_detach(const AlarmFacts &facts, std::vector<Alarm> &found) {
                                some_names(nodes), nodes.size() == 1 ? "reads" : "read")});
 }
 
+// A loss of the options takes its smoothing from the options too.
+void find_lost_smoothing(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  std::vector<std::string> nodes;
+  if (!facts.settings.losses.empty()) return;
+  for (const std::string &name : facts.file.declared().unsmoothed) nodes.push_back(printable(name, 80));
+  if (nodes.empty()) return;
+  found.push_back({"smoothing_lost", nodes.front(),
+                   fmt::format("{} {} a label_smoothing in PyTorch that the exporter dropped; export the logits, and "
+                               "set the options loss=cross_entropy and label_smoothing",
+                               some_names(nodes), nodes.size() == 1 ? "has" : "have")});
+}
+
 void find_resting_groups(const AlarmFacts &facts, std::vector<Alarm> &found) {
   const Graph &graph = facts.training.graph;
   for (std::size_t g = 0; g < facts.groups.groups.size(); ++g) {
@@ -145,6 +157,7 @@ std::vector<Alarm> find_alarms(const AlarmFacts &facts) {
   find_unused_inputs(facts, found);
   find_missing_gradients(facts, found);
   find_lost_detach(facts, found);
+  find_lost_smoothing(facts, found);
   find_resting_groups(facts, found);
   find_frozen_between(facts, found);
   return found;

@@ -19,8 +19,9 @@ struct AlarmFacts {
   const graph::Graph &outputs;  // as in LoadedModel
 };
 
-// Finds inputs that the loss does not depend on, trained parameters without a gradient, a detach() that the exporter
-// dropped, groups whose learning rate is zero, and parameters that are frozen between trained ones of the same kind.
+// Finds inputs that the loss does not depend on, trained parameters without a gradient, a detach() or a label_smoothing
+// that the exporter dropped, groups whose learning rate is zero, and parameters that are frozen between trained ones of
+// the same kind.
 std::vector<Alarm> find_alarms(const AlarmFacts &facts);
 
 }  // namespace protrain::draft

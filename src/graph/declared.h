@@ -39,6 +39,8 @@ struct FileDeclarations {
   std::map<std::string, std::vector<std::string>> folded_from;
   // Nodes that read a detach() in PyTorch and not in the file, because the exporter's optimizer dropped it.
   std::vector<std::string> undetached = {};
+  // Nodes that compute a cross entropy with label smoothing in PyTorch and without it in the file.
+  std::vector<std::string> unsmoothed = {};
 };
 
 }  // namespace protrain::graph

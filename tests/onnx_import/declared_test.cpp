@@ -102,6 +102,24 @@ TEST(FileDeclarations, NodesThatReadADetachThatIsGone) {
   EXPECT_TRUE(readers({h, called(node("Sub", {"h", "h"}, {"y"}), "sub", other)}, "PARAMETER").empty());
 }
 
+TEST(FileDeclarations, LossesWhoseSmoothingTheExporterDropped) {
+  const auto losses = [](const std::string &op, const std::string &arguments) {
+    const std::string call =
+        "%loss : [num_users=1] = call_function[target=torch.ops.aten.cross_entropy_loss.default](args = (" + arguments +
+        "), kwargs = {})";
+    Wire wire;
+    wire.nodes = {node(op, {"x", "x"}, {"y"}) + field(9, pair("pkg.torch.onnx.fx_node", call))};
+    return declared(wire).unsmoothed;
+  };
+  const std::string op = "SoftmaxCrossEntropyLoss";
+  EXPECT_EQ(losses(op, "%x, %labels, None, 1, -100, 0.1"), Names{"make_y"});
+  EXPECT_EQ(losses(op, "%x, %labels, %weights, 1, -100, 1e-05"), Names{"make_y"});
+  EXPECT_TRUE(losses(op, "%x, %labels, None, 1, -100, 0.0").empty());
+  EXPECT_TRUE(losses(op, "%x, %labels, None, 1, -100").empty());
+  EXPECT_TRUE(losses(op, "%x, %labels").empty());
+  EXPECT_TRUE(losses("Mul", "%x, %labels, None, 1, -100, 0.1").empty()) << "a node of another form of the loss";
+}
+
 TEST(FileDeclarations, WhatATrainingInfoUpdates) {
   Wire wire;
   wire.tail = field(20, field(4, pair("w", "w_new")) + field(4, pair("momentum", "m_new")));

@@ -227,12 +227,25 @@ void drop_detach(Case &run) {
     run.graph_extra += test::field(13, test::field(1, name) + test::field(4, kind));
 }
 
+// A loss of the file that has label_smoothing=0.1 in PyTorch.
+void drop_smoothing(Case &run) {
+  const std::string call =
+      "%cross_entropy_loss : [num_users=1] = call_function[target=torch.ops.aten.cross_entropy_loss.default](args = "
+      "(%linear, %labels, None, 1, -100, 0.1), kwargs = {})";
+  run.options.pop_back();  // the graph has its loss
+  run.more_inputs = {test::value("labels", test::kInt64, {"8"})};
+  run.more_nodes = {node("SoftmaxCrossEntropyLoss", {"logits", "labels"}, {"loss"}) +
+                    test::field(9, test::pair("pkg.torch.onnx.fx_node", call))};
+  run.outputs = {test::value("loss", test::kFloat, {})};
+}
+
 std::vector<Fault> wrong_graphs() {
   return {
       {"DetachedByRound", between("Round"), "no_gradient", "layers.0.weight"},
       {"DetachedByFloor", between("Floor"), "no_gradient", "layers.0.bias"},
       {"DetachedBySign", between("Sign"), "no_gradient", "layers.0.weight"},
       {"DetachDropped", drop_detach, "detach_lost", "make_m0"},
+      {"SmoothingDropped", drop_smoothing, "smoothing_lost", "make_loss"},
       {"UnreadInput", [](Case &run) { run.more_inputs = {test::value("mask", test::kFloat, {"8"})}; }, "input_unused",
        "input mask"},
       {"InputOfAnotherOutput",
