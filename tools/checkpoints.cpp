@@ -67,6 +67,15 @@ std::optional<Best> read_best(const fs::path &path) {
   return best;
 }
 
+// Returns the evaluation whose checkpoint was saved and that best.json does not name yet, because the run was killed
+// between the two.
+std::optional<Best> saved_next(const fs::path &directory) {
+  const std::optional<Best> next = parse_best(directory / kNextBest);
+  std::error_code none;
+  const bool is_saved = next && fs::exists(directory / name_of(next->step) / kManifest, none);
+  return is_saved ? next : std::nullopt;
+}
+
 [[noreturn]] void fail(const fs::path &path) {
   throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
 }
@@ -85,7 +94,8 @@ void sync(const fs::path &path) {
 void take_best(const Options &options) {
   const fs::path path = value_of(options, "resume");
   if (path.filename() != kBest) return;
-  const std::optional<Best> best = read_best(path);
+  const std::optional<Best> next = saved_next(path.parent_path());
+  const std::optional<Best> best = next ? next : read_best(path);
   if (!best) throw Failure(fmt::format("{}: {}", path.string(), std::strerror(ENOENT)));
   check(protrain_options_set(options.get(), "resume", (path.parent_path() / name_of(best->step)).c_str()));
 }
@@ -123,13 +133,13 @@ Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, cons
     : flags_(flags), rank_(rank), last_(first) {
   require_no_later(flags.directory, first);
   if (flags.directory.empty()) return;
-  // A run that was killed after it had saved the checkpoint of its best evaluation may have left the other file. It is
-  // read first, because rank 0 is about to rename it.
+  // The other file is read first, because rank 0 is about to rename it.
   const fs::path directory = flags.directory;
-  const std::optional<Best> next = parse_best(directory / kNextBest);
+  const std::optional<Best> next = saved_next(directory);
   const bool is_saved = next && next->step <= first;
-  if (first > 0) best_ = is_saved ? next : read_best(directory / kBest);
-  if (best_ && best_->step > first) best_.reset();  // its checkpoint is gone, and the run takes that step again
+  best_ = is_saved ? next : read_best(directory / kBest);
+  // A run from the beginning takes all steps again, and one that goes on takes those that came after its checkpoint.
+  if (best_ && (first == 0 || best_->step > first)) best_.reset();
   if (!rank.leads()) return;
   std::error_code none;
   if (is_saved) put_best();

@@ -57,11 +57,15 @@ train --steps 20 --learning-rate 1e-30 $rows --eval-every 2 --patience 4 --metri
 # A run that was killed between the checkpoint of its best evaluation and best.json leaves best.json.next.
 cp -r early late
 echo '{"checkpoint":"step-0000000010","step":10,"eval_loss":0.5}' >late/best.json.next
+cp -r late ahead
+train --steps 1 --resume ahead/best.json --save ahead
+grep -q '"eval_loss":0.5' ahead/best.json || wrong "--resume best.json begins at a checkpoint before the best"
 train --steps 2 $rows --eval-every 2 --save late --resume late
 grep -q '"eval_loss":0.5' late/best.json || wrong "the best evaluation is that of step 10"
 [ "$(ls -A late | tr '\n' ' ')" = 'best.json step-0000000002 step-0000000006 step-0000000010 step-0000000012 ' ] ||
   wrong "expected the checkpoints, best.json, and nothing else"
-for next in '{"checkpoint":"step-0000000014","step":14,"eval_loss":0.1}' '{"checkp'; do
+for next in '{"checkpoint":"step-0000000014","step":14,"eval_loss":0.1}' '{"checkp' \
+  '{"checkpoint":"step-0000000007","step":7,"eval_loss":0.1}'; do
   echo "$next" >late/best.json.next
   train --steps 1 --save late --resume late
   grep -q '"eval_loss":0.5' late/best.json || wrong "the checkpoint of that evaluation was not complete"
