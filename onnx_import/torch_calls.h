@@ -20,8 +20,8 @@ bool is_detach(const NodeProto &node);
 // nothing for a Gather without one, and for all other nodes.
 std::optional<std::int64_t> padding_of(const NodeProto &node);
 
-// Returns the losses, by name of their node, that have a `label_smoothing` in PyTorch. The exporter leaves it out, because
-// SoftmaxCrossEntropyLoss has none.
+// Returns the losses, by name of their node, that have a `label_smoothing` in PyTorch. The exporter leaves it out,
+// because SoftmaxCrossEntropyLoss has none.
 std::vector<std::string> losses_without_smoothing(const GraphProto &graph);
 
 // Returns the nodes, by name, that read a detach() of what depends on a parameter, where the exporter's optimizer
