@@ -1,10 +1,10 @@
 #include "onnx_import/torch_calls.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <string_view>
 
+#include "base/text.h"
 #include "onnx_import/versions.h"
 
 namespace protrain::onnx_import {
@@ -64,13 +64,6 @@ std::string_view argument_of(const Call &call, std::size_t index) {
   return rest.substr(0, rest.find(kApart));
 }
 
-template <typename Number>
-std::optional<Number> parse(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() ? std::optional(number) : std::nullopt;
-}
-
 bool is_onnx(const NodeProto &node, std::string_view op) {
   return node.op_type() == op && is_default_domain(node.domain());
 }
@@ -85,7 +78,7 @@ std::optional<std::int64_t> padding_of(const NodeProto &node) {
   if (!is_onnx(node, "Gather")) return std::nullopt;
   const Call call = call_of(node);
   if (call.target != "torch.ops.aten.embedding.default") return std::nullopt;
-  const auto row = parse<std::int64_t>(argument_of(call, 2));
+  const std::optional<std::int64_t> row = parse_integer(argument_of(call, 2));
   return row && *row >= 0 ? row : std::nullopt;
 }
 
@@ -95,7 +88,7 @@ std::vector<std::string> losses_without_smoothing(const GraphProto &graph) {
     if (!is_onnx(node, "SoftmaxCrossEntropyLoss")) continue;
     const Call call = call_of(node);
     if (call.target != "torch.ops.aten.cross_entropy_loss.default") continue;
-    const auto smoothing = parse<double>(argument_of(call, 5));
+    const std::optional<double> smoothing = parse_real(argument_of(call, 5));
     if (smoothing && *smoothing != 0) losses.push_back(node.name());
   }
   return losses;

@@ -69,8 +69,8 @@ void find_lost_detach(const AlarmFacts &facts, std::vector<Alarm> &found) {
 
 // A loss of the options takes its smoothing from the options too.
 void find_lost_smoothing(const AlarmFacts &facts, std::vector<Alarm> &found) {
-  std::vector<std::string> nodes;
   if (!facts.settings.losses.empty()) return;
+  std::vector<std::string> nodes;
   for (const std::string &name : facts.file.declared().unsmoothed) nodes.push_back(printable(name, 80));
   if (nodes.empty()) return;
   found.push_back({"smoothing_lost", nodes.front(),

@@ -1,6 +1,7 @@
 #include "passes/parameters/mend.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <set>
@@ -42,10 +43,12 @@ std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, c
   return found;
 }
 
-bool may_be_transposes(const Graph &graph, ValueId a, ValueId b) {
-  const graph::Type &left = graph.value(a).type, &right = graph.value(b).type;
-  return a != b && left.dtype == right.dtype && left.shape.size() == 2 && right.shape.size() == 2 &&
+bool may_be_transposes(const graph::Type &left, const graph::Type &right) {
+  return left.dtype == right.dtype && left.shape.size() == 2 && right.shape.size() == 2 &&
          left.shape[0] == right.shape[1] && left.shape[1] == right.shape[0];
+}
+bool may_be_transposes(const Graph &graph, ValueId a, ValueId b) {
+  return a != b && may_be_transposes(graph.value(a).type, graph.value(b).type);
 }
 
 bool is_dense(const Array &array) { return array.stored() == array.shape(); }
@@ -77,16 +80,12 @@ enum class Likeness : std::uint8_t {
   copy,       // the same elements in the same order, perhaps in another shape
   transpose,  // a matrix and its transpose
   neither,    // other elements, or a symmetric matrix, whose values do not tell a copy from a transpose
-  unknown,    // the values are not there
 };
 
-Likeness compare(const Graph &graph, const LoadInitializer &load, ValueId original, ValueId copy) {
-  const Array left = load_if_there(load, graph.value(original).name),
-              right = load_if_there(load, graph.value(copy).name);
-  if (left.dtype() == DType::none || right.dtype() == DType::none) return Likeness::unknown;
-  const bool same = is_same(left, right);
-  const bool transposed = may_be_transposes(graph, original, copy) && is_transpose(left, right);
-  if (same && (!transposed || is_line(right.shape()))) return Likeness::copy;
+Likeness compare(const Array &original, const Array &copy) {
+  const bool same = is_same(original, copy);
+  const bool transposed = may_be_transposes(original.type(), copy.type()) && is_transpose(original, copy);
+  if (same && (!transposed || is_line(copy.shape()))) return Likeness::copy;
   return transposed && !same ? Likeness::transpose : Likeness::neither;
 }
 
@@ -190,10 +189,11 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
     const ValueId original = originals.try_emplace(source, is_read ? declared : copy).first->second;
     if (original == copy) continue;
 
-    const Likeness likeness = compare(graph, load, original, copy);
-    if (likeness == Likeness::unknown) continue;
-    if (!is_read && is_constant_along_an_axis(load(finding.initializer)))
-      continue;  // may be parts of the parameter, equal by chance
+    const Array left = load_if_there(load, graph.value(original).name),
+                right = load_if_there(load, finding.initializer);
+    if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
+    if (!is_read && is_constant_along_an_axis(right)) continue;  // may be parts of the parameter, equal by chance
+    const Likeness likeness = compare(left, right);
     if (likeness == Likeness::copy) {
       ties.add(original, copy, false, "is a copy of ");
     } else if (likeness == Likeness::transpose) {
@@ -224,9 +224,10 @@ void retie_unread(const Graph &graph, const LoadInitializer &load,
     const auto original = originals.find(source_of(finding));
     if (original == originals.end()) continue;
 
-    const Likeness likeness = compare(graph, load, original->second, copy);
-    if (likeness == Likeness::unknown) continue;
     const std::string &name = graph.value(original->second).name;
+    const Array left = load_if_there(load, name), right = load_if_there(load, finding.initializer);
+    if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
+    const Likeness likeness = compare(left, right);
     if (likeness == Likeness::neither) {
       finding.doubt =
           "holds the elements of " + printable(name, 80) +
