@@ -23,13 +23,13 @@ namespace {
 
 constexpr const char *kTrainingModel = "training_model.onnx", *kEvalModel = "eval_model.onnx",
                      *kOptimizerModel = "optimizer_model.onnx", *kCheckpoint = "checkpoint";
-constexpr std::string_view kDomain = "com.microsoft";
+constexpr std::string_view kMicrosoftDomain = "com.microsoft";
 constexpr std::string_view kBuffer = "_grad.accumulation.buffer";  // follows the parameter's name
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
 bool accumulates(const NodeProto &node) {
-  return node.domain() == kDomain &&
+  return node.domain() == kMicrosoftDomain &&
          (node.op_type() == "InPlaceAccumulatorV2" || node.op_type() == "InPlaceAccumulator");
 }
 
@@ -42,7 +42,7 @@ std::string parameter_of(const NodeProto &accumulator) {
 
 // Turns a ConcatTraining into a Concat. Its second output is dropped, because only the backward part reads it.
 void make_plain(NodeProto &node) {
-  if (node.domain() != kDomain || node.op_type() != "ConcatTraining") return;
+  if (node.domain() != kMicrosoftDomain || node.op_type() != "ConcatTraining") return;
   node.clear_domain();
   node.set_op_type("Concat");
   while (node.output_size() > 1) node.mutable_output()->RemoveLast();
@@ -66,9 +66,9 @@ Options adamw(const graph::Attributes &attributes) {
 Options options_of(const NodeProto &node, const Storage &storage) {
   const std::string subject = subject_of(node);
   const graph::Attributes attributes = read_attributes(node, subject, storage);
-  if (node.domain() == kDomain && node.op_type() == "AdamWOptimizer") return adamw(attributes);
-  if (node.domain() == kDomain && node.op_type() == "SGDOptimizerV2") return {{"optimizer", "sgd"}};
-  const bool clips = node.domain() == kDomain && node.op_type() == "InplaceClipGradNorm";
+  if (node.domain() == kMicrosoftDomain && node.op_type() == "AdamWOptimizer") return adamw(attributes);
+  if (node.domain() == kMicrosoftDomain && node.op_type() == "SGDOptimizerV2") return {{"optimizer", "sgd"}};
+  const bool clips = node.domain() == kMicrosoftDomain && node.op_type() == "InplaceClipGradNorm";
   require(clips && attributes.text("norm_type", "fro") == "fro", Code::unsupported, subject,
           "{} of the optimizer model has no counterpart here; the option optimizer trains by another",
           printable(node.op_type()));

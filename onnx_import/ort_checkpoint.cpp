@@ -22,7 +22,7 @@ constexpr char kIdentifier[] = {'O', 'D', 'T', 'C'};
 // Numbers of the fields that are read, by table.
 enum Root : std::uint16_t { kModule = 1, kGroups = 2 };
 enum Module : std::uint16_t { kTrained, kFrozen, kNominal };
-enum TensorField : std::uint16_t { kName = 0, kDims = 2, kDataType = 3, kRawData = 4, kExternalOffset = 6 };
+enum TensorField : std::uint16_t { kName = 0, kDims = 2, kDataType = 3, kRawBytes = 4, kExternalOffset = 6 };
 enum Group : std::uint16_t { kStep = 1, kLearningRate = 2, kStates = 3 };
 enum State : std::uint16_t { kParameter, kMomentums };
 
@@ -93,7 +93,7 @@ class CheckpointReader {
     tensor.data_type = number<std::int32_t>(at, kDataType, 0);
     const auto beside = number<std::int64_t>(at, kExternalOffset, -1);
     tensor.beside = beside >= 0;
-    const Vector data = vector(at, kRawData, 1);
+    const Vector data = vector(at, kRawBytes, 1);
     tensor.offset = tensor.beside ? static_cast<std::uint64_t>(beside) : data.at;
     tensor.bytes = data.count;
     return tensor;

@@ -162,7 +162,7 @@ class ModelWriter {
   std::vector<std::unique_ptr<Tensor>> held_;  // tensors of Constant nodes
 };
 
-constexpr std::int32_t kFloat = 1;  // ONNX's number of float32, the only type that replaces others
+constexpr std::int32_t kFloat32Number = 1;  // ONNX's number of float32, the only type that replaces others
 
 // Puts an initializer's new values into `out`, in the type that the saved file has for them. Returns false if there are
 // no new values.
@@ -189,7 +189,7 @@ void ModelWriter::read(const Tensor &tensor, std::byte *out) const {
 // Returns the tensor's message without values, with the type that the saved file has for the tensor.
 TensorProto &ModelWriter::head_of(const Tensor &tensor) {
   TensorProto &head = without_values(*tensor.proto, messages_);
-  if (written(tensor.type.dtype) != tensor.type.dtype) head.set_data_type(kFloat);
+  if (written(tensor.type.dtype) != tensor.type.dtype) head.set_data_type(kFloat32Number);
   return head;
 }
 
@@ -281,7 +281,7 @@ void ModelWriter::retype_values(GraphProto &graph) const {
     for (ValueInfo &value : *values) {
       if (value.type().tensor_type().elem_type() == 0) continue;
       const DType dtype = dtype_of(value.type().tensor_type().elem_type(), value.name());
-      if (written(dtype) != dtype) value.mutable_type()->mutable_tensor_type()->set_elem_type(kFloat);
+      if (written(dtype) != dtype) value.mutable_type()->mutable_tensor_type()->set_elem_type(kFloat32Number);
     }
 }
 
@@ -294,7 +294,7 @@ MessageParts ModelWriter::node_parts(const NodeProto &node) {
     AttributeProto &attribute = messages_.copy(proto);
     attribute.clear_t();
     attribute.clear_g();
-    if (names_replaced_type(proto)) attribute.set_i(kFloat);
+    if (names_replaced_type(proto)) attribute.set_i(kFloat32Number);
     MessageParts value = as_parts(attribute.SerializeAsString());
     if (proto.has_t()) value.append(AttributeProto::kTFieldNumber, stored_parts(proto.t()));
     if (proto.has_g()) value.append(AttributeProto::kGFieldNumber, graph_parts(proto.g()));

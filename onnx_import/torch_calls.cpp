@@ -13,7 +13,7 @@ namespace {
 
 // A call in the metadata. For example "embedding", "torch.ops.aten.embedding.default" and "%p_weight, %i, 0" of
 //   %embedding : [num_users=2] = call_function[target=torch.ops.aten.embedding.default](args = (%p_weight, %i, 0), ...
-struct Call {
+struct TorchCall {
   std::string_view result, target, arguments;
 };
 
@@ -25,7 +25,7 @@ std::string_view between(std::string_view text, std::string_view begin, std::str
   return rest.substr(0, rest.find(end));
 }
 
-Call call_of(const NodeProto &node) {
+TorchCall call_of(const NodeProto &node) {
   for (const StringPair &entry : node.metadata_props())
     if (entry.key() == "pkg.torch.onnx.fx_node")
       return {between(entry.value(), "%", " "), between(entry.value(), "[target=", "]"),
@@ -53,7 +53,7 @@ std::vector<std::string_view> values_among(std::string_view arguments) {
 }
 
 // Returns the argument at `index` of a call none of whose arguments is a list. Returns "" if the call has fewer.
-std::string_view argument_of(const Call &call, std::size_t index) {
+std::string_view argument_of(const TorchCall &call, std::size_t index) {
   constexpr std::string_view kApart = ", ";
   std::string_view rest = call.arguments;
   for (std::size_t i = 0; i < index; ++i) {
@@ -76,7 +76,7 @@ bool is_detach(const NodeProto &node) {
 
 std::optional<std::int64_t> padding_of(const NodeProto &node) {
   if (!is_onnx(node, "Gather")) return std::nullopt;
-  const Call call = call_of(node);
+  const TorchCall call = call_of(node);
   if (call.target != "torch.ops.aten.embedding.default") return std::nullopt;
   const std::optional<std::int64_t> row = parse_integer(argument_of(call, 2));
   return row && *row >= 0 ? row : std::nullopt;
@@ -86,7 +86,7 @@ std::vector<std::string> losses_without_smoothing(const GraphProto &graph) {
   std::vector<std::string> losses;
   for (const NodeProto &node : graph.node()) {
     if (!is_onnx(node, "SoftmaxCrossEntropyLoss")) continue;
-    const Call call = call_of(node);
+    const TorchCall call = call_of(node);
     if (call.target != "torch.ops.aten.cross_entropy_loss.default") continue;
     const std::optional<double> smoothing = parse_real(argument_of(call, 5));
     if (smoothing && *smoothing != 0) losses.push_back(node.name());
@@ -102,7 +102,7 @@ std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
   const auto is_trained = [&](std::string_view name) { return trained.contains(name); };
   std::vector<std::string> readers;
   for (const NodeProto &node : graph.node()) {
-    const Call call = call_of(node);
+    const TorchCall call = call_of(node);
     if (is_detach(node)) kept.insert(call.result);
     const std::vector<std::string_view> values = values_among(call.arguments);
     const bool reads_trained = std::ranges::any_of(node.input(), is_trained);

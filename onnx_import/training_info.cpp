@@ -19,12 +19,12 @@ namespace protrain::onnx_import {
 
 namespace {
 
-constexpr std::string_view kDomain = "ai.onnx.preview.training";
+constexpr std::string_view kTrainingDomain = "ai.onnx.preview.training";
 constexpr const char *kInstead = "; the option optimizer trains by another algorithm than the file's";
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
-bool is_gradient(const NodeProto &node) { return node.domain() == kDomain && node.op_type() == "Gradient"; }
+bool is_gradient(const NodeProto &node) { return node.domain() == kTrainingDomain && node.op_type() == "Gradient"; }
 
 // Finds the elements of a list by name. The list must outlive this object.
 template <typename Named>
@@ -128,7 +128,7 @@ class Optimizers {
 
   void read(JoinedTraining &to) {
     for (const NodeProto &node : algorithm_.node())
-      if (node.domain() == kDomain && !is_gradient(node)) read_node(node, to);
+      if (node.domain() == kTrainingDomain && !is_gradient(node)) read_node(node, to);
     require(!to.trained.empty(), Code::unsupported, "training_info", "an algorithm without an optimizer{}", kInstead);
     for (const auto &[initializer, value] : bindings_) {
       const NodeProto *made = producer(value);

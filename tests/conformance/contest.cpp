@@ -1,5 +1,7 @@
 #include "conformance/contest.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "every_kernel.h"
@@ -7,6 +9,12 @@
 namespace protrain::test {
 
 namespace {
+
+// malloc keeps what is freed. Each comparison allocates and frees large arrays, and the faults of fresh pages would
+// take half of the time of some.
+[[maybe_unused]] const bool kKeepsFreedMemory =
+    mallopt(M_MMAP_THRESHOLD, 1 << 30) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1;
+
 // True if an input stays float32 when the data is in a 16-bit type: statistics, scales and zero points of quantised
 // numbers, a teacher's logits, and values derived from a float32 loss.
 bool stays_wide(std::string_view op, std::size_t input) {

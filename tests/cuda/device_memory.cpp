@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kHugePage = 2 << 20;
 
-std::mutex mutex;
+std::mutex memory_mutex;
 std::map<void *, std::uint64_t> regions;  // bytes
 int at_work = 0;
 
@@ -26,7 +26,7 @@ void allow(void *memory, std::uint64_t bytes) {
 }  // namespace
 
 void change_work(int by) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(memory_mutex);
   const bool before = at_work > 0;
   at_work += by;
   if (before == (at_work > 0)) return;
@@ -34,7 +34,7 @@ void change_work(int by) {
 }
 
 bool holds(const void *begin, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(memory_mutex);
   const auto *first = static_cast<const std::byte *>(begin);
   return std::ranges::any_of(regions, [&](const auto &region) {
     const auto *start = static_cast<const std::byte *>(region.first);
@@ -47,14 +47,14 @@ void *take_device_memory(std::uint64_t bytes) {
   void *memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   require(memory != MAP_FAILED, Code::nomem, "device memory", "{} bytes were refused", bytes);
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // makes mprotect of large regions quick
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(memory_mutex);
   regions[memory] = bytes;
   allow(memory, bytes);
   return memory;
 }
 
 void give_device_memory(void *memory) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(memory_mutex);
   const auto region = regions.find(memory);
   if (region == regions.end()) return;
   munmap(region->first, region->second);
@@ -62,7 +62,7 @@ void give_device_memory(void *memory) {
 }
 
 std::uint64_t taken_device_memory() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(memory_mutex);
   std::uint64_t bytes = 0;
   for (const auto &[memory, size] : regions) bytes += size;
   return bytes;

@@ -55,7 +55,7 @@ struct CUgraphExec_st {
 namespace protrain::backend::cuda {
 
 namespace {
-std::recursive_mutex mutex;
+std::recursive_mutex runtime_mutex;
 std::set<Stream> streams;
 std::uint64_t turns = 1;
 CapturedGraph capture = nullptr;  // the one in progress
@@ -77,7 +77,7 @@ void require_device() { require(current_device >= 0, Code::internal, "device", "
 
 // Refuses a copy that is partly in pinned memory, as CUDA does.
 void require_one_registration(const void *at, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   const auto *begin = static_cast<const std::byte *>(at), *end = begin + bytes;
   auto next = pinned.upper_bound(begin);
   require(bytes == 0 || next == pinned.end() || next->first >= end, Code::device, "device",
@@ -106,7 +106,7 @@ bool step(Stream stream) {
 
 template <typename Done>
 void run_until(Done done) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   const emulation::DeviceAtWork at_work;
   const std::vector<Stream> all(streams.begin(), streams.end());
   while (!done()) {
@@ -150,7 +150,7 @@ std::string open_device(int index) {
   return "emulated";
 }
 std::uint64_t free_memory() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   const std::uint64_t taken = emulation::taken_device_memory() + loaded.size() * kLoadedBytes;
   return device_memory - std::min(device_memory, taken);
 }
@@ -169,7 +169,7 @@ void *allocate_reachable(std::uint64_t bytes) {
 }
 void release_reachable(void *memory) { ::operator delete (memory, std::align_val_t{256}); }
 bool pin(void *host, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   std::uint64_t all = bytes;
   for (const auto &[memory, size] : pinned) all += size;
   if (bytes > most_pinned_at_once || all > most_pinned) return false;
@@ -182,16 +182,16 @@ bool pin(void *host, std::uint64_t bytes) {
 }
 void unpin(void *host) {
   require_device();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   require(pinned.erase(static_cast<const std::byte *>(host)) == 1, Code::internal, "pinning", "of other memory");
 }
 
 Stream make_stream() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   return *streams.insert(new CUstream_st).first;
 }
 void destroy(Stream stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   streams.erase(stream);
   delete stream;
 }
@@ -202,7 +202,7 @@ void finish(Stream stream) {
 Event make_event() { return new CUevent_st; }
 void destroy(Event event) { delete event; }
 void record(Event event, Stream stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   if (stream->capture != nullptr) {
     auto &links = stream->capture->links;
     const auto link = links.try_emplace(event).first;
@@ -214,7 +214,7 @@ void record(Event event, Stream stream) {
   stream->items.push_back({.event = event, .record = ++event->recorded});
 }
 void wait(Stream stream, Event event) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   if (capture != nullptr && capture->links.contains(event)) {
     const CUgraphExec_st::Link &link = capture->links[event];
     if (stream->capture == nullptr) capture->parts[stream] = {make_stream()};
@@ -234,14 +234,14 @@ std::int64_t ns_between(Event begin, Event end) {
 }
 
 void begin_capture(Stream stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   require(capture == nullptr && stream->items.empty(), Code::device, "stream", "is at work or captured before");
   capture = new CUgraphExec_st{.first = stream};
   capture->parts[stream] = {make_stream()};
   stream->capture = capture;
 }
 CapturedGraph end_capture(Stream stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   require(stream->capture == capture && stream == capture->first, Code::device, "stream", "did not begin the capture");
   for (const auto &[part_of, part] : capture->parts)
     require(part_of == stream || part.met == part.kept, Code::device, "stream", "was captured and not joined");
@@ -251,16 +251,16 @@ CapturedGraph end_capture(Stream stream) {
   return captured;
 }
 void abandon_capture(Stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   if (capture != nullptr) destroy(capture);
   forget_capture();
 }
 void record_captured(Event event, Stream stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   require(keep(stream, [event](Stream own) { record(event, own); }), Code::device, "stream", "is not captured");
 }
 void launch(CapturedGraph captured, Stream stream) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   record(&captured->begin, stream);
   for (const auto &[part_of, part] : captured->parts) wait(part.own, &captured->begin);
   for (const auto &call : captured->calls) call();
@@ -269,7 +269,7 @@ void launch(CapturedGraph captured, Stream stream) {
 }
 void destroy(CapturedGraph captured) {
   require_device();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   for (const auto &[part_of, part] : captured->parts) destroy(part.own);
   for (const auto &[of, link] : captured->links) destroy(link.own);
   delete captured;
@@ -280,7 +280,7 @@ void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
   if (bytes > 0) emulation::append(stream, [=] { std::memcpy(to, from, bytes); });
 }
 void copy_now(void *to, const void *from, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   require_one_registration(to, bytes), require_one_registration(from, bytes);
   const emulation::DeviceAtWork at_work;
   if (bytes > 0) std::memcpy(to, from, bytes);
@@ -297,14 +297,14 @@ void allow_shared(const void *, std::size_t bytes) {
 }  // namespace protrain::backend::cuda
 
 void protrain::emulation::append(CUstream_st *stream, std::function<void()> work) {
-  const std::lock_guard lock(backend::cuda::mutex);
+  const std::lock_guard lock(backend::cuda::runtime_mutex);
   if (!backend::cuda::keep(stream, [work](CUstream_st *own) { append(own, work); }))
     stream->items.push_back({.work = std::move(work)});
 }
 
 void protrain::emulation::load(CUstream_st *stream, const void *kernel) {
   using namespace protrain::backend::cuda;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(runtime_mutex);
   if (loaded.contains(kernel)) return;
   require(stream->capture == nullptr, Code::device, "device", "a kernel could not be launched: it is not loaded yet");
   require(free_memory() >= kLoadedBytes, Code::nomem, "device", "a kernel could not be launched: out of memory");

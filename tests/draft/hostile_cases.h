@@ -342,7 +342,10 @@ inline std::vector<HostileGraph> control_cases() {
       {"EndlessLoop", with({loop("", {negated})}), Code::limit, "make_z", "more than 65536 nodes"},
       {"HugeLoop", with({loop("huge", {negated})}), Code::limit, "make_z", "more than 65536 nodes"},
       {"HugeLoopOfNothing", with({loop("huge", {}, {"c", "v"})}), Code::limit, "make_z", "more than 65536 nodes"},
-      {"HugeAttribute", with({loop("million", {node("Neg", {"v"}, {"u"}, {ints("more", Integers(1 << 18, 0))})})}),
+      {"HugeAttribute",
+       [=](Wire &wire) {  // builds it here, because the list of cases is made whenever the program starts
+         with({loop("million", {node("Neg", {"v"}, {"u"}, {ints("more", Integers(1 << 18, 0))})})})(wire);
+       },
        Code::limit, "make_z", "more than 65536 nodes"},
       {"NestedLoops",
        with({node("Loop", {"million", "", "y"}, {"z"},

@@ -139,13 +139,13 @@ struct DkvSizes {
 };
 
 // One step of the loop over tiles of queries: a head h that shares the block's keys, and the tile's first query.
-struct Step {
+struct QueryTile {
   int h, query;
 };
 
 template <int kDepth>
-__device__ void copy_step(const Heads &s, const NarrowOperands &o, const Query *queries, std::int64_t b, const Step &at,
-                          int stage) {
+__device__ void copy_step(const Heads &s, const NarrowOperands &o, const Query *queries, std::int64_t b,
+                          const QueryTile &at, int stage) {
   using Size = DkvSizes<kDepth>;
   using Memory = typename Size::Memory;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int key = static_cast<int>(blockIdx.x / Size::kParts % tiles) * kRows;
   const Range seeing = s.seeing(key, kRows);
   const int last = static_cast<int>(seeing.end);
-  const Step begin{static_cast<int>(kv * group), static_cast<int>(seeing.begin) / kQueries * kQueries};
+  const QueryTile begin{static_cast<int>(kv * group), static_cast<int>(seeing.begin) / kQueries * kQueries};
   const int end = seeing.begin < seeing.end ? begin.h + static_cast<int>(group) : begin.h;  // behind the last head
 
   Memory::own(0).template copy<kRows>(s.key_rows(o.k, b, kv, depth), key, depth);
@@ -188,15 +188,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Sight<true, kStrips> sight(s, key + row);
   ScoreTransform transform(s, o.bias, b, begin.h);
   StripSums<kStrips, Size::kColumns / 8> dk = {}, dv = {};
-  const auto after = [&](const Step &at) {
+  const auto after = [&](const QueryTile &at) {
     const int query = unforeseen(at.query) + kQueries;
-    return query < last ? Step{at.h, query} : Step{at.h + 1, begin.query};
+    return query < last ? QueryTile{at.h, query} : QueryTile{at.h + 1, begin.query};
   };
   int stage = 0;
-  for (Step at = begin; at.h < end; at = after(at), stage ^= 1) {
+  for (QueryTile at = begin; at.h < end; at = after(at), stage ^= 1) {
     wait_for_copies();
     __syncthreads();  // this stage is complete, and all threads are done with the other one
-    const Step next = after(at);
+    const QueryTile next = after(at);
     if (next.h < end) copy_step<kDepth>(s, o, queries, b, next, stage ^ 1);
     transform.h = at.h;
     PROTRAIN_KEEP_LOOP for (int part = 0; part < kQueries; part += kStep) {

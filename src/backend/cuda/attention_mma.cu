@@ -47,8 +47,8 @@ __device__ void take_strip_scores(float factor, StripSums<kStrips, kScores> &sco
 // Divides a warp's outputs by the sums of the softmax, and writes them to rows of `to` from `first` on. Also writes
 // these rows' lse (log-sum-exp).
 template <int kStrips, int kOut>
-__device__ void finish(const StripSums<kStrips, kOut> &out, const StripSoftmax (&rows)[2 * kStrips], std::int64_t first,
-                       int width, const Rows<bf16> &to, float *lse) {
+__device__ void finish_rows(const StripSums<kStrips, kOut> &out, const StripSoftmax (&rows)[2 * kStrips],
+                            std::int64_t first, int width, const Rows<bf16> &to, float *lse) {
   float factors[2 * kStrips];
   PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const float sum = across<4>(rows[r].sum, [](float a, float b) { return a + b; });
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   const Rows<bf16> none = {nullptr, 0, s.queries};
-  finish(out, rows, first + row, value_depth, o.out == nullptr ? none : s.query_rows(o.out, b, h, value_depth),
-         o.lse == nullptr ? nullptr : o.lse + head_row * s.queries);
+  finish_rows(out, rows, first + row, value_depth, o.out == nullptr ? none : s.query_rows(o.out, b, h, value_depth),
+              o.lse == nullptr ? nullptr : o.lse + head_row * s.queries);
 }
 
 template <int kDepth>

@@ -10,17 +10,17 @@ namespace protrain::passes {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
-using Labels = std::u32string;
+using AxisLabels = std::u32string;
 
 struct EinsumTerm {
   ValueId value;
-  Labels labels;  // one for each axis of the value
+  AxisLabels labels;  // one for each axis of the value
 };
 
-bool has_label(const Labels &labels, char32_t label) { return labels.find(label) != Labels::npos; }
+bool has_label(const AxisLabels &labels, char32_t label) { return labels.find(label) != AxisLabels::npos; }
 
-Labels common(const Labels &a, const Labels &b, bool in_both) {
-  Labels found;
+AxisLabels common(const AxisLabels &a, const AxisLabels &b, bool in_both) {
+  AxisLabels found;
   for (char32_t label : a)
     if (has_label(b, label) == in_both) found += label;
   return found;
@@ -36,13 +36,13 @@ class Contraction {
   EinsumTerm simple(EinsumTerm term) {
     for (std::size_t i = 0; i < term.labels.size();) {
       const std::size_t again = term.labels.find(term.labels[i], i + 1);
-      if (again == Labels::npos)
+      if (again == AxisLabels::npos)
         ++i;
       else
         term = diagonal(term, i, again);
     }
     Shape shape;
-    Labels kept;
+    AxisLabels kept;
     const Shape whole = c_.shape(term.value);
     for (std::size_t i = 0; i < whole.size(); ++i) {
       if (whole[i] != einsum_.dims.at(term.labels[i])) continue;
@@ -53,7 +53,7 @@ class Contraction {
   }
 
   // Sums over the labels that are not in `wanted`.
-  EinsumTerm summed(const EinsumTerm &term, const Labels &wanted) {
+  EinsumTerm summed(const EinsumTerm &term, const AxisLabels &wanted) {
     Integers axes;
     for (std::size_t i = 0; i < term.labels.size(); ++i)
       if (!has_label(wanted, term.labels[i])) axes.push_back(static_cast<std::int64_t>(i));
@@ -63,13 +63,13 @@ class Contraction {
   }
 
   // Returns the product of a and b, summed over the labels that are not in `wanted`.
-  EinsumTerm product(EinsumTerm a, EinsumTerm b, const Labels &wanted) {
+  EinsumTerm product(EinsumTerm a, EinsumTerm b, const AxisLabels &wanted) {
     a = summed(a, wanted + b.labels);
     b = summed(b, wanted + a.labels);
-    const Labels shared = common(a.labels, b.labels, true);
-    const Labels batch = common(shared, wanted, true), inner = common(shared, wanted, false);
-    const Labels rows = common(a.labels, shared, false), columns = common(b.labels, shared, false);
-    const Labels all = batch + rows + columns;
+    const AxisLabels shared = common(a.labels, b.labels, true);
+    const AxisLabels batch = common(shared, wanted, true), inner = common(shared, wanted, false);
+    const AxisLabels rows = common(a.labels, shared, false), columns = common(b.labels, shared, false);
+    const AxisLabels all = batch + rows + columns;
     if (inner.empty()) return {c_.add("Mul", {spread(a, all), spread(b, all)}), all};
     Shape left = einsum_.shape_of(batch), right = left;
     const std::int64_t depth = element_count(einsum_.shape_of(inner));
@@ -81,7 +81,7 @@ class Contraction {
   }
 
   // Returns the term with its axes in the order of the labels in `order`.
-  ValueId ordered(const EinsumTerm &term, const Labels &order) {
+  ValueId ordered(const EinsumTerm &term, const AxisLabels &order) {
     if (term.labels == order) return term.value;
     Integers perm;
     for (char32_t label : order) perm.push_back(static_cast<std::int64_t>(term.labels.find(label)));
@@ -89,7 +89,7 @@ class Contraction {
   }
 
   // Returns the term with an axis for each label of `all`. The axis has one element if the term lacks the label.
-  ValueId spread(const EinsumTerm &term, const Labels &all) {
+  ValueId spread(const EinsumTerm &term, const AxisLabels &all) {
     Shape shape = einsum_.shape_of(all);
     for (std::size_t i = 0; i < all.size(); ++i)
       if (!has_label(term.labels, all[i])) shape[i] = 1;
@@ -109,7 +109,7 @@ class Contraction {
     const Type type = {c_.type(term.value).dtype, stretched};
     const ValueId mask = c_.rewriter().constant(graph::Array::from_doubles(type, ones));
     const ValueId kept = c_.add("Mul", {term.value, mask});
-    Labels labels = term.labels;
+    AxisLabels labels = term.labels;
     labels.erase(second, 1);
     return {c_.add("ReduceSum", {kept},
                    {{"axes", Integers{static_cast<std::int64_t>(second)}}, {"keepdims", std::int64_t{0}}}),
@@ -131,7 +131,7 @@ bool einsum(Canonical &c, Node &node) {
     terms.push_back(contraction.simple({node.inputs[i], equation.operands[i]}));
   EinsumTerm result = terms[0];
   for (std::size_t i = 1; i < terms.size(); ++i) {
-    Labels wanted = equation.output;
+    AxisLabels wanted = equation.output;
     for (std::size_t later = i + 1; later < terms.size(); ++later) wanted += terms[later].labels;
     result = contraction.product(result, terms[i], wanted);
   }
