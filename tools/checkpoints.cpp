@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "input_file.h"
+
 namespace tool {
 
 namespace {
@@ -29,33 +31,35 @@ std::string name_of(std::uint64_t step) { return fmt::format("step-{:010}", step
 std::vector<std::uint64_t> steps_in(const fs::path &directory) {
   std::vector<std::uint64_t> steps;
   std::error_code error, none;
-  const fs::directory_iterator entries(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return steps;
-  if (error) throw Failure(fmt::format("{}: {}", directory.string(), error.message()));
-  for (const fs::directory_entry &entry : entries) {
-    const std::string name = entry.path().filename();
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
     const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
     if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
     if (const std::uint64_t step = std::stoull(digits);
-        name == name_of(step) && fs::exists(entry.path() / kManifest, none))
+        name == name_of(step) && fs::exists(entry->path() / kManifest, none))
       steps.push_back(step);
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Failure(fmt::format("{}: {}", directory.string(), error.message()));
   std::ranges::sort(steps);
   return steps;
 }
 
-// Returns what the file says; nothing if there is no such file, or another one.
+// Returns what the file says; nothing if there is no such file, or if it says something else. Throws Failure if it
+// cannot be read.
 std::optional<Best> parse_best(const fs::path &path) {
   std::error_code none;
-  std::ifstream file;
-  if (fs::is_regular_file(path, none)) file.open(path);
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  if (!fs::exists(path, none)) return std::nullopt;
+  const InputFile file(path);
+  std::string text(std::min<std::uint64_t>(file.size(), 4096), '\0');  // the command writes fewer than 100 bytes
+  file.read(0, text.data(), text.size());
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss")) return std::nullopt;
   if (!json["step"].is_number_unsigned() || !json["eval_loss"].is_number()) return std::nullopt;
   return Best{.step = json["step"], .loss = json["eval_loss"]};
 }
 
-// Throws Failure if there is a file and it does not name the best checkpoint.
+// Throws Failure if there is a file and it cannot be read, or does not name the best checkpoint.
 std::optional<Best> read_best(const fs::path &path) {
   const std::optional<Best> best = parse_best(path);
   std::error_code none;

@@ -72,12 +72,19 @@ for next in '{"checkpoint":"step-0000000014","step":14,"eval_loss":0.1}' '{"chec
   [ ! -e late/best.json.next ] || wrong "a file of a killed run stays"
 done
 # With a damaged file the run would keep another checkpoint as the best.
-for damage in "rm early/best.json; mkdir early/best.json" "rmdir early/best.json; echo '{\"step\":-4}' >early/best.json"; do
-  eval "$damage"
+cannot_read() { # SENTENCE
   run train "$model" $data --steps 2 --save early --resume early
   leaves_with 1
-  complains 'early/best.json: not a file that names the best checkpoint; it was damaged or edited'
-done
+  complains "$1"
+}
+echo '{"step":-4}' >early/best.json
+cannot_read 'early/best.json: not a file that names the best checkpoint; it was damaged or edited'
+rm early/best.json
+mkdir early/best.json
+cannot_read 'early/best.json: not a regular file$'
+rmdir early/best.json
+mkdir early/best.json.next
+cannot_read 'early/best.json.next: not a regular file$'
 
 # A batch in which no label counts has no loss. Then the evaluation is no number, and training goes on.
 for name in input_ids labels; do
