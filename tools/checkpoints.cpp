@@ -159,6 +159,7 @@ void Checkpoints::at_end(protrain_session *session, std::uint64_t step) {
 }
 
 bool Checkpoints::evaluated(protrain_session *session, std::uint64_t step, double loss) {
+  if (lacks_best()) best_.reset();
   if (!std::isfinite(loss) || (best_ && loss >= best_->loss)) return false;
   const Best best = {.step = step, .loss = loss};
   const bool writes = !flags_.directory.empty() && rank_.leads();
@@ -200,6 +201,14 @@ void Checkpoints::remove_old() const {
     if (!error) fs::remove_all(aside, error);
     if (error) throw Failure(fmt::format("{}: {}", old.string(), error.message()));
   }
+}
+
+// True if somebody has removed the best checkpoint. Among several ranks nobody looks, because they may see different
+// directories, and must come to the same answer.
+bool Checkpoints::lacks_best() const {
+  std::error_code none;
+  return best_ && rank_.alone() && !flags_.directory.empty() &&
+         !fs::exists(fs::path(flags_.directory) / name_of(best_->step) / kManifest, none);
 }
 
 // Writes which checkpoint will be the best one, before that checkpoint is saved. So a kill between the two files of an

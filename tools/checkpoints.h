@@ -45,7 +45,8 @@ class Checkpoints {
 
   void after(protrain_session *session, std::uint64_t step);
   void at_end(protrain_session *session, std::uint64_t step);
-  // Notes an evaluation after a step. If its loss is the smallest so far, saves a checkpoint and returns true.
+  // Notes an evaluation after a step. If its loss is the smallest so far, saves a checkpoint and returns true. A best
+  // checkpoint that somebody has removed does not count any more.
   bool evaluated(protrain_session *session, std::uint64_t step, double loss);
 
   const std::optional<Best> &best() const { return best_; }
@@ -55,6 +56,7 @@ class Checkpoints {
   void require_own_directory() const;
   void save(protrain_session *session, std::uint64_t step);  // throws as require_own_directory()
   void remove_old() const;
+  bool lacks_best() const;
   void write_next_best(const Best &best) const;
   void put_best() const;
 

@@ -88,3 +88,18 @@ status=$?
 leaves_with 0
 quiet
 [ "$(ls -A gone | tr '\n' ' ')" = 'best.json step-0000000100 ' ] || wrong "the last step was not saved"
+
+# Without its checkpoint the best evaluation does not count any more: the next one is saved, although no better.
+# shellcheck disable=SC2086
+env --default-signal=INT "$command" train "$model" $data $rows --learning-rate 1e-30 --steps 1000000 --eval-every 1 \
+  --save moved >out 2>err &
+child=$!
+ran='protrain train, whose directory is moved'
+is_saved() { [ -e moved/best.json ] || ! kill -0 $child 2>/dev/null; }
+until is_saved; do sleep 0.05; done
+mv moved away || wrong "there was no evaluation"
+interrupt_once is_saved
+leaves_with 130
+grep -q '"step":1,' away/best.json || wrong "the best evaluation was that of step 1"
+best=$(sed -n 's/.*"checkpoint":"\([^"]*\)".*/\1/p' moved/best.json)
+[ -e "moved/$best/manifest.json" ] || wrong "expected the checkpoint of a later evaluation"
