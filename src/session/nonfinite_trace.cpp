@@ -63,8 +63,9 @@ void NonfiniteTrace::after(std::size_t i) {
   for (std::size_t k = 0; k < node.outputs.size(); ++k) look_at(node.outputs[k], instruction.outputs[k]);
 }
 
-// Sums of gradients over the step's earlier batches count as finite. Each of those batches was checked, but the sums
-// lie where the first run has added the present batch to them.
+// Sums of gradients over the step's earlier batches count as finite, because they lie where the first run has added the
+// present batch to them. If all that a node adds to such a sum is finite too, and the result is not, it came from an
+// earlier batch: gradients are checked in the step's last batch alone.
 void NonfiniteTrace::look_at(ValueId id, const program::Operand &at) {
   if (id == ValueId::none || holds(id) != Holds::unknown || at.buffer == program::BufferId::none) return;
   const graph::Value &value = graph_.value(id);
@@ -136,6 +137,14 @@ ValueId NonfiniteTrace::walk_back(ValueId at) const {
   }
 }
 
+// True if the node adds only finite numbers to a sum over the step's earlier batches.
+bool NonfiniteTrace::adds_finite_numbers(const Node &node) const {
+  const bool adds = std::ranges::any_of(node.inputs, [&](ValueId in) {
+    return in != ValueId::none && graph_.value(in).origin == graph::Origin::accumulator;
+  });
+  return adds && worst_input(node, Holds::infinity) == ValueId::none;
+}
+
 std::string NonfiniteTrace::describe(ValueId at) const {
   const graph::Value &value = graph_.value(at);
   const char *what = holds(at) == Holds::infinity ? "infinity" : "NaN";
@@ -147,6 +156,9 @@ std::string NonfiniteTrace::describe(ValueId at) const {
   }
   const Node &node = graph_.node(value.producer);
   if (ops::is_between_ranks(node)) return "it came from another rank, which names its operator";
+  if (adds_finite_numbers(node))
+    return fmt::format("the {} in {} came from an earlier batch of the step; what this batch adds is finite", what,
+                       value.name);
   const bool backward = node.phase == graph::Phase::backward;
   return fmt::format("{} ({}){} made the first {}, in {}", node.op, node.name, backward ? " of backward" : "", what,
                      value.name);
@@ -174,8 +186,10 @@ std::optional<NonfiniteTrace::Origin> NonfiniteTrace::origin(program::StatusWord
   const ValueId at = walk_back(found);
   const NodeId producer = graph_.value(at).producer;
   Origin origin{producer == NodeId::none ? graph_.value(at).name : graph_.node(producer).name, describe(at)};
-  if (producer == NodeId::none || ops::is_between_ranks(graph_.node(producer))) return origin;
-  const ValueId infinite = worst_input(graph_.node(producer), Holds::infinity);
+  if (producer == NodeId::none) return origin;
+  const Node &node = graph_.node(producer);
+  if (ops::is_between_ranks(node) || adds_finite_numbers(node)) return origin;
+  const ValueId infinite = worst_input(node, Holds::infinity);
   origin.sentence +=
       infinite == ValueId::none
           ? ", from finite numbers"

@@ -37,6 +37,7 @@ class NonfiniteTrace final : public run::Watch {
   Holds read(const program::Operand &at, const graph::Type &type) const;
   graph::ValueId walk_back(graph::ValueId at) const;
   graph::ValueId worst_input(const graph::Node &node, Holds at_least) const;
+  bool adds_finite_numbers(const graph::Node &node) const;
   std::string describe(graph::ValueId at) const;
   bool counts_no_target() const;
 

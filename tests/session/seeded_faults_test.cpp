@@ -358,6 +358,15 @@ std::vector<Fault> wrong_numbers() {
          run.other_floats["factors"].assign(kRows, 1);
        },
        "nonfinite", "the input factors holds a NaN"},
+      {"NanInAFirstBatch",
+       [](Case &run) {
+         after(1, [](Case &later, Session &) { later.other_floats["factors"][1] = 1; })(run);
+         run.option("accumulation", "2");
+         run.option("loss_weights", "factors");
+         run.other_floats["factors"].assign(kRows, 1);
+         run.other_floats["factors"][1] = kNan;
+       },
+       "nonfinite", "an earlier batch of the step"},
       {"SkippedNan",
        [](Case &run) {
          run.option("on_nonfinite", "skip");
