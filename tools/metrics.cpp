@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 
 #include "handles.h"
@@ -23,17 +25,25 @@ std::string bits_of(float value) {
   return fmt::format("{:08x}", bits);
 }
 
-// Removes a last line that a full disk or a kill has cut short. The next line would become part of it.
-void remove_unfinished_line(const std::string &path) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return;
+// Returns the step of a line; 0 if this command did not write the line.
+std::uint64_t step_of(const std::string &line) {
+  constexpr std::string_view kBegin = R"({"step":)";
+  std::uint64_t step = 0;
+  if (line.starts_with(kBegin)) std::from_chars(line.data() + kBegin.size(), line.data() + line.size(), step);
+  return step;
+}
+
+// Removes the lines of steps after `last`. An earlier run took these steps after its last checkpoint, and this run
+// takes them again. Also removes a last line that a full disk or a kill has cut short. The next line would become part
+// of it.
+void remove_lines_after(const std::string &path, std::uint64_t last) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
   std::ifstream file(path, std::ios::binary);
-  std::uint64_t size = 0, whole = 0;
-  for (std::string line; std::getline(file, line);) {
-    size += line.size();
-    if (!file.eof()) whole = ++size;
-  }
-  if (whole < size) std::filesystem::resize_file(path, whole, none);
+  std::uint64_t kept = 0;
+  for (std::string line; std::getline(file, line) && !file.eof() && step_of(line) <= last;) kept += line.size() + 1;
+  std::filesystem::resize_file(path, kept, error);
+  if (error) throw Failure(fmt::format("{}: {}", path, error.message()));
 }
 
 }  // namespace
@@ -44,10 +54,10 @@ Json report_of(protrain_session *session) {
   return Json::parse(json);
 }
 
-Metrics::Metrics(const std::string &path, bool goes_on) : path_(path) {
+Metrics::Metrics(const std::string &path, std::uint64_t before) : path_(path) {
   if (path.empty()) return;
-  if (goes_on) remove_unfinished_line(path);
-  file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
+  if (before > 0) remove_lines_after(path, before);
+  file_.reset(std::fopen(path.c_str(), before > 0 ? "a" : "w"));
   if (!file_) fail();
 }
 

@@ -26,9 +26,9 @@ nlohmann::ordered_json report_of(protrain_session *session);
 // Each line is flushed, so that a reader can follow the file and a kill loses nothing.
 class Metrics {
  public:
-  // `goes_on`: the run resumes a checkpoint, so its lines are appended, in the place of an unfinished one. An empty
-  // path: nothing is written.
-  Metrics(const std::string &path, bool goes_on);
+  // `before` is the number of steps that were taken before this run. If it is not 0, the lines of these steps stay, and
+  // new ones take the place of what follows them. An empty path: nothing is written.
+  Metrics(const std::string &path, std::uint64_t before);
 
   // `logged` is the session's log line of the step; "" if there is none.
   void write(protrain_session *session, const Step &step, const std::string &logged);

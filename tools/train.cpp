@@ -304,7 +304,7 @@ void Training::begin() {
   if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);
   if (rank_.leads() && flags_.epochs > 0 && steps_ == 0)
     fmt::print("nothing is left to do: {} epochs take no more than {} steps\n", flags_.epochs, before);
-  metrics_.emplace(flags_.metrics, before > 0);
+  metrics_.emplace(flags_.metrics, before);
 }
 
 void Training::take_steps() {
@@ -505,7 +505,8 @@ void add_train(CLI::App &app, int &status) {
                    "SEED: windows of tokens, or rows of the arrays, come in a random order, each once an epoch; a run "
                    "that resumes with the same seed goes on in this order")
       ->check(whole_number(""));
-  command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
+  command->add_option("--metrics", flags->metrics,
+                      "FILE.jsonl: one line per step; a run that resumes keeps the lines of the steps before it");
   command->add_option("--save", flags->save.directory, "DIR: a checkpoint after the last step, in a folder of its own");
   command->add_option("--save-every", flags->save.every, "N: also a checkpoint after every N steps")
       ->check(positive_number());

@@ -58,8 +58,13 @@ complains 'and this run begins after step 3: .* or remove the checkpoints after 
   wrong "checkpoints of another run are gone"
 grep -q kept kept.jsonl || wrong "the metrics of another run are gone"
 
-# Lines of metrics are appended. One that was cut short does not spoil the next.
+# Lines of metrics are appended. One that was cut short does not spoil the next, and steps that are taken again after
+# their checkpoint have one line each.
 train --steps 2 --metrics cut.jsonl --save cut
+train --steps 3 --metrics cut.jsonl --resume cut
+printf '{"step":6,"lo' >>cut.jsonl
+train --steps 1 --metrics cut.jsonl --resume cut
+[ "$(cut -c1-10 cut.jsonl | tr '\n' ' ')" = '{"step":1, {"step":2, {"step":3, ' ] || wrong "other lines than one per step"
 printf '{"step":3,"lo' >>cut.jsonl
 train --steps 1 --metrics cut.jsonl --save cut --resume cut
 [ "$(cut -c1-10 cut.jsonl | tr '\n' ' ')" = '{"step":1, {"step":2, {"step":3, ' ] || wrong "a line was cut short"
