@@ -47,8 +47,9 @@ void print_plan(const Json &plan, bool from_file) {
     for (const Json &change : plan["would_fit"]) fmt::print("  {}\n", change["text"].get<std::string>());
     return;
   }
-  fmt::print("  step {}, {:.0f} tokens/s; device {}, host {}, disk {}\n", time_text(plan["step_seconds"].get<double>()),
-             plan["tokens_per_second"].get<double>(), bytes_text(plan["device_peak_bytes"]),
+  const auto tokens = plan["tokens_per_second"].get<double>(), samples = plan["samples_per_second"].get<double>();
+  fmt::print("  step {}, {:.0f} {}/s; device {}, host {}, disk {}\n", time_text(plan["step_seconds"].get<double>()),
+             tokens > 0 ? tokens : samples, tokens > 0 ? "tokens" : "samples", bytes_text(plan["device_peak_bytes"]),
              bytes_text(plan["host_peak_bytes"]), bytes_text(plan["disk_bytes"]));
   fmt::print(
       "  chunks {}: persist {}, buffers {}, host {}, updated on the device {}; blocks {}: checkpoint {}, swap {}, "

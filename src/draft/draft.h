@@ -59,7 +59,11 @@ struct Draft {
   bool fits() const {
     return decision.found.best || (!settings.plan.empty() && !plan::first_lacking(programs.bytes, budget.bytes));
   }
-  double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
+  // 0: the model has no tokens. A sample's only integer is a class.
+  double tokens() const {
+    const std::int64_t of_sample = first().batch.tokens_per_sample;
+    return of_sample > 1 ? samples() * static_cast<double>(of_sample) : 0;
+  }
   // Returns the name of the file's initializer that holds the parameter's values.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);

@@ -106,6 +106,7 @@ Json figures_json(const std::string &model, const Draft &draft) {
   const Json integers = integers_json(draft.decision.plan, choice);
   for (const auto &[key, value] : *integers.members()) json.append(key, value);
   json["step_seconds"] = seconds;
+  json["samples_per_second"] = draft.samples() / seconds;
   json["tokens_per_second"] = draft.tokens() / seconds;
   const plan::Bytes needed = draft.needed();
   json["device_peak_bytes"] = needed[Tier::device];

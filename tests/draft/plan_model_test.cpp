@@ -42,9 +42,10 @@ Pairs tightened(Pairs options, const char *key) {
 }
 
 void expect_documented(const Json &plan) {
-  for (const char *key : {"n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint",
-                          "n_selective", "chunk_bytes", "step_seconds", "tokens_per_second", "device_peak_bytes",
-                          "host_peak_bytes", "disk_bytes", "search_seconds", "points_ranked", "points_laid_out"})
+  for (const char *key :
+       {"n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "n_selective", "chunk_bytes",
+        "step_seconds", "samples_per_second", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes",
+        "search_seconds", "points_ranked", "points_laid_out"})
     EXPECT_TRUE(plan.at(key).is_number()) << key << ' ' << plan.at(key);
   for (const char *key : {"predicted", "budget", "timeline", "queues", "plan", "resident"})
     EXPECT_TRUE(plan.at(key).is_object()) << key;
@@ -57,6 +58,7 @@ void expect_documented(const Json &plan) {
     EXPECT_TRUE(plan["resident"].at(key).is_number()) << key;
   EXPECT_GT(plan["step_seconds"], 0);
   EXPECT_NEAR(plan["tokens_per_second"].get<double>() * plan["step_seconds"].get<double>(), 64, 1e-6);
+  EXPECT_NEAR(plan["samples_per_second"].get<double>() * plan["step_seconds"].get<double>(), 2, 1e-6);
   EXPECT_EQ(plan["predicted"]["device_peak_bytes"], plan["device_peak_bytes"]);
   EXPECT_FALSE(plan["explanation"].empty());
 }
@@ -297,6 +299,14 @@ TEST(ProfileModel, OfADirectoryHasItsFreeSpaceAsDisk) {
   Pairs limited = kept;
   limited.emplace_back("disk_memory", "3MiB");
   EXPECT_EQ(Json::parse(profiled(limited))["disk_memory"], 3 << 20);
+}
+
+TEST(PlanModel, CountsNoTokensWhereSamplesHaveClasses) {
+  const Options options = test::options_with({{"hardware", "h200"}, {"dim", "batch=4"}, {"loss", "cross_entropy"}});
+  const Json plan = Json::parse(plan_model(options, test::fixture("objectives/embeddings.onnx"), nullptr));
+  EXPECT_EQ(plan["tokens_per_second"], 0);
+  EXPECT_NEAR(plan["samples_per_second"].get<double>() * plan["step_seconds"].get<double>(), 4, 1e-6);
+  EXPECT_TRUE(mentions(plan, "a sample would")) << plan["explanation"].dump(1);
 }
 
 // For a model without tokens, the text compares times per sample.

@@ -13,6 +13,10 @@ prints 'step [0-9.]* ms, [0-9]* tokens/s; device [0-9.]* MiB, host 0 B, disk 0 B
 prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*'
 prints 'The bottleneck is'
 
+run plan "$fixtures/objectives/embeddings.onnx" --loss cross_entropy --dim batch=2 --hardware rtx3090
+leaves_with 0
+prints 'step [0-9.]* [a-z]*, [0-9]* samples/s;'
+
 # Without --hardware this machine is measured. The command says that dimensions without --dim are assumed.
 run plan "$model"
 leaves_with 0

@@ -466,7 +466,8 @@ extern "C" {
     ///     "n_chunk", "n_persist", "n_whole", "n_buffer", "n_host", "n_device_update", "n_deferred", "n_block", "n_swap",
     ///     "n_checkpoint", "n_selective", "slack", "chunk_bytes", "optimizer_order"    the choice, as docs/plan.md explains
     ///                          it. chunk_bytes is null for a plan that was read from a file
-    ///     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
+    ///     "step_seconds", "samples_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
+    ///     "tokens_per_second"  0 for a model without tokens
     ///     "accumulation"       batches of a step. step_seconds is the time of all of them; "predicted", "timeline" and
     ///                          "queues" describe the last one
     ///     "micro_batch"        only if the library chose the batch (tokens_per_step): its samples
