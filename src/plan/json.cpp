@@ -1,5 +1,6 @@
 // Plans as JSON. Writing gives the full form; reading takes the full form or the integers that expand() takes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -18,9 +19,11 @@ constexpr const char *kModeNames[] = {"keep", "recompute", "swap", "selective"};
 template <typename Enum, typename Names>
 Enum named(const Json &json, const Names &names, const char *what) {
   const std::string *name = json.text();
-  require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}", json, what);
+  require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}; known are {}", json, what,
+          fmt::join(names, ", "));
   const std::optional<Enum> value = value_named<Enum>(*name, names);
-  require(value.has_value(), Code::format, "plan", "'{}' is no {}", printable(*name), what);
+  require(value.has_value(), Code::format, "plan", "'{}' is no {}; known are {}", printable(*name), what,
+          fmt::join(names, ", "));
   return *value;
 }
 
@@ -149,6 +152,15 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
   return plan;
 }
 
+// Throws if the text says another number of chunks or blocks than the plan has. A full plan has lists of them, which
+// override their numbers.
+void require_number(const Json &json, const char *key, const char *what, std::size_t number) {
+  if (json.find(what) != nullptr) return;
+  const int said = integer(json, key, static_cast<int>(number));
+  require(std::cmp_equal(said, number), Code::arg, "plan",
+          "{} is {}, and with this plan the model has {} {}; correct it, or leave it out", key, said, number, what);
+}
+
 }  // namespace
 
 Json as_json(const Plan &plan) {
@@ -189,6 +201,8 @@ Plan from_json(const std::string &text, const graph::Graph &graph, const Choice 
              "slack",       "chunks",  "blocks",      "optimizer_order", "ranks",    "n_whole"},
       "a plan");
   const Plan plan = plan_from(json, graph, base);
+  require_number(json, "n_chunk", "chunks", plan.chunks.size());
+  require_number(json, "n_block", "blocks", plan.blocks.size());
   check(plan, graph);
   return plan;
 }

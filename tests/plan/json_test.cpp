@@ -170,6 +170,8 @@ TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
                          R"({"chunks": [{"parameters": [0, 1, 2, 2], "tier": "host"}]})",
                          R"({"chunks": [{"parameters": [0, 1, 3], "tier": "host"}]})",
                          R"({"chunks": [{"parameters": [0, 1, 2], "tier": "host", "update": "disk"}]})",
+                         R"({"n_block": 4})",
+                         R"({"n_chunk": 4, "chunk_bytes": 64})",
                          R"({"shared_memory": true,
                              "chunks": [{"parameters": [0, 1, 2], "tier": "host", "update": "host"}]})"};
   for (const char *text : texts) {
@@ -177,6 +179,19 @@ TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
     EXPECT_EQ(error.code, Code::arg) << text << ": " << error.text;
     EXPECT_EQ(error.subject, "plan");
   }
+}
+
+TEST(PlanText, SaysWhatItsWordsMayBe) {
+  EXPECT_EQ(error_of(R"({"chunks": [{"parameters": [0, 1, 2], "tier": "tape"}]})").text,
+            "'tape' is no tier; known are device, host, disk");
+  EXPECT_EQ(error_of(R"({"blocks": ["keep", 3, "keep"]})").text,
+            "3 is no text, and so no mode of a block; known are keep, recompute, swap, selective");
+}
+
+TEST(PlanText, MayCountChunksAndBlocks) {
+  EXPECT_EQ(error_of(R"({"n_chunk": 3, "n_block": 3, "chunk_bytes": 64})").text, "");
+  EXPECT_EQ(error_of(R"({"n_block": 4})").text,
+            "n_block is 4, and with this plan the model has 3 blocks; correct it, or leave it out");
 }
 
 TEST(Expansion, SpreadsSwapsAmongRecomputationsAsThePaperDoes) {
