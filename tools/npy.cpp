@@ -59,6 +59,11 @@ ArrayLayout parse(const std::string &header, const InputFile &file, std::uint64_
   const Descr *known = nullptr;
   for (const Descr &d : kDescrs)
     if (descr.substr(0, descr.find('\'', 1)).ends_with(d.text)) known = &d;
+  if (descr.starts_with("'>"))
+    throw Failure(
+        fmt::format("{}: its elements are big-endian; save the array as little-endian, in NumPy with "
+                    "array.astype(array.dtype.newbyteorder('<'))",
+                    file.path()));
   if (known == nullptr)
     throw Failure(
         fmt::format("{}: elements of type {} are not known; save the array as numbers, such as int64 or float32",

@@ -204,8 +204,8 @@ void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
   const bool depends = std::ranges::any_of(graph.parameters, is_trained);
   const bool frozen = std::ranges::any_of(graph.parameters, [&](ValueId id) { return graph.value(id).frozen; });
   require(depends, Code::graph, value.name, "the loss depends on no trained parameter{}",
-          frozen ? ", only on frozen ones, as quantised weights are; train adapters of its matrices (lora), or "
-                   "give the model from before quantisation"
+          frozen ? ", only on frozen ones: those that the option frozen matches, and quantised weights; freeze fewer, "
+                   "train adapters of its matrices (lora), or give the model from before quantisation"
                  : "");
   require(path.wants(loss), Code::graph, value.name, "{}", kAlwaysZero);
 }

@@ -40,8 +40,8 @@ Graph loss_in_float64(const grad::Training &training) {
       node.attributes.set("to", std::string(name_of(DType::f64)));
   }
   require(missing.empty(), Code::unsupported, missing.empty() ? "" : *missing.begin(),
-          "the loss depends on {}, which have no arithmetic in float64 to compare gradients with; export the model "
-          "without them for this check",
+          "the loss depends on {}, for which there is no arithmetic in float64 to compare gradients with; for this "
+          "check export the model without such operators",
           fmt::join(missing, ", "));
   for (std::size_t i = 0; i < graph.value_count(); ++i)
     if (graph::Value &value = graph.value(static_cast<ValueId>(i)); value.origin == graph::Origin::constant)

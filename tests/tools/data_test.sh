@@ -131,6 +131,8 @@ fails 'labels.narrow.npy of shape (20, 16), read as 20 samples of (16): sequence
 fails 'classes.u1.npy of shape (6), read as 6 batches of (): a batch has 0 axes, and the input 2; '\
 'an array for labels has the shape (N, sequence) if it holds N samples, or (N, batch, sequence) if it holds N batches' \
   --input labels=classes.u1.npy
+LC_ALL=C sed '1s/<i8/>i8/' "$fixtures/input_ids.npy" >big.npy
+fails 'big.npy: its elements are big-endian; save the array as little-endian' --input input_ids=big.npy
 fails "elements of type '|O' are not known; save the array as numbers" --input input_ids=objects.npy
 refused 2 '^protrain: --dim batch=4 does not fit the data, whose batch is 2' train "$model" $windows --dim batch=4
 static=$fixtures/gpt2-static-opset18.onnx
