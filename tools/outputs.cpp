@@ -56,14 +56,27 @@ void require_place(const Output &output) {
   if (access(written.c_str(), fs::is_directory(written, none) ? W_OK | X_OK : W_OK) != 0) refuse_place(written, errno);
 }
 
+// Returns the files that an output may consist of.
+std::vector<std::string> paths_of(const Output &output) {
+  if (output.path.empty()) return {};
+  if (output.kind == Kind::model) return {output.path, output.path + ".data"};
+  return {output.path};
+}
+
 void require_not_read(const Output &output, const std::vector<Input> &inputs) {
-  std::vector<std::string> paths = {output.path};
-  if (output.kind == Kind::model) paths.push_back(output.path + ".data");
-  for (const std::string &path : paths)
+  for (const std::string &path : paths_of(output))
     for (const Input &input : inputs)
       if (is_there(input.path) && same_place(path, input.path))
         throw Failure(fmt::format("{}: {} would replace what this run reads as {}; give another path", path,
                                   output.flag, input.flag));
+}
+
+void require_apart(const Output &one, const Output &other) {
+  for (const std::string &path : paths_of(one))
+    for (const std::string &same : paths_of(other))
+      if (same_place(path, same))
+        throw Failure(
+            fmt::format("{}: both {} and {} would write it; give each a path of its own", same, one.flag, other.flag));
 }
 
 }  // namespace
@@ -119,10 +132,7 @@ void require_writable(const std::vector<Output> &outputs, const std::vector<Inpu
     if (output.path.empty()) continue;
     require_place(output);
     require_not_read(output, inputs);
-    for (std::size_t j = 0; j < i; ++j)
-      if (!outputs[j].path.empty() && same_place(output.path, outputs[j].path))
-        throw Failure(fmt::format("{}: both {} and {} name it; give each a path of its own", output.path,
-                                  outputs[j].flag, output.flag));
+    for (std::size_t j = 0; j < i; ++j) require_apart(outputs[j], output);
   }
 }
 

@@ -95,7 +95,7 @@ refused 1 'No such file or directory' eval "$classes" --loss cross_entropy --inp
   --output logits=absent/logits.npy
 refused 1 'tokens.npy: --output logits would replace what this run reads as --input' eval "$classes" \
   --loss cross_entropy --input tokens=tokens.npy --output logits=tokens.npy
-refused 1 'both --output choice and --output logits name it' eval "$classes" --loss cross_entropy \
+refused 1 'both --output choice and --output logits would write it' eval "$classes" --loss cross_entropy \
   --input tokens=tokens.npy --output logits=same.npy --output choice=same.npy
 
 # A checkpoint of another optimizer is evaluated without a word about it.

@@ -159,7 +159,8 @@ tokens 'weights.data: --export would replace what this run reads as --tokens' --
 printf 'm.transformer.wpe.weight\n' >list.txt
 own 'list.txt: --metrics would replace what this run reads as --parameters-from' --parameters-from list.txt \
   --metrics list.txt
-own 'both --export and --report name it' --export result --report ./result
+own 'both --export and --report would write it' --export result --report ./result
+own 'result.data: both --export and --metrics would write it' --export result --metrics result.data
 mkdir folder
 own 'folder: a directory, and --export needs the name of a file' --export folder
 own 'folder: a directory, and --report needs the name of a file' --report folder
