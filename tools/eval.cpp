@@ -39,19 +39,17 @@ struct Amount {
 // has a row for each of them. Else it counts batches.
 class Written {
  public:
-  Written(protrain_session *session, std::size_t index, const std::string &path, const Amount &amount) {
+  Written(protrain_session *session, std::size_t index, const std::string &path, const Amount &amount) : index_(index) {
     const char *name = nullptr;
-    std::size_t rank = 0;
     check(protrain_session_output_name(session, index, &name));
     name_ = name;
     check(protrain_session_output_dtype(session, index, &dtype_));
-    check(protrain_session_output_shape(session, index, nullptr, 0, &rank));
-    std::vector<std::int64_t> shape(rank);
-    check(protrain_session_output_shape(session, index, shape.data(), rank, &rank));
+    std::vector<std::int64_t> shape = shape_in(session);
     if (dtype_ == PROTRAIN_BFLOAT16) dtype_ = PROTRAIN_FLOAT32;  // NumPy has no bfloat16
     std::size_t bytes = element_bytes(static_cast<protrain_dtype>(dtype_));
     for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
     slice_.resize(bytes);
+    samples_ = amount.samples;
     of_samples_ = amount.batch > 0 && !shape.empty() && shape.front() == amount.batch;
     if (of_samples_) {
       row_bytes_ = bytes / static_cast<std::size_t>(amount.batch);
@@ -59,11 +57,7 @@ class Written {
     } else {
       const bool may_shrink =
           std::ranges::any_of(shape, [&](std::int64_t dim) { return amount.batch > 0 && dim % amount.batch == 0; });
-      if (may_shrink && amount.samples % amount.batch != 0)
-        throw UsageError(
-            fmt::format("output {} has no row for each sample, so its file takes batches of one size; give a --batch "
-                        "that divides {}",
-                        name_, amount.samples));
+      if (may_shrink && amount.samples % amount.batch != 0) throw UsageError(without_rows(amount.samples));
       shape.insert(shape.begin(), static_cast<std::int64_t>(amount.batches));
     }
     file_ = std::make_unique<NpyWriter>(path, static_cast<protrain_dtype>(dtype_), shape);
@@ -71,6 +65,8 @@ class Written {
 
   // `samples` is the number of samples in the batch.
   void write(protrain_session *session, std::int64_t samples) {
+    // Axis 0 of another kind may have had the size of a whole batch by chance.
+    if (of_samples_ && shape_in(session).front() != samples) throw UsageError(without_rows(samples_));
     if (of_samples_) slice_.resize(static_cast<std::size_t>(samples) * row_bytes_);
     check(protrain_session_output_read(session, name_.c_str(), dtype_, slice_.data(), slice_.size()));
     file_->append(slice_);
@@ -80,8 +76,25 @@ class Written {
   const std::string &name() const { return name_; }
 
  private:
+  // Returns the output's shape in the last prediction.
+  std::vector<std::int64_t> shape_in(protrain_session *session) const {
+    std::size_t rank = 0;
+    check(protrain_session_output_shape(session, index_, nullptr, 0, &rank));
+    std::vector<std::int64_t> shape(rank);
+    check(protrain_session_output_shape(session, index_, shape.data(), rank, &rank));
+    return shape;
+  }
+  std::string without_rows(std::int64_t samples) const {
+    return fmt::format(
+        "output {} has no row for each sample, so its file takes batches of one size; give a --batch "
+        "that divides {}",
+        name_, samples);
+  }
+
+  std::size_t index_;
   std::string name_;
   std::int32_t dtype_ = 0;
+  std::int64_t samples_ = 0;  // in all batches
   bool of_samples_ = false;
   std::size_t row_bytes_ = 0;  // of a sample
   std::vector<std::byte> slice_;

@@ -85,6 +85,15 @@ leaves_with 0
 complains '3 of 7 samples left out: 7 is no multiple of 4, and the session serves no batch of 3'
 prints 'log_probabilities of 4 samples'
 
+# Axis 0 of `steps` counts 12 moments. In batches of as many samples it looks like samples, but not in the last one.
+{
+  printf "\\223NUMPY\\1\\0\\166\\0%-117s\\n" "{'descr': '<f4', 'fortran_order': False, 'shape': (20, 24, 5), }"
+  head -c 9600 /dev/zero
+} >frames.npy
+refused 2 'output steps has no row for each sample, .* give a --batch that divides 20' eval \
+  "$fixtures/objectives/speech.onnx" --loss ctc --loss-label-length 5 --input x=frames.npy --batch 12 --output steps=steps.npy
+[ ! -e steps.npy ] || wrong "moments were written as samples"
+
 refused 2 'give each with --input' eval "$classes" --loss cross_entropy --output logits=logits.npy
 refused 2 'no data for labels: give --input labels=' eval "$classes" --loss cross_entropy --input tokens=tokens.npy
 refused 1 "no output of the model matches 'logit'" eval "$classes" --loss cross_entropy --input tokens=tokens.npy \
