@@ -30,13 +30,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Returns the word of the list that `word` is most likely a misspelling of. Returns "" if none is near.
+// Returns the word of the list that `word` is most likely a misspelling or the beginning of. Returns "" if none is
+// near.
 std::string nearest_of(const std::string &word, const std::vector<std::string> &words) {
   constexpr std::size_t kLongest = 64;  // edit_distance takes quadratic time
+  constexpr std::size_t kShortestBeginning = 3;
   std::string nearest;
   std::size_t least = std::max<std::size_t>(word.size() / 2, 1) + 1;
   for (const std::string &candidate : words) {
-    const std::size_t distance = edit_distance(word.substr(0, kLongest), candidate);
+    const bool begins = word.size() >= kShortestBeginning && candidate.starts_with(word);
+    const std::size_t distance = begins ? 0 : edit_distance(word.substr(0, kLongest), candidate);
     if (distance >= least) continue;
     least = distance;
     nearest = candidate;
@@ -87,15 +90,24 @@ std::string about_value(const CLI::ParseError &error) {
   return text;
 }
 
+std::string about_extra_word(const CLI::App &command, const std::string &word) {
+  return fmt::format(
+      "'{}' is one word too many for {}: a flag takes one value, and a pattern such as '*.bias' needs "
+      "quotes",
+      word, command.get_name());
+}
+
 // Reports a misspelt option before a missing one, because the missing one may be what was misspelt.
 std::string sentence_about(const CLI::App &app, const CLI::ParseError &error) {
   const std::vector<std::string> words = app.remaining(true);
   const std::vector<CLI::App *> parsed = app.get_subcommands();
+  if (parsed.empty() && !words.empty() && !words.front().starts_with('-')) return about_missing_command(app, words);
   for (const std::string &word : words)
     if (word.size() > 1 && word.front() == '-')
       return parsed.empty() ? "options belong behind a command; --help lists the commands"
                             : about_unknown_option(*parsed.front(), word.substr(0, word.find('=')));
-  return parsed.empty() ? about_missing_command(app, words) : about_value(error);
+  if (parsed.empty()) return about_missing_command(app, words);
+  return words.empty() ? about_value(error) : about_extra_word(*parsed.front(), words.front());
 }
 
 }  // namespace

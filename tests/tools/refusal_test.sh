@@ -14,6 +14,7 @@ train() { # STATUS SENTENCE ARGS...
 refused 2 '^protrain: name a command: train, eval, '
 refused 2 "^protrain: there is no command 'trian'; did you mean train?" trian "$model"
 refused 2 "^protrain: there is no command 'x'; the commands are train, eval, " x
+refused 2 "^protrain: there is no command 'trian'; did you mean train?" trian "$model" --threads 1
 refused 2 'steps' train "$model"
 refused 2 '^protrain: MODEL is required' train --steps 1
 train 2 'no option --nonsense' --nonsense 1
@@ -21,6 +22,8 @@ refused 2 'no option --step;' train "$model" --step 3
 refused 2 'no option --jsn;' check --jsn=1
 train 2 'no option --learnig-rate; did you mean --learning-rate?' --learnig-rate 1
 train 2 'no option --learning_rate; did you mean --learning-rate?' --learning_rate=1
+train 2 'no option --warmup; did you mean --warmup-steps?' --warmup 3
+train 2 'no option --seq; did you mean --sequence?' --seq 3
 refused 2 'no option --batch of plan; use --dim batch=N' plan "$model" --batch 8
 refused 2 '^protrain: --batch belongs behind the command: protrain train ... --batch' --batch 8 train "$model" --steps 1
 train 2 '^protrain: --batch is given more than once' --batch 8 --batch 9
@@ -28,7 +31,7 @@ train 2 '^protrain: --shuffle needs a value' --shuffle
 train 2 "^protrain: --shuffle: 'abc' is not a whole number from 0" --shuffle abc
 train 2 "^protrain: --shuffle: '-1' is not a whole number from 0" --shuffle -1
 train 2 "^protrain: --separator: '-1' is not a whole number from 0" --separator -1
-refused 2 'not expected: two.onnx' check "$model" two.onnx
+refused 2 "^protrain: 'two.onnx' is one word too many for check" check "$model" two.onnx
 train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
 train 2 'learning_rate' --learning-rate -1
