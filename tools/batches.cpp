@@ -15,9 +15,11 @@ namespace tool {
 
 namespace {
 
-// Returns a file for each input that a word of --input without a name feeds. A directory feeds each input for which it
-// has a file NAME.npy, and a safetensors file each input for which it has a tensor NAME. NAME is the input's name.
-std::map<std::string, std::string> files_of_inputs(const std::string &word, const std::vector<ModelInput> &inputs) {
+// Returns a file for each input that a word without a name feeds. `flag` is the flag of the word, such as --input. A
+// directory feeds each input for which it has a file NAME.npy, and a safetensors file each input for which it has a
+// tensor NAME. NAME is the input's name.
+std::map<std::string, std::string> files_of_inputs(const std::string &flag, const std::string &word,
+                                                   const std::vector<ModelInput> &inputs) {
   std::map<std::string, std::string> files;
   std::error_code none;
   if (std::filesystem::is_directory(word, none)) {
@@ -37,7 +39,7 @@ std::map<std::string, std::string> files_of_inputs(const std::string &word, cons
           fmt::format("{}: has no tensor called after an input; its tensors are {}; the model's inputs are {}", word,
                       fmt::join(names, ", "), names_of(inputs)));
   } else {
-    throw UsageError(fmt::format("--input wants NAME=FILE.npy, a directory or a safetensors file, not '{}'", word));
+    throw UsageError(fmt::format("{} wants NAME=FILE.npy, a directory or a safetensors file, not '{}'", flag, word));
   }
   return files;
 }
@@ -141,12 +143,13 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   const std::vector<ModelInput> lacking = inputs_without_data(model.inputs);
   complete_ = lacking.empty();
   if (!complete_ && arrays_.empty() && !windows_)
-    throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
-                                 names_of(model.inputs)));
+    throw UsageError(fmt::format("the model's inputs are {}; give each with {} NAME=FILE.npy, or {} FILE",
+                                 names_of(model.inputs), flags.name_of("input"), flags.name_of("tokens")));
   if (complete_ || need == Need::some_input) return;
   const std::string name = lacking.size() == 1 ? lacking.front().name : "NAME";
-  throw UsageError(fmt::format("no data for {}: give {}--input {}=FILE.npy, or --constant {}=1 if all elements are 1",
-                               names_of(lacking), lacking.size() == 1 ? "" : "each with ", name, name));
+  throw UsageError(fmt::format("no data for {}: give {}{} {}=FILE.npy, or --constant {}=1 if all elements are 1",
+                               names_of(lacking), lacking.size() == 1 ? "" : "each with ", flags.name_of("input"), name,
+                               name));
 }
 
 std::vector<ModelInput> Batches::inputs_without_data(const std::vector<ModelInput> &inputs) const {
@@ -166,7 +169,7 @@ void Batches::open_arrays(const DataFlags &flags, const ModelData &model, const 
       open_array(find_input(model.inputs, word.substr(0, equals)), word.substr(equals + 1), flags, model, options);
       continue;
     }
-    const std::map<std::string, std::string> files = files_of_inputs(word, model.inputs);
+    const std::map<std::string, std::string> files = files_of_inputs(flags.name_of("input"), word, model.inputs);
     for (const ModelInput &input : model.inputs)
       if (const auto file = files.find(input.name); file != files.end())
         open_array(input, file->second, flags, model, options);

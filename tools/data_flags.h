@@ -18,6 +18,10 @@ struct DataFlags {
   std::optional<std::uint64_t> separator;  // the token that ends a document; nothing: windows are consecutive tokens
   std::optional<std::uint64_t> shuffle;    // the seed of the order; nothing: the order of the files
 
+  bool of_evaluations = false;
+
+  // Returns the flag that gives these data: "--input" for "input", or "--eval-input".
+  std::string name_of(const std::string &flag) const { return (of_evaluations ? "--eval-" : "--") + flag; }
   void add_to(CLI::App &command);
   bool given() const { return !arrays.empty() || !tokens.empty() || batch > 0 || !for_tokens().empty(); }
   std::string for_tokens() const;    // one of the given flags that need --tokens; "" if there is none

@@ -17,6 +17,7 @@ DataFlags data_of_evaluation(const EvaluationFlags &flags, const DataFlags &trai
   if (flags.batch > 0) data.batch = flags.batch;
   if (flags.sequence > 0) data.sequence = flags.sequence;
   data.shuffle.reset();
+  data.of_evaluations = true;
   return data;
 }
 

@@ -87,7 +87,8 @@ ArrayLayout npy_layout(const InputFile &file) {
   unsigned char start[12] = {};
   if (file.size() >= sizeof start) file.read(0, start, sizeof start);
   if (std::string_view(reinterpret_cast<char *>(start), kMagic.size()) != kMagic || start[6] < 1 || start[6] > 3)
-    throw Failure(fmt::format("{}: not a .npy file", file.path()));
+    throw Failure(
+        fmt::format("{}: not a .npy file; save each array in one of its own, as numpy.save does", file.path()));
   const bool wide = start[6] > 1;  // from version 2 on the length takes 4 bytes
   const std::size_t length =
       wide ? start[8] | start[9] << 8 | start[10] << 16 | static_cast<std::size_t>(start[11]) << 24

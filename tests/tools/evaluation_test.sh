@@ -122,5 +122,6 @@ leaves_with 0
 
 refused 2 'keep needs --save' train "$model" $data --steps 1 --keep 1
 refused 2 'need --eval-input' train "$model" $data --steps 1 --eval-every 1
+refused 2 "^protrain: --eval-input wants NAME=FILE.npy, .* not 'labels.npy'" train "$model" $data --steps 1 --eval-input labels.npy
 refused 2 'needs --eval-every' train "$model" $data --steps 1 $rows --patience 1
-refused 2 'no data for input_ids: give --input' train "$model" $data --steps 1 --eval-input labels=labels.npy
+refused 2 'no data for input_ids: give --eval-input input_ids=FILE.npy' train "$model" $data --steps 1 --eval-input labels=labels.npy
