@@ -85,6 +85,11 @@ std::string about_value(const CLI::ParseError &error) {
       return fmt::format("{}: '{}' is not a whole number from 0, or is too large", text.substr(begin, equals - begin),
                          text.substr(equals + 3));
   }
+  if (const std::size_t known = text.find(" not in {"); known != std::string::npos && name != text) {
+    std::string words = text.substr(known + 9, text.rfind('}') - known - 9);
+    std::ranges::replace(words, ',', '|');
+    return fmt::format("{}: '{}' is none of {}", name, text.substr(name.size() + 2, known - name.size() - 2), words);
+  }
   if (error.get_name() == "ArgumentMismatch" && name != text)
     return name + (text.find("At Most") != std::string::npos ? " is given more than once" : " needs a value");
   return text;
