@@ -26,12 +26,13 @@ std::string listed(const std::vector<SavedArray> &arrays) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// The arrays of another shape differ as well, and are not told.
 void compare_parameter(const Parameter &saved, const Parameter &wanted, bool same_optimizer,
                        std::vector<std::string> &differences) {
   if (saved.shape != wanted.shape)
     differences.push_back(
         fmt::format("{} has shape {} there and {} here", wanted.name, to_text(saved.shape), to_text(wanted.shape)));
-  if (same_optimizer && saved.arrays != wanted.arrays)
+  else if (same_optimizer && saved.arrays != wanted.arrays)
     differences.push_back(fmt::format("the optimizer keeps [{}] of {} there and [{}] here", listed(saved.arrays),
                                       wanted.name, listed(wanted.arrays)));
 }

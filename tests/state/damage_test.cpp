@@ -162,6 +162,11 @@ TEST_F(DamagedCheckpoint, ACheckpointOfAnotherModelTellsTheDifferences) {
               d.parameters[0].shape = {3, 16};
             }),
             "wte has shape [16, 3] there and [3, 16] here");
+  EXPECT_EQ(difference([](Description &d) {
+              d.parameters[0].shape = {2, 3};
+              d.parameters[0].arrays = moments(6);
+            }),
+            "wte has shape [16, 3] there and [2, 3] here");
   EXPECT_EQ(difference([](Description &d) { d.parameters[1].name = "bias"; }),
             "bias is missing there; frozen/bias is there only");
   EXPECT_EQ(difference([](Description &d) { d.optimizer = "sgd"; }), "the optimizer is adamw there and sgd here");
