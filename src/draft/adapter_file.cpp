@@ -58,6 +58,10 @@ AdapterFile AdapterFile::open(const std::string &path) {
     for (AdapterRequest &request : file.requests_) request.alpha = static_cast<double>(request.rank);
     return file;
   }
+  std::error_code ignored;
+  require(!std::filesystem::is_regular_file(path, ignored), Code::path, path,
+          "is a file; give the directory that holds adapter_config.json and adapter_model.safetensors, or a file of "
+          "ONNX Runtime's that ends in .onnx_adapter");
   const PeftConfig config(path + kConfig);
   AdapterFile file(open_matrices(path));
   file.take(state::tensors_of(file.file_));

@@ -76,6 +76,8 @@ run check "$model" --adapter adapter
 leaves_with 1
 prints 'r and rank_pattern give m.transformer.h.0.attn.c_attn another rank'
 refused 1 'adapter_config.json' merge "$model" nothing out.onnx
+refused 1 'adapter_model.safetensors: is a file; give the directory that holds' merge "$model" \
+  adapter/adapter_model.safetensors out.onnx
 refused 1 'set one of them' check "$model" --adapter adapter --lora '*'
 refused 1 'matches no parameter' train "$model" --steps 1 --lora nothing --input input_ids="$fixtures/input_ids.npy" \
   --input labels="$fixtures/labels.npy"
