@@ -123,8 +123,12 @@ void take_optimizer(const Options &options, const std::string &model) {
   check(protrain_options_set(options.get(), "optimizer", optimizer.c_str()));
 }
 
-void require_no_later(const std::string &directory, std::uint64_t first) {
+void require_checkpoint_place(const std::string &directory, std::uint64_t first) {
   if (directory.empty()) return;
+  std::error_code none;
+  if (fs::exists(fs::path(directory) / kManifest, none))
+    throw Failure(
+        fmt::format("{}: is itself a checkpoint; give --save the directory that holds it, or another one", directory));
   const std::vector<std::uint64_t> steps = steps_in(directory);
   if (steps.empty() || steps.back() <= first) return;
   throw Failure(fmt::format(
@@ -135,7 +139,7 @@ void require_no_later(const std::string &directory, std::uint64_t first) {
 
 Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank)
     : flags_(flags), rank_(rank), last_(first) {
-  require_no_later(flags.directory, first);
+  require_checkpoint_place(flags.directory, first);
   if (flags.directory.empty()) return;
   // The other file is read first, because rank 0 is about to rename it.
   const fs::path directory = flags.directory;

@@ -24,10 +24,10 @@ struct Best {
   double loss = 0;
 };
 
-// Throws Failure if the directory holds a checkpoint of a step after `first`, the number of steps that were taken
-// before this run. That checkpoint would count as the newest, so --keep would remove the checkpoints of this run, and a
-// run that resumes would go on from the other one.
-void require_no_later(const std::string &directory, std::uint64_t first);
+// Throws Failure if the directory is a checkpoint itself, or holds a checkpoint of a step after `first`, the number of
+// steps that were taken before this run. That checkpoint would count as the newest, so --keep would remove the
+// checkpoints of this run, and a run that resumes would go on from the other one.
+void require_checkpoint_place(const std::string &directory, std::uint64_t first);
 
 // If the option resume names the file best.json of a directory, replaces it by the checkpoint that the file names.
 void take_best(const Options &options);
@@ -40,7 +40,8 @@ void take_optimizer(const Options &options, const std::string &model);
 class Checkpoints {
  public:
   // `first` is the number of steps that were taken before this run. If it is not 0, the best evaluation that the
-  // directory holds counts as the best so far. Throws as require_no_later(), and Failure if best.json is damaged.
+  // directory holds counts as the best so far. Throws as require_checkpoint_place(), and Failure if best.json is
+  // damaged.
   Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank);
 
   void after(protrain_session *session, std::uint64_t step);

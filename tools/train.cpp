@@ -173,7 +173,7 @@ void require_places(const TrainFlags &flags, const ModelData &model, const Optio
     if (mkdir(flags.save.directory.c_str(), 0777) != 0 && errno != EEXIST)
       throw Failure(fmt::format("{}: {}", flags.save.directory, std::strerror(errno)));
     require_directory(flags.save.directory + "/.");
-    if (value_of(options, "resume").empty()) require_no_later(flags.save.directory, 0);
+    if (value_of(options, "resume").empty()) require_checkpoint_place(flags.save.directory, 0);
   }
 
   std::vector<Input> inputs = model_files(flags.model, options);

@@ -56,6 +56,8 @@ leaves_with 1
 complains 'and this run begins after step 3: .* or remove the checkpoints after step 3'
 [ "$(ls parts | tr '\n' ' ')" = 'step-0000000003 step-0000000006 step-0000000007 step-0000000013 ' ] ||
   wrong "checkpoints of another run are gone"
+refused 1 'step-0000000003: is itself a checkpoint; give --save the directory' train "$model" $data --steps 2 \
+  --save parts/step-0000000003
 grep -q kept kept.jsonl || wrong "the metrics of another run are gone"
 
 # Lines of metrics are appended. One that was cut short does not spoil the next, and steps that are taken again after
