@@ -1,25 +1,31 @@
 #include "data_flags.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+#include <system_error>
+
 namespace tool {
 
 namespace {
 
-bool is_whole(const std::string &text) { return text.find_first_not_of("0123456789") == std::string::npos; }
+// Returns what is wrong with the text of a whole number; "" if nothing is. `range` ends the sentence.
+std::string objection(const std::string &text, std::uint64_t least, const char *range) {
+  std::uint64_t number = 0;
+  const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (whole && error == std::errc::result_out_of_range) return fmt::format("'{}' is too large", text);
+  return whole && number >= least ? "" : fmt::format("'{}' is not a whole number {}", text, range);
+}
 
 }  // namespace
 
 CLI::Validator whole_number(const std::string &name) {
-  return {[](const std::string &text) { return is_whole(text) ? "" : "'" + text + "' is not a whole number from 0"; },
-          name};
+  return {[](const std::string &text) { return objection(text, 0, "from 0"); }, name};
 }
 
 CLI::Validator positive_number() {
-  return {[](const std::string &text) {
-            return is_whole(text) && text.find_first_not_of('0') != std::string::npos
-                       ? ""
-                       : "'" + text + "' is not a whole number above 0";
-          },
-          "N"};
+  return {[](const std::string &text) { return objection(text, 1, "above 0"); }, "N"};
 }
 
 void DataFlags::add_to(CLI::App &command) {

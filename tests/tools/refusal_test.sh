@@ -32,6 +32,7 @@ train 2 "^protrain: --shuffle: 'abc' is not a whole number from 0" --shuffle abc
 train 2 "^protrain: --shuffle: '-1' is not a whole number from 0" --shuffle -1
 train 2 "^protrain: --separator: '-1' is not a whole number from 0" --separator -1
 refused 2 "^protrain: 'two.onnx' is one word too many for check" check "$model" two.onnx
+refused 2 "^protrain: --steps: '99999999999999999999' is too large" train "$model" --steps 99999999999999999999
 train 2 "^protrain: --labels: 'other' is none of same|next" --labels other
 train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
