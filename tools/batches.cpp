@@ -427,9 +427,10 @@ void Batches::read_tokens(std::uint64_t batch, BatchData &data) {
   }
 }
 
-std::string Batches::suspicion(const std::string &subject) const {
+std::string Batches::suspicion(const protrain_error *error) const {
+  const std::string subject = protrain_error_subject(error);
   const bool of_array = std::ranges::any_of(arrays_, [&](const ArrayInput &array) { return array.input() == subject; });
-  if (!windows_ || of_array) return "";
+  if (protrain_error_code(error) != PROTRAIN_ERROR_ARG || !windows_ || of_array) return "";
   return fmt::format(
       "; {} was read as {}, and the largest token id of this batch is {}: the model's vocabulary may be "
       "smaller than the file's, which then is of another tokenizer, or --token-type is wrong",

@@ -53,9 +53,10 @@ class Batches {
 
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
 
-  // Returns a hint for an error about a value of the input `subject`: why the tokens of the present batch may be the
-  // cause. Returns "" without a token file, or if an array feeds the input.
-  std::string suspicion(const std::string &subject) const;
+  // Returns a hint for an error about a value of an input: why the tokens of the present batch may be the cause.
+  // Returns
+  // "" for another error, without a token file, or if an array feeds the input.
+  std::string suspicion(const protrain_error *error) const;
 
   // Returns the number of tokens in a batch, or of samples if the model has no tokens. Call it after settle().
   double tokens_per_batch() const;

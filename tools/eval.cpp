@@ -144,13 +144,13 @@ void require_files(const std::map<std::string, std::string> &files, const EvalFl
 }
 
 // Computes the loss of batch `batch`. The error of a loss that is not finite names the batch.
-void evaluate(protrain_session *session, std::uint64_t batch, std::uint64_t count, float *loss) {
-  try {
-    check(protrain_eval(session, loss));
-  } catch (const LibraryFailure &failure) {
-    if (failure.code != PROTRAIN_ERROR_NONFINITE) throw;
-    throw Failure(fmt::format("batch {} of {}: {}", batch + 1, count, failure.what()));
-  }
+void evaluate(protrain_session *session, const Batches &batches, std::uint64_t batch, std::uint64_t count,
+              float *loss) {
+  const std::unique_ptr<protrain_error, Destroy> error(protrain_eval(session, loss));
+  if (!error) return;
+  const LibraryFailure failure(error.get(), batches.suspicion(error.get()));
+  if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
+  throw Failure(fmt::format("batch {} of {}: {}", batch + 1, count, failure.what()));
 }
 
 // Computes the batches, and writes their outputs. Returns the mean of their losses. Returns nothing if a signal ended
@@ -165,7 +165,7 @@ std::optional<double> compute(protrain_session *session, Batches &batches, std::
     }
     batches.feed(session, batch, batch + 1);
     float loss = 0;
-    if (batches.complete()) evaluate(session, batch, count, &loss);
+    if (batches.complete()) evaluate(session, batches, batch, count, &loss);
     sum += batches.weight(batch) * static_cast<double>(loss);
     weights += batches.weight(batch);
     if (!outputs.empty()) check(protrain_predict(session));

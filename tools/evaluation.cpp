@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <memory>
 
 namespace tool {
 
@@ -52,10 +53,10 @@ double Evaluation::run(protrain_session *session, const Rank &rank) {
     const double weight = static_cast<double>(next - first) * batches_.weight(first);
     float loss = 0;
     batches_.feed(session, own(first), own(next));
-    try {
-      check(protrain_eval(session, &loss));
-    } catch (const LibraryFailure &failure) {
-      if (failure.code != PROTRAIN_ERROR_NONFINITE) throw;
+    const std::unique_ptr<protrain_error, Destroy> error(protrain_eval(session, &loss));
+    if (error) {
+      const LibraryFailure failure(error.get(), batches_.suspicion(error.get()));
+      if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
       if (rank.leads())
         fmt::print(stderr, "protrain: warning: evaluation: batch {} of {}: {}\n", own(first) + 1, count,
                    failure.what());

@@ -128,10 +128,8 @@ struct StepFailure : LibraryFailure {
 bool take_batch(protrain_session *session, const Batches &batches, bool first, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return true;
-  const protrain_code code = protrain_error_code(error.get());
-  if (code == PROTRAIN_ERROR_CANCELLED && first) return false;
-  throw StepFailure(error.get(),
-                    code == PROTRAIN_ERROR_ARG ? batches.suspicion(protrain_error_subject(error.get())) : "");
+  if (protrain_error_code(error.get()) == PROTRAIN_ERROR_CANCELLED && first) return false;
+  throw StepFailure(error.get(), batches.suspicion(error.get()));
 }
 
 // Takes step `number`. Returns nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed

@@ -120,6 +120,13 @@ leaves_with 1
 complains 'index 65535 is outside 0..511'
 complains 'large.bin was read as uint16, and the largest token id of this batch is 65535'
 complains 'another tokenizer, or --token-type'
+run eval "$model" --batch 1 --sequence 8 --tokens large.bin
+leaves_with 1
+complains 'large.bin was read as uint16, and the largest token id of this batch is 65535'
+# shellcheck disable=SC2086
+run train "$model" --steps 1 $data --eval-tokens large.bin --eval-batch 1 --eval-sequence 8
+leaves_with 1
+complains 'large.bin was read as uint16, and the largest token id of this batch is 65535'
 # Inputs with different numbers of steps are refused, because they would no longer match after the end of the shorter
 # one.
 { head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(4,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 2048; } >four.npy
