@@ -143,14 +143,18 @@ void require_files(const std::map<std::string, std::string> &files, const EvalFl
   require_writable(outputs, inputs);
 }
 
-// Computes the loss of batch `batch`. The error of a loss that is not finite names the batch.
-void evaluate(protrain_session *session, const Batches &batches, std::uint64_t batch, std::uint64_t count,
-              float *loss) {
-  const std::unique_ptr<protrain_error, Destroy> error(protrain_eval(session, loss));
-  if (!error) return;
+// Computes the loss of batch `batch`. Returns nothing, and warns, if no label of the batch counts. The error of a loss
+// that is not finite names the batch.
+std::optional<float> evaluate(protrain_session *session, const Batches &batches, std::uint64_t batch,
+                              std::uint64_t count) {
+  float loss = 0;
+  const std::unique_ptr<protrain_error, Destroy> error(protrain_eval(session, &loss));
+  if (!error) return loss;
   const LibraryFailure failure(error.get(), batches.suspicion(error.get()));
   if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
-  throw Failure(fmt::format("batch {} of {}: {}", batch + 1, count, failure.what()));
+  if (!failure.counts_nothing()) throw Failure(fmt::format("batch {} of {}: {}", batch + 1, count, failure.what()));
+  fmt::print(stderr, "protrain: warning: batch {} of {} is left out: {}\n", batch + 1, count, failure.what());
+  return std::nullopt;
 }
 
 // Computes the batches, and writes their outputs. Returns the mean of their losses. Returns nothing if a signal ended
@@ -164,10 +168,11 @@ std::optional<double> compute(protrain_session *session, Batches &batches, std::
       return std::nullopt;
     }
     batches.feed(session, batch, batch + 1);
-    float loss = 0;
-    if (batches.complete()) evaluate(session, batches, batch, count, &loss);
-    sum += batches.weight(batch) * static_cast<double>(loss);
-    weights += batches.weight(batch);
+    if (batches.complete())
+      if (const std::optional<float> loss = evaluate(session, batches, batch, count)) {
+        sum += batches.weight(batch) * static_cast<double>(*loss);
+        weights += batches.weight(batch);
+      }
     if (!outputs.empty()) check(protrain_predict(session));
     for (Written &output : outputs) output.write(session, batches.samples_in(batch));
   }
@@ -201,12 +206,14 @@ int eval(const EvalFlags &flags) {
   const std::optional<double> loss = compute(session.get(), batches, amount.batches, outputs);
   if (!loss) return 128 + stop_signal();
   const std::int64_t last = batches.samples_in(amount.batches - 1);
-  if (batches.complete())
+  const bool has_loss = batches.complete() && !std::isnan(*loss);
+  if (has_loss)
     fmt::print("loss {:.6g}, the mean of {}{}\n", *loss, batches_text(amount.batches),
                last < amount.batch ? fmt::format(", the last of {}", batches.samples_text(last)) : "");
   for (const Written &output : outputs)
     fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),
                output.of_samples() ? batches.samples_text(amount.samples) : batches_text(amount.batches));
+  if (batches.complete() && !has_loss) throw Failure("no label of these data counts, so there is no loss");
   return kOk;
 }
 

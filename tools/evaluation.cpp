@@ -58,15 +58,17 @@ double Evaluation::run(protrain_session *session, const Rank &rank) {
       const LibraryFailure failure(error.get(), batches_.suspicion(error.get()));
       if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
       if (rank.leads())
-        fmt::print(stderr, "protrain: warning: evaluation: batch {} of {}: {}\n", own(first) + 1, count,
-                   failure.what());
-      return std::numeric_limits<double>::quiet_NaN();
+        fmt::print(stderr, "protrain: warning: evaluation: batch {} of {}{}: {}\n", own(first) + 1, count,
+                   failure.counts_nothing() ? " is left out" : "", failure.what());
+      if (!failure.counts_nothing()) return std::numeric_limits<double>::quiet_NaN();
+      first = next;
+      continue;
     }
     sum += weight * static_cast<double>(loss);
     weights += weight;
     first = next;
   }
-  return sum / weights;
+  return weights > 0 ? sum / weights : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace tool

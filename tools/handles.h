@@ -22,6 +22,9 @@ struct LibraryFailure : Failure {
         subject(protrain_error_subject(error)),
         usable(protrain_error_usable(error) != 0) {}
 
+  // True if an evaluation's batch has no label that counts.
+  bool counts_nothing() const { return code == PROTRAIN_ERROR_NONFINITE && subject == "targets"; }
+
   protrain_code code;
   std::string subject;
   bool usable;  // the session of the failed call

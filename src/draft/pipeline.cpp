@@ -118,11 +118,9 @@ class Pipeline {
                                      .ranks = ranks(),
                                      .local_sums = settings_.ranks.local_sums});
     passes::widen_inside(variant->training.graph);
-    if (ranks() > 1) {
-      const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, of.loss);
-      variant->loss = weighed.loss;
-      variant->weight = weighed.weight;
-    }
+    const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, of.loss);
+    variant->loss = weighed.loss;
+    variant->weight = weighed.weight;
     variant->forward.outputs = {variant->loss};
     if (variant->weight != ValueId::none) variant->forward.outputs.push_back(variant->weight);
     passes::for_evaluation(variant->forward);

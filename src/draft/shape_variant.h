@@ -9,7 +9,7 @@ namespace protrain::draft {
 struct ShapeVariant {
   graph::Graph forward;  // without randomness, for evaluation
   // The results of an evaluation. `weight` is the weight of the loss in the mean over several ranks, or none if it is
-  // always 1 or there is one rank.
+  // always 1. It is 0 if no target counts.
   graph::ValueId loss = graph::ValueId::none, weight = graph::ValueId::none;
   graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
   grad::Training training;

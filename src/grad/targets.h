@@ -22,7 +22,7 @@ std::optional<TargetCount> target_count(const graph::Graph &graph, graph::ValueI
 struct WeighedLoss {
   graph::ValueId loss, weight;
 };
-// Adds a node for the batch's weight to a forward graph, for evaluations by several ranks.
+// Adds a node for the batch's weight to a forward graph, for evaluations.
 WeighedLoss weigh_loss(graph::Graph &forward, graph::ValueId loss);
 
 }  // namespace protrain::grad

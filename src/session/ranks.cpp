@@ -148,9 +148,16 @@ void Ranks::agree(Call call, bool cancelled, const std::function<Terms()> &prepa
 }
 
 float Ranks::mean(const Evaluated &own) {
-  constexpr const char *kText = "the loss is not finite";
-  require(several() || own.finite, Code::nonfinite, "loss", "{}", kText);
-  if (!several()) return own.loss;
+  static constexpr const char *kText = "the loss is not finite";
+  const auto require_mean = [](bool finite, double weights) {
+    require(finite, Code::nonfinite, "loss", "{}", kText);
+    require(weights != 0, Code::nonfinite, "targets",
+            "none of the targets counts: every label of the batch is ignored, or has the weight zero");
+  };
+  if (!several()) {
+    require_mean(own.finite, own.weight);
+    return own.loss;
+  }
   double sum = 0, weights = 0;
   bool finite = true;
   for (const Evaluated &of_rank : comm::gather_values(channel_, own)) {
@@ -158,7 +165,8 @@ float Ranks::mean(const Evaluated &own) {
     if (of_rank.weight > 0) sum += of_rank.weight * static_cast<double>(of_rank.loss);
     weights += of_rank.weight;
   }
-  require(finite && weights > 0, Code::nonfinite, "loss", "{}", kText);
+  require_mean(finite, weights);
+  require(weights > 0, Code::nonfinite, "loss", "{}", kText);
   return static_cast<float>(sum / weights);
 }
 

@@ -66,7 +66,8 @@ class Ranks {
     double weight = 1;
   };
   // Returns the weighted mean of all ranks' losses, summed in the order of ranks. With one rank it is this rank's loss.
-  // Code::nonfinite on all ranks if a loss is not finite, or all weights are 0.
+  // Code::nonfinite on all ranks, with the subject "loss" if a loss is not finite, and with "targets" if all weights
+  // are 0.
   float mean(const Evaluated &own);
 
   // Runs work(pulse) on every rank and returns the results of all ranks. If work throws on a rank, that error is thrown

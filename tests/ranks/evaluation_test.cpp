@@ -63,7 +63,9 @@ TEST_P(RankedEvaluation, OfNoTargetsAtAllIsNotFiniteOnEveryRank) {
   const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
     const auto session = session_of(base_options(GetParam()), GetParam(), channel);
     feed_ignoring(*session, 0, kAll);
-    EXPECT_EQ(error_of([&] { session->evaluate(); }).code, Code::nonfinite);
+    const Error error = error_of([&] { session->evaluate(); });
+    EXPECT_EQ(error.code, Code::nonfinite);
+    EXPECT_EQ(error.subject, "targets");
     feed(*session, channel->rank());
     session->evaluate();
   });

@@ -86,20 +86,43 @@ rmdir early/best.json
 mkdir early/best.json.next
 cannot_read 'early/best.json.next: not a regular file$'
 
-# A batch in which no label counts has no loss. Then the evaluation is no number, and training goes on.
+# A batch in which no label counts adds nothing to an evaluation.
 for name in input_ids labels; do
   { head -c 128 "$fixtures/$name.npy" | LC_ALL=C sed 's/(10, 2, 32)/(2,  2, 32)/' && tail -c +129 "$fixtures/$name.npy" |
     head -c 512; } >gap.$name.npy
+  { head -c 128 "$fixtures/$name.npy" | LC_ALL=C sed 's/(10, 2, 32)/(1,  2, 32)/' && tail -c +129 "$fixtures/$name.npy" |
+    head -c 512; } >first.$name.npy
 done
 tail -c +641 "$fixtures/labels.npy" | head -c 512 >>gap.input_ids.npy
 for label in $(seq 64); do printf '\234\377\377\377\377\377\377\377'; done >>gap.labels.npy
-gap="input_ids=gap.input_ids.npy --eval-input labels=gap.labels.npy"
-run train "$model" $data --steps 3 --eval-input $gap --eval-every 2 --metrics gap.jsonl --report gap.html
-leaves_with 0
-complains '^protrain: warning: evaluation: batch 2 of 2: the loss is not finite$'
+{ head -c 128 first.labels.npy && tail -c 512 gap.labels.npy; } >none.labels.npy
+evaluate() { # NAME OF LABELS
+  run train "$model" $data --steps 3 --eval-input input_ids=$1.input_ids.npy --eval-input labels=$2.labels.npy \
+    --eval-every 2 --metrics $2.jsonl --report $2.html
+  leaves_with 0
+}
+evaluate first first
+evaluate gap gap
+complains '^protrain: warning: evaluation: batch 2 of 2 is left out: none of the targets counts: every label of the batch is ignored'
+[ "$(value eval_loss 2 gap.jsonl)" = "$(value eval_loss 2 first.jsonl)" ] || wrong "the batch without labels counts"
+evaluate first none
 prints 'step 2: evaluation loss nan'
-[ "$(grep -c '"eval_loss":null' gap.jsonl)" -eq 2 ] || wrong "the evaluation has a loss"
-refused 1 'batch 2 of 2: the loss is not finite' eval "$model" --input input_ids=gap.input_ids.npy --input labels=gap.labels.npy
+[ "$(grep -c '"eval_loss":null' none.jsonl)" -eq 2 ] || wrong "the evaluation has a loss"
+run eval "$model" --input input_ids=gap.input_ids.npy --input labels=gap.labels.npy
+leaves_with 0
+complains '^protrain: warning: batch 2 of 2 is left out: none of the targets counts'
+gap=$(sed 's/,.*//' out)
+run eval "$model" --input input_ids=first.input_ids.npy --input labels=first.labels.npy
+[ "$(sed 's/,.*//' out)" = "$gap" ] || wrong "expected $gap"
+# A loss that is not finite does not end the training.
+run train "$model" $data --steps 1 --learning-rate 1e30 $rows --metrics broken.jsonl --export broken.onnx
+leaves_with 0
+complains '^protrain: warning: evaluation: batch 1 of 20: the loss is not finite$'
+prints 'step 1: evaluation loss nan'
+grep -q '"eval_loss":null' broken.jsonl || wrong "the evaluation has a loss"
+refused 1 'batch 1 of 10: the loss is not finite' eval broken.onnx $data
+refused 1 'no label of these data counts, so there is no loss' eval "$model" --input input_ids=first.input_ids.npy \
+  --input labels=none.labels.npy
 
 # The newest two stay, and the best.
 train --steps 6 --learning-rate 1e-30 $rows --eval-every 1 --save kept --save-every 1 --keep 2
