@@ -120,7 +120,8 @@ std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph, int 
     chunk.deferred = truth(item, "deferred", false);
     chunk.sharded = truth(item, "sharded", ranks > 1 && chunk.tier != Tier::device);
     for (std::size_t p : chunk.parameters) {
-      require(p < graph.weights().size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p,
+      require(p < graph.weights().size(), Code::arg, "plan",
+              "the plan has a parameter {}, and the model has {}, counted from 0; give a plan of this model", p,
               graph.weights().size());
       const graph::Type &type = graph.value(graph.parameters[p]).type;
       chunk.bytes += byte_count(type.dtype, type.shape);

@@ -188,6 +188,11 @@ TEST(PlanText, SaysWhatItsWordsMayBe) {
             "3 is no text, and so no mode of a block; known are keep, recompute, swap, selective");
 }
 
+TEST(PlanText, OfAnotherModelIsToldSo) {
+  EXPECT_EQ(error_of(R"({"chunks": [{"parameters": [0, 1, 3], "tier": "host"}]})").text,
+            "the plan has a parameter 3, and the model has 3, counted from 0; give a plan of this model");
+}
+
 TEST(PlanText, MayCountChunksAndBlocks) {
   EXPECT_EQ(error_of(R"({"n_chunk": 3, "n_block": 3, "chunk_bytes": 64})").text, "");
   EXPECT_EQ(error_of(R"({"n_block": 4})").text,
