@@ -157,11 +157,17 @@ std::optional<float> evaluate(protrain_session *session, const Batches &batches,
   return std::nullopt;
 }
 
-// Computes the batches, and writes their outputs. Returns the mean of their losses. Returns nothing if a signal ended
-// the work.
-std::optional<double> compute(protrain_session *session, Batches &batches, std::uint64_t count,
-                              std::vector<Written> &outputs) {
-  double sum = 0, weights = 0;
+// The mean loss, and the number of batches that it is the mean of.
+struct Mean {
+  double loss = 0;
+  std::uint64_t batches = 0;
+};
+
+// Computes the batches, and writes their outputs. Returns nothing if a signal ended the work.
+std::optional<Mean> compute(protrain_session *session, Batches &batches, std::uint64_t count,
+                            std::vector<Written> &outputs) {
+  Mean mean;
+  double weights = 0;
   for (std::uint64_t batch = 0; batch < count; ++batch) {
     if (stop_signal() != 0) {
       fmt::print("stopped after {} of {} batches\n", batch, count);
@@ -170,14 +176,16 @@ std::optional<double> compute(protrain_session *session, Batches &batches, std::
     batches.feed(session, batch, batch + 1);
     if (batches.complete())
       if (const std::optional<float> loss = evaluate(session, batches, batch, count)) {
-        sum += batches.weight(batch) * static_cast<double>(*loss);
+        mean.loss += batches.weight(batch) * static_cast<double>(*loss);
         weights += batches.weight(batch);
+        ++mean.batches;
       }
     if (!outputs.empty()) check(protrain_predict(session));
     for (Written &output : outputs) output.write(session, batches.samples_in(batch));
   }
   for (Written &output : outputs) output.finish();
-  return sum / weights;
+  mean.loss /= weights;
+  return mean;
 }
 
 int eval(const EvalFlags &flags) {
@@ -203,17 +211,16 @@ int eval(const EvalFlags &flags) {
   for (std::uint64_t batch = 0; batch < amount.batches; ++batch) amount.samples += batches.samples_in(batch);
   note_stop_signals();
   std::vector<Written> outputs = open_outputs(session.get(), files, amount);
-  const std::optional<double> loss = compute(session.get(), batches, amount.batches, outputs);
-  if (!loss) return 128 + stop_signal();
+  const std::optional<Mean> mean = compute(session.get(), batches, amount.batches, outputs);
+  if (!mean) return 128 + stop_signal();
   const std::int64_t last = batches.samples_in(amount.batches - 1);
-  const bool has_loss = batches.complete() && !std::isnan(*loss);
-  if (has_loss)
-    fmt::print("loss {:.6g}, the mean of {}{}\n", *loss, batches_text(amount.batches),
+  if (mean->batches > 0)
+    fmt::print("loss {:.6g}, the mean of {}{}\n", mean->loss, batches_text(mean->batches),
                last < amount.batch ? fmt::format(", the last of {}", batches.samples_text(last)) : "");
   for (const Written &output : outputs)
     fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),
                output.of_samples() ? batches.samples_text(amount.samples) : batches_text(amount.batches));
-  if (batches.complete() && !has_loss) throw Failure("no label of these data counts, so there is no loss");
+  if (batches.complete() && mean->batches == 0) throw Failure("no label of these data counts, so there is no loss");
   return kOk;
 }
 

@@ -111,9 +111,9 @@ prints 'step 2: evaluation loss nan'
 run eval "$model" --input input_ids=gap.input_ids.npy --input labels=gap.labels.npy
 leaves_with 0
 complains '^protrain: warning: batch 2 of 2 is left out: none of the targets counts'
-gap=$(sed 's/,.*//' out)
+gap=$(cat out)
 run eval "$model" --input input_ids=first.input_ids.npy --input labels=first.labels.npy
-[ "$(sed 's/,.*//' out)" = "$gap" ] || wrong "expected $gap"
+[ "$(cat out)" = "$gap" ] || wrong "expected $gap"
 # A loss that is not finite does not end the training.
 run train "$model" $data --steps 1 --learning-rate 1e30 $rows --metrics broken.jsonl --export broken.onnx
 leaves_with 0
