@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "passes/loss_nodes.h"
+#include "passes/trail.h"
 
 namespace protrain::passes {
 
@@ -57,46 +58,6 @@ ValueId find_output(const Graph &graph, const std::string &name, bool scalars) {
                        : fmt::format("the model has no output {}", printable(name)),
           outputs_of(graph));
   return *found;
-}
-
-// Returns the axis of shape `before` that a Reshape turns into axis `axis` of shape `after`. Returns nothing if the
-// Reshape splits or joins that axis.
-std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
-  const auto count = [](const Shape &shape, std::size_t end) {
-    return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
-  };
-  for (std::size_t i = 0; i < before.size(); ++i)
-    if (before[i] == after[axis] && count(before, i) == count(after, axis)) return i;
-  return std::nullopt;
-}
-
-// The way from the node that computes an output's elements, the maker, to the output. The nodes between the two only
-// move or cast the elements.
-struct Trail {
-  std::optional<Node> maker;
-  std::vector<Node> moves;          // the last one first
-  std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the axis asked for
-};
-
-// Walks back from `output` through nodes that only move or cast elements, to the node that computes the elements.
-// Follows `axis`, an axis of the output, back to that node.
-Trail trail_to(const Graph &graph, ValueId output, std::optional<std::size_t> axis) {
-  const auto shape = [&](ValueId id) -> const Shape & { return graph.value(id).type.shape; };
-  Trail trail{.maker = {}, .moves = {}, .axis = axis};
-  for (ValueId at = output; graph.value(at).producer != graph::NodeId::none; at = trail.moves.back().inputs[0]) {
-    const Node &node = graph.node(graph.value(at).producer);
-    if (node.op == "Transpose" && trail.axis) {
-      const std::vector<std::int64_t> perm = node.attributes.integers("perm");
-      trail.axis = perm.empty() ? shape(at).size() - 1 - *trail.axis : static_cast<std::size_t>(perm.at(*trail.axis));
-    } else if (node.op == "Reshape" && trail.axis) {
-      trail.axis = axis_before(shape(node.inputs.at(0)), shape(at), *trail.axis);
-    } else if (node.op != "Transpose" && node.op != "Reshape" && node.op != "Cast") {
-      trail.maker = node;
-      return trail;
-    }
-    trail.moves.push_back(node);
-  }
-  return trail;
 }
 
 // A loss that was added to the graph. `from` says in words whether it reads logits or probabilities; "" if the kind of
@@ -156,14 +117,13 @@ class Attachment : UnlabelledLosses {
   std::string settle_source() {
     if (!classifies() && loss_.kind != Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
-    const Trail trail = trail_to(graph_, prediction_, class_axis_);
+    const Trail trail = trail_to(graph_, prediction_, class_axis_, [this](ValueId id) {
+      const graph::NodeId producer = graph_.value(id).producer;
+      return producer == graph::NodeId::none ? nullptr : &graph_.node(producer);
+    });
     const std::string op = trail.maker ? trail.maker->op : "";
-    const bool over_classes =
-        trail.axis && (op == "Softmax" || op == "LogSoftmax") &&
-        *trail.axis == resolve_axis(trail.maker->attributes.integer("axis", -1),
-                                    graph_.value(trail.maker->inputs.at(0)).type.shape.size(), trail.maker->name);
     const std::string place = op.empty() ? "" : fmt::format("{} at {}", op, trail.maker->name);
-    if (classifies() ? over_classes : op == "Sigmoid") {
+    if (classifies() ? trail.normalizes_axis : op == "Sigmoid") {
       move_logits(trail);
       return "the logits before " + place;
     }
@@ -176,8 +136,8 @@ class Attachment : UnlabelledLosses {
     return from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // Makes the logits, which are the first input of trail.maker, the prediction. First applies copies of the Transposes,
-  // Reshapes and Casts of the trail to the logits.
+  // Makes the logits, which are the first input of trail.maker, the prediction. First applies copies of the trail's
+  // moves to the logits.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {

@@ -285,6 +285,104 @@ TEST(Canonical, NegativeLogLikelihoodOfALogSoftmaxIsCrossEntropy) {
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}}));
 }
 
+// Axis `axis` of x, with 4 classes, becomes axis 1 of what `moved` returns.
+struct Moves {
+  const char *name;
+  Shape shape;
+  std::int64_t axis;
+  ValueId (*moved)(HandBuilt &b, ValueId x);
+  Shape labels;
+};
+const Moves kMovesOfClasses[] = {{"Reshape",
+                                  {2, 5, 4},
+                                  2,
+                                  [](HandBuilt &b, ValueId x) {
+                                    return b.reshape(x, {10, 4});
+                                  },
+                                  {10}},
+                                 {"Transpose",
+                                  {2, 5, 4},
+                                  2,
+                                  [](HandBuilt &b, ValueId x) {
+                                    return b.transpose(x, {0, 2, 1});
+                                  },
+                                  {2, 5}},
+                                 {"both",
+                                  {4, 2, 5},
+                                  0,
+                                  [](HandBuilt &b, ValueId x) {
+                                    return b.reshape(b.transpose(x, {1, 2, 0}), {10, 4});
+                                  },
+                                  {10}},
+                                 {"Squeeze",
+                                  {5, 4, 1},
+                                  1,
+                                  [](HandBuilt &b, ValueId x) {
+                                    return b.add("Squeeze", {x}, {{"axes", Integers{2}}});
+                                  },
+                                  {5}},
+                                 {"Slice",
+                                  {2, 5, 4},
+                                  2,
+                                  [](HandBuilt &b, ValueId x) {
+                                    return b.reshape(b.slice(x, 1, 0, 4), {8, 4});
+                                  },
+                                  {8}}};
+
+TEST(Canonical, NegativeLogLikelihoodOfAMovedLogSoftmaxIsCrossEntropy) {
+  for (const Moves &moves : kMovesOfClasses) {
+    HandBuilt file, plain;
+    for (HandBuilt *b : {&file, &plain}) {
+      const ValueId scores = b->input("scores", moves.shape), labels = b->input("labels", moves.labels, DType::i64);
+      const ValueId logs = moves.moved(*b, b->add("LogSoftmax", {scores}, {{"axis", moves.axis}}));
+      const Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", std::int64_t{2}}};
+      if (b == &file) {
+        b->graph.outputs = {b->add("NegativeLogLikelihoodLoss", {logs, labels}, attributes)};
+        continue;
+      }
+      const std::int64_t count = element_count(moves.labels);
+      const ValueId rows = moves.labels.size() == 1 ? logs : b->reshape(b->transpose(logs, {0, 2, 1}), {count, 4});
+      b->graph.outputs = {b->add_all("CrossEntropy", {rows, b->reshape(labels, {count})}, attributes, 2)[0]};
+    }
+    const Histogram found = histogram(folded_like(file, plain));
+    EXPECT_TRUE(found.contains("CrossEntropy") && !found.contains("LogSoftmax")) << moves.name;
+  }
+}
+
+// Where the classes of the LogSoftmax do not stay together, rows of the loss are no distributions.
+TEST(Canonical, NegativeLogLikelihoodOfPartsOfALogSoftmaxPicksFromThem) {
+  const Moves parts[] = {{"other axis", {5, 4}, 0, [](HandBuilt &, ValueId x) { return x; }, {5}},
+                         {"split",
+                          {5, 8},
+                          1,
+                          [](HandBuilt &b, ValueId x) {
+                            return b.reshape(x, {10, 4});
+                          },
+                          {10}},
+                         {"some classes", {5, 6}, 1, [](HandBuilt &b, ValueId x) { return b.slice(x, 1, 0, 4); }, {5}},
+                         {"Expand",
+                          {5, 1},
+                          1,
+                          [](HandBuilt &b, ValueId x) {
+                            return b.add("Expand", {x}, {{"shape", Shape{5, 4}}});
+                          },
+                          {5}}};
+  for (const Moves &moves : parts) {
+    HandBuilt file, plain;
+    for (HandBuilt *b : {&file, &plain}) {
+      const ValueId scores = b->input("scores", moves.shape), labels = b->input("labels", moves.labels, DType::i64);
+      const ValueId logs = moves.moved(*b, b->add("LogSoftmax", {scores}, {{"axis", moves.axis}}));
+      const Attributes none = {{"reduction", std::string("none")}};
+      const std::int64_t count = moves.labels[0];
+      const ValueId picked =
+          b->add("GatherElements", {logs, b->reshape(labels, {count, 1})}, {{"axis", std::int64_t{1}}});
+      b->graph.outputs = {b == &file ? b->add("NegativeLogLikelihoodLoss", {logs, labels}, none)
+                                     : b->reshape(b->add("Neg", {picked}), {count})};
+    }
+    EXPECT_FALSE(histogram(folded_like(file, plain)).contains("CrossEntropy")) << moves.name;
+  }
+}
+
 TEST(Canonical, ALossWithWeightsOfClassesIsAWeightedCrossEntropy) {
   for (const char *op : {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"}) {
     HandBuilt file, plain;

@@ -372,13 +372,17 @@ TEST_F(Probabilities, OfASoftmaxAreLeftForItsLogits) {
        test::node("Transpose", {"s"}, {"p"})},
       {test::node("Unsqueeze", {"y", "two"}, {"u"}),
        test::node("Softmax", {"u"}, {"s"}, {test::int_attribute("axis", 1)}),
-       test::node("Squeeze", {"s", "two"}, {"p"})}};
-  const std::string two =
-      test::tensor("two", test::kInt64, {1}, test::raw_data(test::raw(std::vector<std::int64_t>{2})));
+       test::node("Squeeze", {"s", "two"}, {"p"})},
+      {test::node("Concat", {"y", "y"}, {"c"}, {test::int_attribute("axis", 0)}), test::node("Softmax", {"c"}, {"s"}),
+       test::node("Slice", {"s", "zero", "two"}, {"p"})}};
+  const auto number = [](const char *name, std::int64_t value) {
+    return test::tensor(name, test::kInt64, {1}, test::raw_data(test::raw(std::vector<std::int64_t>{value})));
+  };
+  const test::Names numbers = {number("zero", 0), number("two", 2)};
   for (const test::Names &way : ways) {
-    EXPECT_EQ(step(after(way, {two}), classes, picked), expected);
+    EXPECT_EQ(step(after(way, numbers), classes, picked), expected);
     EXPECT_TRUE(said.starts_with("the logits before Softmax at ")) << said;
-    EXPECT_EQ(step(after(way, {two}), classes + Pairs{{"loss_from", "probabilities"}}, picked), expected);
+    EXPECT_EQ(step(after(way, numbers), classes + Pairs{{"loss_from", "probabilities"}}, picked), expected);
   }
   EXPECT_EQ(step(after({test::node("LogSoftmax", {"y"}, {"p"})}), classes, picked), expected);
   EXPECT_EQ(said, "the logits before LogSoftmax at make_p");

@@ -1,6 +1,9 @@
 // Rules for ONNX's classification losses.
+#include <ranges>
+
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
+#include "passes/trail.h"
 
 namespace protrain::passes {
 
@@ -72,7 +75,6 @@ void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   const ValueId labels = node.inputs.at(1);
   const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
   Shape expected = c.shape(log_probabilities);
-  require_classes(c, node, expected);
   expected.erase(expected.begin() + 1);
   require(rows.shape == expected, Code::shape, node.name, "{} has labels {}, and scores for {}", node.op,
           to_text(rows.shape), to_text(expected));
@@ -111,18 +113,19 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
   return true;
 }
 
-// Handles NegativeLogLikelihoodLoss. If a LogSoftmax computes the log probabilities, emits the cross entropy of the
-// LogSoftmax's input. Otherwise picks from the log probabilities.
+// Handles NegativeLogLikelihoodLoss. If a LogSoftmax computes the log probabilities, and nodes after it only move them,
+// emits the cross entropy of the LogSoftmax's input, moved likewise. Otherwise picks from the log probabilities.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
-  const Node *made = c.rewriter().producer(given);
-  const std::size_t rank = c.shape(given).size();
-  const bool fused = made != nullptr && made->op == "LogSoftmax" &&
-                     resolve_axis(made->attributes.integer("axis", -1), rank, node.name) == 1;
-  if (fused)
-    become_cross_entropy(c, node, made->inputs.at(0), node.inputs.at(1));
-  else
+  require_classes(c, node, c.shape(given));
+  const Trail trail = trail_to(c.rewriter().graph(), given, 1, [&c](ValueId id) { return c.rewriter().producer(id); });
+  if (!trail.normalizes_axis || trail.maker->op != "LogSoftmax") {
     become_picked(c, node, given);
+    return true;
+  }
+  ValueId scores = trail.maker->inputs.at(0);
+  for (const Node &move : std::views::reverse(trail.moves)) scores = c.add(move.op, {scores}, move.attributes);
+  become_cross_entropy(c, node, scores, node.inputs.at(1));
   return true;
 }
 

@@ -1,0 +1,25 @@
+// Trail: the way from the node that computes a value's elements to the value. The nodes between the two only move or
+// cast the elements, so what a loss reads can be computed from the maker's input by copies of them.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::passes {
+
+struct Trail {
+  std::optional<graph::Node> maker;  // none: the elements come from an input or a parameter
+  std::vector<graph::Node> moves;    // the last one first; each has one input
+  // True if the maker is a Softmax or LogSoftmax over the elements that lie along the axis that was asked for.
+  bool normalizes_axis = false;
+};
+
+// Walks back from `end` through nodes that only move or cast elements, to the node that computes the elements, and
+// follows an axis of `end` back to that node. `producer` returns the node that computes a value, or nullptr.
+Trail trail_to(const graph::Graph &graph, graph::ValueId end, std::optional<std::size_t> axis,
+               const std::function<const graph::Node *(graph::ValueId)> &producer);
+
+}  // namespace protrain::passes
