@@ -130,15 +130,19 @@ class Places {
     return role == std::end(kRoles) ? nullptr : role;
   }
 
-  // True if the node scales or shifts its other input, a normalized value, as a part of the normalization. Such nodes
-  // follow a normalization of channels or of groups of them.
+  // True if the node scales or shifts its other input, a normalized value, as a part of the normalization. Then nothing
+  // else reads that value. Exporters write normalizations of groups of channels so.
   bool scales_normalized(const Node &node, std::size_t input) const {
     if (node.op != "Mul" && node.op != "Add") return false;
-    const Normal before = normal_[index(node.inputs[1 - input])];
+    const Normal before = normal_if_read_once(node.inputs[1 - input]);
     return before == Normal::plain || (before == Normal::scaled && node.op == "Add");
   }
 
   bool is_constant(ValueId id) const { return graph_.value(id).origin == Origin::constant; }
+
+  Normal normal_if_read_once(ValueId id) const {
+    return readers_[index(id)].size() == 1 ? normal_[index(id)] : Normal::no;
+  }
 
   // Returns what may follow a node's first output as a part of a normalization.
   Normal normal_after(const Node &node) const {
@@ -146,7 +150,7 @@ class Places {
       if (is_constant(node.inputs[1])) return Normal::plain;
       return node.inputs.size() > 2 && node.inputs[2] != ValueId::none ? Normal::no : Normal::scaled;
     }
-    if (node.op == "Reshape" || node.op == "Cast") return normal_[index(node.inputs[0])];
+    if (node.op == "Reshape" || node.op == "Cast") return normal_if_read_once(node.inputs[0]);
     if (divides_by_deviation(node)) return Normal::plain;
     for (std::size_t i = 0; i < 2; ++i) {
       if (!scales_normalized(node, i) || data_[index(node.inputs[i])]) continue;
@@ -164,16 +168,21 @@ class Places {
     return nullptr;
   }
 
-  // True if the node divides by a deviation. That of running statistics is a constant vector, and their mean may be 0,
-  // so that nothing is left of it. In other normalizations a mean was subtracted before.
+  // True for x - mean(x).
+  bool is_centred(ValueId id) const {
+    const Node *difference = source_of(id);
+    if (difference == nullptr || difference->op != "Sub") return false;
+    const Node *mean = source_of(difference->inputs[1]);
+    return mean != nullptr && mean->op == "ReduceMean";
+  }
+
+  // True if the node divides a centred value by a deviation, which depends on data.
   bool divides_by_deviation(const Node &node) const {
     if (node.op != "Mul" && node.op != "Div") return false;
-    const Shape &shape = graph_.value(node.inputs[1]).type.shape;
-    if (is_constant(node.inputs[1])) return is_vector(shape) && element_count(shape) > 1;
-    const Node *centred = source_of(node.inputs[0]);
-    if (centred == nullptr || centred->op != "Sub") return false;
-    const Node *mean = source_of(centred->inputs[1]);
-    return mean != nullptr && mean->op == "ReduceMean";
+    const auto divides = [&](std::size_t centred) {
+      return is_centred(node.inputs[centred]) && data_[index(node.inputs[1 - centred])];
+    };
+    return divides(0) || (node.op == "Mul" && divides(1));
   }
 
   const Graph &graph_;
@@ -198,10 +207,11 @@ backend::Group group_of(const GroupSettings &settings, double weight_decay, cons
   const std::vector<Place> met = places.of(parameter);
   const auto group = binding_of(settings, value.name);
   const bool named = group != settings.groups.end();
-  const bool stays = std::ranges::any_of(met, [&](const Place &place) {
+  const auto stays_at = [&](const Place &place) {
     return (settings.norms_stay && places.is_norm(place, vector)) ||
            (settings.biases_stay && places.is_bias(place, vector));
-  });
+  };
+  const bool stays = (settings.norms_stay && value.norm) || std::ranges::any_of(met, stays_at);
   double scale = named ? group->learning_rate_scale.value_or(1) : 1;
   if (settings.layer_decay != 1 && !met.empty())
     scale *= std::pow(settings.layer_decay, places.layers_after(met.front()));

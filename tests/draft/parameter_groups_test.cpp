@@ -124,6 +124,54 @@ TEST(ParameterGroups, TakeOneScaleAndOneShiftOfANorm) {
   EXPECT_EQ(that_stay(b, sloped, "norms"), (std::vector<std::string>{"scale", "shift"}));
 }
 
+// The statistics of a BatchNormalization are constants here, and what is left of it is a product and a sum.
+TEST(ParameterGroups, FindTheNormOfOneChannel) {
+  test::HandBuilt b;
+  const graph::ValueId mean = b.constant(graph::Array::filled({DType::f64, {1}}, 0)),
+                       variance = b.constant(graph::Array::filled({DType::f64, {1}}, 2));
+  const graph::ValueId y = b.add("BatchNormalization", {b.input("x", {2, 1, 4}), b.parameter("scale", {1}),
+                                                        b.parameter("shift", {1}), mean, variance});
+  EXPECT_EQ(that_stay(b, y, "norms"), (std::vector<std::string>{"scale", "shift"}));
+}
+
+TEST(ParameterGroups, LetSlopesBehindANormDecay) {
+  const auto ones = [](test::HandBuilt &b) { return b.constant(graph::Array::filled({DType::f64, {3}}, 1)); };
+  const auto zeros = [](test::HandBuilt &b) { return b.constant(graph::Array::filled({DType::f64, {3}}, 0)); };
+  test::HandBuilt instance, batch;
+  graph::ValueId y =
+      instance.add("InstanceNormalization", {instance.input("x", {2, 3, 4}), ones(instance), zeros(instance)});
+  y = instance.add("PRelu", {y, instance.parameter("slope", {3, 1})});
+  EXPECT_EQ(that_stay(instance, y, "norms"), std::vector<std::string>{});
+  const graph::ValueId variance = batch.constant(graph::Array::filled({DType::f64, {3}}, 2));
+  y = batch.add("BatchNormalization", {batch.input("x", {2, 3, 4}), ones(batch), zeros(batch), zeros(batch), variance});
+  y = batch.add("PRelu", {y, batch.parameter("slope", {3, 1})});
+  EXPECT_EQ(that_stay(batch, y, "norms"), std::vector<std::string>{});
+}
+
+TEST(ParameterGroups, LetWhatFollowsAConstantFactorDecay) {
+  test::HandBuilt b;
+  const graph::ValueId factors = b.constant(graph::Array::from_doubles({DType::f64, {4}}, {1, 2, 3, 4}));
+  const graph::ValueId y = b.add("Mul", {b.add("Mul", {b.input("x", {2, 4}), factors}), b.parameter("scale", {4})});
+  EXPECT_EQ(that_stay(b, b.add("Add", {y, b.parameter("bias", {4})}), "norms"), std::vector<std::string>{});
+}
+
+TEST(ParameterGroups, FindNormsInAnyOrderOfTheirFactors) {
+  for (const int order : {0, 1, 2, 3}) {
+    test::HandBuilt b;
+    const graph::ValueId x = b.input("x", {2, 3, 4});
+    const test::Attributes along = {{"axes", test::Integers{1}}, {"keepdims", std::int64_t{1}}};
+    const graph::ValueId centred = b.add("Sub", {x, b.add("ReduceMean", {x}, along)}),
+                         square = b.add("ReduceMean", {b.add("Mul", {centred, centred})}, along);
+    const graph::ValueId inverse = b.add("Reciprocal", {b.add("Sqrt", {b.add("Add", {square, b.number(1e-5)})})});
+    const auto product = [&](graph::ValueId left, graph::ValueId right, bool swapped) {
+      return swapped ? b.add("Mul", {right, left}) : b.add("Mul", {left, right});
+    };
+    const graph::ValueId scale = b.parameter("scale", {3, 1}), shift = b.parameter("shift", {3, 1});
+    const graph::ValueId y = product(product(centred, inverse, order % 2 == 1), scale, order > 1);
+    EXPECT_EQ(that_stay(b, b.add("Add", {y, shift}), "norms"), (std::vector<std::string>{"scale", "shift"})) << order;
+  }
+}
+
 TEST(ParameterGroups, FindTheBiasesOfBothDirections) {
   test::HandBuilt b;
   const graph::ValueId y = b.add_all(

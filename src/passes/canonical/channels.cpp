@@ -35,6 +35,38 @@ ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Sha
   return c.reshape(values, shape);
 }
 
+// Returns `id` and values that it is computed from: those of the last few nodes before it, because a model may have
+// many such normalizations.
+std::set<ValueId> nearest_sources(const Canonical &c, ValueId id) {
+  constexpr std::size_t kMost = 64;
+  std::set<ValueId> seen = {id};
+  std::vector<ValueId> queue = {id};
+  for (std::size_t at = 0; at < queue.size() && seen.size() < kMost; ++at) {
+    const Node *node = c.rewriter().producer(queue[at]);
+    if (node == nullptr) continue;
+    for (const ValueId in : node->inputs)
+      if (in != ValueId::none && c.constant_of(in) == nullptr && seen.insert(in).second) queue.push_back(in);
+  }
+  return seen;
+}
+
+// Marks the initializer that a scale or shift is computed from, if it is computed from one alone.
+void mark_norm(Canonical &c, ValueId id) {
+  std::set<ValueId> sources = nearest_sources(c, id);
+  std::erase_if(sources, [&](ValueId source) { return c.rewriter().producer(source) != nullptr; });
+  if (sources.size() != 1) return;
+  graph::Value &source = c.rewriter().graph().value(*sources.begin());
+  source.norm = source.origin == graph::Origin::initializer || source.origin == graph::Origin::parameter;
+}
+
+// Applies the scale and the shift of a normalization to `normal`, and replaces the node's first output by the result.
+void become_scaled(Canonical &c, const Node &node, ValueId normal) {
+  const Shape x = c.shape(node.inputs.at(0));
+  for (std::size_t i : {1, 2}) mark_norm(c, node.inputs.at(i));
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs[1], x)});
+  c.become(with_output(node, 0), "Add", {scaled, along_channels(c, node, node.inputs[2], x)});
+}
+
 // Normalizes each of `groups` groups of channels to zero mean and unit variance, then applies scale and bias.
 void become_group_normalization(Canonical &c, const Node &node, std::int64_t groups) {
   const ValueId x = node.inputs.at(0);
@@ -47,9 +79,7 @@ void become_group_normalization(Canonical &c, const Node &node, std::int64_t gro
   const ValueId one = c.rewriter().constant(graph::Array::filled({type.dtype, {width}}, 1));
   const Attributes attributes = {{"axis", std::int64_t{2}}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
   const ValueId rows = c.reshape(x, {shape[0], groups, width});
-  const ValueId normal = c.reshape(c.add_all("LayerNormalization", {rows, one}, attributes, 3)[0], shape);
-  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs.at(1), shape)});
-  c.become(node, "Add", {scaled, along_channels(c, node, node.inputs.at(2), shape)});
+  become_scaled(c, node, c.reshape(c.add_all("LayerNormalization", {rows, one}, attributes, 3)[0], shape));
 }
 
 bool group_normalization(Canonical &c, Node &node) {
@@ -107,21 +137,6 @@ bool normalize_by_batch(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns `id` and values that it is computed from: those of the last few nodes before it, because a model may have
-// many such normalizations.
-std::set<ValueId> nearest_sources(const Canonical &c, ValueId id) {
-  constexpr std::size_t kMost = 64;
-  std::set<ValueId> seen = {id};
-  std::vector<ValueId> queue = {id};
-  for (std::size_t at = 0; at < queue.size() && seen.size() < kMost; ++at) {
-    const Node *node = c.rewriter().producer(queue[at]);
-    if (node == nullptr) continue;
-    for (const ValueId in : node->inputs)
-      if (in != ValueId::none && c.constant_of(in) == nullptr && seen.insert(in).second) queue.push_back(in);
-  }
-  return seen;
-}
-
 // True if the model holds no running statistics for the node. Exporters then compute the node's inputs 3 and 4 from its
 // x.
 bool holds_no_statistics(const Canonical &c, const Node &node) {
@@ -161,12 +176,8 @@ bool batch_normalization(Canonical &c, Node &node) {
   const DType dtype = c.type(x).dtype;
   variance = c.add("Add", {variance, c.scalar(dtype, node.attributes.real("epsilon", 1e-5))});
   const ValueId inverse = c.add("Reciprocal", {c.add("Sqrt", {variance})});
-  ValueId normal = c.add("Sub", {x, along_channels(c, node, mean, shape)});
-  normal = c.add("Mul", {normal, along_channels(c, node, inverse, shape)});
-  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs[1], shape)});
-  Node first = node;
-  first.outputs.resize(1);
-  c.become(first, "Add", {scaled, along_channels(c, node, node.inputs[2], shape)});
+  const ValueId centred = c.add("Sub", {x, along_channels(c, node, mean, shape)});
+  become_scaled(c, node, c.add("Mul", {centred, along_channels(c, node, inverse, shape)}));
   return true;
 }
 
