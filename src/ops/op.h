@@ -76,8 +76,10 @@ struct Op {
   // Inputs that may be absent, besides absorbed ones. Outputs need no such list: any output may be absent as long as
   // one is left, because grad::prune_unread_outputs removes those that no node reads.
   std::vector<std::size_t> optional = {};
-  // Inputs that stay float32 where a pass makes the other operands bfloat16 or float16.
+  // Inputs that may stay float32 where a pass makes the other operands bfloat16 or float16.
   std::vector<std::size_t> wide = {};
+  // Inputs that must stay float32 there, if they are floats.
+  std::vector<std::size_t> always_wide = {};
   // Inputs that hold state, such as running means. A training step changes the state. The operator itself reads these
   // inputs only in evaluations.
   std::vector<StateInput> states = {};

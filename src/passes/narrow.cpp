@@ -57,26 +57,36 @@ ValueId moved_to(const Graph &graph, ValueId id) {
   return id;
 }
 
-// Marks the parameters that stay float32: frozen scales of quantised weights. A node may read a scale directly, or
-// through nodes that only move elements, such as Gather.
+bool has(const std::vector<std::size_t> &inputs, std::size_t input) {
+  return std::ranges::find(inputs, input) != inputs.end();
+}
+
+// True for an operand that must be float32 while the node's other operands are narrow: one that the operator lists, or
+// a scale of quantised numbers.
+bool must_be_wide(const Node &node, std::size_t input) {
+  const ops::Op *op = ops::find(node.op);
+  return (op != nullptr && has(op->always_wide, input)) || is_scale(node, input);
+}
+
+// Marks the parameters that stay float32: frozen ones that an operand holds which must be float32. A node may read such
+// a parameter directly, or through nodes that only move elements, such as Gather.
 Marks wide_parameters(const Graph &graph) {
   Marks marks(graph.value_count(), false);
   for (const Node &node : graph.nodes())
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (!is_scale(node, i) || node.inputs[i] == ValueId::none) continue;
-      const ValueId scale = moved_to(graph, node.inputs[i]);
-      marks[index(scale)] = graph.value(scale).frozen;
+      if (!must_be_wide(node, i) || node.inputs[i] == ValueId::none) continue;
+      const ValueId source = moved_to(graph, node.inputs[i]);
+      marks[index(source)] = graph.value(source).frozen;
     }
   return marks;
 }
 
-// True for an operand that may stay float32 while the node's other operands are narrow: one that the operator lists as
-// wide, a state, or a scale of quantised numbers.
+// True for an operand that may stay float32 while the node's other operands are narrow: one that must be, one that the
+// operator lists as wide, or a state.
 bool may_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
-  const bool named = op != nullptr && std::ranges::find(op->wide, input) != op->wide.end();
   const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
-  return named || state || is_scale(node, input);
+  return must_be_wide(node, input) || state || (op != nullptr && has(op->wide, input));
 }
 
 class Narrowing {
@@ -105,7 +115,7 @@ class Narrowing {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueId &in = node.inputs[i];
       if (in == ValueId::none) continue;
-      if (is_scale(node, i) && is(in, narrow_))
+      if (must_be_wide(node, i) && is(in, narrow_))
         in = as(in, DType::f32, node);
       else if ((wide || narrow) && is(in, from) && !(narrow && may_be_wide(node, i)))
         in = as(in, to, node);

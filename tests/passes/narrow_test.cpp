@@ -56,6 +56,37 @@ TEST_P(Narrow, LeavesATeachersLogits) {
   EXPECT_EQ(g.dtype(g.graph.outputs[0]), kWide);
 }
 
+// The kernels of the losses take the weights of rows in float32.
+TEST_P(Narrow, LeavesTheFrozenWeightsOfALossAsTheyAre) {
+  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"}) {
+    Float32 g(GetParam());
+    const ValueId x = g.data("x", {2, 3}), w = g.weight("w", {4, 3}), of_classes = g.weight("of_classes", {4});
+    g.graph.value(of_classes).frozen = true;
+    const ValueId labels = g.input("labels", {2}, DType::i64);
+    const ValueId weights = g.add("Gather", {of_classes, labels}, {{"axis", std::int64_t{0}}});
+    const bool linear = std::string_view(op) == "LinearCrossEntropy";
+    const std::vector<ValueId> inputs =
+        linear ? std::vector{x, w, labels, ValueId::none, weights}
+               : std::vector{g.add("MatMul", {x, g.transpose(w, {1, 0})}), labels, weights};
+    g.narrow(g.add_all(op, inputs, {}, linear ? 1 : 2)[0]);
+    EXPECT_EQ(g.dtype(w), GetParam()) << op;
+    EXPECT_EQ(g.dtype(of_classes), kWide) << op;
+    EXPECT_EQ(g.maker(g.graph.outputs[0]).inputs.back(), weights) << op;
+    EXPECT_EQ(g.dtype(weights), kWide) << op;
+  }
+}
+
+TEST_P(Narrow, WidensWeightsOfALossThatAreComputedOfParameters) {
+  Float32 g(GetParam());
+  const ValueId factors = g.weight("factors", {2}), w = g.weight("w", {4, 3});
+  g.graph.value(factors).frozen = true;
+  const ValueId weights = g.add("Mul", {factors, g.data("more", {2})});
+  g.narrow(g.add("LinearCrossEntropy",
+                 {g.data("x", {2, 3}), w, g.input("labels", {2}, DType::i64), ValueId::none, weights}));
+  EXPECT_EQ(g.dtype(weights), GetParam());
+  EXPECT_EQ(g.dtype(g.maker(g.graph.outputs[0]).inputs[4]), kWide);
+}
+
 TEST_P(Narrow, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
   Float32 g(GetParam());
   const ValueId positions = g.data("positions", {2, 4}), angle = g.add("Mul", {positions, g.scalar(0.1)});
