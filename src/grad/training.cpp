@@ -88,6 +88,16 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   bool wants(ValueId input) const override { return path_.wants(input); }
 
+  std::string trained_before(ValueId input) const override {
+    while (graph_.value(input).producer != NodeId::none) {
+      const std::vector<ValueId> &read = graph_.node(graph_.value(input).producer).inputs;
+      const auto next = std::ranges::find_if(read, [this](ValueId id) { return wants(id); });
+      if (next == read.end()) break;
+      input = *next;
+    }
+    return graph_.value(input).name;
+  }
+
   void contribute(ValueId input, ValueId gradient) override {
     if (!wants(input) || gradient == ValueId::none) return;
     require(type(input) == type(gradient), Code::internal, emitter_.current().name, "the gradient of {} is {}, not {}",

@@ -16,6 +16,9 @@ class GradientBuilder {
   virtual graph::ValueId gradient_of(graph::ValueId output) = 0;
   // True if dL/d(input) is needed, because `input` depends on a trained parameter. False for ValueId::none.
   virtual bool wants(graph::ValueId input) const = 0;
+  // Returns the name of a trained parameter that `input` depends on, for errors. `input` must be one that wants a
+  // gradient.
+  virtual std::string trained_before(graph::ValueId input) const = 0;
   // Adds a contribution to dL/d(input). Several contributions are summed in the order of the calls.
   virtual void contribute(graph::ValueId input, graph::ValueId gradient) = 0;
 

@@ -20,7 +20,9 @@
 
 #include "arith/cross_entropy.h"
 #include "arith/distillation.h"
+#include "base/error.h"
 #include "base/shape.h"
+#include "base/text.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -228,9 +230,12 @@ std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<c
 // them.
 ValueId data_of(GradientBuilder &builder, const Node &node, std::size_t input, const char *what) {
   if (node.inputs.size() <= input || node.inputs[input] == ValueId::none) return ValueId::none;
-  require(!builder.wants(node.inputs[input]), Code::unsupported, node.name,
-          "the {} of a loss depend on a trained parameter; they must be data or constants, so name it in frozen", what);
-  return node.inputs[input];
+  const ValueId value = node.inputs[input];
+  if (builder.wants(value))
+    fail(Code::unsupported, node.name,
+         "the {} of a loss depend on the trained parameter {}; they must be data or constants, so name it in frozen",
+         what, printable(builder.trained_before(value)));
+  return value;
 }
 
 void differentiate_cross_entropy(GradientBuilder &builder, const Node &node) {

@@ -352,6 +352,25 @@ TEST(Training, ListsEveryOperatorWithoutAGradient) {
   EXPECT_EQ(error.text.find("2 operators"), 0u) << error.text;
 }
 
+TEST(Training, NamesTheParameterThatTheWeightsOfALossDependOn) {
+  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"}) {
+    const bool linear = std::string_view(op) == "LinearCrossEntropy";
+    Sketch s;
+    const ValueId x = s.parameter("x", {2, 3}), labels = s.indices("labels", {0, 2});
+    const ValueId frozen = s.parameter("frozen", {2}, true), of_rows = s.parameter("of rows", {2});
+    const ValueId weights = s.run("Mul", {frozen, s.run("Exp", {of_rows})});
+    const ValueId loss = s.run(op, linear ? std::vector{x, s.parameter("w", {4, 3}), labels, ValueId::none, weights}
+                                          : std::vector{x, labels, weights});
+    const Error error = error_of([&] { build(s.graph, loss); });
+    EXPECT_EQ(error.code, Code::unsupported) << op;
+    EXPECT_EQ(error.text,
+              "the weights of a loss depend on the trained parameter of rows; they must be data or constants, so name "
+              "it in frozen");
+    s.graph.value(of_rows).frozen = true;
+    EXPECT_NO_THROW(build(s.graph, loss)) << op;
+  }
+}
+
 TEST(Training, ANormalizationMayReadOneValueTwice) {
   Sketch s;
   const ValueId w = s.parameter("w", {4}), v = s.parameter("v", {4});

@@ -85,13 +85,21 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
+// Inputs that get no gradient in a place that no case shows.
+const std::map<std::string, std::string> kWithoutElsewhere = {
+    {"NegativeLogLikelihoodLoss", "w where LogSoftmax makes the input"}};
+
 // The text of the column "gradient". If no case has checked the gradient, the text says whether the operator has a
 // gradient rule. tests/ops checks those rules.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;
-  if (row.checked || (listed && !row.refused))
-    return row.without.empty() ? "yes" : "yes, not to " + fmt::format("{}", fmt::join(row.without, ", "));
+  if (row.checked || (listed && !row.refused)) {
+    std::set<std::string> without = row.without;
+    if (const auto elsewhere = kWithoutElsewhere.find(op); elsewhere != kWithoutElsewhere.end())
+      without.insert(elsewhere->second);
+    return without.empty() ? "yes" : "yes, not to " + fmt::format("{}", fmt::join(without, ", "));
+  }
   return row.refused ? "no" : row.computed ? "none" : "";
 }
 

@@ -116,6 +116,7 @@ class OneNodeGraph final : public ops::GradientBuilder {
     return found == gradients_.end() ? ValueId::none : found->second;
   }
   bool wants(ValueId input) const override { return bound.contains(input); }
+  std::string trained_before(ValueId input) const override { return value(input).name; }
   void contribute(ValueId input, ValueId gradient) override {
     ASSERT_TRUE(wants(input)) << given_.op << " contributes to an input that wants no gradient";
     ASSERT_EQ(type(gradient), type(input)) << given_.op;
