@@ -71,6 +71,19 @@ TEST(Empty, SumsAreZero) {
 }
 
 // Attention of com.microsoft reads an empty cache like none.
+TEST(Empty, ConvolutionsOfNothingAreTheirBiases) {
+  HandBuilt b;
+  const ValueId none = b.input("none", {2, 0, 5}), short_one = b.input("short", {2, 3, 0}),
+                bias = b.parameter("b", {4});
+  const Attributes padded = {{"pads", Integers{1, 1}}};
+  b.graph.outputs = {b.add("Conv", {none, b.parameter("v", {4, 0, 3}), bias}),
+                     b.add("Conv", {short_one, b.parameter("w", {4, 3, 2}), bias}, padded),
+                     b.add("ConvTranspose", {none, b.parameter("t", {0, 4, 3}), bias}),
+                     b.add("ConvTranspose", {none, b.parameter("u", {0, 4, 3})})};
+  const auto found = histogram(folded(b.graph));
+  EXPECT_FALSE(found.contains("Conv") || found.contains("ConvTranspose"));
+}
+
 TEST(Empty, CachesChangeNothing) {
   const auto results_with = [](const std::string &op, const std::vector<Shape> &shapes, const Attributes &attributes,
                                std::size_t outputs) {

@@ -35,8 +35,18 @@ void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &resul
   c.become(node, "Add", {c.reshape(y, result), c.reshape(node.inputs[2], per_channel)});
 }
 
+// Replaces a convolution that adds up nothing, because an operand has no elements, by its bias. Returns false for other
+// convolutions.
+bool become_bias_alone(Canonical &c, const Node &node, const Shape &result) {
+  const bool sums = element_count(c.shape(node.inputs.at(0))) > 0 && element_count(c.shape(node.inputs.at(1))) > 0;
+  if (sums) return false;
+  become_biased(c, node, c.rewriter().constant(graph::Array::filled({c.type(node.inputs[0]).dtype, result}, 0)),
+                result);
+  return true;
+}
+
 bool conv(Canonical &c, Node &node) {
-  c.infer(node);  // refuses operands that do not fit
+  if (become_bias_alone(c, node, c.infer(node).at(0).shape)) return true;
   const SlidingWindows windows = ops::windows_of(node, c.shape(node.inputs.at(0)), spatial(c.shape(node.inputs.at(1))));
   const Attributes written = ops::conv_attributes(windows, node.attributes.integer("group", 1));
   if (same(node.attributes, written)) return false;
@@ -75,6 +85,7 @@ Integers cut_off(SlidingWindows &w) {
 
 bool conv_transpose(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape;
+  if (become_bias_alone(c, node, result)) return true;
   SlidingWindows windows =
       ops::transposed_windows_of(node, c.shape(node.inputs.at(0)), spatial(c.shape(node.inputs.at(1))));
   const Integers beyond = cut_off(windows);
