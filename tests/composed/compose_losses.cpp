@@ -1,4 +1,8 @@
 // Steps that add losses: single, scaled or summed ones, and penalties on weights and activations.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "base/error.h"
 #include "composed/composer.h"
 
@@ -19,6 +23,24 @@ ValueId Composer::head(ValueId rows, std::int64_t classes) {
     default:
       return add("MatMul", {rows, parameter({width, classes})});
   }
+}
+
+// Returns the weights of classes, all positive: constants, or data.
+ValueId Composer::class_weights(std::int64_t classes) {
+  if (dice_.chance(0.5)) return add("Add", {add("Abs", {input({classes})}), number(0.5)});
+  std::vector<double> values(static_cast<std::size_t>(classes));
+  for (double &value : values) value = static_cast<double>(static_cast<float>(dice_.real(0.5, 1.5)));
+  return made_.graph.add_constant("weights", Array::from_doubles({floats_, {classes}}, values));
+}
+
+// Returns the LogSoftmax of scores (N, C, ...) over the classes, which is computed along another axis.
+ValueId Composer::moved_logs(ValueId scores) {
+  Integers perm(rank(scores));
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[1], perm[static_cast<std::size_t>(dice_.chance(0.5) ? 0 : axis_of(scores))]);
+  const auto axis = static_cast<std::int64_t>(std::ranges::find(perm, 1) - perm.begin());
+  const Attributes swapped = {{"perm", perm}};
+  return add("Transpose", {add("LogSoftmax", {add("Transpose", {scores}, swapped)}, {{"axis", axis}})}, swapped);
 }
 
 ValueId Composer::cross_entropy() {
@@ -45,10 +67,10 @@ ValueId Composer::cross_entropy() {
   }
   made_.data[labels] = Array::from_integers(made_.data[labels].type(), values);
   std::vector<ValueId> inputs = {scores, labels};
-  if (dice_.chance(0.2)) inputs.push_back(add("Add", {add("Abs", {input({classes})}), number(0.5)}));
+  if (dice_.chance(0.4)) inputs.push_back(class_weights(classes));
   ValueId loss;
   if (dice_.chance(0.3)) {
-    inputs[0] = add("LogSoftmax", {scores}, {{"axis", std::int64_t{1}}});
+    inputs[0] = dice_.chance(0.7) ? add("LogSoftmax", {scores}, {{"axis", std::int64_t{1}}}) : moved_logs(scores);
     if (dice_.chance(0.2)) keep(inputs[0]);
     loss = add("NegativeLogLikelihoodLoss", inputs, attributes);
   } else {

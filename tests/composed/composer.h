@@ -109,6 +109,8 @@ class Composer {
   void from_cast();
 
   ValueId head(ValueId rows, std::int64_t classes);
+  ValueId class_weights(std::int64_t classes);
+  ValueId moved_logs(ValueId scores);
   ValueId cross_entropy();
   ValueId regression();
   ValueId penalty();

@@ -315,6 +315,73 @@ TEST_F(Product, KeepsSmallEntropies) {
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
 }
 
+// A loss of the file's own, over logits y (batch, 6, 4) and labels (batch, 6). `nodes` compute it.
+struct Inside {
+  const char *name;
+  test::Names nodes;
+};
+const std::string kIgnores = test::int_attribute("ignore_index", -100);
+const std::string kSwaps = test::attribute("perm", 7, test::field(8, 0) + test::field(8, 2) + test::field(8, 1));
+const std::string kRowLabels = test::node("Reshape", {"labels", "all"}, {"t"});
+const std::string kLogs = test::node("LogSoftmax", {"y"}, {"logs"}, {test::int_attribute("axis", -1)});
+const Inside kInside[] = {
+    {"cross entropy",
+     {test::node("Reshape", {"y", "rows"}, {"z"}), kRowLabels,
+      test::node("SoftmaxCrossEntropyLoss", {"z", "t"}, {"loss"}, {kIgnores})}},
+    {"with weights",
+     {test::node("Reshape", {"y", "rows"}, {"z"}), kRowLabels,
+      test::node("SoftmaxCrossEntropyLoss", {"z", "t", "of_classes"}, {"loss"}, {kIgnores})}},
+    {"of moved classes, with weights",
+     {test::node("Transpose", {"y"}, {"z"}, {kSwaps}),
+      test::node("SoftmaxCrossEntropyLoss", {"z", "labels", "of_classes"}, {"loss"}, {kIgnores})}},
+    {"likelihood behind a Reshape",
+     {kLogs, test::node("Reshape", {"logs", "rows"}, {"z"}), kRowLabels,
+      test::node("NegativeLogLikelihoodLoss", {"z", "t"}, {"loss"}, {kIgnores})}},
+    {"likelihood behind a Transpose, with weights",
+     {kLogs, test::node("Transpose", {"logs"}, {"z"}, {kSwaps}),
+      test::node("NegativeLogLikelihoodLoss", {"z", "labels", "of_classes"}, {"loss"}, {kIgnores})}}};
+
+// Steps of one large batch and of micro-batches with unequal labels are the same, except for rounding.
+TEST(LossInside, CountsTheTargetsOfEachMicroBatch) {
+  const auto ints = [](const char *name, const std::vector<std::int64_t> &values) {
+    return test::tensor(name, test::kInt64, {static_cast<std::int64_t>(values.size())},
+                        test::raw_data(test::raw(values)));
+  };
+  std::vector<float> x, w(12);
+  for (int i = 0; i < 4 * 6 * 3; ++i) x.push_back(std::sin(static_cast<float>(i)));
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = std::cos(static_cast<float>(i));
+  std::vector<std::int64_t> labels(4 * 6, -100);
+  for (std::size_t sample = 0; sample < 4; ++sample)
+    for (std::size_t i = 0; i < 6 && i < 1 + sample * 2; ++i)
+      labels[sample * 6 + i] = static_cast<std::int64_t>((sample + i) % 4);
+  for (const Inside &inside : kInside) {
+    test::Wire wire;
+    wire.initializers = {test::floats("w", {3, 4}, w), test::floats("of_classes", {4}, {0.5f, 1, 2, 3.1f}),
+                         ints("rows", {-1, 4}), ints("all", {-1})};
+    wire.nodes.insert(wire.nodes.end(), inside.nodes.begin(), inside.nodes.end());
+    wire.inputs = {test::value("x", test::kFloat, {"batch", "6", "3"}),
+                   test::value("labels", test::kInt64, {"batch", "6"})};
+    wire.outputs = {test::value("loss", test::kFloat, {})};
+    const test::Scratch scratch;
+    const std::string model = scratch.put("loss.onnx", wire.bytes());
+    const auto step = [&](std::int64_t batch, const std::string &dim) {
+      const auto session = Session::create(
+          options_with({{"dim", dim}, {"accumulation", std::to_string(4 / batch)}, {"optimizer", "sgd"}}), model,
+          nullptr);
+      StepResult result;
+      for (std::int64_t at = 0; at < 4; at += batch) {
+        session->set_input("x", DType::f32, {batch, 6, 3}, x.data() + at * 18);
+        session->set_input("labels", DType::i64, {batch, 6}, labels.data() + at * 6);
+        result = session->step();
+      }
+      return result;
+    };
+    const StepResult whole = step(4, "batch=4"), parts = step(1, "batch=1");
+    EXPECT_NEAR(parts.loss, whole.loss, 1e-6 * whole.loss) << inside.name;
+    EXPECT_NEAR(parts.grad_norm, whole.grad_norm, 1e-5 * whole.grad_norm) << inside.name;
+  }
+}
+
 // A model y = x w, followed by nodes that compute p. y has two rows and four columns.
 class Probabilities : public testing::Test {
  protected:
