@@ -97,6 +97,24 @@ TEST(Parameters, ScalesOfChannelsButNotTheirStatistics) {
   EXPECT_EQ(find(std::move(b.graph)).parameters(), (Names{"group_scale", "group_bias", "scale", "bias"}));
 }
 
+// A normalization of one channel reads single numbers. A module has named them, or they may be the ones and zeros of a
+// normalization without parameters.
+TEST(Parameters, ScalesAndShiftsOfOneChannelHaveNames) {
+  for (const char *op : {"BatchNormalization", "InstanceNormalization", "LayerNormalization"})
+    for (const auto &[scale, shift, own] : {std::tuple("n.weight", "n.bias", true), {"scale", "shift", false}}) {
+      HandBuilt b;
+      const bool batch = std::string_view(op) == "BatchNormalization";
+      std::vector<ValueId> inputs = {b.input("x", {2, 1, batch ? 4 : 1}), b.initializer(scale, {1}),
+                                     b.initializer(shift, {1})};
+      if (batch) inputs.insert(inputs.end(), {b.initializer("mean", {1}), b.initializer("variance", {1})});
+      b.graph.outputs = {b.add(op, inputs)};
+      const passes::FileFacts facts = {.splits = {}, .statistics = {"mean", "variance"}};
+      const ParameterSearch found = find(b.graph, {}, {}, facts);
+      EXPECT_EQ(found.parameters(), (own ? Names{scale, shift} : Names{})) << op;
+      EXPECT_EQ(found.findings.at(0).doubt.empty(), own) << op;
+    }
+}
+
 TEST(Parameters, MasksFrequenciesAndScalarsAreConstants) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 4, 3, 6});  // (B, H, S, D)

@@ -51,6 +51,23 @@ Use scores_use(const Node &node, const Place &place) {
   return use;
 }
 
+// True if a normalization reads the value as its scale or shift. Folding has replaced normalizations of channels by
+// products and sums.
+bool is_norm(const Node &node, const Place &place) {
+  if (one_of(node.op, {"BatchNorm", "LayerNormalization", "RMSNormalization"})) return place.input > 0;
+  return place.norm && one_of(node.op, {"Mul", "Add"});
+}
+
+Use as_norm(const Node &node, const Place &place) {
+  const bool lowered = one_of(node.op, {"Mul", "Add"}), bias = lowered ? node.op == "Add" : place.input == 2;
+  const bool clear = !place.single || place.naming != Naming::unknown;
+  return {.role = Use::Role::norm,
+          .weights = !place.single || place.naming == Naming::own,
+          .reason = (bias ? "bias of " : "scale of ") + std::string(lowered ? "a normalization, in " : "") +
+                    name_of_node(node),
+          .doubt = clear ? "" : "single numbers are settings of a model, and learned scales as well"};
+}
+
 }  // namespace
 
 Places::Places(const Graph &graph)
@@ -91,8 +108,9 @@ bool Places::meets(const Node &node, std::size_t input) const {
 }
 
 std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
-  const bool single = element_count(graph_.value(initializer).type.shape) == 1;
-  std::vector<Place> places, pending = {{.value = initializer, .single = single, .naming = naming}};
+  const graph::Value &value = graph_.value(initializer);
+  const bool single = element_count(value.type.shape) == 1;
+  std::vector<Place> places, pending = {{.value = initializer, .single = single, .norm = value.norm, .naming = naming}};
   std::set<std::tuple<ValueId, bool, bool, bool, bool>> seen;  // a value is followed once for each combination of flags
   while (!pending.empty()) {
     const Place at = pending.back();
@@ -548,6 +566,7 @@ Use Places::use(const Place &place) const {
     return use;
   }
   if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);
+  if (is_norm(node, place)) return as_norm(node, place);
   if (one_of(node.op, {"Add", "Sub"})) return as_sum(node, place);
   if (one_of(node.op, {"Mul", "Div"})) return as_scale(node, place);
   if (is_recurrent(node)) return as_recurrent(node, place);
@@ -555,11 +574,6 @@ Use Places::use(const Place &place) const {
   if (node.op == "Gather" && place.input == 0) return as_table(node, place);
   if (node.op == "Where") return as_choice(node, place);
   if (node.op == "FusedAttention" && place.input == 3) return scores_use(node, place);
-  if (one_of(node.op, {"BatchNorm", "LayerNormalization", "RMSNormalization"}))
-    return {.role = Use::Role::norm,
-            .weights = place.input > 0,
-            .reason = (place.input == 2 ? "bias of " : "scale of ") + where,
-            .doubt = ""};
   if (node.op == "Concat") {
     use.role = Use::Role::join;
     use.weights = true;

@@ -20,6 +20,7 @@ struct Place {
   bool through_root = false;                    // a square root was taken on the way
   bool beside_root = false;                     // it was multiplied by what comes from a square root
   bool single = false;                          // the initializer has one element
+  bool norm = false;                            // the initializer is the scale or shift of a normalization of channels
   Naming naming = Naming::unknown;              // of the initializer
 };
 
