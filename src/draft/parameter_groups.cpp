@@ -102,7 +102,9 @@ class Places {
   bool is_norm(const Place &place, bool vector) const {
     const Node &node = graph_.node(place.node);
     const Role *role = role_of(place);
-    return (role != nullptr && role->norm) || (vector && scales_normalized(node, place.input));
+    // A scale may differ from head to head. A matrix that is added may be a table of positions.
+    const bool fits = vector || node.op == "Mul";
+    return (role != nullptr && role->norm) || (fits && scales_normalized(node, place.input));
   }
 
   bool is_bias(const Place &place, bool vector) const {

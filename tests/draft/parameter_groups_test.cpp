@@ -172,6 +172,17 @@ TEST(ParameterGroups, FindNormsInAnyOrderOfTheirFactors) {
   }
 }
 
+// A normalization may have a scale for each head. A table of positions that is added after it is no shift.
+TEST(ParameterGroups, FindTheScalesOfHeads) {
+  test::HandBuilt b;
+  const graph::ValueId x = b.input("x", {2, 3, 4, 6}), ones = b.constant(graph::Array::filled({DType::f64, {6}}, 1));
+  const graph::ValueId normal = b.add_all("LayerNormalization", {x, ones}, {}, 3)[0];
+  const graph::ValueId heads = b.add("Mul", {normal, b.parameter("heads", {4, 6})});
+  const graph::ValueId other = b.add_all("LayerNormalization", {b.add("Exp", {x}), ones}, {}, 3)[0];
+  const graph::ValueId placed = b.add("Add", {other, b.parameter("positions", {4, 6})});
+  EXPECT_EQ(that_stay(b, b.add("Add", {heads, placed}), "norms"), std::vector<std::string>{"heads"});
+}
+
 TEST(ParameterGroups, FindTheBiasesOfBothDirections) {
   test::HandBuilt b;
   const graph::ValueId y = b.add_all(
