@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
+#include <string_view>
 
 #include <fmt/ranges.h>
 
@@ -79,7 +81,9 @@ void count(const CaseResult &one, Row &row) {
   }
   row.read |= passed && one.given.node_count == 1;
   if (!passed) row.missing[result.reason].insert(one.given.name);
-  if (result.slope == Slope::checked && !result.without.empty()) row.without.insert(result.without);
+  if (result.slope == Slope::checked && !result.without.empty())
+    for (const auto part : std::views::split(result.without, std::string_view(", ")))
+      row.without.emplace(part.begin(), part.end());
   row.computed |= result.outcome == Outcome::computed;
   row.checked |= result.slope == Slope::checked;
   row.refused |= result.slope == Slope::refused;
