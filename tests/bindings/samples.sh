@@ -41,10 +41,12 @@ build_rust() { (cd samples/rust && cargo build -q --offline --locked --target-di
 run_rust() { samples/target/debug/finetune "$@"; }
 classify_rust() { samples/target/debug/classify "$@"; }
 adapt_rust() { samples/target/debug/adapt "$@"; }
-build_java() { make -s -C bindings/java OUT="$work/jar"; }
-run_java() { java -cp "$work/jar/protrain.jar" samples/java/Finetune.java "$@"; }
-classify_java() { java -cp "$work/jar/protrain.jar" samples/java/Classify.java "$@"; }
-adapt_java() { java -cp "$work/jar/protrain.jar" samples/java/Adapt.java "$@"; }
+build_java() {
+  make -s -C bindings/java OUT="$work/jar" && javac -cp "$work/jar/protrain.jar" -d "$work/classes" samples/java/*.java
+}
+run_java() { java -cp "$work/jar/protrain.jar:$work/classes" Finetune "$@"; }
+classify_java() { java -cp "$work/jar/protrain.jar:$work/classes" Classify "$@"; }
+adapt_java() { java -cp "$work/jar/protrain.jar:$work/classes" Adapt "$@"; }
 
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
 text=/usr/share/common-licenses/GPL-3
