@@ -1,9 +1,13 @@
 // Finds the repeated layers of a model from its list of nodes alone. Searches for the longest stretch of nodes that
 // repeats with some period: each node has the operator, attributes and output types of the node one period later. Cuts
-// the stretch into blocks where the fewest bytes cross.
+// the stretch into blocks where the fewest bytes cross. The first layer may compute values for all layers, such as an
+// attention mask, and then repeats only without them. So nodes that several layers share may move to the front of it.
 #include <algorithm>
 #include <functional>
+#include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "passes/passes.h"
 
@@ -48,11 +52,74 @@ Stretch longest_with(const std::vector<std::size_t> &signatures, std::size_t per
   return best;
 }
 
-Stretch longest(const std::vector<std::size_t> &signatures) {
-  Stretch best;
+using Order = std::vector<std::size_t>;  // the indices of all nodes
+
+// For each node, the nodes that it reads from, and those that read from it.
+struct Neighbours {
+  explicit Neighbours(const graph::Graph &graph) : before(graph.node_count()), after(graph.node_count()) {
+    for (std::size_t i = 0; i < graph.node_count(); ++i)
+      for (ValueId in : graph.nodes()[i].inputs) {
+        if (in == ValueId::none || graph.value(in).producer == NodeId::none) continue;
+        before[i].push_back(index(graph.value(in).producer));
+        after[before[i].back()].push_back(i);
+      }
+  }
+  // Returns how far nodes are from the last one that reads from them.
+  std::set<std::size_t> spans() const {
+    std::set<std::size_t> found;
+    for (std::size_t i = 0; i < after.size(); ++i)
+      if (!after[i].empty()) found.insert(after[i].back() - i);
+    return found;
+  }
+  std::vector<std::vector<std::size_t>> before, after;
+};
+
+// Returns the order in which nodes that layers share come as early as they can, right after those that they read from.
+// A node is shared if one that reads from it comes more than a period later, or if only shared nodes read from it.
+Order shared_early(const Neighbours &neighbours, std::size_t period) {
+  const std::size_t count = neighbours.before.size();
+  std::vector<bool> shared(count);
+  for (std::size_t i = count; i-- > 0;) {
+    const std::vector<std::size_t> &readers = neighbours.after[i];
+    shared[i] = !readers.empty() && (readers.back() > i + period ||
+                                     std::ranges::all_of(readers, [&](std::size_t reader) { return shared[reader]; }));
+  }
+  // A node comes right behind the node at `place` - 1, after those that are there already; 0: at the front.
+  std::vector<std::size_t> place(count, 0), begins(count + 2, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const std::size_t from : neighbours.before[i]) place[i] = std::max(place[i], place[from]);
+    if (!shared[i]) place[i] = i + 1;
+    ++begins[place[i] + 1];
+  }
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  Order order(count);
+  for (std::size_t i = 0; i < count; ++i) order[begins[place[i]]++] = i;
+  return order;
+}
+
+// Returns the longest stretch, and the order of nodes that has it. That is the graph's own order if no other has a
+// longer one.
+std::pair<Stretch, Order> longest(const graph::Graph &graph) {
+  std::vector<std::size_t> signatures;
+  for (const Node &node : graph.nodes()) signatures.push_back(signature(graph, node));
+  std::pair<Stretch, Order> best;
+  best.second.resize(signatures.size());
+  std::iota(best.second.begin(), best.second.end(), std::size_t{0});
   for (std::size_t period = kShortestPeriod; period * 2 <= signatures.size(); ++period) {
     const Stretch stretch = longest_with(signatures, period);
-    if (stretch.covered() > best.covered()) best = stretch;
+    if (stretch.covered() > best.first.covered()) best.first = stretch;
+  }
+  const Neighbours neighbours(graph);
+  const std::set<std::size_t> spans = neighbours.spans();
+  Order order;
+  std::vector<std::size_t> moved(signatures.size());
+  for (std::size_t period = kShortestPeriod; period * 2 <= signatures.size(); ++period) {
+    if (order.empty() || spans.contains(period)) {  // the order is that of the period before otherwise
+      order = shared_early(neighbours, period);
+      std::ranges::transform(order, moved.begin(), [&](std::size_t i) { return signatures[i]; });
+    }
+    const Stretch stretch = longest_with(moved, period);
+    if (stretch.covered() > best.first.covered()) best = {stretch, order};
   }
   return best;
 }
@@ -96,9 +163,10 @@ std::size_t best_begin(const Stretch &stretch, const std::vector<double> &bytes)
 }  // namespace
 
 int find_blocks(graph::Graph &graph) {
-  std::vector<std::size_t> signatures;
-  for (const Node &node : graph.nodes()) signatures.push_back(signature(graph, node));
-  const Stretch stretch = longest(signatures);
+  const auto &[stretch, order] = longest(graph);
+  std::vector<Node> nodes;
+  for (const std::size_t i : order) nodes.push_back(graph.nodes()[i]);
+  graph.set_nodes(std::move(nodes));
   const std::size_t begin = best_begin(stretch, bytes_before(graph));
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
     const bool inside = i >= begin && i < begin + stretch.covered();

@@ -191,6 +191,7 @@ void for_evaluation(graph::Graph &graph);
 // clipped to that type's finite numbers and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers, which are called blocks. Sets Node::block of every node, and returns the number of blocks.
+// May move nodes whose results several blocks read, so that they come before all blocks.
 int find_blocks(graph::Graph &graph);
 
 }  // namespace protrain::passes

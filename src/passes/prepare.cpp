@@ -177,10 +177,10 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   }
   if (!choices.packed.empty()) pack_documents(graph, choices.packed);
   widen_late(graph);
-  order_parameters(graph);
+  prepared.block_count = find_blocks(graph);
+  order_parameters(graph);  // after find_blocks(), which may move nodes
   problems.collect_without_gradient(graph);
   problems.require_none();
-  prepared.block_count = find_blocks(graph);
   graph::verify(graph);
   prepared.graph = std::move(graph);
   return prepared;

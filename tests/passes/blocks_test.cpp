@@ -26,6 +26,24 @@ Graph layers(int count) {
   return b.graph;
 }
 
+// As layers(), but each layer adds to its wide product what the first layer has computed from an input and a parameter,
+// as files do whose attention gets a mask or the bias of positions. Each layer also computes a factor from the input.
+Graph layers_that_share(int count) {
+  HandBuilt b;
+  const ValueId mask = b.input("mask", {4, 1});
+  ValueId x = b.add("Add", {b.add("Exp", {b.input("x", {4, 8})}), b.parameter("positions", {4, 8})});
+  ValueId shared = ValueId::none;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = "layer" + std::to_string(i);
+    const ValueId wide = b.add("MatMul", {x, b.parameter(name + ".up", {8, 32})});
+    if (i == 0) shared = b.add("Mul", {b.add("Exp", {b.parameter("bias", {4, 32})}), b.add("Tanh", {mask})});
+    const ValueId active = b.add("Mul", {b.add("Add", {wide, shared}), b.add("Exp", {mask})});
+    x = b.add("Add", {x, b.add("MatMul", {active, b.parameter(name + ".down", {32, 8})})});
+  }
+  b.graph.outputs = {b.add("MatMul", {x, b.parameter("head", {8, 16})})};
+  return b.graph;
+}
+
 }  // namespace
 
 TEST(Blocks, AreTheLayersCutAtTheResidual) {
@@ -35,6 +53,18 @@ TEST(Blocks, AreTheLayersCutAtTheResidual) {
     for (std::size_t i = 0; i < graph.node_count(); ++i) {
       const bool inside = i >= 2 && i < 2 + 5 * static_cast<std::size_t>(count);
       EXPECT_EQ(graph.nodes()[i].block, inside ? static_cast<int>(i - 2) / 5 : -1) << graph.print();
+    }
+  }
+}
+
+TEST(Blocks, HaveNothingThatTheFirstLayerComputesForAll) {
+  for (int count : {2, 3, 12}) {
+    Graph graph = layers_that_share(count);
+    ASSERT_EQ(passes::find_blocks(graph), count);
+    graph::verify(graph);
+    for (std::size_t i = 0; i < graph.node_count(); ++i) {
+      const bool inside = i >= 5 && i < 5 + 6 * static_cast<std::size_t>(count);
+      EXPECT_EQ(graph.nodes()[i].block, inside ? static_cast<int>(i - 5) / 6 : -1) << graph.print();
     }
   }
 }

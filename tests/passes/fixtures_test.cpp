@@ -1,7 +1,9 @@
 // Passes simplify real exports. They must find exactly the parameters, fuse every pattern, and make each layer a block.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "fixtures.h"
 #include "onnx_import/model.h"
@@ -124,6 +126,18 @@ TEST(OwnFixtures, HaveABlockForEachLayer) {
   EXPECT_EQ(dropout.at("Softmax"), 4);
   EXPECT_EQ(prepared("retention-dynamic-opset18").block_count, 4);
   EXPECT_FALSE(retention.contains("Softmax") || retention.contains("FusedAttention"));
+}
+
+TEST(OwnFixtures, HaveTheirParametersInTheOrderOfFirstUse) {
+  const passes::PreparedModel result = prepared("families/t5.torchscript17");  // its bias of positions moves forward
+  EXPECT_EQ(result.block_count, 2);
+  std::vector<ValueId> used;
+  for (const graph::Node &node : result.graph.nodes())
+    for (ValueId in : node.inputs) {
+      if (in == ValueId::none || result.graph.value(in).origin != Origin::parameter) continue;
+      if (std::ranges::find(used, in) == used.end()) used.push_back(in);
+    }
+  EXPECT_EQ(result.graph.parameters, used);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), kCaseName);
