@@ -1,6 +1,8 @@
 // Looks for the subject of an error among the words of its text.
 #include "base/sentence.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace protrain {
@@ -16,9 +18,10 @@ bool is_inside_word(std::string_view text, std::size_t at) {
   return at > 0 && at < text.size() && is_of_word(text[at - 1]) && is_of_word(text[at]);
 }
 
-// True if `text` holds `name` whole: a folder "c" is not named by the words "cannot list it".
+// True if `text` holds `name` whole: a folder "c" is not named by the words "cannot list it", and "." by no text.
 bool names(std::string_view text, std::string_view name) {
   if (name.empty()) return true;
+  if (std::ranges::none_of(name, is_of_word)) return false;
   for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1))
     if (!is_inside_word(text, at) && !is_inside_word(text, at + name.size())) return true;
   return false;

@@ -21,6 +21,11 @@ TEST(Sentence, TakesPartsOfWordsForNoNames) {
   EXPECT_EQ(sentence_about("\xC3\xA9", "un caf\xC3\xA9"), "\xC3\xA9: un caf\xC3\xA9");
 }
 
+TEST(Sentence, TakesPunctuationForNoNames) {
+  EXPECT_EQ(sentence_about(".", "a folder without model.onnx"), ".: a folder without model.onnx");
+  EXPECT_EQ(sentence_about("..", "cannot list it..."), "..: cannot list it...");
+}
+
 TEST(Sentence, ShowsItsSubjectWithoutControlCharacters) {
   EXPECT_EQ(sentence_about("\x1b[31m", "has no type"), "\\x1b[31m: has no type");
   EXPECT_EQ(sentence_about("\n", "\\x0a has no type"), "\\x0a has no type");
