@@ -1,8 +1,10 @@
 // protrain eval: computes the mean loss over data, and writes outputs of the model to files.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "array_layout.h"
@@ -115,6 +117,19 @@ std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, c
   return files;
 }
 
+// If the model has no loss, has the session compute the mean of an output in its place, because the library creates no
+// session without a loss. Returns true if the model has a loss, or if something else is wrong with it.
+bool has_loss(const Options &options, const std::string &model) {
+  const char *text = nullptr;
+  check(protrain_model_check(options.get(), model.c_str(), &text));
+  const nlohmann::json about = nlohmann::json::parse(text);
+  const bool lacks_loss = std::ranges::any_of(about.at("problems"), [](const nlohmann::json &problem) {
+    return problem.at("code") == PROTRAIN_ERROR_GRAPH && problem.at("subject") == "loss";
+  });
+  if (lacks_loss) check(protrain_options_set(options.get(), "loss", "mean"));
+  return !lacks_loss;
+}
+
 std::vector<Written> open_outputs(protrain_session *session, const std::map<std::string, std::string> &files,
                                   const Amount &amount) {
   std::vector<Written> written;
@@ -164,7 +179,7 @@ struct Mean {
 };
 
 // Computes the batches, and writes their outputs. Returns nothing if a signal ended the work.
-std::optional<Mean> compute(protrain_session *session, Batches &batches, std::uint64_t count,
+std::optional<Mean> compute(protrain_session *session, Batches &batches, std::uint64_t count, bool evaluates,
                             std::vector<Written> &outputs) {
   Mean mean;
   double weights = 0;
@@ -174,7 +189,7 @@ std::optional<Mean> compute(protrain_session *session, Batches &batches, std::ui
       return std::nullopt;
     }
     batches.feed(session, batch, batch + 1);
-    if (batches.complete())
+    if (evaluates)
       if (const std::optional<float> loss = evaluate(session, batches, batch, count)) {
         mean.loss += batches.weight(batch) * static_cast<double>(*loss);
         weights += batches.weight(batch);
@@ -193,6 +208,7 @@ int eval(const EvalFlags &flags) {
   take_best(options);
   take_optimizer(options, flags.model);
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
+  const bool judged = files.empty() || has_loss(options, flags.model);
   const ModelData model = data_of(options, flags.model, flags.data);
   const Batches::Need need = files.empty() ? Batches::Need::every_input : Batches::Need::some_input;
   Batches batches(flags.data, model, options, need);
@@ -211,7 +227,8 @@ int eval(const EvalFlags &flags) {
   for (std::uint64_t batch = 0; batch < amount.batches; ++batch) amount.samples += batches.samples_in(batch);
   note_stop_signals();
   std::vector<Written> outputs = open_outputs(session.get(), files, amount);
-  const std::optional<Mean> mean = compute(session.get(), batches, amount.batches, outputs);
+  const bool evaluates = judged && batches.complete();
+  const std::optional<Mean> mean = compute(session.get(), batches, amount.batches, evaluates, outputs);
   if (!mean) return 128 + stop_signal();
   const std::int64_t last = batches.samples_in(amount.batches - 1);
   if (mean->batches > 0)
@@ -220,7 +237,7 @@ int eval(const EvalFlags &flags) {
   for (const Written &output : outputs)
     fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),
                output.of_samples() ? batches.samples_text(amount.samples) : batches_text(amount.batches));
-  if (batches.complete() && mean->batches == 0) throw Failure("no label of these data counts, so there is no loss");
+  if (evaluates && mean->batches == 0) throw Failure("no label of these data counts, so there is no loss");
   return kOk;
 }
 
@@ -235,7 +252,7 @@ void add_eval(CLI::App &app, int &status) {
       "--output", flags->outputs,
       "NAME=FILE.npy, an output of the graph, once for each; axis 0 of the file counts samples or windows, or "
       "batches if the data or the output do not count samples. With outputs, inputs that these do not depend on, such "
-      "as labels, may be left out");
+      "as labels, may be left out, and so may --loss");
   command->add_option("--batches", flags->batches, "number of batches; else one pass over the data")
       ->check(positive_number());
   flags->session.add_to(*command);

@@ -30,6 +30,15 @@ head -c 128 choice.npy | grep -aq "'descr': '<i8'.*'shape': (3, 3,)" || wrong "t
 [ "$(wc -c <choice.npy)" -eq $((128 + 3 * 3 * 8)) ] || wrong "choice.npy has another size"
 if grep -q loss out; then wrong "there are no labels to compute a loss with"; fi
 cp logits.npy whole.npy
+
+# A model without a loss needs none, also if all its inputs have data.
+run eval "$classes" --input tokens=tokens.npy --output logits=logits.npy --output choice=chosen.npy
+leaves_with 0
+quiet
+prints 'logits.npy: logits of 3 batches'
+cmp -s logits.npy whole.npy && cmp -s chosen.npy choice.npy || wrong "other outputs without --loss"
+if grep -q loss out; then wrong "the model has no loss"; fi
+refused 1 'no scalar float32 output' eval "$classes" --input tokens=tokens.npy
 run eval "$classes" --loss cross_entropy --input tokens=tokens.npy --output logits=logits.npy --batches 1
 leaves_with 0
 tail -c +129 logits.npy | cmp -s -n $((3 * 5 * 4)) - whole.npy 0 128 || wrong "the first batch has other logits"
