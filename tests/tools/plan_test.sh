@@ -97,6 +97,6 @@ refused 1 'this machine' train "$model" --steps 1 --hardware rtx3090 --input inp
 refused 1 'no-such.onnx' plan no-such.onnx
 refused 2 'MODEL' plan
 # shellcheck disable=SC2086
-run plan "$model" $dims --hardware rtx3090 --picture no/such/folder.svg
-leaves_with 1
-complains 'no/such/folder.svg'
+refused 1 'no/such: No such file or directory' plan "$model" $dims --hardware rtx3090 --picture no/such/folder.svg
+# shellcheck disable=SC2086
+refused 1 'both --picture and --save-plan would write it' plan "$model" $dims --picture one --save-plan ./one
