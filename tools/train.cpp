@@ -187,6 +187,9 @@ void require_places(const TrainFlags &flags, const ModelData &model, const Optio
                     {Kind::stream, "--report", flags.report},
                     {one_file ? Kind::file : Kind::directory, "--save-adapter", flags.adapter_path}},
                    inputs);
+  const std::filesystem::path extension = std::filesystem::path(flags.report).extension();
+  if (!extension.empty() && extension != ".html" && extension != ".json")
+    throw UsageError(fmt::format("--report writes OUT.html or OUT.json, not '{}'", flags.report));
   if (!flags.export_path.empty()) require_mergeable(flags.model, options);
 }
 

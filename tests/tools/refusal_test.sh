@@ -150,6 +150,8 @@ train 1 'plain/.: Not a directory' --save plain
 train 1 'No such file or directory' --save no/such/folder
 train 1 'No such file or directory' --export no/such/out.onnx
 train 1 'No such file or directory' --report no/such/out.html
+train 2 "report writes OUT.html or OUT.json, not 'out.pdf'" --report out.pdf
+[ ! -e out.pdf ] || wrong "a report was begun"
 # Outputs that would replace what the run reads, that share a path, or that no file can have.
 cp "$model" own.onnx
 cp "$fixtures/labels.npy" own.npy
