@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "clock.h"
+#include "svg.h"
 
 namespace tool {
 
@@ -38,12 +39,6 @@ std::string clock_text(double seconds) {
                    : fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-std::string short_number(double number) {
-  if (number >= 1e6) return fmt::format("{:.2f}M", number / 1e6);
-  if (number >= 1e4) return fmt::format("{:.1f}k", number / 1e3);
-  return fmt::format("{:.0f}", number);
-}
-
 }  // namespace
 
 Progress::Progress(std::FILE *out, std::uint64_t steps, std::string unit)
@@ -56,7 +51,7 @@ Progress::~Progress() {
 
 std::string Progress::summary(std::uint64_t done, float loss) const {
   const float shown = std::isnan(loss) ? std::fabs(loss) : loss;  // the sign of a NaN says nothing
-  return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", done, steps_, shown, short_number(units_per_second_),
+  return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", done, steps_, shown, count_text(units_per_second_),
                      unit_, clock_text(static_cast<double>(steps_ - done) * step_seconds_));
 }
 

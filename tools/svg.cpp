@@ -133,6 +133,12 @@ std::string time_text(double seconds) {
   return seconds < 1 ? second_unit(seconds).text(seconds) : fmt::format("{:.2f} s", seconds);
 }
 
+std::string count_text(double count) {
+  if (count >= 999950) return fmt::format("{:.2f} M", count / 1e6);
+  if (count >= 9999.5) return fmt::format("{:.1f} k", count / 1e3);
+  return fmt::format("{:.0f}", count);
+}
+
 Point Plot::at(double x, double y) const {
   return {box.x + (x - x_low) / (x_high - x_low) * box.width,
           box.bottom() - (y - y_low) / (y_high - y_low) * box.height};

@@ -57,6 +57,7 @@ struct Unit {
 Unit byte_unit(double most);            // B to TiB
 Unit second_unit(double most);          // ms; from ten seconds on, s
 std::string time_text(double seconds);  // "12.3 ms", "1.73 s"
+std::string count_text(double count);   // "950", "12.3 k", "124.44 M"
 
 // The part of a drawing that shows data.
 struct Plot {

@@ -31,6 +31,7 @@
 #include "report.h"
 #include "session_flags.h"
 #include "stop_signal.h"
+#include "svg.h"
 
 namespace tool {
 
@@ -76,7 +77,7 @@ Json created(protrain_session *session) {
   return line.empty() ? Json::object() : Json::parse(line);
 }
 
-// Prints for people what was created: "0.2 M parameters in 28 tensors; 4.1 MiB on cpu, 2 threads".
+// Prints for people what was created: "240.1 k parameters in 28 tensors; 4.1 MiB on cpu, 2 threads".
 void announce(protrain_session *session, RunRecord &record) {
   const Json &about = record.about;
   size_t count = 0, all = 0;
@@ -87,8 +88,8 @@ void announce(protrain_session *session, RunRecord &record) {
     all += elements;
   }
   check(protrain_session_set_log(session, hear, &record.step_line));
-  fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", record.model,
-             static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
+  fmt::print("{}: {} parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", record.model,
+             count_text(static_cast<double>(all)), count, about.value("device_peak_bytes", 0.0) / 1048576,
              about.value("device", "?"), about.value("threads", 0));
   if (record.ranks > 1) fmt::print("{} ranks, each with as much\n", record.ranks);
   if (!about.value("loss_from", "").empty()) fmt::print("loss from {}\n", about.value("loss_from", ""));

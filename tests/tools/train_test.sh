@@ -9,6 +9,7 @@ run train "$model" --steps 10 --input input_ids="$fixtures/input_ids.npy" --inpu
   --metrics metrics.jsonl --export trained.onnx --seed 1
 leaves_with 0
 quiet
+prints ' [0-9.]* k parameters in [0-9]* tensors; '
 prints 'step 1/10 '
 prints 'step 10/10 '
 [ "$(wc -l <metrics.jsonl)" -eq 10 ] || wrong "expected ten lines of metrics"
