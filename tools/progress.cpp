@@ -41,8 +41,13 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
-Progress::Progress(std::FILE *out, std::uint64_t steps, std::string unit)
-    : out_(out), steps_(steps), unit_(std::move(unit)), bar_(can_draw(out)), last_shown_(seconds_now()) {}
+Progress::Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit)
+    : out_(out),
+      before_(before),
+      steps_(steps),
+      unit_(std::move(unit)),
+      bar_(can_draw(out)),
+      last_shown_(seconds_now()) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputc('\n', out_);
@@ -51,8 +56,9 @@ Progress::~Progress() {
 
 std::string Progress::summary(std::uint64_t done, float loss) const {
   const float shown = std::isnan(loss) ? std::fabs(loss) : loss;  // the sign of a NaN says nothing
-  return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", done, steps_, shown, count_text(units_per_second_),
-                     unit_, clock_text(static_cast<double>(steps_ - done) * step_seconds_));
+  return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", before_ + done, before_ + steps_, shown,
+                     count_text(units_per_second_), unit_,
+                     clock_text(static_cast<double>(steps_ - done) * step_seconds_));
 }
 
 void Progress::draw_bar(std::uint64_t done, const std::string &text) {
@@ -60,8 +66,8 @@ void Progress::draw_bar(std::uint64_t done, const std::string &text) {
   std::string line = text.substr(0, room - 1);
   if (room > text.size() + 14) {
     const std::size_t width = std::min<std::size_t>(room - text.size() - 5, 40);
-    const auto full =
-        static_cast<std::size_t>(static_cast<double>(done) / static_cast<double>(steps_) * static_cast<double>(width));
+    const auto full = static_cast<std::size_t>(static_cast<double>(before_ + done) /
+                                               static_cast<double>(before_ + steps_) * static_cast<double>(width));
     line = fmt::format("[{:<{}}] {}", std::string(full, '='), width, text);
   }
   fmt::print(out_, "\r\x1b[K{}", line);

@@ -9,13 +9,15 @@ namespace tool {
 
 class Progress {
  public:
-  // `unit` is what the numbers of step() count: "tokens" or "samples".
-  Progress(std::FILE *out, std::uint64_t steps, std::string unit);
+  // The run takes `steps` steps after the `before` steps of the runs that it resumes. `unit` is what the numbers of
+  // step() count: "tokens" or "samples".
+  Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit);
   ~Progress();  // ends the bar's line
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
   void say(const std::string &line);  // on a line of its own
+  // Shows that the run has taken `done` steps. The steps that it shows are counted over all runs.
   void step(std::uint64_t done, float loss, double seconds, double units);
 
  private:
@@ -23,7 +25,7 @@ class Progress {
   void draw_bar(std::uint64_t done, const std::string &text);
 
   std::FILE *out_;
-  std::uint64_t steps_;
+  std::uint64_t before_, steps_;
   std::string unit_;
   bool bar_;
   bool drawn_ = false;

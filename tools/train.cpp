@@ -311,7 +311,7 @@ void Training::begin() {
 
 void Training::take_steps() {
   std::optional<Progress> progress;
-  if (rank_.leads()) progress.emplace(stdout, steps_, batches_.unit());
+  if (rank_.leads()) progress.emplace(stdout, record_.before, steps_, batches_.unit());
   while (record_.steps < steps_ && !exhausted_) {
     stopped_ = ends_by_signal(session_, rank_);
     if (stopped_) return;

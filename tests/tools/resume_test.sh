@@ -22,7 +22,8 @@ train --steps 7 --metrics first.jsonl --save parts --save-every 3
 [ "$(ls parts | tr '\n' ' ')" = 'step-0000000003 step-0000000006 step-0000000007 ' ] || wrong "other steps were saved"
 train --steps 6 --metrics second.jsonl --save parts --resume parts
 prints 'goes on after step 7'
-prints 'step 6/6 '
+prints 'step 8/13 '
+prints 'step 13/13 '
 cat first.jsonl second.jsonl >parts.jsonl
 [ "$(bits whole.jsonl)" = "$(bits parts.jsonl)" ] || wrong "the steps after the checkpoint are others"
 same_files whole/step-0000000013 parts/step-0000000013
