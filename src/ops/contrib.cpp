@@ -1,5 +1,5 @@
-// Operators that ONNX Runtime writes into graphs that it has optimised. They are of the domain com.microsoft, which is
-// part of their names here. passes/canonical rewrites each into other operators.
+// Operators of other domains than ONNX's own, which are part of their names here: those of com.microsoft, which ONNX
+// Runtime writes into graphs that it has optimised, and one of ai.onnx.ml. passes/canonical rewrites each into others.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -11,6 +11,7 @@ Family contrib_family() {
     family.push_back({.name = name, .infer = infer_rewritten, .optional = std::move(optional), .file_only = true});
   };
   add("SimplifiedLayerNormalization");  // ONNX Runtime has it in the default domain
+  add("ai.onnx.ml::Scaler");
   add("com.microsoft::Attention", {2, 3, 4, 5, 6});
   add("com.microsoft::BiasGelu");
   add("com.microsoft::BiasSplitGelu");

@@ -35,7 +35,7 @@ Family resize_family();         // Resize
 Family quantize_family();       // QuantizeLinear, DequantizeLinear, FakeQuantize and its gradient
 Family sample_family();         // AffineGrid, GridSample, RoiAlign: result types alone
 Family signal_family();         // DFT, STFT: result types alone; windows
-Family contrib_family();        // ONNX Runtime's operators of the domain com.microsoft
+Family contrib_family();        // operators of the domains com.microsoft and ai.onnx.ml
 Family control_flow_family();   // If, Loop, Scan
 Family ranks_family();          // AllToAll, AllGather: between ranks
 Family norm_family();           // LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm, GradientScale

@@ -1,4 +1,5 @@
-// Operators of the domain com.microsoft become the core operators that other files lead to, or one clear error.
+// Operators of the domains com.microsoft and ai.onnx.ml become the core operators that other files lead to, or one
+// clear error.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -15,8 +16,8 @@ constexpr ValueId kNone = ValueId::none;
 // Adds a node in the form of files, without types for its results.
 std::vector<ValueId> file_node(HandBuilt &b, const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::vector<std::string> outputs = {"y"}) {
-  graph::Node node{
-      .op = "com.microsoft::" + op, .name = "/n", .attributes = std::move(attributes), .inputs = {}, .outputs = {}};
+  const std::string domain = op.find("::") == std::string::npos ? "com.microsoft::" : "";
+  graph::Node node{.op = domain + op, .name = "/n", .attributes = std::move(attributes), .inputs = {}, .outputs = {}};
   node.inputs = std::move(inputs);
   return b.graph.node(b.graph.add_node(node, outputs)).outputs;
 }
@@ -81,6 +82,19 @@ TEST(Contrib, ALearnedBiasByDistanceHasAGradient) {
   prepare(b.graph);
   EXPECT_EQ(histogram(b.graph).count("FusedAttention"), 0u);
   EXPECT_EQ(histogram(b.graph)["Softmax"], 1);
+}
+
+// scikit-learn's StandardScaler before a network. Its numbers are attributes, so they are no parameters.
+TEST(Contrib, AScalerSubtractsOffsetsAndMultipliesByScales) {
+  HandBuilt b;
+  b.graph.outputs = {file_node(b, "ai.onnx.ml::Scaler", {b.input("x", {2, 3}, DType::f32)},
+                               {{"offset", std::vector<double>{1, 2, 3}}, {"scale", std::vector<double>{0.5}}})[0]};
+  prepare(b.graph);
+  const std::map<std::string, int> expected = {{"Mul", 1}, {"Sub", 1}};
+  EXPECT_EQ(histogram(b.graph), expected) << b.graph.print();
+  const auto numbers = [&](const char *op) { return b.graph.value(only(b.graph, op).inputs.at(1)).array.doubles(); };
+  EXPECT_EQ(numbers("Sub"), (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(numbers("Mul"), std::vector<double>{0.5});
 }
 
 namespace {
@@ -170,6 +184,13 @@ const std::vector<Malformed> kMalformed = {
      Code::shape,
      "9 features do not split"},
     {"RotaryTable", "RotaryEmbedding", {{2, 4, 6}, {2, 4}, {8}, {8}}, {}, Code::shape, "with tables of [8]"},
+    {"ScalerNumbers",
+     "ai.onnx.ml::Scaler",
+     {{2, 3}},
+     {{"offset", std::vector<double>{1, 2}}, {"scale", std::vector<double>{1}}},
+     Code::graph,
+     "offset has 2 numbers; expected 1, or one for each of 3 features"},
+    {"ScalerAxes", "ai.onnx.ml::Scaler", {{2, 3, 4}}, {}, Code::shape, "expected one or two axes"},
     {"BiasLengths", "RelativePositionBias", {{8, 2}, {}, {}}, {}, Code::unsupported, "depend on data"},
 };
 

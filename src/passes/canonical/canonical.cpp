@@ -25,6 +25,7 @@ const Rules &all_rules() {
     all.merge(random_rules());
     all.merge(quantize_rules());
     all.merge(contrib_rules());
+    all.merge(ml_rules());
     all.merge(channel_block_rules());
     all.merge(contrib_norm_rules());
     all.merge(contrib_attention_rules());

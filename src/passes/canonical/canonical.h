@@ -112,6 +112,7 @@ Rules contrib_rules();               // com.microsoft: activations, products and
 Rules channel_block_rules();         // com.microsoft.nchwc
 Rules contrib_norm_rules();          // com.microsoft: normalizations, with sums and embeddings before them
 Rules contrib_attention_rules();     // com.microsoft: attention, rotary embeddings, biases by distance
+Rules ml_rules();                    // ai.onnx.ml
 Rules control_flow_rules();          // If, Loop, Scan
 Rule rule_for(std::string_view op);  // nullptr if there is none
 
