@@ -117,6 +117,7 @@ void describe_graph(const LoadedModel &loaded, Json &json) {
   for (const graph::Node &node : prepared.graph.nodes()) ++operators[node.op];
   json["operators"] = operators;
   json["blocks"] = prepared.block_count;
+  if (prepared.had_doubles) json["replaced_floats"].push_back(name_of(DType::f64));
   json["unmatched"] = prepared.unmatched;
   ElementCounts counts;
   for (const passes::Finding &finding : prepared.findings) {

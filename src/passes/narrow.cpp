@@ -1,7 +1,8 @@
 // Turns a float32 graph into a narrow one, in bfloat16 or float16. A value is rounded once, by the node that computes
-// it. Sums stay float32.
+// it. Sums stay float32. Also turns what a float32 graph computes in float64 into float32.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "ops/op.h"
@@ -23,8 +24,11 @@ bool any(const std::vector<ValueId> &ids, auto &&matches) {
   return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && matches(id); });
 }
 
-// Returns the largest finite number of a narrow type.
-double largest_of(DType dtype) { return dtype == DType::f16 ? 65504 : 0x1.FEp127; }
+// Returns the largest finite number of a type narrower than float64.
+double largest_of(DType dtype) {
+  if (dtype == DType::f32) return static_cast<double>(std::numeric_limits<float>::max());
+  return dtype == DType::f16 ? 65504 : 0x1.FEp127;
+}
 
 // Returns the array converted to `dtype`. Finite values stay finite: they are clamped to the largest finite number.
 Array converted(const Array &array, DType dtype) {
@@ -203,7 +207,30 @@ Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss
   return wide;
 }
 
+// The attribute that names the result's type if the node makes float64 of something else; else nullptr.
+const char *makes_doubles(const Node &node) {
+  for (const char *key : {"to", "dtype"})
+    if (node.attributes.text(key, "") == name_of(DType::f64)) return key;
+  return nullptr;
+}
+
 }  // namespace
+
+bool doubles_to_floats(Graph &graph) {
+  if (!std::ranges::any_of(graph.nodes(), makes_doubles)) return false;
+  Rewriter rewriter(graph);
+  rewriter.walk([&](Node &node) {
+    for (ValueId &in : node.inputs) {
+      if (node.op == "Cast" || in == ValueId::none || rewriter.type(in).dtype != DType::f64) continue;
+      const Array *array = rewriter.constant_of(in);
+      in = array != nullptr ? rewriter.constant(converted(*array, DType::f32))
+                            : rewriter.emit("Cast", {in}, {{"to", std::string(name_of(DType::f32))}});
+    }
+    if (const char *key = makes_doubles(node)) node.attributes.set(key, std::string(name_of(DType::f32)));
+    rewriter.keep(std::move(node));
+  });
+  return true;
+}
 
 void to_narrow(Graph &graph, ValueId loss, DType narrow) {
   Graph narrowed = graph;

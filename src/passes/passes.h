@@ -131,6 +131,7 @@ struct PreparedModel {
   std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
   std::string loss_from;               // what attached losses read, such as "logits"; "" if there is no choice
   int block_count = 0;
+  bool had_doubles = false;  // a part of the float32 graph was in float64, and is float32 now
 };
 
 // One reason why nodes cannot be trained, and all nodes that have it.
@@ -185,6 +186,8 @@ void set_batch_norm(graph::Graph &graph, BatchNorm batch_norm);
 // Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
 // the running statistics. Adds no values to the graph.
 void for_evaluation(graph::Graph &graph);
+// Makes float32 of what a folded float32 graph computes in float64, behind Casts. Returns true if there was any.
+bool doubles_to_floats(graph::Graph &graph);
 // Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Sums
 // inside operators (losses, statistics of rows), the loss, and the values between the last product and the loss stay
 // float32. So do values computed from inputs and constants alone. Where such a value meets the narrow type, it is

@@ -169,6 +169,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
           graph.value(graph.outputs[0]).name);
   prepared.loss_from = std::move(*loss_from);
 
+  prepared.had_doubles = doubles_to_floats(graph);
   clean_up(graph);
   prepared.adapters = add_adapters(graph, choices, prepared.splits, prepared.findings);
   for (int round = 0; round < kMostFusions && fuse(graph); ++round) {

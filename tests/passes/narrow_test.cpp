@@ -245,5 +245,21 @@ INSTANTIATE_TEST_SUITE_P(Files, NarrowFixture,
                            return case_name(std::get<0>(info.param) + "_" + name_of_type(std::get<1>(info.param)));
                          });
 
+// Some exporters of float32 models compute a variance in float64, for which devices have no kernels.
+TEST(Doubles, OfAFloat32GraphBecomeFloat32) {
+  Float32 m(kWide);
+  const Attributes to_double = {{"to", std::string("float64")}}, to_float = {{"to", std::string("float32")}};
+  const ValueId x = m.data("x", {2, 3});
+  const ValueId wide = m.add("Cast", {m.add("Mul", {x, m.weight("w", {3})})}, to_double);
+  const ValueId kept = m.add("Max", {m.mean(m.add("Mul", {wide, wide})), m.number(kLowest * 10)});
+  m.graph.outputs = {m.add("Cast", {kept}, to_float)};
+  EXPECT_TRUE(passes::doubles_to_floats(m.graph));
+  for (const graph::Node &node : m.graph.nodes())
+    for (const ValueId id : node.inputs) EXPECT_EQ(m.dtype(id), kWide) << node.op;
+  EXPECT_EQ(m.graph.value(m.maker(m.maker(m.graph.outputs[0]).inputs[0]).inputs[1]).array.doubles()[0], kLowest);
+  EXPECT_NO_THROW(graph::verify(m.graph));
+  EXPECT_FALSE(passes::doubles_to_floats(m.graph));
+}
+
 }  // namespace
 }  // namespace protrain::test::narrow_test
