@@ -503,6 +503,20 @@ TEST(Evidence, ExpectationsOverBinsAreConstant) {
   EXPECT_TRUE(is_trained(judged(b.graph).at("bins")));
 }
 
+// skl2onnx writes MinMaxScaler so, with names that are not the exporter's own.
+TEST(Evidence, WhatBringsInputsToAScaleIsDoubtful) {
+  HandBuilt b;
+  const ValueId scaled = b.add("Mul", {b.input("x", {2, 3}), b.initializer("by", {3})});
+  const ValueId shifted = b.add("Add", {scaled, b.initializer("and", {3})});
+  const ValueId y = b.add("MatMul", {shifted, b.initializer("w", {3, 4})});
+  b.graph.outputs = {b.add("Add", {b.add("Mul", {y, b.initializer("s", {4})}), b.initializer("t", {4})})};
+  const auto found = judged(b.graph);
+  EXPECT_FALSE(is_sure(found.at("by")));
+  EXPECT_FALSE(is_sure(found.at("and")));
+  for (const char *name : {"by", "and", "w", "s", "t"}) EXPECT_TRUE(is_trained(found.at(name))) << name;
+  for (const char *name : {"w", "s", "t"}) EXPECT_TRUE(is_sure(found.at(name))) << name;
+}
+
 TEST(Formula, KnowsTablesThatProgramsWrite) {
   std::vector<double> kernels, banks, random;
   for (int k = 0; k < 17; ++k)

@@ -18,6 +18,7 @@ using graph::NodeId;
 using graph::Origin;
 using graph::ValueId;
 
+constexpr const char *kFixedScale = "what brings inputs to a scale is mostly fixed";
 constexpr const char *kNoParameterInPenalty =
     "no parameter is part of this penalty: the exporter computed it from parameters";
 
@@ -304,6 +305,9 @@ Use Places::as_sum(const Node &node, const Place &place) const {
     use.reason = "meets data in " + where;
     use.weights = place.naming == Naming::own && !only_weighs_the_loss(node) && !is_input(node.inputs[0]);
     use.doubt = "means are subtracted, and learned centres as well";
+  } else if (const ValueId data = node.inputs[1 - place.input]; !place.single && is_input(data)) {
+    const Node *before = maker(data);
+    if (before != nullptr && one_of(before->op, {"Mul", "Div"})) use.doubt = kFixedScale;
   }
   if (place.single) {
     const Shape &made = graph_.value(node.outputs.at(0)).type.shape;
@@ -471,7 +475,7 @@ Use Places::as_scale(const Node &node, const Place &place) const {
     if (feeds_sine_and_cosine(node))
       return is(false, "makes angles in " + where, "frequencies of features are mostly fixed, and some are learned");
     const bool scales_input = is_input(node.inputs[1 - place.input]);
-    const char *doubt = scales_input ? "what brings inputs to a scale is mostly fixed" : "";
+    const char *doubt = scales_input ? kFixedScale : "";
     if (scales_input && place.naming == Naming::made) return is(false, "scales the model's input in " + where, doubt);
     if (along_last_axis(shape)) return is(true, "scales the last axis in " + where, doubt);
     if (scales_before_bias(node, place) || scales_channels(node, place))
