@@ -27,6 +27,12 @@ constexpr const char *kOtherForm =
     " holds quantised weights in a form that is not read; MatMulNBits, GatherBlockQuantized and DequantizeLinear are "
     "read";
 
+constexpr const char *kMap =
+    " is unknown; if the model gives classes and a map of their probabilities, convert it with "
+    "options={\"zipmap\": False}";
+constexpr const char *kLinear =
+    " holds its weights as attributes, which cannot be trained; a model with MatMul and Add in its place can";
+
 // Advice about unknown operators, by a part of their names.
 struct Advice {
   std::string_view part;
@@ -41,7 +47,10 @@ constexpr auto kAdvice = std::to_array<Advice>({{"DynamicQuantize", kDynamic},
                                                 {"QLinear", kIntegers},
                                                 {"::QAttention", kIntegers},
                                                 {"::QEmbedLayerNormalization", kIntegers},
-                                                {"::QGemm", kIntegers}});
+                                                {"::QGemm", kIntegers},
+                                                {"ai.onnx.ml::ArrayFeatureExtractor", kMap},
+                                                {"ai.onnx.ml::ZipMap", kMap},
+                                                {"ai.onnx.ml::Linear", kLinear}});
 
 const char *advice_for(const std::string &op) {
   const auto found = std::ranges::find_if(kAdvice, [&](const Advice &row) { return op.find(row.part) != op.npos; });

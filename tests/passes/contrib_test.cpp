@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "errors.h"
 #include "passes/canonical/fold_budget.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
@@ -95,6 +96,17 @@ TEST(Contrib, AScalerSubtractsOffsetsAndMultipliesByScales) {
   const auto numbers = [&](const char *op) { return b.graph.value(only(b.graph, op).inputs.at(1)).array.doubles(); };
   EXPECT_EQ(numbers("Sub"), (std::vector<double>{1, 2, 3}));
   EXPECT_EQ(numbers("Mul"), std::vector<double>{0.5});
+}
+
+TEST(Contrib, WhatElseScikitLearnLeadsToIsRefusedWithAWayOut) {
+  const std::map<std::string, std::string> ways = {
+      {"ZipMap", "zipmap"}, {"ArrayFeatureExtractor", "zipmap"}, {"LinearClassifier", "a model with MatMul and Add"}};
+  for (const auto &[op, way] : ways) {
+    HandBuilt b;
+    b.graph.outputs = {file_node(b, "ai.onnx.ml::" + op, {b.input("x", {2, 3}, DType::f32)}, {})[0]};
+    const Error error = error_of([&] { passes::prepare(b.graph, [](const std::string &) { return Array(); }, {}); });
+    EXPECT_NE(error.text.find(way), std::string::npos) << error.text;
+  }
 }
 
 namespace {
