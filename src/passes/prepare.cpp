@@ -124,6 +124,17 @@ bool holds_all_declared(const Graph &graph, const graph::FileDeclarations &decla
   return !declared.kinds.empty() && std::ranges::all_of(declared.kinds, is_held);
 }
 
+// Makes float32 of the graph's float64, if there is any, and returns true then. Throws if a trained parameter is
+// float64, because its gradient would be, too.
+bool replace_doubles(Graph &graph) {
+  if (!doubles_to_floats(graph)) return false;
+  for (const ValueId id : graph.parameters)
+    require(graph.value(id).frozen || graph.value(id).type.dtype != DType::f64, Code::unsupported, graph.value(id).name,
+            "the file holds it in float64 and computes in float32, so it cannot be trained; convert it to float32, or "
+            "name it by frozen");
+  return true;
+}
+
 }  // namespace
 
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
@@ -169,7 +180,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
           graph.value(graph.outputs[0]).name);
   prepared.loss_from = std::move(*loss_from);
 
-  prepared.had_doubles = doubles_to_floats(graph);
+  prepared.had_doubles = replace_doubles(graph);
   clean_up(graph);
   prepared.adapters = add_adapters(graph, choices, prepared.splits, prepared.findings);
   for (int round = 0; round < kMostFusions && fuse(graph); ++round) {

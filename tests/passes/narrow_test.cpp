@@ -261,5 +261,22 @@ TEST(Doubles, OfAFloat32GraphBecomeFloat32) {
   EXPECT_FALSE(passes::doubles_to_floats(m.graph));
 }
 
+// Hummingbird writes what scikit-learn's scalers hold in float64, before a network in float32.
+TEST(Doubles, AmongParametersOfAFloat32GraphAreRefusedUnlessTheyAreFrozen) {
+  Float32 m(kWide);
+  const ValueId wide = m.add("Cast", {m.data("x", {2, 3})}, {{"to", std::string("float64")}});
+  const ValueId scaled = m.add("Mul", {wide, m.initializer("m.scale", {3})});
+  const ValueId x = m.add("Cast", {scaled}, {{"to", std::string("float32")}});
+  m.graph.outputs = {m.add("MatMul", {x, m.initializer("m.weight", {3, 4}, kWide)})};
+  const auto load = [&](const std::string &name) { return some_values(m.graph.value(m.graph.find(name)).type, 7); };
+  const Error error = error_of([&] { passes::prepare(m.graph, load, {}); });
+  EXPECT_EQ(error.code, Code::unsupported);
+  EXPECT_EQ(error.subject, "m.scale");
+  EXPECT_NE(error.text.find("name it by frozen"), std::string::npos) << error.text;
+  passes::Choices choices;
+  choices.frozen = {"m.scale"};
+  EXPECT_EQ(error_of([&] { passes::prepare(m.graph, load, choices); }).text, "");
+}
+
 }  // namespace
 }  // namespace protrain::test::narrow_test
