@@ -48,6 +48,7 @@ Trail trail_to(const Graph &graph, ValueId end, std::optional<std::size_t> axis,
   }
   if (node == nullptr) return trail;
   trail.maker = *node;
+  trail.axis = axis;
   if (!axis || (node->op != "Softmax" && node->op != "LogSoftmax")) return trail;
   const std::size_t rank = graph.value(node->outputs[0]).type.shape.size();
   trail.normalizes_axis = *axis == resolve_axis(node->attributes.integer("axis", -1), rank, node->name);

@@ -13,7 +13,8 @@ namespace protrain::passes {
 struct Trail {
   std::optional<graph::Node> maker;  // none: the elements come from an input or a parameter
   std::vector<graph::Node> moves;    // the last one first; each has one input
-  // True if the maker is a Softmax or LogSoftmax over the elements that lie along the axis that was asked for.
+  std::optional<std::size_t> axis;   // of the maker's output: where the axis that was asked for comes from
+  // True if the maker is a Softmax or LogSoftmax over the elements along `axis`.
   bool normalizes_axis = false;
 };
 

@@ -461,6 +461,28 @@ TEST_F(Probabilities, OfASigmoidAreLeftForItsLogits) {
   EXPECT_EQ(said, "the logits before Sigmoid at make_p");
 }
 
+// A binary classifier may have the probabilities 1 - p and p, in either order. They are those of the logits 0 and z.
+TEST_F(Probabilities, OfTwoClassesAreLeftForTheLogitsOfTheSigmoid) {
+  const std::vector<std::int64_t> whether = {1, 0};
+  const test::Names weights = {test::floats("one", {1}, {1}), test::floats("first", {4, 1}, {1, 0, 0, 0})};
+  const test::Names begin = {test::node("MatMul", {"y", "first"}, {"z"}), test::node("Sigmoid", {"z"}, {"s"}),
+                             test::node("Sub", {"one", "s"}, {"rest"})};
+  for (const bool first : {false, true}) {
+    test::Names nodes = begin;
+    const test::Names joined = first ? test::Names{"s", "rest"} : test::Names{"rest", "s"};
+    nodes.push_back(test::node("Concat", joined, {"p"}, {test::int_attribute("axis", 1)}));
+    double expected = 0;
+    for (int row = 0; row < 2; ++row)
+      expected +=
+          std::log1p(std::exp((whether[static_cast<std::size_t>(row)] == 1) != first ? -y(row, 0) : y(row, 0))) / 2;
+    const Pairs frozen = classes + Pairs{{"frozen", "first"}};
+    EXPECT_NEAR(step(after(nodes, weights), frozen, whether)[0], expected, 1e-6);
+    EXPECT_EQ(said, "the logits before Concat at make_p");
+    EXPECT_NEAR(step(after(nodes, weights), frozen + Pairs{{"loss_from", "probabilities"}}, whether)[0], expected,
+                1e-6);
+  }
+}
+
 // With loss_from=logits, the result of the Softmax counts as logits, as if passed to PyTorch's
 // functional.cross_entropy.
 TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
