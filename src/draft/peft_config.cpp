@@ -128,10 +128,9 @@ bool PeftConfig::flag(const char *key) const {
   return *found->truth();
 }
 
-const Json::Object &PeftConfig::patterns(const char *key) const {
-  static const Json::Object none;
+std::span<const Json::Member> PeftConfig::patterns(const char *key) const {
   const Json *found = json_.find(key);
-  if (found == nullptr || found->is_null()) return none;
+  if (found == nullptr || found->is_null()) return {};
   require(found->members() != nullptr, Code::format, path_, "{} is no JSON object", key);
   for (const Json::Member &member : *found->members())
     require(member.value.number().has_value(), Code::format, path_, "{} has {} for {}, which is no number", key,

@@ -1,6 +1,7 @@
 // The file adapter_config.json, in which Hugging Face's PEFT says what the matrices of an adapter mean.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ class PeftConfig {
   void require_plain() const;
   double number(const char *key, double fallback) const;
   bool flag(const char *key) const;
-  const Json::Object &patterns(const char *key) const;
+  std::span<const Json::Member> patterns(const char *key) const;
   double alpha_of(const std::string &module) const;
   bool allows_rank(const std::string &module, double rank) const;
 

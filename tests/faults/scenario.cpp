@@ -319,8 +319,9 @@ void Life::furnish() {
   if (!step()) return;
   does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
-  if (model_.adapts)
-    does("export adapters", [&] { return protrain_session_export_adapters(session_, adapters_.c_str()); });
+  if (!model_.adapts) return;
+  does("export adapters", [&] { return protrain_session_export_adapters(session_, adapters_.c_str()); });
+  does("load adapters", [&] { return protrain_session_load_adapters(session_, adapters_.c_str()); });
 }
 
 void Life::live(Part part) {
