@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "passes/loss_nodes.h"
-#include "passes/trail.h"
+#include "passes/probabilities.h"
 
 namespace protrain::passes {
 
@@ -117,12 +117,10 @@ class Attachment : UnlabelledLosses {
   std::string settle_source() {
     if (!classifies() && loss_.kind != Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
-    const Trail trail = trail_to(graph_, prediction_, class_axis_, [this](ValueId id) { return producer(id); });
-    const std::string op = trail.maker ? trail.maker->op : "";
-    const std::string place = op.empty() ? "" : fmt::format("{} at {}", op, trail.maker->name);
-    const ValueId logits = classifies() ? logits_of_classes(trail) : logits_of_truths(trail);
-    if (logits != ValueId::none) {
-      prediction_ = after_moves(logits, trail);
+    Probabilities probabilities(graph_, prediction_, class_axis_);
+    const std::string op = probabilities.op(), place = probabilities.place();
+    if (const ValueId logits = probabilities.logits(); logits != ValueId::none) {
+      prediction_ = logits;
       return "the logits before " + place;
     }
     require(loss_.from != Loss::From::probabilities || op != "LogSoftmax", Code::arg, "loss_from",
@@ -132,59 +130,6 @@ class Attachment : UnlabelledLosses {
     from_probabilities_ = shown || loss_.from == Loss::From::probabilities;
     if (shown) return "the probabilities of " + place;
     return from_probabilities_ ? "probabilities" : "logits";
-  }
-
-  const Node *producer(ValueId id) const {
-    const graph::NodeId producer = graph_.value(id).producer;
-    return producer == graph::NodeId::none ? nullptr : &graph_.node(producer);
-  }
-
-  bool is_stored_number(ValueId id) const {
-    const Value &value = graph_.value(id);
-    return (value.origin == Origin::initializer || value.origin == Origin::constant) &&
-           element_count(value.type.shape) == 1;
-  }
-
-  // Returns the logits of the probabilities that trail.maker computes, or none if it computes none.
-  ValueId logits_of_truths(const Trail &trail) const {
-    return trail.maker && trail.maker->op == "Sigmoid" ? trail.maker->inputs.at(0) : ValueId::none;
-  }
-  ValueId logits_of_classes(const Trail &trail) {
-    if (trail.normalizes_axis) return trail.maker->inputs.at(0);
-    const bool joins = trail.maker && trail.maker->op == "Concat" && trail.maker->inputs.size() == 2;
-    return joins ? logits_of_two(*trail.maker, trail.axis) : ValueId::none;
-  }
-
-  // Returns the logits of two classes if the Concat joins 1 - p and p along `axis`, and p = Sigmoid(z). Exporters of
-  // binary classifiers write so. The probabilities are then the Softmax of 0 and z. The file's weights have not been
-  // read yet, so that any number that is stored in it counts as the 1.
-  ValueId logits_of_two(const Node &concat, std::optional<std::size_t> axis) {
-    const Type type = graph_.value(concat.outputs.at(0)).type;
-    const std::int64_t joined = concat.attributes.integer("axis", 0);
-    if (!axis || resolve_axis(joined, type.shape.size(), concat.name) != *axis || type.shape[*axis] != 2)
-      return ValueId::none;
-    for (const std::size_t second : {1, 0}) {
-      const ValueId p = concat.inputs[second];
-      const Node *sigmoid = producer(p), *rest = producer(concat.inputs[1 - second]);
-      if (sigmoid == nullptr || sigmoid->op != "Sigmoid" || rest == nullptr || rest->op != "Sub") continue;
-      if (rest->inputs.at(1) != p || !is_stored_number(rest->inputs[0])) continue;
-      std::vector<ValueId> logits(2, sigmoid->inputs.at(0));
-      logits[1 - second] = emit("Mul", {logits[second], real(0)});
-      const ValueId both = emit("Concat", logits, {{"axis", joined}});
-      graph_.value(both).type = type;
-      return both;
-    }
-    return ValueId::none;
-  }
-
-  // Applies copies of the trail's moves to the logits.
-  ValueId after_moves(ValueId logits, const Trail &trail) {
-    for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {
-      const Type type = graph_.value(move->outputs.at(0)).type;
-      logits = emit(move->op, {logits}, move->attributes);
-      graph_.value(logits).type = type;
-    }
-    return logits;
   }
 
   // Turns predictions (N, C, ...) into (N, ..., C).
