@@ -13,7 +13,7 @@ PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
-export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
+export CGO_CXXFLAGS="-O0 -DWORK=$work" # Go's cache depends on these flags, but not on headers
 export PROTRAIN_FIXTURES="$source/tests/fixtures"
 
 cd "$source/bindings/go"

@@ -24,7 +24,7 @@ PKG_CONFIG_PATH=$(dirname "$(find "$work/protrain" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/protrain" -name libprotrain.so)")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$build/cache}" CARGO_HOME="$work/cargo" CARGO_TARGET_DIR="$work/target"
-export CARGO_NET_OFFLINE=true CARGO_TERM_QUIET=true CARGO_PROFILE_DEV_DEBUG=0
+export CARGO_NET_OFFLINE=true CARGO_TERM_QUIET=true CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 
 # The declarations must be those that bindgen generates from the header, and the safe crate must use each.
 bindings=$crates/protrain-sys/src/bindings.rs

@@ -16,7 +16,8 @@ LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 PATH=/usr/bin:$PATH # prefers Debian's cargo and rustc
 export PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
-export CARGO_PROFILE_DEV_DEBUG=0 CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+export CGO_CXXFLAGS="-O0 -DWORK=$work" # Go's cache depends on these flags, but not on headers
 mkdir "$work/root"
 cp -r "$source/bindings" "$source/samples" "$work/root"
 cd "$work/root"
@@ -44,9 +45,10 @@ adapt_rust() { samples/target/debug/adapt "$@"; }
 build_java() {
   make -s -C bindings/java OUT="$work/jar" && javac -cp "$work/jar/protrain.jar" -d "$work/classes" samples/java/*.java
 }
-run_java() { java -cp "$work/jar/protrain.jar:$work/classes" Finetune "$@"; }
-classify_java() { java -cp "$work/jar/protrain.jar:$work/classes" Classify "$@"; }
-adapt_java() { java -cp "$work/jar/protrain.jar:$work/classes" Adapt "$@"; }
+start_java() { java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$work/jar/protrain.jar:$work/classes" "$@"; }
+run_java() { start_java Finetune "$@"; }
+classify_java() { start_java Classify "$@"; }
+adapt_java() { start_java Adapt "$@"; }
 
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
 text=/usr/share/common-licenses/GPL-3
