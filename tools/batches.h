@@ -54,8 +54,7 @@ class Batches {
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
 
   // Returns a hint for an error about a value of an input: why the tokens of the present batch may be the cause.
-  // Returns
-  // "" for another error, without a token file, or if an array feeds the input.
+  // Returns "" for another error, without a token file, or if an array feeds the input.
   std::string suspicion(const protrain_error *error) const;
 
   // Returns the number of tokens in a batch, or of samples if the model has no tokens. Call it after settle().

@@ -48,7 +48,7 @@ bool Probabilities::is_stored_number(ValueId id) const {
 // Returns the logits before the trail's moves, or none.
 ValueId Probabilities::before_moves() {
   if (!trail_.maker) return ValueId::none;
-  const Node maker = *trail_.maker;
+  const Node &maker = *trail_.maker;  // the trail's own copy, so it outlives what emit() adds
   if (of_classes_ ? trail_.normalizes_axis : maker.op == "Sigmoid") return maker.inputs.at(0);
   return of_classes_ && maker.op == "Concat" && maker.inputs.size() == 2 ? of_two_classes(maker) : ValueId::none;
 }
