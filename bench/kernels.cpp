@@ -152,7 +152,7 @@ struct Machine {
   bench::Ceilings ceilings;
 };
 
-// A kernel with its operands in the arena, one after another.
+// A kernel, and its operands, which lie one after another in the arena.
 struct Bound {
   Machine &machine;
   std::unique_ptr<backend::Kernel> kernel;
@@ -181,7 +181,7 @@ Bound bind(const Work &work, DType type, Machine &machine) {
   return bound;
 }
 
-// Returns an AdamW update of as many elements as GPT-2's largest layer has. The bytes of weights and moments count
+// Returns an AdamW update of as many elements as GPT-2's largest layer has. Counts the bytes of weights and moments
 // twice, because an update reads and writes them.
 Bound bind_update(DType type, Machine &machine) {
   const std::int64_t elements = 4 * kWidth * kWidth;
@@ -199,7 +199,7 @@ Bound bind_update(DType type, Machine &machine) {
   return bound;
 }
 
-// Runs the iterations inside one step, so that a launch costs the same as in training.
+// Runs all iterations of a benchmark inside one step of the device, so that a launch costs the same as in training.
 void repeat(benchmark::State &state, Bound bound, double flops, double ceiling) {
   const auto run = [&] {
     bound.launch();

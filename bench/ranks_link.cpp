@@ -3,7 +3,7 @@
 //   bench_ranks_link MODEL.onnx [key=value...]
 // link (bytes per second, 1e9), link_seconds (1e-3), rounds (1) and steps (5) are of this program; other keys are
 // options of the sessions. It prints one JSON line for each plan and round: the seconds of each step but the first two,
-// and what compute, exchanges and waits took of the last.
+// and how long compute, exchanges and waits took in the last step.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -73,7 +73,7 @@ class LinkedRanks {
     return bytes;
   }
 
-  // Returns when all ranks have come and have their bytes, with the time when the last one came.
+  // Waits until all ranks have come and have their bytes. Returns the time at which the last rank came.
   Clock::time_point meet(int rank, const Parts &parts) {
     std::unique_lock lock(mutex_);
     parts_[static_cast<std::size_t>(rank)] = parts;
@@ -185,7 +185,7 @@ void feed(session::Session &session) {
   }
 }
 
-// Trains as one rank. Returns the seconds of each settled step, and the figures of the last.
+// Trains as one rank. Returns the seconds of each step after the first kUnsettled, and the figures of the last step.
 Record train(const Bench &bench, const Planned &planned, const std::shared_ptr<comm::Channel> &channel) {
   Record found;
   const draft::Log log = [&](const std::string &text) {

@@ -1,6 +1,6 @@
-// Compares the plan that the search chooses with the best of its whole space. Lays out and simulates every point. With
-// `grid`, for spaces that are too large for that, takes the points that bench/grid.h finds. With `alone` lays out
-// nothing but what the search does, and compares with nothing.
+// Compares the plan that the search chooses with the best of its whole space. Lays out and simulates every point of the
+// space. With `grid`, only the points that bench/grid.h finds, for a space that is too large for that. With `alone`, no
+// points: only the search runs, and nothing is compared.
 //   bench_search MODEL.onnx HARDWARE [grid|alone] BUDGET... [key=value...]
 // BUDGET: device memory (or memory, if device and host share it); key=value: options of a session. It prints one JSON
 // line per budget.

@@ -81,7 +81,7 @@ std::int32_t dequantised_type(const GraphProto &graph, const NodeProto &node) {
   return scale != 0 ? scale : kFloatType;
 }
 
-// Returns the name, or one that begins with it and is not among `taken`, and adds it to them.
+// Returns a name that is not in `taken`, and adds it there: `name` itself, or `name` followed by a number.
 std::string fresh(std::set<std::string> &taken, const std::string &name) {
   std::string found = name;
   for (int i = 1; !taken.insert(found).second; ++i) found = fmt::format("{}_{}", name, i);
@@ -184,7 +184,8 @@ void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &no
   }
 }
 
-// Returns the way out for an adapted value that cannot get inputs. Integers cannot hold the sum with an adapter.
+// Returns advice for an error: what the user can do if the adapter of `value` cannot become inputs. Merging is no way
+// out for integers, which cannot hold the sum with an adapter.
 const char *AdaptedModel::advice(const std::string &value) const {
   const std::string &w = adapted_.at(value).adapter->initializers.front().name;
   if (is_float_type(stored_type(proto_.graph(), w), w)) return "merge the adapter instead";
@@ -192,8 +193,8 @@ const char *AdaptedModel::advice(const std::string &value) const {
   return "save the adapter by itself (--save-adapter DIR), or train on a base that DequantizeLinear dequantises";
 }
 
-// Returns what becomes of the adapted value `w` if the node only passes it on. A Cast of integers does not, because the
-// scale comes later.
+// Returns what the node makes of the adapted value `w`, if the node only passes `w` on; nothing for other nodes. A Cast
+// of integers is one of the others, because the scale comes later.
 std::optional<AdaptedModel::Adapted> AdaptedModel::passed_on(const NodeProto &node, const std::string &w) const {
   if (!passes_on(node, w)) return {};
   Adapted value = adapted_.at(w);

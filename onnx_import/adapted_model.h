@@ -15,8 +15,9 @@
 
 namespace protrain::onnx_import {
 
-// Returns ONNX's number of the float type in which a graph computes with an initializer: its own type, or for integers
-// the type that DequantizeLinear gives them. Returns that of float32 for integers that other nodes dequantise.
+// Returns ONNX's number of the float type in which a graph computes with an initializer. For floats this is the
+// initializer's own type. For integers it is the type that DequantizeLinear gives them, or float32 if other nodes
+// dequantise them.
 std::int32_t computed_type(const GraphProto &graph, const std::string &initializer);
 
 class AdaptedModel {

@@ -1,6 +1,6 @@
 // The artifacts of onnxruntime-training: a training model, an eval model, an optimizer model and a checkpoint, side by
-// side. Their parameters are inputs of the graphs, and their values lie in the checkpoint. The training model also
-// computes gradients; this library builds its own and keeps the forward part.
+// side. The models have their parameters as inputs, and the checkpoint holds the parameters' values. The training model
+// also computes gradients. This library keeps only its forward part, and builds gradients of its own.
 #pragma once
 
 #include <optional>

@@ -25,8 +25,8 @@ class Floats {
   // computed(array) returns the array converted to that type.
   DType computed(DType dtype) const;
   graph::Array computed(const graph::Array &array) const;
-  // Replaces the float types in a node's attributes by those of the graph. These are types that are named, such as `to`
-  // of Cast, and the types of tensors, whose values are converted.
+  // Replaces the float types in a node's attributes by those of the graph: types that an attribute names, such as `to`
+  // of Cast, and types of tensors, whose values are converted.
   void compute(graph::Attributes &attributes) const;
 
  private:

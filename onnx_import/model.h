@@ -49,12 +49,12 @@ inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
 // How save() writes a model. By default only the weights are new.
 struct SavedForm {
-  // A file larger than this has its large tensors in a second one.
+  // If a file would be larger than this, its large tensors go to a second file.
   std::uint64_t inline_bytes = kInlineBytes;
   // Each split adds an initializer, and the nodes that the split lists read the added one instead of the original.
   std::vector<graph::Split> splits = {};
-  // The matrices of these become inputs, and the nodes that read an adapted initializer compute with the initializer
-  // plus the product of its matrices.
+  // The matrices of these adapters become inputs. Nodes that read an adapted initializer compute with the initializer
+  // plus the product of its adapter's matrices.
   std::vector<graph::LowRank> adapters = {};
   bool as_computed = false;  // all floats have the types of the graph
 };
@@ -108,8 +108,8 @@ class Model {
 
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
   // floats and of integers with 16 bits or less are Origin::initializer. Other initializers and Constant nodes are
-  // constants already. An input whose values are known becomes a constant too, and is none of the graph's inputs:
-  // `values` binds it, or it has no elements. Unknown operators are kept, because passes report them all at once.
+  // constants already. An input that `values` binds, or that has no elements, becomes a constant too, and is none of
+  // the graph's inputs. Unknown operators are kept, because passes report them all at once.
   // Throws Code::shape if a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims, const InputValues &values = {}) const = 0;
 

@@ -90,7 +90,7 @@ MessageParts as_parts(const std::string &bytes) {
   return out;
 }
 
-// True if an attribute holds a tensor, as that of a Constant does, or a body.
+// True if an attribute of the node holds a tensor (as in a Constant) or a body.
 bool has_parts(const NodeProto &node) {
   return std::ranges::any_of(node.attribute(),
                              [](const AttributeProto &attribute) { return attribute.has_t() || attribute.has_g(); });

@@ -29,8 +29,8 @@ constexpr const char *kRuntimeDomain = "com.microsoft";  // of ONNX Runtime's ow
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
-// True for QuantizeLinear and DequantizeLinear of ONNX, and for ONNX Runtime's operators of the same names, which take
-// some types that ONNX's operators take only from opset 21 on.
+// True for QuantizeLinear and DequantizeLinear of ONNX, and for ONNX Runtime's operators of the same names. The latter
+// take some types that ONNX's own operators take only from opset 21 on.
 bool is_quantization(const NodeProto &node) {
   return one_of(node.op_type(), {"QuantizeLinear", "DequantizeLinear"}) &&
          (is_default_domain(node.domain()) || node.domain() == kRuntimeDomain);
@@ -105,7 +105,8 @@ ValueId Scope::define_initializer(graph::Value value) {
   return names_[name] = graph_.add_value(std::move(value));
 }
 
-// Adds a constant whose values are read when the dims are bound. Such constants of bodies lie in the main graph too.
+// Adds a constant whose values are read when the dims are bound. A body's constant lies in the main graph too, and the
+// body reads it from there.
 void Scope::add_stored(const std::string &name, const Tensor &tensor, const std::string &subject) {
   require_new(name, subject);
   graph::Graph &main = sources_.unbound.graph;

@@ -32,9 +32,9 @@ class Scope {
   bool is_read(const std::string &name) const { return reads_.contains(name); }  // by a node or as an output
   // Adds a value of this scope. Code::graph if its name is taken.
   graph::ValueId define(graph::Value value, const std::string &subject);
-  graph::ValueId define_initializer(graph::Value value);  // of the main graph; its names are known to differ
-  // True for a stored tensor of four-bit elements that only DequantizeLinear reads, so that it stays packed in the
-  // graph.
+  graph::ValueId define_initializer(graph::Value value);  // of the main graph; the caller has checked its name
+  // True for a stored tensor of four-bit elements that only DequantizeLinear or GatherBlockQuantized reads. It stays
+  // packed in the graph.
   bool packs(const std::string &name, const Tensor &tensor) const;
   graph::Type type_of(const std::string &name, const Tensor &tensor) const;  // of a stored tensor, in the graph
   void add_nodes();  // once all inputs and initializers are defined
@@ -63,7 +63,7 @@ class Scope {
   graph::Graph &graph_;
   Scope *const outer_;
   std::unordered_set<std::string_view> reads_;
-  std::unordered_set<std::string_view> reads_elements_;  // the same, except what a DequantizeLinear dequantises
+  std::unordered_set<std::string_view> reads_elements_;  // those that a node reads as elements, not packed
   std::unordered_map<std::string, graph::ValueId> names_;
   std::map<graph::ValueId, graph::ValueId> captured_;  // by a value of the scope around this one: its stand-in here
   std::map<graph::ValueId, graph::ValueId> outside_;   // the reverse

@@ -48,8 +48,8 @@ struct Field {
   const char *name;
 };
 
-// Bytes of one number in a list, and of one string without its text. Lists lie in protobuf's arena, which keeps the old
-// copy when a list grows. All old copies together take as much as the last one.
+// Memory of one number in a list, and of one string without its text, in bytes. Lists lie in protobuf's arena, which
+// keeps the old copy when a list grows. All old copies of a list together take as much as its last copy.
 constexpr std::uint64_t kNumberMemory = 32, kStringMemory = 80;
 
 // Bytes of one parsed object: itself, the allocation's overhead, its unknown fields, and the pointer to it.

@@ -2,7 +2,8 @@
 //
 // The walker knows the wire format and ONNX's field numbers, nothing else. It copies a model field by field but leaves
 // tensor data of more than kPayloadBytes in the file and notes the position in TensorProto.payload_*. Parts that are
-// refused or ignored later (subgraphs, the graphs of training_info, sparse tensors) are walked and left empty.
+// refused or ignored later are walked and left empty: attributes that are lists of tensors, of graphs or of sparse
+// tensors, and the initialization of a training_info.
 //
 // Memory: the skeleton has at most kMaxSkeletonBytes. Parsed, it takes at most kParseBytes + kParseBytesPerByte * (size
 // of the skeleton). Both limits are checked before protobuf parses. They allow long texts and about 150,000 nodes. On

@@ -377,7 +377,8 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
           printable(external.location), sum, external.checksum);
 }
 
-// Call it after reading, so that a change amid the reading is noticed too.
+// Throws Code::mismatch if the file is not as it was when it was first read. Call it after reading, so that it also
+// notices a change amid the reading.
 void Storage::check_unchanged(const File &file) const {
   const Version now{file.identity(), file.modified()};
   const std::lock_guard lock(noting_);

@@ -31,8 +31,8 @@ struct Tensor {
 
 // Throws Code::type, with `subject`, for an ONNX element type that this library does not support.
 DType dtype_of(std::int32_t onnx, const std::string &subject);
-// Like dtype_of(), for tensors that a file holds. Returns int8 or uint8 also for int4 or uint4, which such tensors may
-// have, because their elements are widened when they are loaded.
+// Like dtype_of(), for tensors that a file holds. Their type may also be int4 or uint4. For these, returns int8 or
+// uint8, because their elements are widened when they are loaded.
 DType stored_dtype_of(std::int32_t onnx, const std::string &subject);
 bool has_four_bits(std::int32_t onnx);
 std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" for unknown numbers
@@ -43,8 +43,8 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 // Throws Code::limit if `bytes` of constants exceed both 64 MiB and half of the memory that is left.
 void require_room(std::uint64_t bytes, const std::string &subject);
 
-// The model file and its external data. Throws Code::mismatch, by all that reads, if a file was changed or replaced
-// after this object first read it.
+// The model file and its external data. Every function that reads throws Code::mismatch if a file was changed or
+// replaced after this object first read it.
 class Storage {
  public:
   explicit Storage(const ModelSource &source);

@@ -1,5 +1,5 @@
-// The calls in PyTorch that its exporter (dynamo=True) wrote nodes for, as the nodes' metadata name them. ONNX has no
-// words for what some calls do to gradients.
+// Finds out which calls in PyTorch the nodes of a graph stand for. PyTorch's exporter (dynamo=True) writes the calls
+// into the nodes' metadata. Some calls change gradients in a way that ONNX itself cannot express.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,9 @@ std::optional<std::int64_t> padding_of(const NodeProto &node);
 // because SoftmaxCrossEntropyLoss has none.
 std::vector<std::string> losses_without_smoothing(const GraphProto &graph);
 
-// Returns the nodes, by name, that read a detach() of what depends on a parameter, where the exporter's optimizer
-// dropped the Identity. `kinds` says which initializers are parameters.
+// Returns the names of nodes that read the result of a detach() for which the file has no Identity any more, because
+// the exporter's optimizer dropped it. Only counts a detach() of a value that depends on a parameter. `kinds` says
+// which initializers are parameters.
 std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
                                                 const std::map<std::string, graph::StoredKind> &kinds);
 

@@ -21,8 +21,9 @@ struct UnboundGraph {
   // `deferred` holds constants whose values are read once the dims are bound.
   std::map<std::string, Tensor> initializers;
   std::map<graph::ValueId, Tensor> deferred;
-  // Initializers and constants of four-bit elements that only DequantizeLinear reads. In the graph they are vectors of
-  // the file's bytes, and the nodes have attributes that tell what these hold (src/ops/quantize.cpp).
+  // Initializers and constants of four-bit elements that only DequantizeLinear or GatherBlockQuantized reads. In the
+  // graph they are vectors of the file's bytes. Attributes of these nodes tell what the bytes hold
+  // (src/ops/quantize.cpp).
   std::set<graph::ValueId> packed;
   Floats floats;
   graph::Bodies bodies;

@@ -31,7 +31,8 @@ using protrain::require;
 using protrain::Shape;
 using protrain::session::Aftermath;
 
-// protrain.h and the C++ enums list the same values. Checking both ends of a list checks the order in between.
+// protrain.h and the C++ enums list the same values. The asserts compare values from the start to the end of each list.
+// So a value that was inserted in only one of the lists is noticed.
 constexpr bool same(int c, Code code) { return c == static_cast<int>(code); }
 static_assert(same(PROTRAIN_OK, Code::ok) && same(PROTRAIN_ERROR_ARG, Code::arg));
 static_assert(same(PROTRAIN_ERROR_VERSION, Code::version) && same(PROTRAIN_ERROR_SHAPE, Code::shape));
@@ -70,8 +71,8 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
-// The errors to return when memory is short, one for each value of Aftermath, in order. Their empty strings let the
-// compiler initialize them, except clang 14, which cannot evaluate libstdc++'s strings at compile time.
+// The errors to return when memory is short, one for each value of Aftermath, in order. Their strings are empty, so the
+// compiler can initialize them. Only clang 14 cannot, because it does not evaluate libstdc++'s strings.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else

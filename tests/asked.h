@@ -11,7 +11,8 @@ inline std::uint64_t asked(const char *variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// How many random plans a test tries of each model. Under the thread sanitizer each takes ten times as long.
+// Returns the number of random plans that a test tries for each model. Fewer under the thread sanitizer, where a plan
+// takes ten times as long.
 inline std::uint64_t asked_plans() {
 #if defined(__SANITIZE_THREAD__)
   return asked("PROTRAIN_PLANS", 4);

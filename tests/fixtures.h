@@ -50,7 +50,7 @@ inline const std::vector<std::string> &model_files() {
   return files;
 }
 
-// Returns the name of a test's case, which GoogleTest allows letters, digits and '_' alone.
+// Returns `name` with '_' for '-'. GoogleTest allows only letters, digits and '_' in the name of a case.
 inline std::string case_name(std::string name) {
   std::ranges::replace(name, '-', '_');
   return name;

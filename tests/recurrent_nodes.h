@@ -13,7 +13,7 @@ struct RecurrentSizes {
   std::int64_t steps, batch, units;
 };
 
-// `op` is LstmSteps, GruSteps or RnnSteps. Sample b has 1 + (b + 1) % steps steps.
+// Returns a node of `op`, which is LstmSteps, GruSteps or RnnSteps. Sample b has 1 + (b + 1) % steps steps.
 inline OneNode recurrent(const std::string &op, const RecurrentSizes &s, const Attributes &attributes, unsigned seed) {
   const bool lstm = op == "LstmSteps", gru = op == "GruSteps";
   const std::int64_t gates = lstm ? 4 : gru ? 3 : 1, h = s.units;

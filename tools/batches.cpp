@@ -15,9 +15,9 @@ namespace tool {
 
 namespace {
 
-// Returns a file for each input that a word without a name feeds. `flag` is the flag of the word, such as --input. A
-// directory feeds each input for which it has a file NAME.npy, and a safetensors file each input for which it has a
-// tensor NAME. NAME is the input's name.
+// Returns the file of each input that `word` feeds, by the input's name. `word` is a value of `flag` (such as --input)
+// that is not NAME=FILE. A directory feeds each input for which it has a file NAME.npy. A safetensors file feeds each
+// input for which it has a tensor NAME.
 std::map<std::string, std::string> files_of_inputs(const std::string &flag, const std::string &word,
                                                    const std::vector<ModelInput> &inputs) {
   std::map<std::string, std::string> files;
@@ -79,7 +79,8 @@ std::string comparing_loss(const Options &options) {
   return "";
 }
 
-// Throws UsageError if labels would be shifted twice, or not at all although the user has not said so.
+// Throws UsageError if labels would be shifted twice, if --labels next would shift an input that the loss does not
+// read, or if the user has not said whether labels are to be shifted.
 void require_one_shift(const DataFlags &flags, const Options &options) {
   const bool shifted = value_of(options, "loss_shift") == "1";
   if (shifted && flags.labels == "next")

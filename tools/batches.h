@@ -32,16 +32,18 @@ class Batches {
   Batches(const Batches &) = delete;  // the thread that reads ahead refers to it
   Batches &operator=(const Batches &) = delete;
 
-  // Throws UsageError or Failure if batches would join other samples than lie side by side in the arrays, and the loss
-  // compares the samples of a batch with each other.
+  // For a loss that compares the samples of a batch with each other, such as dpo: such samples must lie side by side in
+  // the arrays. Throws UsageError if the data are shuffled, and Failure if a batch would reach from the end of one pass
+  // into the next.
   void require_together(const Options &options) const;
 
-  // Has samples or windows that fill no batch taken as a smaller last batch of a pass, if the session can serve one.
-  // Binds its size in the option `shapes`. The batches of several passes have no such end. Call it before the session
+  // Adds a smaller last batch to a pass if samples or windows are left over and the session can serve such a batch.
+  // Binds the size of that batch in the option `shapes`. For data of which only single passes are taken: over several
+  // passes in a row, a batch takes what one pass leaves over and goes on with the next pass. Call it before the session
   // is created. Throws as require_epochs().
   void take_rest(const ModelData &model, const Options &options);
 
-  // Takes over the batch that the library chose, if the flags and the model left it open.
+  // Takes over the size of a batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
   // Feeds batch number `batch`, and begins to read batch `next`. An array of batches gives one row of its axis 0, and

@@ -45,8 +45,8 @@ std::vector<std::uint64_t> steps_in(const fs::path &directory) {
   return steps;
 }
 
-// Returns what the file says; nothing if there is no such file, or if it says something else. Throws Failure if it
-// cannot be read.
+// Returns the evaluation that the file names; nothing if there is no such file, or if it names none. Throws Failure if
+// the file cannot be read.
 std::optional<Best> parse_best(const fs::path &path) {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
@@ -59,7 +59,7 @@ std::optional<Best> parse_best(const fs::path &path) {
   return Best{.step = json["step"], .loss = json["eval_loss"]};
 }
 
-// Throws Failure if there is a file and it cannot be read, or does not name the best checkpoint.
+// Like parse_best(), but also throws Failure if there is a file that names no evaluation.
 std::optional<Best> read_best(const fs::path &path) {
   const std::optional<Best> best = parse_best(path);
   std::error_code none;
@@ -141,12 +141,13 @@ Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, cons
     : flags_(flags), rank_(rank), last_(first) {
   require_checkpoint_place(flags.directory, first);
   if (flags.directory.empty()) return;
-  // The other file is read first, because rank 0 is about to rename it.
+  // best.json.next is read before best.json, because rank 0 may rename the first to the second meanwhile.
   const fs::path directory = flags.directory;
   const std::optional<Best> next = saved_next(directory);
   const bool is_saved = next && next->step <= first;
   best_ = is_saved ? next : read_best(directory / kBest);
-  // A run from the beginning takes all steps again, and one that goes on takes those that came after its checkpoint.
+  // Forgets a best evaluation of a step that this run takes again: of any step in a run from the beginning, else of a
+  // step after the checkpoint that the run resumes.
   if (best_ && (first == 0 || best_->step > first)) best_.reset();
   if (!rank.leads()) return;
   std::error_code none;
@@ -215,8 +216,8 @@ bool Checkpoints::lacks_best() const {
          !fs::exists(fs::path(flags_.directory) / name_of(best_->step) / kManifest, none);
 }
 
-// Writes which checkpoint will be the best one, before that checkpoint is saved. So a kill between the two files of an
-// evaluation does not lose it.
+// Writes to best.json.next which checkpoint will be the best one, before that checkpoint is saved. So the evaluation is
+// not lost if the run is killed after it saves the checkpoint and before it replaces best.json.
 void Checkpoints::write_next_best(const Best &best) const {
   require_own_directory();
   std::error_code none;

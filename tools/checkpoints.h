@@ -32,9 +32,9 @@ void require_checkpoint_place(const std::string &directory, std::uint64_t first)
 // If the option resume names the file best.json of a directory, replaces it by the checkpoint that the file names.
 void take_best(const Options &options);
 
-// Sets the option optimizer to that of the checkpoint that the option resume names. The library takes up a checkpoint
-// as a whole, also for an evaluation, which needs no optimizer. A model whose file describes its training stays as it
-// is, because the file says more about the optimizer.
+// Sets the option optimizer to the optimizer of the checkpoint that the option resume names. The library takes up a
+// checkpoint as a whole, even for an evaluation, which needs no optimizer. Does nothing for a model whose file
+// describes its training, because the file says more about the optimizer.
 void take_optimizer(const Options &options, const std::string &model);
 
 class Checkpoints {
@@ -53,7 +53,8 @@ class Checkpoints {
   const std::optional<Best> &best() const { return best_; }
 
  private:
-  // Throws Failure if another run has saved a checkpoint since this run's last one, which this one might replace.
+  // Throws Failure if the directory holds a checkpoint of a later step than this run has saved. Then another run uses
+  // the directory, and this run might replace its checkpoints.
   void require_own_directory() const;
   void save(protrain_session *session, std::uint64_t step);  // throws as require_own_directory()
   void remove_old() const;

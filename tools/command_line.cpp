@@ -30,8 +30,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Returns the word of the list that `word` is most likely a misspelling or the beginning of. Returns "" if none is
-// near.
+// Returns the word of the list that the user most likely meant by `word`, which may be misspelt or only a beginning.
+// Returns "" if none is near.
 std::string nearest_of(const std::string &word, const std::vector<std::string> &words) {
   constexpr std::size_t kLongest = 64;  // edit_distance takes quadratic time
   constexpr std::size_t kShortestBeginning = 3;

@@ -10,8 +10,8 @@
 namespace tool {
 
 // Returns the type in which a session takes elements of type `from` for an input. `wanted` is the input's type, as
-// `protrain check` names it. Elements that have this type keep it. All others become float32 for an input of
-// floating-point numbers, and whole numbers get the input's type if it is one of whole numbers. Throws Failure, with
+// `protrain check` names it. Elements that have this type keep it. For an input of floating-point numbers, all others
+// become float32. For an input of whole numbers, other whole numbers get the input's type. Throws Failure, with
 // `subject` and `input`, if floating-point numbers would have to become whole numbers.
 protrain_dtype taken_as(protrain_dtype from, const std::string &wanted, const std::string &subject,
                         const std::string &input);

@@ -67,7 +67,7 @@ class Written {
 
   // `samples` is the number of samples in the batch.
   void write(protrain_session *session, std::int64_t samples) {
-    // Axis 0 of another kind may have had the size of a whole batch by chance.
+    // Axis 0 may have had the size of a whole batch by chance, and not because it counts samples.
     if (of_samples_ && shape_in(session).front() != samples) throw UsageError(without_rows(samples_));
     if (of_samples_) slice_.resize(static_cast<std::size_t>(samples) * row_bytes_);
     check(protrain_session_output_read(session, name_.c_str(), dtype_, slice_.data(), slice_.size()));

@@ -39,8 +39,8 @@ void Evaluation::settle(protrain_session *session, const Rank &rank) {
   if (rank.leads() && !left_out.empty()) fmt::print(stderr, "protrain: warning: evaluations: {}\n", left_out);
 }
 
-// Deals the batches out to the ranks. Where fewer are left than there are ranks, or the last one is smaller, all ranks
-// compute the same batch, so that each batch counts once.
+// Deals the batches out to the ranks. If fewer batches are left than there are ranks, or if the last batch is smaller,
+// all ranks compute the same batch, so that each batch counts once.
 double Evaluation::run(protrain_session *session, const Rank &rank) {
   const std::uint64_t count = batches_.count();
   const auto dealt = [&](std::uint64_t first) {

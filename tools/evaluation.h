@@ -32,8 +32,8 @@ class Evaluation {
   void settle(protrain_session *session, const Rank &rank);
   // True after the steps that `every` names. The last step of a run is evaluated too.
   bool due(std::uint64_t step) const { return flags_.every > 0 && step % flags_.every == 0; }
-  // Returns the mean loss over one pass of the data, each batch weighted by its number of samples. Batches in which no
-  // label counts are left out, and it says so. If the loss of a batch is not finite, or all batches are left out,
+  // Returns the mean loss over one pass of the data, each batch weighted by its number of samples. Leaves out batches
+  // in which no label counts, with a warning. If the loss of a batch is not finite, or all batches are left out,
   // returns NaN with a warning. Every rank must call it, and gets the same result.
   double run(protrain_session *session, const Rank &rank);
   // True if the run is to end, because `best`, the step of the best evaluation, lies `patience` evaluations back.

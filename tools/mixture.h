@@ -10,9 +10,9 @@
 
 namespace tool {
 
-// Without weights, the files are read one after the other, and each window comes once in an epoch. With weights, the
-// files take turns. Any thousand windows then hold each file's share, and a file starts again after its last window.
-// The n-th window depends on n alone, so a run that resumes needs to know only its step.
+// Files without weights are read one after the other, and each window comes once in an epoch. Files with weights take
+// turns: any thousand windows hold each file's share, and a file starts again after its last window. The n-th window
+// depends on n alone, so a run that resumes needs to know only its step.
 class Mixture {
  public:
   // `words` are the arguments of --tokens, each FILE or FILE=WEIGHT. The other parameters are those of TokenFile and

@@ -10,9 +10,10 @@ namespace tool {
 
 namespace {
 
-// Throws the first problem of a model that cannot be trained whatever the data are. Without this, data would be asked
-// for inputs that the model has only after its problem is solved, such as the labels of a loss. Problems of shapes may
-// come from sizes that the check assumes, and the data may give others, so these problems wait for the session.
+// Throws the first problem of a model that cannot be trained, whatever the data are. Without this check, the command
+// would ask for data of inputs that the model has only once the problem is solved, such as the labels of a loss.
+// Problems of shapes do not count, because the check assumes sizes and the data may give others. The session reports
+// these.
 void require_trainable(const nlohmann::json &about) {
   for (const nlohmann::json &problem : about.at("problems"))
     if (problem.at("code") != PROTRAIN_ERROR_SHAPE || about.at("inputs").empty())

@@ -1,5 +1,5 @@
-// The files that a command writes: whether it can write them is checked before it works, so that no result is lost to a
-// wrong path.
+// The files that a command writes. The command checks that it can write them before it begins its work, so that no
+// result is lost to a wrong path.
 #pragma once
 
 #include <protrain.h>
@@ -37,8 +37,7 @@ std::vector<Input> adapter_files(const std::string &flag, const std::string &pat
 std::vector<Input> array_files(const std::string &flag, const std::vector<std::string> &words, const ModelData &model);
 std::vector<Input> token_files(const std::string &flag, const std::vector<std::string> &words);
 
-// Throws Failure unless each output can be written to its place, which is neither that of another output nor that of
-// an input.
+// Throws Failure if an output cannot be written to its place, or would replace another output or an input.
 void require_writable(const std::vector<Output> &outputs, const std::vector<Input> &inputs);
 
 // Throws Failure if an export would have to merge adapters into weights that the model's file holds as integers.

@@ -1,4 +1,4 @@
-// Rank: this command's place among those that train one model together, and which of them prints.
+// Rank: the place of this process among the processes that train one model together, and which of them prints.
 #pragma once
 
 #include <cstdint>

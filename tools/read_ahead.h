@@ -1,4 +1,5 @@
-// Reads the data of batches on a thread of its own, each while the session works on the one before it.
+// Reads the data of batches on a thread of its own: the data of the next batch, while the session works on the present
+// one.
 #pragma once
 
 #include <cstdint>

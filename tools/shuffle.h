@@ -12,8 +12,8 @@ class Shuffle {
  public:
   explicit Shuffle(std::uint64_t seed) : seed_(seed) {}
 
-  // Returns the element (below `count`) at a position (below `count`) of the epoch. A Feistel network permutes the next
-  // power of four; results beyond `count` are permuted again, until one is below it.
+  // Returns the element (below `count`) at a position (below `count`) of the epoch. A Feistel network permutes the
+  // numbers below the next power of four. A result that is not below `count` is permuted again until it is.
   std::uint64_t at(std::uint64_t epoch, std::uint64_t position, std::uint64_t count) const {
     const int half = (std::bit_width(count - 1) + 1) / 2;
     const std::uint64_t mask = (std::uint64_t{1} << half) - 1, key = mixed(seed_ ^ mixed(epoch));

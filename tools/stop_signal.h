@@ -3,8 +3,8 @@
 
 namespace tool {
 
-// Makes the first Ctrl-C or SIGTERM only be noted, so that the command ends after what it is doing. The second one ends
-// the command at once. A pipe whose reader has ended is noted each time.
+// From now on the first Ctrl-C or SIGTERM is only noted, so that the command can finish what it is doing and then end.
+// The second one ends the command at once. A write to a pipe whose reader has ended (SIGPIPE) is noted every time.
 void note_stop_signals();
 
 int stop_signal();  // the number of the signal that was noted; 0: none was

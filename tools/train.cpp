@@ -114,8 +114,9 @@ struct StepFailure : LibraryFailure {
   using LibraryFailure::LibraryFailure;
 
   // False if the error may have come amid the updates, so that some parameters have taken the step and others have not.
-  // An overlapping update that meets a number that is not finite counts the step, which is found by that count. Another
-  // rank's error leaves the session usable only if the ranks had not begun the batch.
+  // NONFINITE counts as true here. In overlap order it may come amid the updates, but then the session counts the step,
+  // and spares_weights() finds out by that count. PEER counts as true, because another rank's error leaves the session
+  // usable only if the ranks had not begun the batch.
   bool came_before_updates() const {
     constexpr protrain_code kBefore[] = {PROTRAIN_ERROR_ARG,      PROTRAIN_ERROR_STATE,     PROTRAIN_ERROR_SHAPE,
                                          PROTRAIN_ERROR_TYPE,     PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_PEER,
@@ -124,8 +125,9 @@ struct StepFailure : LibraryFailure {
   }
 };
 
-// Runs one batch. Returns false if a rank has cancelled the step with its first batch. If the library refuses a value,
-// adds a hint about the token file to the error: a token may lie beyond the vocabulary.
+// Runs one batch of a step. `first`: it is the step's first batch. Returns false if a rank cancels the step in its
+// first batch, so that nothing has changed. Throws StepFailure for any other error. If the library refuses a value, the
+// error gets a hint about the token file, because a token may lie beyond the vocabulary.
 bool take_batch(protrain_session *session, const Batches &batches, bool first, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return true;
@@ -152,9 +154,9 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   return step;
 }
 
-// True if a signal ends the run before the next step. Among several ranks it only cancels the next step, and the
-// cancelled step ends the run, because all ranks must make the same calls and the signal may not have reached the
-// others yet.
+// True if a signal ends the run before the next step. Among several ranks a signal only cancels the next step, and the
+// cancelled step ends the run. The reason is that all ranks must make the same calls, and the signal may not have
+// reached the others yet.
 bool ends_by_signal(protrain_session *session, const Rank &rank) {
   if (stop_signal() == 0 || rank.alone()) return stop_signal() != 0;
   protrain_session_cancel(session);
@@ -194,15 +196,15 @@ void require_places(const TrainFlags &flags, const ModelData &model, const Optio
   if (!flags.export_path.empty()) require_mergeable(flags.model, options);
 }
 
-// The results that were written, by their names on the command line, and why others were not.
+// The paths of the results that were written, and the errors of those that were not.
 struct Results {
   std::vector<std::string> written;
   std::vector<std::exception_ptr> failures;
 };
 
 // Writes all results, even if one of them fails. The report comes first, because a launcher may end the job as soon as
-// one rank has left. All ranks take part in the other results, so no rank leaves before those are written. If another
-// rank fails after its last step, it ends the first call here (ends_on_all_ranks), which is then made once more.
+// one rank has left. All ranks take part in the other results, so no rank leaves before those are written. Another rank
+// that fails after its last step ends the first call here (ends_on_all_ranks). That call is then made once more.
 Results write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   Results results;
   bool again = record.ranks > 1;
@@ -288,8 +290,8 @@ class Training {
   bool exhausted_ = false;   // evaluations have not become better for long enough
 };
 
-// Says what was created, and opens what the steps need. The metrics file of an earlier run is replaced last, when
-// nothing can be refused any more.
+// Prints what was created, and opens what the steps need. The metrics file of an earlier run is replaced last, because
+// a refusal before that leaves it as it was.
 void Training::begin() {
   if (rank_.leads()) announce(session_, record_);
   batches_.settle(session_);
@@ -347,9 +349,9 @@ bool Training::spares_weights(const std::exception &failure) const {
   return steps_of(session_) == record_.last_step();
 }
 
-// Ends the steps of the other ranks after an error. Returns false if they cannot write the results with this rank. They
-// know of an error of the library. After any other error this rank cancels a step, so that the call in which the others
-// wait, or which they make next, ends on every rank and changes nothing.
+// Ends the steps of the other ranks after an error. Returns false if they cannot write the results with this rank. The
+// other ranks know of an error of the library already. After any other error this rank cancels a step. That ends the
+// call in which the other ranks wait, or which they make next, on every rank, and changes nothing.
 bool Training::ends_on_all_ranks(const std::exception &failure) {
   if (rank_.alone() || dynamic_cast<const LibraryFailure *>(&failure) != nullptr) return true;
   protrain_session_cancel(session_);
@@ -433,7 +435,7 @@ int train(TrainFlags flags) {
   const Options options = flags.session.make_options();
   take_best(options);
   const ModelData model = data_of(options, flags.model, flags.data);
-  // Flags about tokens may be for those of evaluations alone.
+  // Flags about tokens may concern the tokens of evaluations alone.
   const bool trains_on_tokens = !flags.data.tokens.empty() || flags.evaluation.tokens.empty();
   std::optional<Batches> batches;
   std::optional<Evaluation> evaluation;

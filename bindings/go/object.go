@@ -88,7 +88,7 @@ func (o *object) text(log func(json.RawMessage), function func(handle uintptr, t
 	return text, err
 }
 
-// connect makes C send events to the object's listener, or to nobody if log is nil, and keeps log in *held. It is kept
+// connect makes C send events to the object's listener, or to nobody if log is nil, and keeps log in *held. log is kept
 // even if it panics during this call, because C keeps the listener too.
 func (o *object) connect(held *func(json.RawMessage), log func(json.RawMessage),
 	set func(handle uintptr, log lib.Log) *lib.Failure) error {

@@ -66,8 +66,8 @@ func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *li
 		stop := s.c.cancelWhenDone(ctx)
 		failure := function(session, &loss)
 		if stop() && !several && (failure == nil || Code(failure.Code) != ErrCancelled) {
-			// The cancel came after the call and would stop the next one, so an evaluation consumes it. With several
-			// ranks it stays, because all ranks must stop in the same call: their next one.
+			// The context was done only after the call, so its cancel would stop the next call. An evaluation consumes the
+			// cancel. With several ranks the cancel stays, because all ranks must stop in the same call: their next one.
 			var unused float32
 			lib.Eval(session, &unused)
 		}
@@ -139,8 +139,8 @@ func (s *Session) ExportAdapters(directory string) error {
 	return s.tell(directory, lib.Session_export_adapters)
 }
 
-// LoadAdapters gives the session's adapters the values of other ones, which ExportAdapters or PEFT wrote into
-// directory. They have the same modules and ranks.
+// LoadAdapters gives the session's adapters the values of adapters that ExportAdapters or PEFT wrote into directory.
+// These must have the same modules and ranks.
 func (s *Session) LoadAdapters(directory string) error {
 	return s.tell(directory, lib.Session_load_adapters)
 }

@@ -70,7 +70,7 @@ func dtypeOf[T Element]() DType {
 }
 
 // SetInput copies the values of one input, in row-major order of dims. Every following step and evaluation uses them,
-// until they are set again. Nothing is converted: T must be the model's own type.
+// until they are set again. T must be the input's own type, or float32 where that is another type of floats.
 func SetInput[T Element](s *Session, name string, dims []int64, values []T) error {
 	if err := checkTexts(name); err != nil {
 		return err

@@ -1,6 +1,9 @@
 /* Trains low-rank adapters of a language model on a text, compares the model with its base, saves the adapters in the
- * form of Hugging Face's PEFT, and writes the merged model. usage: adapt MODEL.onnx TEXT STEPS PATTERN OUT    PATTERN:
- * the weights to adapt, such as '*.c_attn.weight' */
+ * form of Hugging Face's PEFT, and writes the merged model.
+ *
+ *     adapt MODEL.onnx TEXT STEPS PATTERN OUT
+ *
+ * PATTERN names the weights to adapt, such as '*.c_attn.weight'. */
 #include <protrain.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -62,8 +62,8 @@ static protrain_session *open_model(const char *path, const char *resume) {
   return session;
 }
 
-/* Sets the samples of a batch. Each pass takes them in an order of its own: 7919 is prime, so that the products with it
- * are a permutation, unless it divides the count. */
+/* Sets the samples of a batch. Each pass has an order of its own. Every sample comes once: multiples of 7919 modulo the
+ * count differ from each other, because 7919 is prime, unless it divides the count. */
 static void set_batch(protrain_session *session, const samples_t *samples, size_t batch, size_t pass) {
   static const int64_t dims[2] = {kBatch, kLength};
   int64_t tokens[kBatch][kLength], labels[kBatch];

@@ -36,8 +36,9 @@ public final class Classify {
     }
 
     /**
-     * Each pass has an order of its own: 7919 is prime, so that the products with it are a permutation, unless it
-     * divides the count.
+     * Returns which sample comes at place {@code number} of a pass. Each pass has an order of its own. Every sample
+     * comes once: multiples of 7919 modulo the count differ from each other, because 7919 is prime, unless it divides
+     * the count.
      */
     int at(int number, int pass) {
       return (int) ((number * 7919L + pass * 104729L) % labels.size());

@@ -14,8 +14,8 @@ namespace protrain::arith {
 
 using Bool = std::uint8_t;  // the byte of a bool, true unless 0; uint8 tensors are never cast, so uint8 means bool here
 
-// Rounds to odd: an inexact result gets an odd last bit. A second rounding, to a narrower type, then gives the same as
-// rounding `value` once.
+// Rounds `value` to float32, to odd: the last bit of an inexact result is set to 1. Rounding the result again, to a
+// narrower type, then gives the same as rounding `value` once.
 PROTRAIN_HD float rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   auto bits = std::bit_cast<std::uint32_t>(nearest);

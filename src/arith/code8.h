@@ -63,7 +63,7 @@ PROTRAIN_HD float root_number(std::uint8_t code, float scale) { return RootOctav
 // Returns the bits of |x| as an integer. Such integers compare like the magnitudes, and a NaN compares as larger than
 // any number. So the maximum of a block does not depend on the order of comparison.
 PROTRAIN_HD std::int32_t magnitude(float x) { return std::bit_cast<std::int32_t>(absolute(x)); }
-// Returns the scale of a block whose numbers have this largest magnitude.
+// Returns a block's scale, from the largest magnitude() of its numbers. The scale is 1 if all numbers are 0.
 PROTRAIN_HD float scale_of(std::int32_t largest) { return largest > 0 ? std::bit_cast<float>(largest) : 1.0f; }
 
 }  // namespace protrain::arith

@@ -44,8 +44,8 @@ struct CtcStates {
     if (s + 1 < count()) sum = log_add(sum, after[s + 1]);
     return s + 2 < count() && skips_to(s + 2) ? log_add(sum, after[s + 2]) : sum;
   }
-  // Returns the log of the probability of all paths that spell the labels. last[s] is that of the paths that are in
-  // state s at the last time.
+  // Returns the log of the summed probability of all paths that spell the labels. last[s] is the log of the summed
+  // probability of those that are in state s at the last time.
   PROTRAIN_HD double total(const double *last) const {
     return labels_count == 0 ? last[0] : log_add(last[count() - 1], last[count() - 2]);
   }

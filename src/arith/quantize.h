@@ -23,7 +23,7 @@ PROTRAIN_HD float fake_quantized(float x, float scale, float zero_point, Integer
   return dequantized(range.clipped(quantized(x, scale, zero_point)), scale, zero_point);
 }
 
-// Returns the straight-through gradient: that of y = x where the integer for x is in range, and 0 elsewhere.
+// Returns the straight-through gradient: dy if the integer for x is in range, else 0.
 PROTRAIN_HD float fake_quantized_grad(float dy, float x, float scale, float zero_point, IntegerRange range) {
   return range.contains(quantized(x, scale, zero_point)) ? dy : 0.0f;
 }

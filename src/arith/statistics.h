@@ -10,7 +10,7 @@ namespace protrain::arith {
 struct Moments {
   double count = 0, mean = 0, squares = 0;
 
-  // Changes these moments to those of this set of elements and the other set together.
+  // Makes these the moments of both sets of elements together.
   PROTRAIN_HD void join(const Moments &other) {
     if (other.count == 0) return;
     const double all = count + other.count, distance = other.mean - mean;

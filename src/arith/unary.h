@@ -1,5 +1,5 @@
-// Operators on one float. Each is a struct with its operator's name, which has the operator's value and its slope
-// (derivative). The value of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
+// Operators on one float. Each is a struct with the operator's name and two functions: value(), and slope(), which is
+// the derivative. The value of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
 #pragma once
 
 #include "arith/math.h"

@@ -48,8 +48,8 @@ struct OptimizerNumbers {
 inline constexpr std::size_t kMostGroups = 256;
 using GroupNumbers = std::array<OptimizerNumbers, kMostGroups>;
 
-// The numbers that change from step to step, such as the learning rate. Every launch points to them, because a Program
-// is the same for all steps.
+// The numbers that change from step to step, such as the learning rate. A Program is the same for all steps, so each
+// launch reads these numbers through a pointer.
 struct StepScalars {
   GroupNumbers update = {};   // for this step's updates
   GroupNumbers earlier = {};  // for updates that the previous step left to this step
@@ -112,7 +112,7 @@ struct Launch {
   const StepScalars *scalars = nullptr;  // the same numbers in all launches of a step
 };
 
-// A copy between two addresses that both the device and the host can reach.
+// A copy between two addresses. Each lies in the device's memory or in the host's.
 struct Copy {
   void *to;
   const void *from;
@@ -182,17 +182,17 @@ class Device {
   virtual std::uint64_t pin(void *host, std::uint64_t bytes);
   virtual void unpin(void *host);
 
-  // Calls issue(argument), which appends the work of a step, and then waits for all queues. The device chooses the
-  // thread on which launches are cheapest. On the CPU this is the team's first member, so no launch passes between
-  // threads. If the work fails, this function throws.
+  // Calls issue(argument), which appends the work of a step, and then waits for all queues. The device makes the call
+  // on the thread from which launches are cheapest. On the CPU this is the team's first member, so no launch passes
+  // between threads. Throws if the work fails.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
   // launch() and copy() append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in
   // order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
   virtual void copy(Queue queue, const Copy &copy) = 0;
   // launch_alone() and copy_alone() are complete on return, and may run while the device's queues work. Call them on
-  // any thread but the one that issues a step. Only one thread at a time may launch. The operands of a launch lie in
-  // host memory. Only updates are launched this way, because they give the same bits on host and device.
+  // any thread but the one that issues a step. launch_alone() computes on the host, with operands in host memory; only
+  // one thread at a time may call it. It runs only updates, because they give the same bits on host and device.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 

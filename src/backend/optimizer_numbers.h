@@ -9,8 +9,9 @@
 namespace protrain::backend {
 
 // Returns AdamW's numbers for step t. Correction::rate multiplies the learning rate by sqrt(1 - beta2^t) / (1 -
-// beta1^t) and adds epsilon to sqrt(v), where v is the second moment. Correction::moments with the larger epsilon
-// `epsilon / sqrt(1 - beta2^t)` gives the same step. So one kernel serves both, and the larger epsilon is returned.
+// beta1^t) and adds epsilon to sqrt(v), where v is the second moment. Correction::moments gives the same step if its
+// epsilon is `epsilon / sqrt(1 - beta2^t)`. So for Correction::rate this larger epsilon is returned, and one kernel
+// serves both.
 inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, double t) {
   const bool corrected = o.correction != Optimizer::Correction::none && t > 0;
   const double correction1 = corrected ? 1 - std::pow(o.beta1, t) : 1;

@@ -10,7 +10,7 @@
 
 namespace protrain {
 
-// Returns a checksum of the bytes. To sum several parts, pass the checksum of the earlier parts as `before`.
+// Returns a checksum of the bytes. For bytes in several parts, pass the checksum of the earlier parts as `before`.
 std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before = 0);
 
 // Computes the 128-bit checksum of bytes that arrive in parts. The result is 32 hex digits.

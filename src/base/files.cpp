@@ -88,10 +88,10 @@ class Descriptor {
   int value_;
 };
 
-// Returns false for files of /proc and /sys. These claim to be regular, but have size 0, and reading them can have
-// effects.
+// Returns false for files of /proc and /sys. These claim to be regular files, but their stated size is not the size of
+// their text, and reading them can have effects.
 bool on_disk(int descriptor) {
-  constexpr std::array<unsigned long, 2> kKernelText{0x9fa0, 0x62656572};
+  constexpr std::array<unsigned long, 2> kKernelText{0x9fa0, 0x62656572};  // procfs, sysfs
   struct statfs system {};
   if (sys_statfs(descriptor, &system) != 0) return true;
   return std::find(kKernelText.begin(), kKernelText.end(), static_cast<unsigned long>(system.f_type)) ==
@@ -310,7 +310,7 @@ void FileWriter::commit() {
   if (sys_sync(descriptor_) != 0) refuse(path_, "sync it", errno);
   if (sys_rename(temporary_.c_str(), path_.c_str()) != 0) refuse(path_, "rename it into place", errno);
   temporary_.clear();
-  sys_close(std::exchange(descriptor_, -1));  // not earlier: a writer of the same path removes what is not locked
+  sys_close(std::exchange(descriptor_, -1));  // unlocks only now: other writers remove an unlocked temporary file
   sync_directory(directory_of(path_));
 }
 

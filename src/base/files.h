@@ -40,7 +40,7 @@ class File {
   const std::string &path() const { return path_; }
   std::uint64_t size() const { return size_; }         // when it was opened
   FileIdentity identity() const { return identity_; }  // {0, 0} for bytes in memory
-  // The time of the last change until now, in nanoseconds since 1970; 0 for bytes in memory.
+  // Returns when the file was last changed, in nanoseconds since 1970; 0 for bytes in memory.
   std::int64_t modified() const;
   // Fills `out` with the bytes from `offset` on. Code::io if the file ends before `out` is full.
   void read(std::uint64_t offset, std::span<std::byte> out) const;

@@ -1,4 +1,5 @@
-// A thread of the host program while it is inside the library: what the host has set for it must not reach in here.
+// HostThread: shields the library from the settings of a thread of the host program while the thread is inside the
+// library.
 #pragma once
 
 #include <pthread.h>
@@ -11,11 +12,11 @@
 
 namespace protrain {
 
-// Keeps what the host has set for the calling thread away from the library while the object lives:
-// - Arithmetic rounds to nearest, keeps small numbers and does not trap. Another rounding would change bits, and a trap
-//   would end the program. Threads that are started meanwhile inherit this.
-// - The thread is not cancelled. pthread_cancel unwinds the stack, and ends the program if a destructor or a catch
-//   block is in the way. It takes effect afterwards.
+// Gives the calling thread the settings that the library needs, and restores the host's settings at the end:
+// - Arithmetic rounds to nearest, keeps subnormal numbers and does not trap. Another rounding would change bits, and a
+//   trap would end the program. Threads that are started meanwhile inherit this.
+// - The thread cannot be cancelled, because pthread_cancel unwinds the stack, and ends the program if a destructor or a
+//   catch block is in the way. A cancellation that is asked for meanwhile takes effect afterwards.
 class HostThread {
  public:
 #if defined(__x86_64__)

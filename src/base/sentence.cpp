@@ -13,12 +13,13 @@ bool is_of_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (c & 0x80) != 0;
 }
 
-// True if both sides of the place `at` between two characters belong to one word.
+// True if the characters in front of `at` and at `at` belong to one word.
 bool is_inside_word(std::string_view text, std::size_t at) {
   return at > 0 && at < text.size() && is_of_word(text[at - 1]) && is_of_word(text[at]);
 }
 
-// True if `text` holds `name` whole: a folder "c" is not named by the words "cannot list it", and "." by no text.
+// True if `text` names `name`, that is, contains it as whole words. So "cannot list it" does not name a folder "c". No
+// text names a name without letters and digits, such as ".". An empty name counts as named.
 bool names(std::string_view text, std::string_view name) {
   if (name.empty()) return true;
   if (std::ranges::none_of(name, is_of_word)) return false;

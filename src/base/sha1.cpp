@@ -11,7 +11,7 @@ namespace protrain {
 
 namespace {
 
-// Returns the function of a round, of which there are 80, plus its constant.
+// Returns the function f(b, c, d) of one of SHA-1's 80 rounds, plus the constant K of that round.
 std::uint32_t mixed(std::size_t round, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
   if (round < 20) return ((b & c) | (~b & d)) + 0x5a827999;
   if (round < 40) return (b ^ c ^ d) + 0x6ed9eba1;

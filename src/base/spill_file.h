@@ -42,12 +42,12 @@ class SpillFile {
  private:
   struct Region {
     std::uint64_t offset = 0, bytes = 0;
-    std::uint64_t checksum = 0;  // of its parts, each summed onto the one before
+    std::uint64_t checksum = 0;  // of all bytes, computed part by part
     bool written = false;
   };
   struct Ring;
-  // The io_uring and the buffer for reads, or those for writes. Each has its own, because reads and writes run at the
-  // same time.
+  // The io_uring and the buffer of one direction, either reads or writes. Each direction has its own, because reads and
+  // writes run at the same time.
   struct Direction {
     explicit Direction(bool to_file);
     ~Direction();

@@ -34,7 +34,7 @@ void pause() {
 #endif
 }
 
-// The processors that the scheduler lets this process use.
+// Returns how many processors the scheduler lets this process use.
 int allowed_processors() {
   int count = 1;
   // The kernel's mask may be wider than cpu_set_t.

@@ -15,8 +15,8 @@ using PerTier = EnumArray<Tier, 3, T>;
 inline constexpr auto kTiers = all_values<Tier, 3>();
 inline constexpr PerTier<const char *> kTierNames = {"device", "host", "disk"};
 
-// The alignment of data that moves between memory and disk, in bytes. Both its address and its place in the file are
-// multiples of this, so that the move can bypass the page cache.
+// Data that moves between memory and disk begins at a multiple of this many bytes, both in memory and in the file, so
+// that the move can bypass the page cache.
 inline constexpr std::size_t kDiskAlignment = 4096;
 
 }  // namespace protrain

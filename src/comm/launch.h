@@ -20,8 +20,8 @@ struct Launched {
 //   Open MPI's mpirun, and srun --mpi=pmix      mpi
 //   MPICH's mpiexec, and srun --mpi=pmi2        mpi
 //   srun without a plugin for MPI               gloo
-// In the last case each process would be alone under MPI, so open() refuses MPI. Gloo can join the processes by these
-// numbers, once the user gives a rendezvous.
+// In the last case MPI would find each process alone, so open() refuses MPI. Gloo can join the processes: it uses this
+// rank and number of ranks, and the user must give a rendezvous.
 std::optional<Launched> launched();
 
 enum class MpiKind : std::uint8_t { openmpi, mpich };

@@ -36,7 +36,7 @@ std::string tensor_of(const std::string &module, std::string_view end) {
   return std::string(kBefore) + module + std::string(end);
 }
 
-// Opens the file of matrices in a directory of PEFT.
+// Opens adapter_model.safetensors in a directory of PEFT. Throws Code::unsupported if only the older form is there.
 File open_matrices(const std::string &directory) {
   std::error_code ignored;
   const bool pickled =

@@ -46,9 +46,10 @@ class AdapterFile {
 // Returns the present values of an adapter's matrix, such as those that a session has trained.
 using MatrixValues = std::function<std::vector<float>(const passes::AdapterMatrix &matrix)>;
 
-// Writes adapters into the directory `path`, which is created if only its last component is missing. PEFT's
-// PeftModel.from_pretrained and the option adapter read them. If `path` ends in .onnx_adapter, writes a file of that
-// form instead. Its tensors have the names of the exported model's inputs, and the types that `type_of` returns.
+// Writes adapters in PEFT's form into the directory `path`, which is created if only its last component is missing.
+// PEFT's PeftModel.from_pretrained and the option `adapter` can read this directory. If `path` ends in .onnx_adapter,
+// writes a file for ONNX Runtime instead. The tensors in this file have the names of the exported model's inputs, and
+// the types that `type_of` returns.
 void write_adapters(const std::string &path, const std::vector<passes::Adapter> &adapters, const MatrixValues &values,
                     const std::function<DType(const passes::Adapter &adapter)> &type_of);
 

@@ -1,5 +1,5 @@
-// Batch: the input that counts a model's samples, the number of samples, and the tokens of each. Micro-batches, random
-// numbers and tokens per second all take these from here.
+// Batch: the input whose first axis counts a model's samples, the number of samples, and the number of tokens in a
+// sample. Micro-batches, random numbers and tokens per second all depend on these numbers.
 #pragma once
 
 #include <cstdint>

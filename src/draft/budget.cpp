@@ -23,13 +23,14 @@ void require_within(const std::optional<std::uint64_t> &budget, const char *key,
           bytes_text(needed), key, budget.value_or(0), needed);
 }
 
-// Returns the bytes of the device's tier that a session takes. A base that another session of this process holds is
-// there already.
+// Returns the bytes of the device's tier that a session allocates. Frozen weights that it shares with another session
+// of this process are not counted, because they are in memory already.
 std::uint64_t new_device_bytes(const plan::Bytes &needed, const Settings &settings) {
   return needed[Tier::device] - std::min(needed[Tier::device], settings.base_at_hand);
 }
 
-// Returns the bytes that a session takes of the device's memory, which may be the host's too.
+// Returns the bytes that a session takes from the device's memory. If device and host share one memory, the bytes of
+// the host's tier are included.
 std::uint64_t to_be_taken(const plan::Bytes &needed, const Settings &settings, const profile::Profile &profile) {
   const std::uint64_t device = new_device_bytes(needed, settings);
   return profile.shares_memory ? checked_add(device, needed[Tier::host]) : device;

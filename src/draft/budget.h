@@ -11,11 +11,13 @@ struct Budget {
   bool shared_memory = false;  // device and host share one budget, `memory`, which is the device's entry
 };
 
-// Returns the budgets. An option that gives more than the machine has gives what it has. Code::arg if options
-// contradict each other or the machine.
+// Returns the budgets. A budget for the device's memory is at most what the machine has, even if the option gives more.
+// The same holds for the host's budget if device and host share one memory. Code::arg if options contradict each other
+// or the machine.
 Budget budget_of(const Settings &settings, const profile::Profile &profile);
 
-// True if the machine has so many bytes, whatever the options allow.
+// True if the device's memory can hold these bytes, whatever the options allow. Bytes of the host's tier are counted
+// only if device and host share one memory.
 bool machine_has(const plan::Bytes &needed, const Settings &settings, const profile::Profile &profile);
 
 // Throws Code::budget if the plan needs more than an option allows or than the machine has. Throws Code::arg if the

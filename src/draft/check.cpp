@@ -36,8 +36,8 @@ Json inputs_json(const std::vector<ModelInput> &inputs) {
 }
 
 // Returns the inputs that need values. Leaves out inputs that the graph lacks: inputs without elements, and inputs for
-// earlier tokens that nothing reads. If an input has known dims but a wrong number of them, which can happen for
-// labels, takes the dims of its value in the graph.
+// earlier tokens that nothing reads. The number of dims may be wrong for labels. In that case, takes the shape of the
+// input's value in the graph instead.
 std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Graph &graph) {
   std::erase_if(inputs, [&](const ModelInput &input) {
     return std::ranges::find(graph.inputs, graph.find(input.name)) == graph.inputs.end();

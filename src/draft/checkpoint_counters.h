@@ -10,7 +10,7 @@
 namespace protrain::draft {
 
 inline constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch = "micro_batch";
-inline constexpr const char *kBase = "base";      // a hash of the frozen weights of adapters, or of rounded ones
+inline constexpr const char *kBase = "base";      // a hash of frozen weights (session/frozen_base.h)
 inline constexpr const char *kScales = "scales";  // a hash of the adapters' scales
 inline constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_loss_scale";
 

@@ -158,8 +158,9 @@ class DimSolver {
   double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
-// Returns the dims that count samples. They are the batch's, and the first dims of inputs that lack it, if they stand
-// nowhere else: tf2onnx gives the batch another name in each input.
+// Returns the dims that count samples: the batch's dim, and the first dims of inputs without the batch's dim. The
+// latter are needed for tf2onnx, which gives the batch another name in each input. A first dim is left out if another
+// axis of some input has it too.
 std::set<std::string> DimSolver::sample_dims() const {
   Settings bound;
   bound.constants = values_;
@@ -274,8 +275,8 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// Returns the smallest size of the group's dims with which the size `at` of node number `until` is at least `size`.
-// Finds it by bisection, because a size at a node grows with the dims that it depends on.
+// Returns the smallest size of the group's dims that makes the node size `at`, seen by node number `until`, at least
+// `size`. Searches by bisection, because a size that a node sees grows with the dims that it depends on.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);

@@ -29,7 +29,8 @@ std::string seconds_text(double seconds) {
   return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1e3);
 }
 
-// Returns what `other` has in place of the chosen numbers, such as "n_buffer 17 instead of 36, n_host 4 instead of 0".
+// Returns the numbers in which `other` differs from the chosen plan, such as "n_buffer 17 instead of 36, n_host 4
+// instead of 0".
 std::string differences(const plan::Choice &chosen, const plan::Choice &other) {
   using plan::Choice;
   constexpr std::pair<const char *, int Choice::*> kNumbers[] = {
@@ -160,8 +161,8 @@ class Explanation {
     return found;
   }
 
-  // Returns how long the device computes activations a second time: " (3.4 ms of it activations a second time)"; "" if
-  // it computes none again.
+  // Returns the time in which the device computes activations again, as a text such as " (3.4 ms of it activations a
+  // second time)". Returns "" if it computes none again.
   std::string again() const {
     std::int64_t again_ns = 0;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i)

@@ -34,11 +34,12 @@ struct Exported {
 // Writes a parameter's values to `out` as float32. Returns false if the parameter still has the file's values.
 using Values = std::function<bool(const std::string &parameter, std::byte *out)>;
 
-// Writes the model's file with `values` in place of its own. An adapted parameter is written as its weights plus its
-// adapter's change. A rounded parameter is written as the floats that it was rounded to. Code::unsupported if an
-// adapter would have to be merged into integers. If adapters become inputs, an adapted parameter keeps the file's
-// values, which may be rounded. Code::unsupported is thrown in that case if a node that is no product or lookup reads
-// the parameter.
+// Writes the model's file with `values` in place of its own. A rounded parameter is written as the floats that it was
+// rounded to.
+//   If adapters are merged, an adapted parameter is written as its weights plus its adapter's change. Throws
+// Code::unsupported if these weights are integers in the file.
+//   If adapters become inputs, an adapted parameter keeps the file's values, rounded if base_precision rounds them.
+// Throws Code::unsupported if a node that is no product or lookup reads the parameter.
 void export_model(const Exported &model, const Values &values, const std::string &path);
 
 }  // namespace protrain::draft

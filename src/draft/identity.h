@@ -1,4 +1,4 @@
-// All ranks of a session must read files of the same contents. Sums of the contents tell whether they do.
+// Checksums that tell whether all ranks of a session read files with the same contents, as they must.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ struct InFile {
 // weights.
 std::vector<InFile> parameters_in_file(const Draft &draft);
 
-// Returns a short text for each file, by the name of what it is. Texts of different files differ. For the values of
-// parameters, only the beginnings are read, since another training or another initialization changes all of them.
+// Returns a short text for each file that the draft was made from, by "model", "adapter" or "plan". Files with
+// different contents have different texts. Only the first 4 KiB of each parameter are read. That is enough, because
+// another training or another initialization changes all values.
 std::map<std::string, std::string> identities(const Draft &draft);
 
 }  // namespace protrain::draft

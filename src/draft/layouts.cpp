@@ -41,8 +41,8 @@ void Layouts::until_true(std::size_t count, const plan::Task &task) {
   team_->enter([&] { team_->run(work); });
 }
 
-// Starts the threads when they are first needed, because many searches never look ahead. Returns false if the system
-// refuses them.
+// Starts the threads at the first call of until_true(), because many searches never make such a call. Returns false if
+// the system refuses to start them.
 bool Layouts::start_team() {
   if (team_ != nullptr) return true;
   try {

@@ -22,9 +22,9 @@ class Layouts {
 
   // Returns the plan's cost. Lays it out if that has not been done.
   plan::PlanCost cost(const plan::Plan &plan);
-  // Calls task(0), task(1), ... task(count - 1), several of them at the same time, until one returns true, and returns
-  // when all that were begun are done. Some tasks with higher numbers may then have been called too. An exception of a
-  // task is dropped: if the search needs that plan, it gets the exception from cost(). Forgets the costs of earlier
+  // Calls task(0), task(1), ... task(count - 1), several of them at the same time, until one of them returns true. Some
+  // tasks with higher numbers may then have been called too. Returns when all tasks that were begun are done. Drops the
+  // exception of a task: if the search needs that plan, it gets the exception from cost(). Forgets the costs of earlier
   // calls.
   void until_true(std::size_t count, const plan::Task &task);
 

@@ -36,8 +36,8 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
 LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                               const onnx_import::DimBindings &dims);
 
-// Finds the frozen weights that base_precision rounds. Code::arg if the option is set and there are no such weights.
-// The value bf16 is accepted without such weights if the step computes in 16 bits anyway.
+// Finds the frozen weights that base_precision rounds. With base_precision=bf16, weights that the step has in bfloat16
+// anyway are among them. Code::arg if the option is set and there are no such weights.
 std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings);
 
 // Returns the initializers that are tied to parameters.

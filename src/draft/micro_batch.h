@@ -17,9 +17,10 @@ struct MicroBatch {
 
 // Returns the size of a micro-batch, or nothing if the batch is bound, no step size is given, or the tokens of a sample
 // are not known. A resumed session keeps the checkpoint's size. Otherwise tries all sizes that divide a step. Takes the
-// largest size whose resident plan fits. If there is none, takes the largest size with which any plan fits, or else 1.
-// Code::arg if the step cannot be divided into whole samples for each rank, or if a size must be chosen although the
-// option plan is set. Code::mismatch if the checkpoint's size does not divide the step.
+// largest size whose resident plan fits, which is the plan that moves and recomputes nothing. If there is none, takes
+// the largest size with which any plan fits, or else 1. Code::arg if the step cannot be divided into whole samples for
+// each rank, or if a size must be chosen although the option plan is set. Code::mismatch if the checkpoint's size does
+// not divide the step.
 std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine);
 

@@ -87,7 +87,7 @@ const OptionRow kOptions[] = {
     {"base_precision", choice, "file", "file|bf16|int8|nf4|int4",
      "the form that frozen weights are rounded to when they are loaded; bf16: all matrices; int8, nf4 and int4: those "
      "of products, in blocks with scales"},
-    // The loss, for graphs that end in logits.
+    // The loss to add to the graph, for models whose file has no loss.
     {"loss", choice, "", "cross_entropy|mse|l1|bce|ctc|kl|cosine|triplet|infonce|dpo|mean",
      "the loss to add to the graph: cross_entropy for classes (label -100 is ignored), mse and l1 for numbers, bce for "
      "yes and no; ctc for texts that are spoken or written; kl for a teacher's logits; cosine, triplet and infonce for "
@@ -243,7 +243,8 @@ void check_number(const OptionRow &row, const std::string &value, Number number,
   }
 }
 
-// The form of a value that consists of several parts. Rows of the table name it in `range`.
+// The form of a value that consists of several parts, such as "NAME=N". The form applies to each row of kOptions that
+// has the same `range`.
 struct Form {
   std::string_view range;
   bool (*fits)(const std::string &value);

@@ -27,8 +27,8 @@ struct Place {
 // Says whether a parameter is a bias, which is added to each row of the result.
 enum class Bias : std::uint8_t {
   no,
-  yes,        // whatever its shape: a layer of two directions has one for each
-  if_vector,  // anything may be added
+  yes,        // whatever its shape: a bidirectional RNN has one bias for each direction
+  if_vector,  // only a vector is a bias, because Add may add anything
 };
 
 // The role of a parameter that is input `input` of a core operator. `norm` is true for the scale or shift of a
@@ -46,11 +46,12 @@ constexpr Role kRoles[] = {{"LayerNormalization", 1, true, Bias::no},   {"LayerN
                            {"ConvTranspose", 2, false, Bias::yes},      {"Add", 0, false, Bias::if_vector},
                            {"Add", 1, false, Bias::if_vector}};
 
-// Says what a model may still do with a normalized value as a part of the normalization.
+// Says how much of a normalization has been applied to a value. Division by the deviation comes first. A scale and a
+// shift may follow.
 enum class Normal : std::uint8_t {
-  no,      // the value is not normalized, or scaled and shifted already
-  plain,   // scale and shift it
-  scaled,  // shift it
+  no,      // the value is not normalized, or the normalization is complete: nothing may follow
+  plain,   // the value is normalized: a scale and a shift may follow
+  scaled,  // the value is normalized and scaled: a shift may follow
 };
 
 bool is_vector(const Shape &shape) {
@@ -102,7 +103,8 @@ class Places {
   bool is_norm(const Place &place, bool vector) const {
     const Node &node = graph_.node(place.node);
     const Role *role = role_of(place);
-    // A scale may differ from head to head. A matrix that is added may be a table of positions.
+    // A scale may have any shape, because it may differ from head to head. A shift must be a vector, because a matrix
+    // that is added may be a table of positions.
     const bool fits = vector || node.op == "Mul";
     return (role != nullptr && role->norm) || (fits && scales_normalized(node, place.input));
   }
@@ -132,8 +134,9 @@ class Places {
     return role == std::end(kRoles) ? nullptr : role;
   }
 
-  // True if the node scales or shifts its other input, a normalized value, as a part of the normalization. Then nothing
-  // else reads that value. Exporters write normalizations of groups of channels so.
+  // True if the node scales or shifts a normalized value as a part of the normalization. The node has the scale or
+  // shift at `input` and the normalized value, which nothing else may read, at its other input. Exporters write
+  // GroupNorm in this way.
   bool scales_normalized(const Node &node, std::size_t input) const {
     if (node.op != "Mul" && node.op != "Add") return false;
     const Normal before = normal_if_read_once(node.inputs[1 - input]);
@@ -146,7 +149,7 @@ class Places {
     return readers_[index(id)].size() == 1 ? normal_[index(id)] : Normal::no;
   }
 
-  // Returns what may follow a node's first output as a part of a normalization.
+  // Returns how much of a normalization has been applied to the node's first output.
   Normal normal_after(const Node &node) const {
     if (std::ranges::any_of(kRoles, [&](const Role &role) { return role.norm && role.op == node.op; })) {
       if (is_constant(node.inputs[1])) return Normal::plain;
@@ -162,7 +165,8 @@ class Places {
     return Normal::no;
   }
 
-  // Returns the node that computes the value before Reshapes, or nullptr.
+  // Returns the node that computes the value. If that is a Reshape, returns the node that computes the Reshape's input
+  // instead, and so on. Returns nullptr if no node computes the value.
   const Node *source_of(ValueId id) const {
     for (NodeId at = graph_.value(id).producer; at != NodeId::none;
          at = graph_.value(graph_.node(at).inputs[0]).producer)
@@ -178,7 +182,8 @@ class Places {
     return mean != nullptr && mean->op == "ReduceMean";
   }
 
-  // True if the node divides a centred value by a deviation, which depends on data.
+  // True if the node divides a centred value by its deviation, or multiplies it by the deviation's reciprocal. Any
+  // value that depends on data is taken for the deviation.
   bool divides_by_deviation(const Node &node) const {
     if (node.op != "Mul" && node.op != "Div") return false;
     const auto divides = [&](std::size_t centred) {

@@ -28,9 +28,12 @@ struct NormGroups {
   std::vector<std::size_t> of_parameter;  // per parameter of the graph: its group
 };
 
-// Returns one group for each pattern of the option group, and the group "*" for all other parameters. Without this
-// option, returns one group for each repeated layer, and the groups "before" and "after" for the parameters before and
-// after the layers. If the graph has no layers, all parameters are in "*". Groups may be empty.
+// Returns the groups whose norms are reported. There are three cases:
+//   - The option `group` is set: one group for each of its patterns, and the group "*" for all other parameters.
+//   - It is not set, and the graph has repeated layers: one group for each layer, the group "before" for parameters
+//     before the first layer, and the group "after" for all others.
+//   - It is not set, and the graph has no layers: the group "*" for all parameters.
+// A group may have no parameters.
 NormGroups norm_groups(const GroupSettings &settings, const graph::Graph &graph);
 
 }  // namespace protrain::draft

@@ -17,12 +17,14 @@ using passes::AdapterRequest;
 
 constexpr std::string_view kSpecial = "*+?[](){}|^$\\";  // characters with a meaning in regular expressions
 
-// These keys are null or false in the file of an adapter that is W + sBA and nothing else.
+// Keys that must be null, false or missing. Otherwise the adapter is more than W + sBA, the weights plus a scaled
+// product of the matrices B and A.
 constexpr const char *kBeyondPlain[] = {"use_dora",          "lora_bias",     "use_qalora",   "alora_invocation_tokens",
                                         "layer_replication", "velora_config", "arrow_config", "kasa_config",
                                         "monteclora_config", "use_bdlora"};
 
-// These start values leave the base as it is. The other ones of PEFT change the base whenever PEFT loads the adapter.
+// The texts of init_lora_weights that leave the base weights as they are. With other texts, PEFT changes the base
+// weights whenever it loads the adapter.
 constexpr std::string_view kStarts[] = {"gaussian", "eva", "orthogonal", "mica", "lora_ga"};
 
 // Returns the key of rank_pattern or alpha_pattern that stands for this module alone.
@@ -111,7 +113,7 @@ void PeftConfig::complete(AdapterRequest &request) const {
           request.dropout);
 }
 
-// PEFT has a default for each member.
+// Returns the number of a key. Returns `fallback`, which is PEFT's default, if the file lacks the key.
 double PeftConfig::number(const char *key, double fallback) const {
   const Json *found = json_.find(key);
   if (found == nullptr || found->is_null()) return fallback;
@@ -148,8 +150,8 @@ double PeftConfig::alpha_of(const std::string &module) const {
   return number("lora_alpha", 8);
 }
 
-// The matrices say which rank a module has. So a key that is a regular expression needs no answer here: its rank may be
-// the module's.
+// True if r and rank_pattern allow the rank that the module's matrices have. Does not evaluate a key that is a regular
+// expression: such a key is taken to stand for the module only if it gives this rank.
 bool PeftConfig::allows_rank(const std::string &module, double rank) const {
   for (const Json::Member &member : patterns("rank_pattern")) {
     const bool equal = *member.value.number() == rank;

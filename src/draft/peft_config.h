@@ -12,7 +12,8 @@ namespace protrain::draft {
 
 class PeftConfig {
  public:
-  // Reads the file. Throws Code::io, path or format. Throws Code::unsupported if the adapter is more than W + sBA.
+  // Reads the file. Throws Code::io, path or format. Throws Code::unsupported if the adapter is more than W + sBA, the
+  // weights plus a scaled product of the matrices B and A.
   explicit PeftConfig(const std::string &path);
 
   // Gives a module's request the alpha, the scaling and the dropout that the file has for the module. Throws

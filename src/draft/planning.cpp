@@ -71,9 +71,10 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// Returns a smallest plan whose bytes a refusal can quote as budgets that would work. Checks `smallest` by a search
-// with its bytes as budgets. Budgets decide which choices are laid out, so this search may find only a plan that needs
-// more bytes. In that case, checks the plan that it found in the same way. Gives up after a few tries.
+// Returns a plan whose bytes would work as budgets, so that a refusal can quote them. Checks `smallest` first: searches
+// with its bytes as budgets. This search may find only a plan that needs more bytes, because budgets decide which
+// choices are laid out. In that case, checks the plan that was found in the same way. Returns the last plan after a few
+// tries.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;

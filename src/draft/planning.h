@@ -16,7 +16,7 @@ struct Decision {
   plan::Plan plan;
   plan::SearchResult found;                // `best` is empty if the plan comes from a file or nothing fits
   std::optional<plan::Smallest> smallest;  // set if the search found nothing
-  std::optional<plan::Bytes> with_disk;    // without a disk: what the smallest plan would need if there were one
+  std::optional<plan::Bytes> with_disk;    // if there is no disk: the bytes that the smallest plan would need with one
   double search_seconds = 0;
 };
 

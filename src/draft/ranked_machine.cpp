@@ -10,7 +10,8 @@ namespace protrain::draft {
 
 namespace {
 
-// Parses what a rank has sent to require_same(). Another release may exchange other things in another order.
+// Parses the text that a rank has sent in require_same(). If it is no JSON object, the rank probably runs another
+// release of the library, which may exchange other things in another order.
 Json parsed(const std::string &text, std::size_t rank) {
   try {
     if (Json json = parse_json(text, "comm"); json.members() != nullptr) return json;
@@ -20,8 +21,8 @@ Json parsed(const std::string &text, std::size_t rank) {
        "rank {} sends what this release of the library does not expect; all ranks need the same release", rank);
 }
 
-// Returns the bytes that each rank sends to each other rank if all parameters are exchanged at once. A rank that has
-// another model, which is refused later, takes part with the same bytes.
+// Returns the bytes that each rank sends to each other rank if all parameters are exchanged at once. All ranks get the
+// same number, even if one of them has another model. That model is refused later.
 std::uint64_t bytes_between(comm::Channel &channel, const std::vector<const graph::Graph *> &graphs) {
   std::uint64_t bytes = 0;
   for (const graph::ValueId p : graphs[0]->parameters) {

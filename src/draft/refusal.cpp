@@ -40,8 +40,8 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
   return std::nullopt;
 }
 
-// Returns the option that gives a tier so many bytes, with its value. Without a directory there is no disk, whatever
-// its budget is.
+// Returns the option that gives a tier `bytes` bytes, with its value. For the disk of this machine, this is offload_dir
+// if it is not set, because a budget for the disk has no effect without a directory.
 std::pair<std::string, std::string> option_for(Tier tier, std::uint64_t bytes, const Draft &draft) {
   const Settings &settings = draft.settings;
   if (tier == Tier::disk && settings.hardware.empty() && settings.offload_dir.empty()) return {"offload_dir", "DIR"};
@@ -66,7 +66,7 @@ Change raised(const plan::Bytes &needed, std::initializer_list<Tier> tiers, cons
 
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft) {
-  // `needed` is of the smallest plan, or of the plan from a file.
+  // The bytes of the smallest plan, or of the plan from a file.
   const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
   const auto had = [&](const plan::Bytes &bytes) { return machine_has(bytes, settings, draft.profile); };
   std::vector<Change> changes;

@@ -12,7 +12,7 @@ namespace protrain::draft {
 
 namespace {
 
-// The values that the texts of an option stand for.
+// The texts that an option can have, each with the value that it stands for.
 template <typename Value>
 using Choices = std::initializer_list<std::pair<const char *, Value>>;
 
@@ -57,7 +57,7 @@ constexpr LossOption kLossOptions[] = {{"loss_axis", "cross_entropy|ctc"},
                                        {"loss_output", "*"},
                                        {"loss_factor", "*"},
                                        {"also_loss", "*"},
-                                       {"loss_from", "*"}};  // loss_of() says more about it
+                                       {"loss_from", "*"}};  // require_fitting_options() checks more
 
 // Throws Code::arg if an option is set that the chosen loss does not read.
 void require_fitting_keys(const Options &options) {

@@ -13,7 +13,7 @@ namespace protrain::draft {
 struct ShownOutputs {
   std::vector<graph::ValueId> of_file;
   bool log_probabilities = false;  // true: the loss dpo adds the output log_probabilities, which the file lacks
-  std::vector<std::string> names;  // of all, in this order
+  std::vector<std::string> names;  // of these outputs, the file's first
 };
 
 // Returns the outputs that the patterns of keep_outputs match. Outputs of the file come first, in the file's order.

@@ -32,8 +32,9 @@ class TargetMachine {
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
   // Announces that other ranks will measure this machine at the same time as this rank.
   virtual void measure_beside(const measure::Neighbours &) {}
-  // Adds the speed of the link between ranks to the profile, when each sends `bytes` to each other. Returns how much of
-  // the device's memory may be used after that. All ranks call it together, with the same `bytes`.
+  // Measures the link between ranks while each rank sends `bytes` to each other rank, and adds its speed to the
+  // profile. Returns the bytes of the device's memory that may be used afterwards. All ranks must make this call
+  // together, with the same `bytes`.
   virtual std::uint64_t measure_link(const measure::Link &, [[maybe_unused]] std::uint64_t bytes,
                                      profile::Profile &profile) {
     return profile.device_memory;
@@ -48,7 +49,7 @@ class TargetMachine {
   virtual void require_same(const std::function<Texts()> &) {}
 };
 
-// Measurements of earlier sessions on a machine at hand are used again or ignored.
+// Says whether measurements of earlier sessions on this machine are used again.
 enum class Earlier : std::uint8_t { reused, ignored };
 
 // The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.

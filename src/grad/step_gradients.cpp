@@ -102,7 +102,8 @@ ValueId StepGradients::sum_parts(const Shape &shape, const std::vector<ValueId> 
   return emitter_.emit("SumParts", parts_and_weight, attributes);
 }
 
-// Emits the squared norm of a parameter's gradient. A small gradient waits first, so that one node squares several.
+// Emits the squared norm of a parameter's gradient. Lets a small gradient wait for others, so that one node squares
+// several.
 void StepGradients::measure(std::size_t parameter, ValueId gradient) {
   training_.gradients[parameter] = gradient;
   if (!ops::goes_with_others(type(gradient))) return square({parameter});

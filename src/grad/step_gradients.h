@@ -21,8 +21,8 @@ class StepGradients {
 
   // Emits the weight that this micro-batch has in the gradients of the whole step. Must be called before finish().
   void weigh(graph::ValueId loss);
-  // Emits the sum, the exchange and the norm of a parameter's gradient, to which no more is added in this micro-batch.
-  // Small gradients wait for others of their block, so that one node serves several.
+  // Emits the sum, the exchange and the norm of a parameter's gradient. The gradient must be complete: nothing more is
+  // added to it in this micro-batch. Gradients may wait for others of their block, so that one node serves several.
   void finish(std::size_t parameter, graph::ValueId gradient);
   // Emits the nodes of the gradients that wait: one exchange for all, and one node for the norms of the small ones.
   void finish_waiting();

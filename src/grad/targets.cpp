@@ -13,8 +13,8 @@ using graph::ValueId;
 // Returns the index of the input of a loss node that holds the targets.
 std::size_t labels_of(const Node &loss) { return loss.op == "LinearCrossEntropy" ? 2 : 1; }
 
-// Returns the node that makes the loss a mean over labels, or nullptr if there is none. Also returns nullptr for
-// distillation, where the targets are floats, the logits of a teacher: no row is ignored then.
+// Returns the node that makes the loss a mean over labels, or nullptr if there is none. There is none in a
+// distillation: its targets are the logits of a teacher, which are floats, and no row is ignored.
 const Node *mean_over_targets(const graph::Graph &graph, ValueId loss) {
   const Node *node = nullptr;
   for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {

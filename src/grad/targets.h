@@ -1,6 +1,6 @@
-// Targets: the weight of a batch in a mean over several batches. If the batch's loss is a mean over labels
-// (CrossEntropy), the weight is the number of its labels that are not ignored, or the sum of their weights; otherwise
-// it is 1. The mean over batches is then that of one large batch.
+// The weight of a batch in a mean over several batches, such that this mean is that of one large batch. If the loss is
+// a mean over labels (CrossEntropy), a batch's weight is the number of its labels that are not ignored, or the sum of
+// their weights. Otherwise the weight is 1.
 #pragma once
 
 #include <optional>

@@ -24,9 +24,9 @@ struct Training {
   // The new value of each parameter that is state, in the order of graph.parameters; ValueId::none for all others. With
   // accumulation it is the value after the micro-batches so far. All ranks have the same values.
   std::vector<graph::ValueId> changed;
-  // The values that hold the sums of gradients between micro-batches. Empty without accumulation. Also empty if
-  // sums_by_rank(): then each rank keeps sums of whole parameters, and only the last micro-batch makes `gradients` of
-  // them.
+  // The values that hold the sums of gradients between micro-batches. Empty without accumulation, and if
+  // sums_by_rank(). In the latter case each rank keeps sums of whole parameters in other values, and only the last
+  // micro-batch makes `gradients` of them.
   std::vector<graph::ValueId> accumulators;
   // The weight of this micro-batch in the step, a float64 scalar. None with one micro-batch and one rank. With several
   // ranks, `loss` and `weight` are vectors with one element for each rank's micro-batch.

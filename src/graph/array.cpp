@@ -164,7 +164,7 @@ Array Array::reshaped(const Shape &shape) const {
   require(element_count(shape) == element_count(this->shape()), Code::shape, "", "{} elements cannot be seen as {}",
           element_count(this->shape()), to_text(shape));
   if (is_empty(shape)) return filled({dtype(), shape}, 0);
-  // Keeps a group's axes stored once if all of them are. Writes out all axes of any other group in full.
+  // A group whose axes are all stored once stays so. The axes of any other group are written out in full.
   Shape wanted = stored_, stored(shape.size(), 1);
   for (const AxisGroup &group : matching_groups(this->shape(), shape)) {
     bool once = true;

@@ -29,7 +29,7 @@ class Attribute
 
 class Attributes {
  public:
-  // In the order of names, so that print() does not depend on the order of set().
+  // Sorted by name, so that print() does not depend on the order of set().
   using Items = std::map<std::string, Attribute, std::less<>>;
   struct Item {
     std::string_view key;
@@ -49,7 +49,7 @@ class Attributes {
   void erase(std::string_view key);
   const Items &items() const { return items_; }
 
-  // Each returns the value, or the fallback if the key is absent. Code::graph if the value has another type.
+  // Return the value of the attribute `key`, or the fallback if it is absent. Code::graph if it has another type.
   std::int64_t integer(std::string_view key, std::int64_t fallback) const;
   double real(std::string_view key, double fallback) const;  // an integer is accepted
   std::string text(std::string_view key, std::string_view fallback) const;

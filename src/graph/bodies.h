@@ -11,12 +11,12 @@ namespace protrain::graph {
 
 struct Body {
   Graph graph;
-  std::size_t own = 0;  // how many of the graph's inputs ONNX defines; they come first, before values from outside
+  std::size_t own = 0;  // number of inputs that ONNX defines; the inputs after these are values from outside
 };
 
-// The bodies of control flow nodes. Where ONNX puts a body into an attribute of a node, the attribute here holds the
-// index of the body in this list. The inputs of such a node are those that ONNX gives it, followed by the outside
-// values that its bodies read. The bodies come in the order of the attributes' names.
+// The bodies of all control flow nodes. In ONNX an attribute of the node holds the body; here the attribute holds the
+// index of the body in this list. The node has the inputs that ONNX gives it, and after them the outside values that
+// its bodies read, body by body in the order of the attributes' names.
 using Bodies = std::vector<Body>;
 
 }  // namespace protrain::graph

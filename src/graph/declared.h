@@ -20,7 +20,7 @@ struct FileTraining {
   std::string loss;    // an output of the graph
   std::vector<std::pair<std::string, std::string>> options = {};  // of the optimizer, as options of a session
   std::int64_t steps = 0;                                         // updates that the optimizer has made
-  // For each trained initializer, by its name: the names of the initializers that hold its moments of the optimizer.
+  // Maps the name of each trained initializer to the names of the initializers that hold its moments of the optimizer.
   // The graph does not contain the moments.
   std::map<std::string, std::vector<std::string>> moments = {};
   std::optional<Error> refusal = {};  // why a session cannot follow the optimizer
@@ -37,9 +37,10 @@ struct FileDeclarations {
   std::map<std::string, StoredKind> kinds;
   // For each initializer that the exporter computed: the names of all values that it was computed from.
   std::map<std::string, std::vector<std::string>> folded_from;
-  // Nodes that read a detach() in PyTorch and not in the file, because the exporter's optimizer dropped it.
+  // Nodes with an input that passes through detach() in PyTorch. The file lacks this detach(), because the exporter's
+  // optimizer dropped it.
   std::vector<std::string> undetached = {};
-  // Nodes that compute a cross entropy with label smoothing in PyTorch and without it in the file.
+  // Nodes that compute a cross entropy whose label smoothing in PyTorch is missing in the file.
   std::vector<std::string> unsmoothed = {};
 };
 

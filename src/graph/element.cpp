@@ -19,8 +19,9 @@ struct Bfloat16 {
   operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-// Returns the bfloat16 nearest to `value`, ties to even. Rounds first to a float, to odd: truncates, and sets the last
-// bit if anything was cut off. So the second rounding, to bfloat16, gives the same as a single one.
+// Returns the bfloat16 nearest to `value`, ties to even. Rounds in two steps. The first, to float, truncates, and sets
+// the last bit if anything was cut off ("round to odd"). The second, to bfloat16, then gives the same as a single
+// rounding.
 Bfloat16 bfloat16(double value) {
   if (std::isnan(value)) return {0x7fc0};
   float narrow = static_cast<float>(value);
@@ -106,8 +107,8 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // The largest integer of 64 bits is no double: kHigh is then the next integer, which T cannot hold. So the comparison
-  // with kHigh below is >=.
+  // No double is equal to the largest integer of 64 bits: kHigh is then the next integer, which T cannot hold. So the
+  // comparison with kHigh below is >=.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();

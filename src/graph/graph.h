@@ -34,7 +34,7 @@ struct Value {
   NodeId producer = NodeId::none;  // if origin is node: the node that computes it
   Array array;                     // if origin is constant: the elements
   bool frozen = false;             // if origin is parameter: used, but not trained
-  bool norm = false;               // the scale or shift of a normalization of channels in the file
+  bool norm = false;               // the scale or shift of a normalization of channels comes from this initializer
 };
 
 inline bool is_trained(const Value &value) { return value.origin == Origin::parameter && !value.frozen; }

@@ -9,8 +9,9 @@
 
 namespace protrain::graph {
 
-// The unit of shards, in elements: every shard begins at a multiple of it. The squared norm of a gradient is summed
-// within each grain, then over all grains in a fixed tree. So its bits do not depend on how shards are cut.
+// The number of elements in a grain, the unit in which parameters are cut: every shard begins at a multiple of it. The
+// squared norm of a gradient is summed within each grain, then over all grains in a fixed tree (arith/norm_tree.h). So
+// the norm's bits do not depend on how shards are cut.
 inline constexpr std::int64_t kGrain = std::int64_t{1} << 14;
 
 struct Shards {

@@ -17,8 +17,8 @@ namespace protrain::measure {
 
 namespace {
 
-// The number of the way in which profiles are measured. A profile that an earlier library measured in another way is
-// not read.
+// The version of the method by which profiles are measured. It is a part of the key that the name of a profile's file
+// is made of. So a profile that was measured by another method is not read.
 constexpr int kMethod = 3;
 
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
@@ -32,7 +32,7 @@ std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
     }
 }
 
-// True if the file was written long enough ago that what other processes did then says nothing about now.
+// True if the file was written so long ago that the other processes of that time say nothing about now.
 bool is_old(const std::string &path) {
   std::error_code error;
   const auto written = std::filesystem::last_write_time(path, error);

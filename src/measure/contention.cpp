@@ -12,10 +12,10 @@
 namespace protrain::measure {
 
 namespace {
-// The cores are not idle if the last minute had more than this many threads for each processor. An earlier session of
-// ours may have had one.
+// The cores count as busy if more than this many threads for each processor wanted to run in the last minute, on
+// average. One for each processor may have been an earlier session of ours.
 constexpr double kBusy = 1.25;
-constexpr int kIdle = 8;  // nor if there is now more than one other thread for this many processors
+constexpr int kIdle = 8;  // idle cores have at most one other thread for this many processors now
 }  // namespace
 
 ThreadTimes thread_times(const std::string &root) {
@@ -51,7 +51,7 @@ bool cores_are_idle(int processors, const std::string &root) {
   if (words.size() < 4) return false;
   const std::optional<double> minute = parse_real(words[0]);
   const std::optional<std::int64_t> now = parse_integer(std::string_view(words[3]).substr(0, words[3].find('/')));
-  return minute && now && *now - 1 <= processors / kIdle && *minute < kBusy * processors;  // the one is this thread
+  return minute && now && *now - 1 <= processors / kIdle && *minute < kBusy * processors;  // - 1: this thread
 }
 
 }  // namespace protrain::measure

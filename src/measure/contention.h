@@ -16,14 +16,14 @@ using ThreadTimes = std::map<std::string, CoreTimes>;  // by thread id
 // Returns the times of this process's threads; none where the system does not tell. `root` is the directory above
 // /proc, and empty except in tests.
 ThreadTimes thread_times(const std::string &root = "");
-// Returns the share of the time between `start` and `end` in which threads waited for a core, of the time in which they
-// ran or waited; 0 for less than kLeastSeconds of both, which says little. Threads that have ended do not count.
+// Returns how much of their time threads waited for a core between `start` and `end`: waited / (ran + waited). Returns
+// 0 if ran + waited is less than kLeastSeconds, which says little. Threads that have ended do not count.
 double share_waited(const ThreadTimes &start, const ThreadTimes &end);
 inline constexpr double kLeastSeconds = 0.1;
 // Times measured with a larger share of waiting are too long to be kept for good.
 inline constexpr double kMostWaited = 0.2;
-// True if hardly any other thread of the machine wants to run now, and the last minute had no more threads than cores.
-// `processors` are those of the machine. False where the system does not tell.
+// True if hardly any other thread of the machine wants to run now, and hardly more threads than cores wanted to run in
+// the last minute. `processors` is the number of the machine's processors. False if the system does not tell.
 bool cores_are_idle(int processors, const std::string &root = "");
 
 }  // namespace protrain::measure

@@ -49,7 +49,7 @@ class Transfers {
     });
   }
   // Returns the rate of writing and reading at the same time. One thread writes the first half of the regions while
-  // another reads the second half, until they have moved as many regions together as are in use.
+  // another reads the second half, until both together have moved regions_ regions.
   double both_ways() {
     std::atomic<std::uint64_t> begun = 0;
     const auto move = [&](std::size_t thread) {

@@ -13,9 +13,9 @@ namespace protrain::measure {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr std::uint64_t kSmall = 64;                            // bytes that take no more time than none
-constexpr std::uint64_t kLeast = 64 << 10, kMost = 4ull << 20;  // limits of the bytes that show the rate
-constexpr double kBeside = 0.05;                                // about so many seconds of exchanges beside compute
+constexpr std::uint64_t kSmall = 64;                            // bytes of a message that shows the latency alone
+constexpr std::uint64_t kLeast = 64 << 10, kMost = 4ull << 20;  // limits of the bytes of a message that shows the rate
+constexpr double kBeside = 0.05;                                // seconds that all exchanges beside compute take, about
 constexpr int kFewestBeside = 3, kMostBeside = 20;              // limits of the number of these exchanges
 
 // Memory for one message of up to `bytes` to or from each rank, on the device or on the host.

@@ -13,8 +13,8 @@ class Load {
  public:
   explicit Load(backend::Device &device);
 
-  // Runs `work` on a thread of its own beside the load. Returns the share of its speed that the load keeps, 0.05 to 1.
-  // Throws what `work` throws.
+  // Runs `work` on a thread of its own beside the load. Returns the fraction of its speed that the load keeps
+  // meanwhile, 0.05 to 1. Throws what `work` throws.
   double share_beside(const std::function<void()> &work);
 
  private:

@@ -50,9 +50,9 @@ class Cache {
 
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
-  // Adds what is stored to `profile`, which describes the machine as it is now. If other processes disturbed the stored
-  // measurements, a quarter of an hour has passed, and `idle` says that the cores are idle now, loads no times: the
-  // caller then measures again.
+  // Adds what is stored to `profile`, which describes the machine as it is now. Loads no times if they should be
+  // measured again. This is so if other processes disturbed the stored measurements, these are more than a quarter of
+  // an hour old, and `idle` says that the cores are idle now.
   void load(profile::Profile &profile, bool idle = false) const;
   // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So an algorithm
   // that is stored already replaces the one in `profile`. If storing fails, for example because the directory cannot be
@@ -67,7 +67,7 @@ class Cache {
   std::string path_, variants_path_;  // "": none
 };
 
-// Returns $XDG_CACHE_HOME/protrain, or .cache/protrain in the home directory; "" if neither variable is set.
+// Returns $XDG_CACHE_HOME/protrain, or else $HOME/.cache/protrain. Returns "" if neither variable is an absolute path.
 std::string default_cache_directory();
 
 }  // namespace protrain::measure

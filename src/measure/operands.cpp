@@ -33,9 +33,10 @@ FloatFormat format_of(DType dtype) {
   }
 }
 
-// Returns the bits of a float in (0, 2^-6). Half of the floats lie in [2^-7, 2^-6), half of the others in the next
-// lower power of 2, and so on: like weights and activations, they fill a range evenly. With one exponent for all, fewer
-// bits would change from number to number, a GPU would need less power, and it would multiply faster than in a step.
+// Returns the bits of a float whose magnitude lies in (0, 2^-6). Half of the magnitudes lie in [2^-7, 2^-6), half of
+// the others in the next lower power of 2, and so on: like weights and activations, they fill a range evenly. With one
+// exponent for all, fewer bits would change from number to number, a GPU would need less power, and it would multiply
+// faster than in a step.
 std::uint64_t random_float(const FloatFormat &format, std::uint64_t mask, std::uint64_t bits, std::uint64_t choice) {
   constexpr int kLowest = 4;  // below 2^-7; float16 has normal numbers down to 2^-14
   const int lower = std::min(std::countr_zero(choice), kLowest);

@@ -27,7 +27,7 @@ class DeviceMemory {
   std::byte *data_;
 };
 
-// A tile has the elements that fill() repeats over memory. It has kTileBytes, or fewer if the memory has only `bytes`.
+// A tile has the elements that fill() repeats over memory. It has kTileBytes bytes, or `bytes` if that is less.
 // random_tile() returns a tile of random elements. Floats have magnitudes from 2^-11 to 2^-6, so that none is zero or
 // denormal. With `both_signs` some are negative. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;

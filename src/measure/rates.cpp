@@ -30,7 +30,7 @@ constexpr std::int64_t kFirstSide = 768;
 constexpr std::int64_t kSmallSide = 192;
 constexpr double kSecondsIfSlow = 1e-2;
 constexpr int kUpdatesTogether = 8;            // on the host, beside copies
-constexpr double kSecondsOfFastCopies = 4e-3;  // of kFirstCopy in both directions
+constexpr double kSecondsOfFastCopies = 4e-3;  // copies of kFirstCopy in both directions are fast if they take less
 // The speed that a device sustains is measured after kSecondsToTire of matrix products and copies. The products have
 // the first of these sides that fits and takes at most kLongestProduct seconds.
 constexpr std::int64_t kLongSides[] = {8192, 4096, 2048};
@@ -254,8 +254,9 @@ class RateMeasurement {
   }
 
   // Runs updates on the host while copies in both directions run. Returns the bytes per second that the two together
-  // read and write in the host's memory. There are as many copies as take about as long alone as the updates do alone.
-  // Fast copies get larger arrays: a bus also reads and writes a processor's caches, and this must not be measured.
+  // read and write in the host's memory. The number of copies is chosen so that the copies alone take about as long as
+  // the updates alone. Quick updates and fast copies get larger arrays, which do not fit into the processor's caches:
+  // otherwise a bus also reads and writes those caches, and their speed must not be measured.
   double traffic_together() const {
     const bool quick =
         traffic(optimizer_) * static_cast<double>(kFirstArray) / profile_.host_optimizer < kSecondsOfHostUpdate;

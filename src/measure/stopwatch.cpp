@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kMostTimes = 200;
 constexpr int kRuns = 3;
-constexpr double kSecondsOfARun = 4e-3;  // at least
-constexpr double kSecondsOfAStep = 0.1;  // of many in a row
+constexpr double kSecondsOfARun = 4e-3;  // a run repeats work about so long, at most kMostTimes times
+constexpr double kSecondsOfAStep = 0.1;  // of each step that after() repeats
 constexpr double kEnough = 3e-2;         // seconds of all runs; over so long a time a disturbance hardly counts
 
 void repeat(std::size_t times, const std::function<void()> &work) {

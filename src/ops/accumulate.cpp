@@ -23,8 +23,8 @@ namespace {
 
 const Type kWeight = {DType::f64, {}};
 
-// Checks that the type of input `at` can be added to `sum`. The next input, if it is there, is the weight that it is
-// multiplied by, and is checked too.
+// Checks that input `at` can be added to `sum`. Also checks the next input, if it is there: the weight by which input
+// `at` is multiplied.
 void require_parts(const NodeTypes &types, const Type &sum, std::size_t at) {
   const Type &x = types.input(at);
   const bool has_parts = types.node.attributes.has("parts");

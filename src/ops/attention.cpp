@@ -45,8 +45,8 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
-// Checks the input for packed documents: for each query (B, S), the position of the first key that the query sees. That
-// is the first key of the query's document. A query whose first key has the query's own position begins a document.
+// Checks the first keys, the input (B, S) for packed documents. It gives the position of the first key that each query
+// sees, which is the first key of the query's document. A query at the position of its first key begins a document.
 // With this input, a bias counts positions from the beginning of the document, not of the whole sequence.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;

@@ -11,7 +11,7 @@
 //     A statistic has `parts` parts, one for each micro-batch. For each micro-batch in turn, and for its part of each
 //     statistic, running = momentum * running + (1 - momentum) * part. A layer that a model applies twice has two
 //     statistics.
-//   AccumulateStatistics(sum, state, statistics...) -> the running statistic after the batches of one launch
+//   AccumulateStatistics(sum, state, statistics...) -> the running statistic after the step's batches so far
 //     It does the work of FoldStatistics if a step has several launches. It works in place on `sum`, which the step's
 //     first launch sets to the state.
 //
@@ -98,8 +98,8 @@ std::vector<Type> infer_batch_norm_gradient(const NodeTypes &types) {
   return {x, types.input(2), types.input(2)};
 }
 
-// With n = (x - mean) * inverse: dx = scale * inverse * (dy - mean(dy) - n * mean(dy n)), where mean() is over the
-// channel.
+// Computes dx = scale * inverse * (dy - mean(dy) - n * mean(dy n)), with inverse = 1 / sqrt(variance + epsilon) and n =
+// (x - mean) * inverse. mean() is over the channel. dscale = sum(dy n), and dbias = sum(dy).
 std::vector<Array> evaluate_batch_norm_gradient(const Node &node, Inputs in, Types out) {
   const Channels channels(in[1]->shape());
   const double epsilon = node.attributes.real("epsilon", 1e-5);

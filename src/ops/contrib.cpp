@@ -1,5 +1,6 @@
-// Operators of other domains than ONNX's own, which are part of their names here: those of com.microsoft, which ONNX
-// Runtime writes into graphs that it has optimised, and one of ai.onnx.ml. passes/canonical rewrites each into others.
+// Operators that ONNX's default domain does not define. A name here begins with the domain, unless that is the default
+// one. One operator is of ai.onnx.ml. All others are ONNX Runtime's, which writes them into graphs that it has
+// optimised. passes/canonical rewrites each into other operators.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 

@@ -7,11 +7,10 @@
 //   ConvWeightGrad(x, dy) -> dw
 //     The gradient of a Conv with respect to its w.
 //
-// Canonicalization writes out `strides`, `dilations`, `pads` and `group`. ConvTranspose also has `output_padding`, the
-// number of elements at an axis's end that no window reaches, and ConvWeightGrad has `kernel_shape`. In canonical form
-// the end of an axis can have pads or elements that no window reaches, but never both. `output_padding` is less than
-// the stride, because otherwise those elements could belong to further windows (cut_off() in
-// passes/canonical/windows.cpp).
+// Canonicalization writes out `strides`, `dilations`, `pads` and `group`. ConvWeightGrad also has `kernel_shape`, and
+// ConvTranspose has `output_padding`, the number of elements at an axis's end that no window reaches. In canonical form
+// the end of an axis can have pads or such elements, but never both. `output_padding` is less than the stride, because
+// otherwise further windows would fit there (cut_off() in passes/canonical/windows.cpp).
 #include <algorithm>
 
 #include "ops/evaluate.h"

@@ -3,10 +3,11 @@
 //
 //   CtcLoss(logits (N, T, C), labels (N, S)[, lengths (N)]){blank, ignore_index} -> loss
 //
-// The loss of a sample is -log of the probability of all paths that spell its labels (arith/ctc.h), where softmax of
-// the logits gives the probability of each class at each time. It is divided by the number of labels, if there are any,
-// and the loss is the mean over samples. Labels that are `ignore_index` are left out, wherever they stand. A sample has
-// the first `lengths` of its times, or all T. A sample that no path spells has the loss 0, and no gradient.
+// Softmax of the logits gives the probability of each class at each time. The loss of a sample is -log of the
+// probability of all paths that spell its labels (arith/ctc.h), divided by the number of its labels, if it has any. The
+// result is the mean over samples. Labels that are `ignore_index` are left out, wherever they stand. Only the first
+// `lengths` of a sample's times count, or all T if `lengths` is absent. A sample that no path spells has the loss 0,
+// and no gradient.
 #include <cmath>
 
 #include "arith/ctc.h"
@@ -139,7 +140,7 @@ std::vector<Array> evaluate_ctc(const Node &node, Inputs in, Types out) {
 }
 
 // Adds a sample's gradient to dx. For each class and time, it is dloss * share * (p - q). p is the probability of the
-// class at that time, and q is the same among only the paths that spell the labels.
+// class at that time. q is this probability if only the paths that spell the labels are possible.
 void add_gradient(const Speech &speech, std::size_t n, double dloss, std::vector<double> &dx) {
   const arith::CtcStates states = speech.states(n);
   const Paths paths = paths_of(speech, n);
@@ -186,8 +187,8 @@ struct Extent {
   const Shape &logits, &labels;
 };
 
-// Returns the flops of `directions` passes over all times: 1 for forwards only, 2 for forwards and backwards. A sum of
-// logarithms counts as some twenty multiplications.
+// Returns the flops of `directions` passes over all times: 1 for forwards only, 2 for forwards and backwards. A
+// log_add() counts as some twenty multiplications.
 double flops_along(const Extent &extent, double directions) {
   return extent.rows() * (4 * static_cast<double>(extent.logits[2]) + directions * 60 * extent.states());
 }

@@ -9,8 +9,9 @@
 
 namespace protrain::ops {
 
-// Labels of the axes of each operand and of the output, and the length of each. A label is a letter, or a code above
-// all letters for an axis under an ellipsis. A label that occurs twice in an operand means the diagonal of those axes.
+// `operands` and `output` label the axes of each operand and of the output. `dims` has the length of the axes of each
+// label. A label is a letter, or a code above all letters for an axis under an ellipsis. A label that occurs twice in
+// an operand means the diagonal of those axes.
 struct Einsum {
   std::vector<std::u32string> operands;
   std::u32string output;

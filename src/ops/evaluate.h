@@ -94,7 +94,8 @@ inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.siz
 // These two infer types.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
-// Throws Code::unsupported. For operators that passes/canonical rewrites: only nodes that its rule refuses get here.
+// Throws Code::unsupported. For operators that passes/canonical rewrites: types are inferred only for nodes that the
+// operator's rule could not rewrite.
 std::vector<Type> infer_rewritten(const NodeTypes &types);
 
 }  // namespace protrain::ops

@@ -1,7 +1,7 @@
 // Gather, GatherElements and GatherND, which read elements by index, and the gradients of the first two, which add
 // elements by index. ScatterElements and ScatterND, which write elements by index.
 //
-// A Gather may have an attribute that ONNX does not know: the row `padding_idx` of the table gets no gradient.
+// A Gather may have the attribute `padding_idx`, which ONNX does not know: this row of the table gets no gradient.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>

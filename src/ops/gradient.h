@@ -16,8 +16,7 @@ class GradientBuilder {
   virtual graph::ValueId gradient_of(graph::ValueId output) = 0;
   // True if dL/d(input) is needed, because `input` depends on a trained parameter. False for ValueId::none.
   virtual bool wants(graph::ValueId input) const = 0;
-  // Returns the name of a trained parameter that `input` depends on, for errors. `input` must be one that wants a
-  // gradient.
+  // Returns the name of a trained parameter that `input` depends on, for errors. wants(input) must be true.
   virtual std::string trained_before(graph::ValueId input) const = 0;
   // Adds a contribution to dL/d(input). Several contributions are summed in the order of the calls.
   virtual void contribute(graph::ValueId input, graph::ValueId gradient) = 0;
@@ -34,8 +33,8 @@ class GradientBuilder {
   virtual const graph::Value &value(graph::ValueId value) const = 0;
 
   // These two serve operators whose gradient node computes the loss as well. is_loss() is true if `output` is the
-  // graph's loss and no node reads it. replace_output() makes `replacement` the loss. Then nothing needs the forward
-  // node, and the loss is computed only once.
+  // graph's loss and no node reads it. replace_output() makes `replacement` the loss instead. The loss is then computed
+  // only once, because nothing needs the forward node any more.
   virtual bool is_loss(graph::ValueId output) const = 0;
   virtual void replace_output(graph::ValueId output, graph::ValueId replacement) = 0;
 };

@@ -4,16 +4,17 @@
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w, panels} -> loss
 //
-// If `panels` is 1, the CPU computes the logits in panels of as many rows each. Then the bits of the results do not
-// depend on the size of its slices.
+// With `panels` = 1, the CPU computes the logits in panels that all have the same number of rows. The bits of the
+// results then do not depend on the size of the slices.
 //
-// lse is log(sum(exp(logits))) of each row. For distillation, the last two forms take the logits (M, C) of a teacher
-// model, which are floats, instead of labels (M). They then have only the attributes `reduction` and `temperature`,
-// every row counts, and lse is that of logits / temperature. arith/distillation.h defines this loss of a row.
+// lse is log(sum(exp(logits))) of each row. The last two forms also compute the loss of a distillation. Instead of
+// labels (M) they then take the logits (M, C) of a teacher model, which are floats. Every row counts, lse is that of
+// logits / temperature, and of the loss's attributes only `reduction` and `temperature` are allowed.
+// arith/distillation.h defines the loss of such a row.
 //
-// arith/cross_entropy.h defines the loss of a row. `weights` are float32, a factor of each row's loss, and the mean is
-// a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and rows of weight
-// 0, do not count.
+// arith/cross_entropy.h defines the loss of a row with a label. `weights` are float32, a factor of each row's loss, and
+// the mean is a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and
+// rows of weight 0, do not count.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -397,7 +398,7 @@ std::uint64_t logits_bytes(const NodeTypes &types) {
   return static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
 }
 
-// Both return the bytes of scratch, which holds a slice of float32 logits. With bfloat16 or float16 operands, the
+// These two return the bytes of scratch, which holds a slice of float32 logits. With bfloat16 or float16 operands, the
 // gradient's scratch also holds the slice's gradients and, on a GPU, float32 sums of dw.
 std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
   return std::min<std::uint64_t>(logits_bytes(types), (on_gpu ? 256 : 64) << 20);

@@ -138,7 +138,8 @@ double matmul_flops(const NodeTypes &types, std::span<const Type>) {
          static_cast<double>(p.k);
 }
 
-// Returns the product in Gemm(A, B[, C]) = alpha op(A) op(B) + beta C as a MatMul. ONNX's flags are transA and transB.
+// Returns a node Gemm(A, B[, C]) = alpha op(A) op(B) + beta C as a MatMul, without the term beta C. Gemm's flags are
+// transA and transB.
 Node as_matmul(const Node &node) {
   Node product = node;
   product.attributes.set("trans_a", node.attributes.integer("transA", 0));

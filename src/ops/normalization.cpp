@@ -76,7 +76,8 @@ std::vector<Array> evaluate_normalization(const Node &node, std::span<const Arra
 // Returns the index of the gradient node's input `rest`, an earlier gradient of x that is added to dx.
 std::size_t rest_input(std::string_view op) { return centres(op) ? 5 : 4; }
 
-// (dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias; (dy, x, scale, inv_rms[, rest]) -> dx, dscale
+// LayerNormalizationGrad(dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias
+// RMSNormalizationGrad(dy, x, scale, inv_rms[, rest]) -> dx, dscale
 std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
   const Type &x = types.input(1);
   const NormalRows rows(types.node, x.shape);

@@ -40,7 +40,7 @@ struct Cost {
   double bytes = 0;
 };
 
-// An input that becomes an attribute of this name once it is constant: {1, "axes"}.
+// An input that canonicalization turns into an attribute of this name if the input is constant, such as {1, "axes"}.
 struct AbsorbedInput {
   std::size_t input;
   const char *attribute;
@@ -68,7 +68,8 @@ struct Op {
   std::vector<Array> (*evaluate)(const Node &, std::span<const Array *const>, std::span<const Type>) = nullptr;
   // Emits the gradients of the node's inputs. nullptr: not differentiable (integer results, comparisons, ...), or flat.
   void (*gradient)(GradientBuilder &, const Node &) = nullptr;
-  // True: no gradient passes, because the derivative is 0 wherever it exists, or because the model says so.
+  // True: no gradient passes. The derivative is 0 wherever it exists (Round), or the model wants none (detach() in
+  // PyTorch).
   bool flat = false;
   // Returns the flops of one execution. nullptr: one flop per output element.
   double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
@@ -78,7 +79,7 @@ struct Op {
   std::vector<std::size_t> optional = {};
   // Inputs that may stay float32 where a pass makes the other operands bfloat16 or float16.
   std::vector<std::size_t> wide = {};
-  // Inputs that must stay float32 there, if they are floats.
+  // Float inputs that must stay float32 where a pass makes the other operands bfloat16 or float16.
   std::vector<std::size_t> always_wide = {};
   // Inputs that hold state, such as running means. A training step changes the state. The operator itself reads these
   // inputs only in evaluations.

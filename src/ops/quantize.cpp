@@ -71,7 +71,7 @@ void require_packed_zeros(const NodeTypes &types, const ScaleBlocks &blocks, std
   require_bytes(types.input(2), element_count({scale.begin(), scale.end() - 1}) * zero_row, types.subject());
 }
 
-// Checks the zero points, input number `zero`. The scales are the input before it, and there must be as many of them.
+// Checks the zero points, input `zero`. There must be one for each scale, and the scales are input `zero` - 1.
 void require_zeros(const NodeTypes &types, std::size_t zero) {
   if (!types.has(zero)) return;
   const Type &given = types.input(zero), &scale = types.input(zero - 1);
@@ -106,8 +106,8 @@ std::int64_t half_byte(const std::vector<std::int64_t> &bytes, std::int64_t i, b
   return is_signed && value > 7 ? value - 16 : value;
 }
 
-// Returns the number that a quantised element stands for before it is scaled. `code` names the table of an element that
-// is an index into a table. Otherwise the number is the element itself.
+// Returns the number that a quantised element stands for before it is scaled: element `integer` of the table that
+// `code` names, or `integer` itself if `code` is empty.
 double decoded(std::int64_t integer, const std::string &code) {
   if (code == "nf4") return static_cast<double>(arith::nf4(static_cast<int>(integer)));
   if (code == "dynamic") return static_cast<double>(arith::dynamic8(static_cast<int>(integer)));

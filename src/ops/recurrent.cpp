@@ -186,7 +186,7 @@ void differentiate_steps(GradientBuilder &builder, const Node &node) {
   contribute_to_weights(builder, node, s, as_rows(builder, made[s.resets_product ? 2 : 0]));
 }
 
-// Returns the flops of one product of (B, H) and (H, G * H) for each step. Forward has one, and so has the gradient.
+// Returns the flops of a forward or gradient node: one product of (B, H) and (H, G * H) for each step.
 double steps_flops(const NodeTypes &types, std::span<const Type>) {
   const Shape &r = types.input(1).shape, &per_step = types.input(input_of_steps(types.node.op)).shape;
   return 2.0 * static_cast<double>(per_step[0] * per_step[1]) * static_cast<double>(r[0] * r[1]);

@@ -136,9 +136,9 @@ struct Saved {
   Doubles gates, h_before, h, c_before, c;
 };
 
-// Each of the next three functions turns the gradients dh and dc of the states after a step into gradients of the
-// states before the step, and returns the gradients of the activations' arguments. step_back() later adds to dh the
-// part that comes through the product of the state and the recurrent weights.
+// lstm_step_gradient(), gru_step_gradient() and rnn_step_gradient() turn the gradients dh and dc of the states after a
+// step into gradients of the states before the step. They return the gradients of the activations' arguments.
+// step_back() later adds to dh the part that comes through the product of the state and the recurrent weights.
 Doubles lstm_step_gradient(const RecurrentSettings &s, const Operands &o, const Saved &at, Doubles &dh, Doubles &dc) {
   const std::int64_t n = s.units;
   Doubles d(index_of(4 * n));

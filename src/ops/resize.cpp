@@ -107,8 +107,8 @@ std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
     double *row = weights.data() + at * axis.from;
     const auto last = static_cast<double>(axis.from - 1);
     if (mode == "nearest") {
-      // Rounds to float32, as frameworks do. Scales are float32, and may lead to the border between two elements only
-      // after such rounding.
+      // Computes in float32, as frameworks do. Scales are float32, so x may be exactly on the border between two
+      // elements in float32 but beside it in double.
       const double x = source<float>(coordinates, axis, at, subject);
       const double chosen = nearest(node.attributes.text("nearest_mode", "round_prefer_floor"), axis, x);
       row[static_cast<std::int64_t>(std::clamp(chosen, 0.0, last))] = 1;

@@ -1,9 +1,9 @@
 // Stored operands: frozen weights that a product's kernel takes in the form in which they are stored, and widens panel
 // by panel. They are floats of 16 bits, integers with scales and zero points, or codes of a table.
 //
-// A node with a stored operand has the attribute `stored`, which names the operator that would make floats of the whole
-// matrix (Cast or DequantizeLinear). The node has that operator's attributes too. Its inputs from StoredInput::more on
-// are that operator's inputs after the matrix. The floats have the type of the node's first input.
+// A node with a stored operand has the attribute `stored`. It names the operator (Cast or DequantizeLinear) that would
+// make floats of the whole matrix. The node also has that operator's attributes, and from input StoredInput::more on
+// its further inputs, such as scales. The floats would have the type of the node's first input.
 #pragma once
 
 #include "ops/op.h"
@@ -30,8 +30,8 @@ bool takes_stored(const graph::Graph &graph, const Node &node, const Node &widen
 // Makes the node read the inputs of `widening` instead of its result.
 void take_stored(Node &node, const Node &widening);
 
-// infer() returns the types of a node's outputs, and evaluate() its reference values. Both call the operator with the
-// floats that a stored operand stands for. evaluate() throws Code::unsupported if the operator has no reference.
+// infer() returns the types of a node's outputs, and evaluate() its reference values. For both, the floats that a
+// stored operand stands for take its place. evaluate() throws Code::unsupported if the operator has no reference.
 std::vector<Type> infer(const NodeTypes &types);
 std::vector<Array> evaluate(const Node &node, std::span<const Array *const> inputs, std::span<const Type> outputs);
 

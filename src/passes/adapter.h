@@ -39,7 +39,7 @@ struct AdapterMatrix {
   std::string tensor = "";  // not empty: the tensor of a file of adapters that holds the start values
 };
 
-using ModuleNames = std::map<std::string, std::string>;  // by initializer: the framework's module that has it
+using ModuleNames = std::map<std::string, std::string>;  // by initializer: the framework's module it belongs to
 
 struct Adapter {
   std::string parameter;  // W: an initializer of the file
@@ -50,7 +50,7 @@ struct Adapter {
   bool embedding = false;   // only lookups read W
   std::size_t places = 0;   // nodes that W is adapted for
 
-  // The module's name in a file of adapters: the one that the file had from which the adapter came.
+  // Returns the module's name for a file of adapters. If the adapter came from such a file, this is the name there.
   const std::string &name_in_file() const { return request.one_module ? request.pattern : module; }
 };
 

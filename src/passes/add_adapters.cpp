@@ -25,7 +25,7 @@ struct Target {
   ValueId x = ValueId::none;       // the other operand: the product's left one, or the lookup's indices
   ValueId result = ValueId::none;  // what the adapter's part is added to
   bool lookup = false;
-  bool as_stored = false;  // the product's (in, out) is the parameter as it is stored; false: its transpose
+  bool as_stored = false;  // the node multiplies by the parameter as it is stored; false: by its transpose
 };
 
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
@@ -213,9 +213,9 @@ class Adapting {
   std::map<ValueId, Part> parts_;  // by the value that they are added to
 };
 
-// Emits the adapter's part of a product x W or of a lookup in W, which is scale * (x A^T) B^T. If the node reads the
-// transpose of the matrix that the adapter was made for, emits scale * (x B) A, because W then changes by the transpose
-// too.
+// Emits the adapter's part of a product x W or of a lookup in W, which is scale * (x A^T) B^T. Some nodes read the
+// transpose of the W that the adapter was made for. Their part is scale * (x B) A, because the change of W is
+// transposed too.
 ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const {
   const Adapter &adapter = adapters_[part.adapter];
   const bool straight = part.target.as_stored == adapter.transposed;
@@ -319,8 +319,8 @@ void require_matches(const AdapterRequest &request, const std::vector<Candidate>
           candidates[matched.front()].name, candidates[matched.back()].name);
 }
 
-// Returns for each candidate the requests that ask for it. Throws if a request asks for none. A request for one module
-// may ask for no other than one candidate, and no other request may ask for that one.
+// Returns for each candidate the requests that match it. Throws if a request matches no candidate. Also throws if a
+// request for one module matches several candidates, or a candidate that an earlier request matches.
 std::vector<std::vector<const AdapterRequest *>> requests_of(const std::vector<Candidate> &candidates,
                                                              const std::vector<AdapterRequest> &requests) {
   std::vector<std::string> modules;

@@ -12,8 +12,8 @@ namespace protrain::passes {
 // operators whose parameters are known. Returns the adapters in the order of parameters, and adds a finding for each
 // matrix. Throws Code::unsupported if a node reads an adapted parameter other than in a product or a lookup, because
 // all readers must compute with the parameter plus the adapter's change. Throws Code::arg if a pattern matches no
-// parameter. Throws Code::mismatch if a request for one module stands for no parameter, for several, or for the same
-// parameter as another request.
+// parameter. Throws Code::mismatch if a request for one module stands for no parameter, for several, or for one that an
+// earlier request stands for.
 std::vector<Adapter> add_adapters(graph::Graph &graph, const Choices &choices, const std::vector<graph::Split> &splits,
                                   std::vector<Finding> &findings);
 

@@ -27,7 +27,8 @@ using graph::ValueId;
 using Kind = Loss::Kind;
 
 constexpr std::int64_t kIgnored = -100;  // the label that is ignored, as in PyTorch
-// As in Keras: the derivative of log(p) is infinite at p = 0, and that of log(1 - p) at p = 1.
+// Probabilities are clipped to [this, 1 - this] before a logarithm, as in Keras. Otherwise the derivative of log(p)
+// would be infinite at p = 0, and that of log(1 - p) at p = 1.
 constexpr double kLeastProbability = 1e-7;
 constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
 

@@ -1,7 +1,7 @@
 // Finds the repeated layers of a model from its list of nodes alone. Searches for the longest stretch of nodes that
 // repeats with some period: each node has the operator, attributes and output types of the node one period later. Cuts
-// the stretch into blocks where the fewest bytes cross. The first layer may compute values for all layers, such as an
-// attention mask, and then repeats only without them. So nodes that several layers share may move to the front of it.
+// the stretch into blocks where the fewest bytes cross. The first layer may also compute values that all layers read,
+// such as an attention mask, and then it is unlike the others. So nodes that several layers share may move before it.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -64,7 +64,7 @@ struct Neighbours {
         after[before[i].back()].push_back(i);
       }
   }
-  // Returns how far nodes are from the last one that reads from them.
+  // Returns the distances, in nodes, that occur between a node and the last node that reads from it.
   std::set<std::size_t> spans() const {
     std::set<std::size_t> found;
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -84,7 +84,8 @@ Order shared_early(const Neighbours &neighbours, std::size_t period) {
     shared[i] = !readers.empty() && (readers.back() > i + period ||
                                      std::ranges::all_of(readers, [&](std::size_t reader) { return shared[reader]; }));
   }
-  // A node comes right behind the node at `place` - 1, after those that are there already; 0: at the front.
+  // Node i moves right behind node place[i] - 1, after the nodes that moved there before it. If place[i] is 0, it moves
+  // to the front.
   std::vector<std::size_t> place(count, 0), begins(count + 2, 0);
   for (std::size_t i = 0; i < count; ++i) {
     for (const std::size_t from : neighbours.before[i]) place[i] = std::max(place[i], place[from]);
@@ -97,8 +98,8 @@ Order shared_early(const Neighbours &neighbours, std::size_t period) {
   return order;
 }
 
-// Returns the longest stretch, and the order of nodes that has it. That is the graph's own order if no other has a
-// longer one.
+// Returns the longest stretch, and the order of nodes in which it occurs: the graph's own order, unless another order
+// has a longer stretch.
 std::pair<Stretch, Order> longest(const graph::Graph &graph) {
   std::vector<std::size_t> signatures;
   for (const Node &node : graph.nodes()) signatures.push_back(signature(graph, node));
@@ -114,7 +115,7 @@ std::pair<Stretch, Order> longest(const graph::Graph &graph) {
   Order order;
   std::vector<std::size_t> moved(signatures.size());
   for (std::size_t period = kShortestPeriod; period * 2 <= signatures.size(); ++period) {
-    if (order.empty() || spans.contains(period)) {  // the order is that of the period before otherwise
+    if (order.empty() || spans.contains(period)) {  // otherwise the same nodes are shared, and the order stays
       order = shared_early(neighbours, period);
       std::ranges::transform(order, moved.begin(), [&](std::size_t i) { return signatures[i]; });
     }

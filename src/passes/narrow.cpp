@@ -72,8 +72,8 @@ bool must_be_wide(const Node &node, std::size_t input) {
   return (op != nullptr && has(op->always_wide, input)) || is_scale(node, input);
 }
 
-// Marks the parameters that stay float32: frozen ones that an operand holds which must be float32. A node may read such
-// a parameter directly, or through nodes that only move elements, such as Gather.
+// Marks the parameters that stay float32: frozen ones that a node reads as an operand that must be float32. The node
+// may read the parameter directly, or through nodes that only move elements, such as Gather.
 Marks wide_parameters(const Graph &graph) {
   Marks marks(graph.value_count(), false);
   for (const Node &node : graph.nodes())
@@ -85,8 +85,8 @@ Marks wide_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for an operand that may stay float32 while the node's other operands are narrow: one that must be, one that the
-// operator lists as wide, or a state.
+// True for an operand that may stay float32 while the node's other operands are narrow. Such an operand must be float32
+// (see must_be_wide()), or is in the operator's list Op::wide, or is a state, such as a running mean.
 bool may_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
   const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
@@ -207,7 +207,7 @@ Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss
   return wide;
 }
 
-// The attribute that names the result's type if the node makes float64 of something else; else nullptr.
+// Returns the name of the attribute that gives the type of the node's result, if this type is float64; else nullptr.
 const char *makes_doubles(const Node &node) {
   for (const char *key : {"to", "dtype"})
     if (node.attributes.text(key, "") == name_of(DType::f64)) return key;

@@ -30,8 +30,8 @@ std::int64_t rows_to(const Shape &shape, std::size_t axis) {
   return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1));
 }
 
-// Returns (B, S), the batch size and the number of tokens of a sample, which the attention nodes read. Throws if two
-// of these nodes differ in them, or if there is no such node.
+// Returns (B, S), the batch size and the number of tokens of a sample, as the attention nodes read them. Throws if two
+// of these nodes read different sizes, if one has other numbers of queries and keys, or if there is no such node.
 Shape windows_of(const Graph &graph) {
   Shape windows;
   for (const Node &node : graph.nodes()) {

@@ -65,7 +65,7 @@ struct Loss {
   double factor = 1;                     // all kinds: the factor of this loss in the sum of several losses
   // Options of the kind ctc.
   std::int64_t blank = 0;         // the class that is no label
-  std::int64_t label_length = 0;  // labels per row; 0: that of the model's input for labels, else the number of times
+  std::int64_t label_length = 0;  // labels per sample; 0: as in the model's input for labels, else as many as times
   std::string lengths = "";       // the input for each sample's number of times; empty: all samples have all times
   bool time_first = false;        // the output's axes are time, sample, class; else sample, time, class
 };
@@ -89,7 +89,7 @@ struct Choices {
   std::vector<Loss> losses = {};              // their sum is the loss; empty: the graph has one
   std::string packed = "";                    // the input of positions in packed documents; empty: nothing is packed
   BatchNorm batch_norm = BatchNorm::as_exported;
-  graph::FileDeclarations declared = {};  // the file's own declarations; the list may come from the user
+  graph::FileDeclarations declared = {};  // the file's own declarations; declared.list may come from the user
   const graph::Bodies *bodies = nullptr;  // the bodies of the file's control flow nodes
   // The next two members are set only for a second graph of the same file, which also computes outputs beside the loss.
   // `shown` is the number of these outputs, which are the graph's last ones. `settled` holds the findings about the
@@ -128,7 +128,7 @@ struct PreparedModel {
   std::vector<Finding> findings;       // every initializer of floats or quantised weights, and matrices of adapters
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
   std::vector<Adapter> adapters;       // in the order of the parameters that they adapt
-  std::vector<std::string> unmatched;  // names of a list of parameters that match no initializer
+  std::vector<std::string> unmatched;  // declared parameters that match no initializer (Declarations::unmatched())
   std::string loss_from;               // what attached losses read, such as "logits"; "" if there is no choice
   int block_count = 0;
   bool had_doubles = false;  // a part of the float32 graph was in float64, and is float32 now
@@ -160,9 +160,9 @@ PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Cho
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
-// One of several calls of fold() that share a budget. Returns, for each node that could not be turned into core
-// operators, the error's text under the node's first output. With `bodies`, puts the nodes of bodies in the place of
-// control flow nodes.
+// One of several calls of fold() that share a budget. Returns why nodes could not be turned into core operators: the
+// texts of errors, by the nodes' first outputs. With `bodies`, puts the nodes of bodies in the place of control flow
+// nodes.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
                                            const graph::Bodies *bodies = nullptr);
 // The result of find_parameters(). That pass decides whether each float initializer is a parameter, a state or a
@@ -186,7 +186,7 @@ void set_batch_norm(graph::Graph &graph, BatchNorm batch_norm);
 // Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
 // the running statistics. Adds no values to the graph.
 void for_evaluation(graph::Graph &graph);
-// Makes float32 of what a folded float32 graph computes in float64, behind Casts. Returns true if there was any.
+// Turns the values that a folded float32 graph computes in float64 into float32. Returns true if there were any.
 bool doubles_to_floats(graph::Graph &graph);
 // Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Sums
 // inside operators (losses, statistics of rows), the loss, and the values between the last product and the loss stay

@@ -40,7 +40,7 @@ struct Product {
   double constant = 1;
   std::vector<Factor> factors;
 };
-Product product_of(const Rewriter &r, ValueId id);        // of a value; one factor if others read it too
+Product product_of(const Rewriter &r, ValueId id);        // of a value; it is one factor if it has several readers
 Product product_of(const Rewriter &r, const Node &node);  // of the visited node, a Mul or Div
 
 // The coefficients c of a polynomial c[0] + c[1] x + c[2] x^2 + c[3] x^3. polynomial_in() returns those of `id` as a

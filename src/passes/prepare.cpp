@@ -68,8 +68,8 @@ DType held_as(DType dtype) {
   return dtype == DType::u32 ? DType::i64 : dtype;
 }
 
-// Returns the value and all that are made from it by moving its elements, if nothing but a Cast computes with them.
-// Returns an empty list otherwise.
+// Returns `id` and all values that are made from it by only moving its elements. Returns an empty list if a node other
+// than a Cast computes with one of these values, or if one is an output of the graph.
 std::vector<ValueId> only_cast(const Graph &graph, const std::vector<std::vector<graph::NodeId>> &readers, ValueId id) {
   std::vector<ValueId> values = {id};
   for (std::size_t at = 0; at < values.size(); ++at) {
@@ -86,9 +86,9 @@ std::vector<ValueId> only_cast(const Graph &graph, const std::vector<std::vector
   return values;
 }
 
-// Gives inputs of narrow integers, such as the bytes of an image, a type that devices compute with. Each number stays
-// what it is, and the session converts the data. An input that something else than a Cast computes with keeps its type,
-// because narrow integers wrap around earlier.
+// Gives inputs of narrow integers, such as the bytes of an image, a wider type that devices compute with. The numbers
+// stay the same, and the session converts the data. An input keeps its type if a node other than a Cast computes with
+// it, because sums of narrow integers wrap around earlier.
 void widen_integer_inputs(Graph &graph) {
   const std::vector<std::vector<graph::NodeId>> readers = graph.consumers();
   for (const ValueId id : graph.inputs) {
@@ -110,9 +110,9 @@ void keep_loss_alone(Graph &graph, std::size_t shown) {
   }
 }
 
-// True if the file holds each tensor that its exporter declares, itself or in what was computed from it. Then none of
-// them was merged with an equal one, and a vector with several readers is one that the model shares. The counters of
-// PyTorch's BatchNorm are in no file.
+// True if the file holds each tensor that its exporter declares, or a value computed from the tensor. Then the exporter
+// merged no equal tensors, and if a vector has several readers, the model itself shares it. Ignores the counters of
+// PyTorch's BatchNorm (num_batches_tracked), which no file holds.
 bool holds_all_declared(const Graph &graph, const graph::FileDeclarations &declared) {
   std::set<std::string> held;
   for (const auto &[name, from] : declared.folded_from) held.insert(from.begin(), from.end());
@@ -124,8 +124,8 @@ bool holds_all_declared(const Graph &graph, const graph::FileDeclarations &decla
   return !declared.kinds.empty() && std::ranges::all_of(declared.kinds, is_held);
 }
 
-// Makes float32 of the graph's float64, if there is any, and returns true then. Throws if a trained parameter is
-// float64, because its gradient would be, too.
+// Turns the graph's float64 values into float32. Returns true if there were any. Throws if a trained parameter is
+// float64, because its gradient would be float64 too.
 bool replace_doubles(Graph &graph) {
   if (!doubles_to_floats(graph)) return false;
   for (const ValueId id : graph.parameters)

@@ -16,12 +16,13 @@ class Probabilities : LossNodes {
   // probability of its own.
   Probabilities(graph::Graph &graph, graph::ValueId value, std::optional<std::size_t> class_axis);
 
-  // The operator that makes the elements, and where it is: "Softmax at /softmax". Both are empty if none makes them.
+  // op() returns the operator that computes the value's elements, such as "Softmax". place() also names the node:
+  // "Softmax at /softmax". Both are empty if no node computes them.
   std::string op() const { return trail_.maker ? trail_.maker->op : ""; }
   std::string place() const;
 
-  // Returns the logits in the shape of `value`, or none if the graph does not show that the value is probabilities.
-  // Adds the nodes that this takes.
+  // Returns the logits in the shape of `value`, and adds the nodes that bring them to this shape. Returns none if the
+  // graph does not show that the value is probabilities.
   graph::ValueId logits();
 
  private:

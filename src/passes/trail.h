@@ -1,5 +1,6 @@
-// Trail: the way from the node that computes a value's elements to the value. The nodes between the two only move or
-// cast the elements, so what a loss reads can be computed from the maker's input by copies of them.
+// Trail: the node that computes a value's elements, called the maker, and the nodes between the maker and the value,
+// which only move or cast elements. If the maker is a Softmax or Sigmoid, copies of these nodes bring its logits to the
+// value's shape, so that a loss can read logits instead of probabilities.
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@ namespace protrain::passes {
 struct Trail {
   std::optional<graph::Node> maker;  // none: the elements come from an input or a parameter
   std::vector<graph::Node> moves;    // the last one first; each has one input
-  std::optional<std::size_t> axis;   // of the maker's output: where the axis that was asked for comes from
+  std::optional<std::size_t> axis;   // the axis of the maker's output that becomes the given axis of the value
   // True if the maker is a Softmax or LogSoftmax over the elements along `axis`.
   bool normalizes_axis = false;
 };

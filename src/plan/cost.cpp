@@ -8,8 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// The share of a move's seconds that counts even if compute hides the move. In practice such moves cost a little too,
-// and of two plans that are otherwise equal the one that moves less is better.
+// The share of a move's seconds that is added to a step's time even if compute hides the move. In practice such moves
+// cost a little too. So of two choices that are otherwise equal, the one that moves less ranks first.
 constexpr double kFriction = 1e-3;
 
 }  // namespace
@@ -161,7 +161,7 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
 // Returns the work of a chunk's update. For a chunk that does not rest on the device this is a mean of the work on the
 // device, weighted by on_device_, and of the work on the host.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
-  // The ranks exchange the weights that were updated, which have as many bytes as their gradients.
+  // The ranks exchange the updated weights. Their bytes are as many as those of their gradients.
   if (tier == Tier::device)
     return {.compute = weight(c).device_update, .comm = shards_all() ? 0 : exchange(weight(c).gradient)};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
@@ -193,8 +193,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
 }
 
 // Returns the work that follows a chunk's backward (eq. 6): the exchange and the moves of its gradient, and in overlap
-// order its update. The gradient of a chunk that rests on the device stays there. Any other gradient leaves the device,
-// except in overlap order if the device updates the chunk.
+// order its update. The gradient stays on the device if the chunk rests there. In overlap order it also stays if the
+// device updates the chunk. Otherwise it leaves the device.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool waits = base_.order == OptimizerOrder::barrier;
   Load load = waits ? Load{} : update(c, tier);
@@ -266,8 +266,8 @@ void CostModel::sum_up(Tier tier) {
     // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. The chunk's deferred update counts as
     // work of that time too, and so do the moves of its swapped activations away from the device.
     Load ahead = Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out;
-    // Eq. 5: while a chunk runs backward and recomputes, gradients move and swapped activations come back. In
-    // `with_next` the chunk that runs backward next is fetched too; it is the one before in the model.
+    // Eq. 5: while a chunk runs backward and recomputes, gradients move and swapped activations come back. `with_next`
+    // also fetches the chunk that runs backward next, which is the chunk before this one in the model.
     Load own = Load{.compute = backward_[c]} + settled + in, with_next = own + before;
     if (spreads_) own.host = with_next.host = 0;
     if (spreads_disk())

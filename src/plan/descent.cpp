@@ -30,9 +30,9 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
   }
 }
 
-// Goes from `start` to the first choice that is one step away and faster, then on from there in the same way. The kind
-// of step that helped last is tried first, because it usually helps again. If no single step helps, tries two steps at
-// once. Ends if that does not help either.
+// Goes from `start` to the first choice that is one step away and faster, and from there on in the same way. The kind
+// of step that helped last is tried first, because it usually helps again. If no single step helps, tries pairs of
+// steps. Ends if no pair helps either.
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
@@ -58,9 +58,9 @@ void Descent::from(const Choice &start) {
 }
 
 // Returns choices that are two steps of different kinds away from `from` and were not tried, the most promising first.
-// All single steps were tried, so the result of a pair can be guessed: it changes seconds and bytes by as much as its
-// two steps together. A typical pair is a step that is faster but too large and one that is slower but smaller. If a
-// pair leaves device memory free, more chunks persist. Each of them is guessed to save worth_of_chunk() seconds.
+// All single steps were tried. So the result of a pair can be guessed: a pair changes seconds and bytes by as much as
+// its two steps together. Typically one step is faster but too large, and the other slower but smaller. If a pair
+// leaves device memory free, more chunks persist, and each is guessed to save worth_of_chunk() seconds.
 std::vector<Choice> Descent::pairs(const Trial &from) const {
   const std::vector<std::vector<const Trial *>> tried = tried_steps(from);
   const double worth = worth_of_chunk(from);
@@ -110,8 +110,7 @@ double Descent::worth_of_chunk(const Trial &from) const {
   return trial != nullptr ? std::max(trial->cost.seconds - from.cost.seconds, 0.0) : 0;
 }
 
-// Returns `from` with two changes at once: the one that leads from `from` to `a`, and the one that leads from `from` to
-// `b`.
+// Returns `from` after two steps at once: the step from `from` to `a` and the step from `from` to `b`.
 Choice Descent::both(const Choice &from, const Choice &a, const Choice &b) const {
   const auto counted = [&](Choice choice) {
     if (choice.n_device_update < 0) choice.n_device_update = chunks_of(choice) - choice.n_persist;

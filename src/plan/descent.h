@@ -35,13 +35,14 @@ class Descent {
   };
   static constexpr std::size_t kKinds = 11;
 
-  // Returns the first trial that fits and is faster than `than`; nullptr: there is none. Tries each of `choices`.
+  // Tries the choices in their order. Returns the first trial that fits and is faster than `than`; nullptr: there is
+  // none, or no more instructions may be laid out.
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
-  // Has the plans laid out that faster() may need for these choices.
+  // Lets look_ahead_ lay out the plans that faster() may need for these choices.
   void prepare(const Trial &than, const std::vector<Choice> &choices);
-  // Tries the choice as it is, then once more: with more persistent chunks if device memory is left, with fewer if too
-  // much is used. Leaves in `choice` the last one tried, and returns true if that one fits and is faster than `than`.
-  // cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
+  // Tries the choice as it is. If that does not help, tries it once more: with more persistent chunks if device memory
+  // is left, with fewer if too much is used. Returns true if one of the two fits and is faster than `than`, and leaves
+  // that one in `choice`. cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
   template <typename CostOf>
   bool leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const;
   std::vector<Choice> steps(Choice from, Step kind) const;

@@ -8,8 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// Returns an estimate of the seconds of a node that was not measured, by the roofline model: the longer of the times of
-// its arithmetic and of its memory traffic. The shorter one does not count, because kernels overlap the two.
+// Returns an estimate of the seconds of a node that was not measured, by the roofline model. Kernels overlap arithmetic
+// and memory traffic, so only the one that takes longer counts.
 double roofline(const profile::Profile &profile, const graph::Graph &graph, const graph::Node &node) {
   const ops::Cost cost = ops::cost(graph, node);
   const graph::ValueId first = node.inputs.empty() ? graph::ValueId::none : node.inputs[0];

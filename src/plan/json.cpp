@@ -66,8 +66,8 @@ const Json::Array &list(const Json &json, const char *key) {
   return *items;
 }
 
-// Throws unless the value is an object with no other keys than `known`. A misspelt key would silently leave its default
-// in place. `what`: what the object is.
+// Throws unless the value is an object whose keys are all among `known`. Otherwise a misspelt key would silently leave
+// its default in place. `what`: the name of the object for the error, such as "a chunk".
 void require_object(const Json &json, const std::vector<std::string_view> &known, const char *what) {
   require(json.members() != nullptr, Code::format, "plan", "{} is a JSON object", what);
   for (const auto &[key, value] : *json.members()) {
@@ -153,8 +153,8 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
   return plan;
 }
 
-// Throws if the text says another number of chunks or blocks than the plan has. A full plan has lists of them, which
-// override their numbers.
+// Throws if the text gives another number of chunks or blocks under `key` than the plan has. A full plan also has a
+// list of them under `what`. The list then counts, and the number is not checked.
 void require_number(const Json &json, const char *key, const char *what, std::size_t number) {
   if (json.find(what) != nullptr) return;
   const int said = integer(json, key, static_cast<int>(number));

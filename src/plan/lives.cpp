@@ -52,8 +52,8 @@ bool Lives::saved(std::size_t v) const {
   return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
 }
 
-// True if the node's saved outputs are cheap to recompute. That requires that each of its inputs is saved too, or is
-// computed by no node. Cheap values count as saved.
+// True if the node's saved outputs are cheap to recompute. For this, each of its inputs must be saved too, or no node
+// computes it. An input that is itself cheap counts as saved.
 bool Lives::makes_cheap(const Node &node) const {
   const bool inputs_stay = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || !computed(root_[index(in)]) || saved(root_[index(in)]);

@@ -18,8 +18,8 @@ bool is_among(std::size_t some, std::size_t position, std::size_t all) {
 
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
 
-// Lets the optimizer of `some` of the tier's chunks run on the device, and that of the others on the host. The two
-// kinds are spread evenly over the model.
+// Lets the optimizer of `some` of the tier's chunks run on the device, and the optimizer of the other chunks on the
+// host. The two kinds of chunks are spread evenly over the model.
 void update_on_device(Plan &plan, Tier tier, std::size_t some) {
   const auto all = static_cast<std::size_t>(std::ranges::count(plan.chunks, tier, &Chunk::tier));
   std::size_t position = 0;

@@ -47,9 +47,9 @@ struct Plan {
   // swapped activations go to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
-  // A buffer whose last user is on another queue than compute is not reused until this many whole stages (a block's
-  // forward or backward) have followed the stage of that use. A copy, or an optimizer on the host, may fall behind by
-  // that much before compute waits for it. 0: a buffer is reused at once, and its next user waits.
+  // How long a buffer stays reserved after its last use, in stages (a block's forward or backward), if that use is on
+  // another queue than compute. A copy, or an optimizer on the host, may fall behind by so many stages before compute
+  // waits for it. 0: a buffer is reused at once, and its next user waits.
   int slack = 0;
   // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. If a chunk on host or disk holds
   // a single parameter that is larger than a piece, the parameter is also updated piece by piece. So the moments of a
@@ -66,9 +66,9 @@ struct Choice {
   int n_host = -1;  // chunks that rest on the host, of those that do not persist (-1: all); the others rest on the disk
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
-  // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
-  // optimizer runs on the host, so that device and host work at the same time. Their share is the same among the chunks
-  // that rest on the host as among those that rest on the disk.
+  // Number of non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those
+  // whose optimizer runs on the host, so that device and host work at the same time. Of the chunks that rest on the
+  // host the same share is updated on the device as of the chunks that rest on the disk.
   int n_device_update = 0;
   // The number of updates on the host that are deferred to the next step. They are spread evenly over the model. -1:
   // all updates are deferred, those on the device too.
@@ -82,10 +82,9 @@ struct Choice {
 
 // Returns the numbers of all chunks in the order in which they get a place: the first n_persist of them persist, the
 // next n_host rest on the host, the others on the disk. Without a disk this is the order of first use: the first chunks
-// persist, because no earlier compute could hide their fetches (section 2.1). With a disk, the order is such that its
-// last k chunks lie roughly evenly spread over the model, whatever k is (16 chunks: 0, 8, 4, 12, 2, ...). So, however
-// many chunks rest on the disk, its work is spread over all of backward, where it has much more to do than in forward.
-// The first chunk still comes first.
+// persist, because no earlier compute could hide their fetches (section 2.1). With a disk, the last k chunks of the
+// order are spread roughly evenly over the model, for every k (16 chunks: 0, 8, 4, 12, 2, ...). So the disk's work is
+// spread over all of backward, where the disk has much more to do than in forward. The first chunk still comes first.
 std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). Chunks rest by resting_order(). Swapped blocks
@@ -119,8 +118,8 @@ int count_blocks(const graph::Graph &graph);
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
 // Throws Code::arg if the plan does not fit the graph. Examples are a parameter in no chunk or in two, a wrong number
-// of blocks, an optimizer where none can run, and a chunk with both frozen and other parameters. With several ranks, a
-// chunk that is neither on the device nor sharded does not fit either.
+// of blocks, an optimizer where none can run, and a chunk with both frozen and other parameters. With several ranks
+// another example is a chunk that does not rest on the device and is not sharded.
 void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);

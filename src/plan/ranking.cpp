@@ -48,8 +48,8 @@ void Ranking::rank(const Choice &all, double margin) {
   keep_best();
 }
 
-// Returns the values of n_selective to rank if `leaving` blocks swap or recompute. They are 0, so that all other blocks
-// keep everything, and the number of all other blocks, so that these recompute their cheap values.
+// Returns the values of n_selective to rank if `leaving` blocks swap or recompute. The first is 0: all other blocks
+// keep everything. The second is the number of all other blocks: each recomputes its cheap values.
 std::vector<int> Ranking::selections(int leaving) const {
   if (leaving == space_.blocks) return {0};
   return {0, space_.blocks - leaving};
@@ -120,7 +120,7 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
 
 // Returns n_host for a choice that keeps `persist` chunks on the device: the most chunks that fit the host. On shared
 // memory with one rank it is 0, because chunks on the host would take as much memory as persistent ones. On shared
-// memory with several ranks, chunks on the host are shards, and as many rest there as leave memory for a buffer.
+// memory with several ranks, chunks on the host are shards. Then it is the most chunks that leave memory for a buffer.
 std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
   if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
   if (terms_.ranks == 1 || persist == model.chunks()) return 0;
@@ -128,10 +128,9 @@ std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist,
   return model.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
 }
 
-// Returns the values of n_persist to rank. Without a disk, no value is so small that the host cannot hold the other
-// chunks. No value is so large that the device has no room for a buffer. `around`: a value of n_persist, or nullptr.
-// With it, only values near it and the largest values are returned. If all chunks fit the device, the number of all
-// chunks is one more value.
+// Returns the values of n_persist to rank. Each leaves room for a buffer on the device. Without a disk, each is large
+// enough that the host can hold the other chunks. `around`: a value of n_persist, or nullptr. With it, only values near
+// it and the largest values are returned. If all chunks fit the device, the number of all chunks is one more value.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;

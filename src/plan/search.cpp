@@ -98,8 +98,9 @@ class Search {
     if (space_.host_updates) descend();
   }
 
-  // Takes the resident plan if it fits, although updates on the host during backward could save a little time. Takes
-  // its selective form instead if that is worth it: cheap values need not be kept even if everything fits.
+  // Takes the resident plan if it fits, although a plan with updates on the host during backward could be a little
+  // faster. Takes its selective form instead if that is worth it: cheap values need not be kept even if everything
+  // fits.
   bool try_resident() {
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
@@ -161,8 +162,8 @@ class Search {
     if (const std::optional<Point> fastest = best()) from(fastest->choice, starts.size());
   }
 
-  // Returns the next point to lay out. The closed form is least accurate for swaps. So if the first point swaps, the
-  // second does not, however slow it looks.
+  // Returns the next point to lay out; nullptr: no point looks good enough. The closed form is least accurate for
+  // swaps. So if the first point swaps, the second point is one that does not, however slow it looks.
   const Candidate *best_hope() const {
     if (trials_.all().size() == 1 && trials_.all()[0].candidate.choice.n_swap > 0)
       if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny}); pick != nullptr) return pick;

@@ -9,8 +9,9 @@ namespace protrain::plan {
 
 namespace {
 
-// Candidates are laid out until their Programs have kFewInstructions in total. After that, up to kMostInstructions,
-// another one is laid out only if its estimate is smaller than the smallest plan so far.
+// Limits of the instructions in all Programs that are laid out. Up to kFewInstructions, every candidate is laid out.
+// From there up to kMostInstructions, a candidate is laid out only if its estimate is smaller than the smallest plan so
+// far.
 constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
 // Fallback lays out a few plans that need little memory and picks the one that lacks the least. A refusal quotes this
@@ -25,8 +26,8 @@ class Fallback {
     for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
-  // Lays out one candidate after another, always the one with the smallest estimate of bytes. Each candidate's estimate
-  // is first corrected by the error of the estimate of the most similar candidate that was laid out already.
+  // Lays out one candidate after another, always the one with the smallest estimate of bytes. The estimates are
+  // corrected first: each by the error of the estimate of the most similar candidate that was laid out already.
   Smallest run() {
     gather();
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
@@ -50,10 +51,10 @@ class Fallback {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
 
-  // True if a plan with the bytes `a` is better than one with `b`. The bytes that the device lacks are compared first,
-  // then those that host and disk lack together. So the figure for the device does not depend on what the other tiers
-  // lack. Among plans that lack the same, the one that takes less of the disk is better, then the one that takes less
-  // of the device.
+  // True if a plan with the bytes `a` is better than one with `b`. Compares the bytes that the device lacks first, then
+  // the bytes that host and disk lack together. In this order the figure for the device does not depend on what the
+  // other tiers lack. If both plans lack the same, the plan that takes less of the disk is better, then the plan that
+  // takes less of the device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
       return std::tuple(excess(bytes, Tier::device), excess(bytes, Tier::host) + excess(bytes, Tier::disk),

@@ -1,4 +1,4 @@
-// The space of choices that a search has for one model on one machine.
+// The space of choices among which a search chooses, for one model on one machine.
 #pragma once
 
 #include <vector>

@@ -16,9 +16,10 @@ struct PlanCost {
   std::size_t instructions = 0;
 };
 using LayOut = std::function<PlanCost(const Plan &)>;
-// Is told of tasks that the search is about to do in the order of their numbers, until one returns true. A task calls
-// LayOut for its plans. A LookAhead may do several tasks at the same time, so that LayOut already has their costs. It
-// returns when all that it began are done. LayOut must then be safe to call from several threads.
+// The search calls a LookAhead with `count` tasks that it is about to do, in the order of their numbers, until one
+// returns true. A task calls LayOut for its plans. The LookAhead may do several tasks at the same time, so that LayOut
+// already knows their costs when the search asks. It returns when all tasks that it began are done. LayOut must then be
+// safe to call from several threads.
 using Task = std::function<bool(std::size_t)>;
 using LookAhead = std::function<void(std::size_t count, const Task &task)>;
 

@@ -47,9 +47,11 @@ struct Profile {
   // The fraction of its speed that compute keeps during disk I/O, and the fraction of its speed that the disk keeps
   // during compute. Both matter only if shares_cores.
   double compute_beside_disk = 1, disk_beside_compute = 1;
-  // The same two fractions for compute and for exchanges between ranks, which copy on the same cores if shares_cores.
+  // The fraction of its speed that compute keeps during exchanges between ranks, and the fraction that the exchanges
+  // keep during compute. Both matter only if shares_cores, because the exchanges then copy on the cores that compute.
   double compute_beside_link = 1, link_beside_compute = 1;
-  // The share of the time of measuring in which our threads waited for a core, because other threads used it.
+  // While kernels and rates were measured, our threads ran on a core or waited for one. This is the share of that time
+  // in which they waited.
   double waited = 0;
 
   // Measured times of single kernels, in seconds, by ops::signature. The times of other kernels follow from the rates.
@@ -69,7 +71,7 @@ struct Profile {
 };
 
 // shares[a][b]: the fraction of its speed that queue `a` keeps while queue `b` works too. Two queues slow each other if
-// they use the same bus, the host's memory or the host's cores; shares.cpp has the cases.
+// they use the same bus, disk or cores, or the host's memory; shares.cpp has the cases.
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 

@@ -36,7 +36,9 @@ Shares shares(const Profile &p) {
   }
   if (p.shares_cores) {
     for (const Queue disk : {Queue::disk_read, Queue::disk_write}) {
-      shares[Queue::compute][disk] = std::sqrt(p.compute_beside_disk);  // beside both queues: compute_beside_disk
+      // Shares beside several queues are multiplied. So beside both queues of the disk, compute keeps
+      // compute_beside_disk.
+      shares[Queue::compute][disk] = std::sqrt(p.compute_beside_disk);
       shares[disk][Queue::compute] = p.disk_beside_compute;
     }
     shares[Queue::compute][Queue::comm] = p.compute_beside_link;

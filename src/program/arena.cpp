@@ -134,7 +134,7 @@ class Timetable {
   std::size_t leaves_;
   std::vector<std::vector<Stay>> ends_;  // per leaf, sorted by the begin of their bytes
   std::vector<TakenRanges> throughout_, somewhere_;
-  // Scratch of collect(). They are members so that their memory is used again in the next call.
+  // Scratch of collect(). As members they keep their memory from one call to the next.
   TakenRanges taken_, united_;
   std::vector<ByteRange> met_;
 };

@@ -74,7 +74,7 @@ Operand Builder::bring(Operand home, std::uint64_t bytes, Tier to) {
   Operand at = home;
   while (buffer(at.buffer).tier != to) {
     const Tier from = buffer(at.buffer).tier, tier = next(from, to);
-    // The copy is aligned for the disk too if its bytes may be stored there again.
+    // If the bytes rest on the disk, the copy has the disk's alignment too, because it may be written back.
     const Buffer &rest = buffer(home.buffer);
     const Operand copy = {add(rest.name, tier, bytes, alignment_for(from, rest.tier), rest.owner), 0};
     move(at, copy, bytes);

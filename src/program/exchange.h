@@ -9,7 +9,7 @@ namespace protrain::program {
 Instruction exchange_of(const graph::Graph &graph, const graph::Node &node, const std::vector<Operand> &inputs,
                         const std::vector<Operand> &outputs);
 
-// A chunk, and those of its parameters whose whole weights every rank is to get.
+// The arguments of a gather: a chunk, and the parameters of the chunk whose whole weights every rank gets.
 struct GatheredChunk {
   const graph::Graph &graph;
   const State &state;

@@ -22,7 +22,7 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
-// Facts about each storage root: the value whose bytes a chain of aliases shares (storage.h).
+// Facts about each storage root (storage.h).
 struct Roots {
   std::vector<Owner> owner;
   std::vector<std::size_t> parameter;  // kNoParameter: the root is no parameter
@@ -197,10 +197,10 @@ class Lowering {
     return operand;
   }
 
-  // Returns the place that the item writes the value to. That is the place that the value has already if that place
-  // outlives the step or the node works in place, else a new buffer. If the node runs again, later items read the new
-  // buffer only if no other block uses the value. A value that other blocks use is still in memory, and its new copy is
-  // not read.
+  // Returns the place to which the item writes the value. A value keeps its place if that place outlives the step or if
+  // the node works in place. Any other value gets a new buffer, and later items read it there. There is one exception:
+  // if the node runs again and other blocks use the value, its first copy is still in memory. Later items then read the
+  // first copy.
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];

@@ -62,7 +62,7 @@ enum class Kind : std::uint8_t {
   run,    // a node
   check,  // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
   // The optimizer changes parameters, or a piece of one: inputs {gradients..., status[, scale]}, outputs {weights,
-  // state...} of each. For parameters that are state, the inputs are their new values in place of gradients.
+  // state...} of each. For state that forward changes, the inputs are its new values in place of gradients.
   update,
   fetch,     // weights, optimizer state or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
@@ -127,9 +127,9 @@ struct Instruction {
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  // The number of bytes that the instruction handles. For a move they are the bytes of the copy, for an update those of
-  // all targets' weights. For an exchange between ranks they are the bytes sent to other ranks, or those received from
-  // them if these are more.
+  // The number of bytes that the instruction handles: of a move, the bytes of the copy; of an update, the bytes of all
+  // targets' weights. An exchange between ranks counts the bytes sent to other ranks, or the bytes received from them
+  // if that is more.
   std::uint64_t bytes = 0;
   // Exchanges between ranks. The n-th message that a rank sends to another is the n-th that the other receives from it.
   std::vector<Message> sends = {}, receives = {};
@@ -142,8 +142,8 @@ struct Instruction {
 
 using graph::OptimizerArray;
 
-// Returns the optimizer's arrays for weights of this type. They are those of `state`. If the type needs master weights,
-// an array for these comes first. For bfloat16 it holds the masters' lower plane (the weights are the upper one;
+// Returns the optimizer's arrays for weights of this type: `state`, and before it an array of master weights if the
+// type needs one. For bfloat16 that array holds the masters' lower plane (the weights are the upper one;
 // arith/planes.h), for float16 the whole masters.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, const std::vector<OptimizerArray> &state);
 
@@ -187,8 +187,8 @@ struct State {
   // host_status and host_scale.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
-  // Number of bytes at the start of the device's arena that hold the frozen weights that rest there whole. No step
-  // writes these pages. Their layout is the same on every rank, and under every plan that keeps all frozen weights
+  // Number of bytes at the start of the device's arena. They hold the frozen weights that rest on the device whole. No
+  // step writes these pages. Their layout is the same on every rank, and under every plan that keeps all frozen weights
   // there.
   std::uint64_t frozen_bytes = 0;
 

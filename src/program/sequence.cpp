@@ -68,9 +68,9 @@ class Sequencer {
     }
   }
 
-  // Finds the values that are dropped or swapped between forward and backward. A value is one of them if its block's
-  // mode says so, backward reads it, and no other block's forward touches it. Values that cross the border between
-  // blocks stay, because recomputation starts from them.
+  // Finds the values that are dropped or swapped between forward and backward. The mode of a value's block decides, if
+  // backward reads the value and no other block's forward touches it. All other values stay, also those that cross
+  // the border between blocks, because recomputation starts from them.
   void find_leaving() {
     constexpr int kUnset = -2, kShared = -1;
     std::vector<int> &owner = sequence_.block;
@@ -127,8 +127,8 @@ class Sequencer {
       each(node.outputs, [&](ValueId out) { makes |= dropped_[index(out)]; });
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
-      // In a selective block no further values are dropped. The inputs of its cheap nodes are kept, or are cheap
-      // themselves and so dropped already.
+      // In a selective block no further values are dropped. Each input of a cheap node is kept, or is itself cheap and
+      // so dropped already.
       if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;
       each(node.inputs, [&](ValueId in) {  // values that only this block uses were dropped too
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;

@@ -9,8 +9,8 @@ namespace protrain::program {
 namespace {
 
 constexpr std::size_t kNoInstruction = std::numeric_limits<std::size_t>::max();
-// The latest time that is told, in nanoseconds: 146 years. A described machine may have rates close to 0. All that it
-// would do later is told as done at this time, so that an int64_t holds it.
+// The latest time that the simulator reports, in nanoseconds: 146 years. A described machine may have rates close to 0.
+// Anything that would happen later is reported at this time, so that an int64_t holds it.
 constexpr double kLatest = 0x1p62;
 // The least share of its speed that a queue keeps. Bandwidths of a described machine may leave it next to nothing.
 constexpr double kLeastSpeed = 1e-9;
@@ -92,9 +92,9 @@ class Time {
     }
   }
 
-  // Returns the speed of the worker's instruction beside those that other workers run now; 1 is full speed. Whatever
-  // compute's worker runs is slowed like compute and slows other queues like compute, even an instruction of another
-  // queue.
+  // Returns the speed of the instruction that the worker runs, while other workers run theirs; 1 is full speed.
+  // Everything on compute's worker counts as compute, even an instruction of another queue: it is slowed like compute,
+  // and slows other queues like compute.
   double speed(Queue worker) const {
     double speed = 1;
     for (const Queue other : kQueues)
@@ -156,7 +156,7 @@ Queues queues_of(const profile::Profile &profile) {
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations) {
   std::vector<std::int64_t> ns;
   ns.reserve(program.instructions.size());
-  // All instructions of a queue together take at most until kLatest.
+  // Limits the time of each instruction, so that all of them together end by kLatest.
   const double most = kLatest / static_cast<double>(std::max<std::size_t>(program.instructions.size(), 1));
   const auto tier = [&](const Operand &operand) { return program.buffers[index(operand.buffer)].tier; };
   for (const Instruction &i : program.instructions) {
@@ -188,7 +188,7 @@ Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns,
     simulation.busy_ns[program.instructions[i].queue] += ns[i];
   }
   Time(program, ns, queues).run(simulation.entries);
-  // A step takes at least a nanosecond, because others divide by it.
+  // A step takes at least a nanosecond, because callers divide by its time.
   for (const Entry &entry : simulation.entries)
     simulation.step_ns = std::max({simulation.step_ns, entry.end_ns, std::int64_t{1}});
   return simulation;

@@ -11,8 +11,8 @@
 
 namespace protrain::program {
 
-// True for queues that run at the same time as compute. Instructions of the other queues run on compute's worker, in
-// the Program's order.
+// Per queue: true if it has a worker of its own and so runs at the same time as compute. Instructions of the other
+// queues run on compute's worker, in the Program's order.
 using Beside = PerQueue<bool>;
 
 // The way a machine runs queues.
@@ -27,7 +27,8 @@ struct Queues {
 };
 Queues queues_of(const profile::Profile &profile);
 
-// The record of one instruction: when it ran, and the bytes in use then if instructions run in the list's order.
+// The record of one instruction: when it ran, and the bytes in use at its place in the list. The bytes are counted as
+// if instructions ran in the list's order.
 struct Entry {
   std::int64_t start_ns = 0, end_ns = 0;
   PerTier<std::uint64_t> live_bytes{};  // of buffers in use and not yet released, persistent ones included

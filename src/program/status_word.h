@@ -6,9 +6,9 @@
 
 namespace protrain::program {
 
-// The word that a step's checks leave behind. It names the first scalar that was not finite: the loss, or the norm of a
-// parameter's gradient. Kernels keep the word as a uint32. It is 0 if all scalars were finite, and updates do nothing
-// if it is not 0.
+// The word that a step's checks leave behind. It is 0 if all scalars that they checked were finite. Otherwise it names
+// the first one that was not: the loss, or the norm of a parameter's gradient. Updates do nothing if the word is not 0.
+// Kernels keep it as a uint32.
 class StatusWord {
  public:
   constexpr StatusWord() = default;

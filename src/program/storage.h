@@ -14,7 +14,8 @@ namespace protrain::program {
 // that work in place.
 std::vector<graph::ValueId> storage_roots(const graph::Graph &graph);
 
-// Returns the alignment of a buffer in a tier. Bytes that move between memory and disk have the disk's in both.
+// Returns the alignment of a buffer in a tier. A buffer in memory whose bytes move to or from the disk needs the disk's
+// alignment instead. Whoever adds such a buffer asks for that.
 inline std::uint64_t alignment_in(Tier tier) { return tier == Tier::disk ? kDiskAlignment : kAlignment; }
 
 inline std::uint64_t bytes_of(const graph::Graph &graph, graph::ValueId id) {

@@ -1,4 +1,4 @@
-// The figures of how a step uses its time, the same for the simulator's prediction and the executor's record.
+// Figures of how a step uses its time. The simulator's prediction and the executor's record have the same figures.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,9 @@ struct Summary {
   std::int64_t step_ns = 0;
   PerQueue<std::int64_t> busy_ns{};  // time in which one of the queue's instructions ran
   PerStall<std::int64_t> stall_ns{};
-  // The share of the other queues' busy time in which compute was busy too. 0 if no other queue was ever busy. A queue
-  // without a worker of its own runs on compute's worker. Its time counts as busy, but never as overlapped, because
-  // compute waits meanwhile.
+  // The share of the other queues' busy time in which compute was busy too; 0 if no other queue was ever busy.
+  // Instructions of a queue without a worker of its own count as busy time, but never as overlapped: they run on
+  // compute's worker, so compute waits meanwhile.
   double overlap = 0;
 };
 

@@ -12,7 +12,7 @@ namespace protrain::program {
 
 inline constexpr std::size_t kNoParameter = std::numeric_limits<std::size_t>::max();
 
-// Per item of the sequence: the moves to emit before it and after it.
+// Per item of the sequence: the moves to emit just before the item, and the moves to emit just after it.
 struct Transfers {
   std::vector<std::vector<std::size_t>> fetches;                 // before: chunks whose weights come to the device
   std::vector<std::vector<std::size_t>> settles;                 // before: chunks to settle, since the item uses them

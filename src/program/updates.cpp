@@ -53,9 +53,9 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
 
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
-// Finds the item after which each gradient is complete, and the item after which its norm is checked. A gradient that
-// outlives backward is complete after the last node that reads or writes it, and its norm is checked once the norm is
-// known. Any other gradient is applied at once. So it is complete, and its norm is checked, when the norm is known and
+// Finds two items for each gradient: the item after which the gradient is complete, and the item after which its norm
+// is checked. For a gradient that outlives backward, these are the last item that reads or writes it, and the item that
+// makes the norm. Any other gradient is applied at once. So both are the first item after which the norm is known and
 // no node reads the weight any more. (A weight may have several readers, such as head and embedding.) With several
 // ranks the norm over all ranks is checked too. It is known only at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
@@ -184,9 +184,9 @@ void Updates::complete(const std::vector<std::size_t> &parameters, BufferId verd
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
-// Emits the check of the gradients' norms. If the host applies one of the gradients at once, also returns a copy of the
-// status as this check leaves it. The host's Updates read the copy, because later checks may change the status before
-// these Updates run.
+// Emits the check of the gradients' norms. If the host applies one of these gradients at once, also returns a copy of
+// the status as this check leaves it; else returns none. The host's Updates read the copy, because later checks may
+// change the status before these Updates run.
 BufferId Updates::check(const std::vector<Checked> &norms) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
@@ -297,9 +297,9 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements of a parameter that are updated at once. The arrays of the parameter may have elements
-// of different sizes. This number of elements is one piece of the array with the smallest elements, and several whole
-// pieces of the others. Arrays that move whole do not count.
+// Returns the number of elements that one Update changes when a parameter is updated piece by piece. The parameter's
+// arrays may have elements of different sizes. In the array with the smallest elements, this number fills one piece of
+// the disk. In the others it fills several whole pieces. Arrays that move whole do not count.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i)

@@ -20,9 +20,9 @@ struct Whereabouts {
   Operand of(graph::ValueId id) const { return of_root[index(roots[index(id)])]; }
 };
 
-// Updates emits everything that happens to gradients after backward made them, in overlap or barrier order, with the
-// optimizer on device or host, by chunk or piece by piece, in this step or deferred to the next. The walk in lower.cpp
-// only calls Updates at each item.
+// Updates emits everything that happens to gradients once backward has made them. The plan decides the order (overlap
+// or barrier), the optimizer's place (device or host), whether a chunk is updated whole or piece by piece, and whether
+// in this step or in the next. The walk in lower.cpp only calls Updates at each item.
 class Updates {
  public:
   Updates(const LoweringInput &source, const plan::Plan &plan, const State &state, Builder &builder,
@@ -44,9 +44,9 @@ class Updates {
   void finish();
 
   // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() returns the buffer
-  // that holds the weights after these Updates. If the optimizer runs on the device on copies of the whole chunk,
-  // begin_settling() only brings these copies, and settle() emits the Updates when compute comes to the chunk.
-  // Otherwise begin_settling() emits the Updates.
+  // that holds the weights after these Updates. If the optimizer runs on copies of the whole chunk on the device,
+  // begin_settling() only brings these copies. settle() then emits the Updates when compute comes to the chunk. In all
+  // other cases begin_settling() emits the Updates itself.
   BufferId begin_settling(std::size_t chunk);
   void settle(std::size_t chunk);  // emits the Updates unless begin_settling() has
   void end_settling();

@@ -1,5 +1,5 @@
-// Vector clocks, one for each instruction. A clock tells which other instructions are certainly over when its own
-// starts, because of queue order and waits.
+// Vector clocks, one for each instruction. The clock of an instruction tells which other instructions are certainly
+// over when this one starts, because of queue order and waits.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace protrain::program {
 
-// Per queue: the last of its instructions that is certainly over, plus one.
+// Per queue: the position of its last instruction that is certainly over, plus one; 0: none is.
 using VectorClock = PerQueue<std::size_t>;
 
 class VectorClocks {

@@ -1,6 +1,7 @@
-// Adds the waits of a Program. An instruction that reads bytes comes after the one that wrote them. One that writes
-// bytes comes after all earlier users of the same bytes, and one that releases a buffer after the buffer's last user.
-// Within a queue, the queue's order ensures this. Between queues a wait ensures it, unless other waits imply it.
+// Adds the waits of a Program. An instruction that reads bytes comes after the instruction that wrote them. An
+// instruction that writes bytes comes after all earlier users of the same bytes. An instruction that releases a buffer
+// comes after the buffer's last user. Within a queue, the queue's order ensures this. Between queues a wait ensures it,
+// unless other waits imply it.
 #include <algorithm>
 #include <functional>
 
@@ -11,8 +12,8 @@ namespace protrain::program {
 
 namespace {
 
-// For each queue, the last of its instructions that did a certain thing, such as reading a buffer, plus one; 0 if none
-// did. When that instruction is over, all earlier ones of the queue are over too.
+// For each queue, the position of the last instruction that did a certain thing, such as reading a buffer, plus one; 0:
+// none did. When that instruction is over, all earlier ones of the queue are over too.
 using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {

@@ -247,8 +247,8 @@ void Executor::issue() {
     }
     if (!runs_ahead(issue.queue)) workers_.over(i, issue.queue);
   }
-  // The device may keep a core busy while it waits for its queues, and updates on the host need all cores. So it is
-  // left to wait only for what it does after the host's last work.
+  // Waits for the workers before the caller waits for the device's queues. Waiting for the device may keep a core busy,
+  // and updates on the host need all cores.
   if (device_.info().asynchronous) workers_.wait_for_workers();
 }
 

@@ -1,7 +1,7 @@
 // QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
 // share. Workers sleep between runs. In a run, each queue has a list of instructions. Its worker takes them in the
-// order of the list, and starts each one when it has been issued and its waits are over. A thread that must wait in a
-// run says what for, so that others wake it once, when that has come. Waking all threads at each instruction would cost
+// order of the list, and starts each one when it has been issued and its waits are over. A thread that must wait notes
+// what it waits for, and the thread that brings this about wakes it. Waking all threads at each instruction would cost
 // more than a small instruction takes.
 #pragma once
 
@@ -42,23 +42,24 @@ class QueueWorkers {
 
   void begin(Job &job);
   void issue(std::size_t instruction);  // workers may run this instruction and all before it
-  // The issuing thread waits before it runs an instruction of this queue itself. Returns false if the run has failed,
-  // and nothing more is to be done.
+  // For the issuing thread, before it runs an instruction of `queue` itself: returns when `waits` are over. Returns
+  // false if the run has failed, and nothing more is to be done.
   bool wait(Queue queue, const std::vector<Wait> &waits);
   void over(std::size_t instruction, Queue queue);  // the issuing thread has run this instruction itself
   void fail(std::size_t instruction, std::exception_ptr error);
-  // The issuing thread, which has issued everything, sleeps until all workers have ended.
+  // For the issuing thread, after it has issued everything: sleeps until all workers have ended.
   void wait_for_workers();
-  // Waits for all workers. Returns the first failure, if any, and its instruction.
+  // The first failure of a run, and its instruction. `error` is nullptr if nothing failed.
   struct Outcome {
     std::exception_ptr error;
     std::size_t instruction = 0;
   };
+  // Marks all `instructions` as issued, waits until all workers have ended, and returns the run's outcome.
   Outcome end(std::size_t instructions);
 
  private:
-  // The thread that works on a queue: its worker, or the issuing thread if it has none. While the thread waits, `waits`
-  // says what for, and `issued` how many instructions must have been issued besides.
+  // A thread that works on a queue: the queue's worker, or the issuing thread if the queue has none. It sleeps while
+  // `waits` is not nullptr, until these waits are over and `issued` instructions have been issued.
   struct Sleeper {
     std::condition_variable woken;
     const std::vector<Wait> *waits = nullptr;

@@ -9,8 +9,8 @@
 
 namespace protrain::run {
 
-// Returns the room with pieces that are no larger than the disk. Such pieces cut an array as larger ones do, and sums
-// of their sizes do not overflow.
+// Limits the size of pieces to that of the disk, so that sums of sizes do not overflow. No array is larger than the
+// disk, so with a larger size each would be one piece as well.
 Store::Room Store::with_fitting_pieces(Room room) {
   const std::uint64_t disk = round_up(std::max<std::uint64_t>(room.bytes[Tier::disk], 1), kDiskAlignment);
   room.piece_bytes = std::min(room.piece_bytes, disk);
@@ -26,8 +26,9 @@ Store::Store(backend::Device &device, Room room) : device_(device), room_(with_f
   }
   if (room_.bytes[Tier::host] == 0) return;
   host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");
-  // This comes last, because only the destructor unpins the slab. A driver that still has it pinned when it is freed
-  // copies to and from its old pages, also for memory that later lies at the same addresses.
+  // Pinning comes last, because only the destructor unpins the slab, and it does not run if this constructor throws. If
+  // the slab is freed while it is pinned, the driver goes on copying to and from the old pages, even for new memory at
+  // the same addresses.
   pinned_bytes_ = device.pin(host_.data(), host_.size());
 }
 
@@ -117,9 +118,9 @@ std::byte *Store::place(std::size_t which) {
   return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-// Returns the index in held_ of the piece. If held_ lacks the piece, or no sweep goes on, the piece takes the place of
-// the held piece that was used longer ago. `overwritten`: the caller overwrites the whole piece, so it is not read from
-// the disk.
+// Returns the index in held_ of the piece. If a sweep goes on and held_ has the piece, nothing is moved. Otherwise the
+// piece takes the place of the held piece that was used longer ago. `overwritten`: the caller overwrites the whole
+// piece, so it is not read from the disk.
 std::size_t Store::hold(const Piece &piece, bool overwritten) {
   for (std::size_t which = 0; which < held_.size(); ++which)
     if (sweeping_ && held_[which].piece == piece) return latest_ = which;

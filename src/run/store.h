@@ -26,7 +26,7 @@ class Store {
     // On disk every array is a row of pieces of this size, a multiple of kDiskAlignment; the last may be shorter. Each
     // piece has a checksum and is read and written whole.
     std::uint64_t piece_bytes = 16 << 20;
-    std::string directory = {};  // directory of the file on disk, which has no name; "": there is none
+    std::string directory = {};  // directory of the spill file, which has no name; "": no file
   };
   Store(backend::Device &device, Room room);
   ~Store();

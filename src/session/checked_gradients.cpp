@@ -81,12 +81,13 @@ double rounding_of(DType precision) {
   return precision == DType::f16 ? 0x1p-11 : 0x1p-9;
 }
 
-// Returns the limits for gradients whose true value may be zero. That of a bias of attention's keys is, and that of a
-// bias before a BatchNormalization: the terms of such a gradient cancel, and only their rounding is left. The terms are
-// at most about as large as the largest gradient, so four units of rounding of that gradient pass (`size`).
-//   In 16 bits, four units are as much as many true gradients. So only gradients whose slopes stay below 1e-4 of the
-// largest gradient get this (`slope`). It includes a scale before a normalization, whose slopes are about 1e-5 of the
-// largest because of the normalization's epsilon.
+// Returns the limits for gradients whose true value may be zero, such as the gradient of a bias of attention's keys, or
+// of a bias before a BatchNormalization. The terms of such a gradient cancel, and only rounding errors are left. The
+// terms are at most about as large as the largest gradient. So an error of four units of rounding of the largest
+// gradient is allowed (`size`).
+//   In 16 bits, four units of rounding are as large as many true gradients. So the error is allowed only for gradients
+// whose slopes are below 1e-4 of the largest gradient (`slope`). Among them is the gradient of a scale before a
+// normalization. Its slopes are about 1e-5 of the largest gradient, because of the normalization's epsilon.
 GradientCheck::Small small_beside(double largest, DType precision) {
   const double rounding = 4 * rounding_of(precision) * largest;
   return {.slope = 1e-4 * largest, .size = rounding / tolerance_of(precision)};

@@ -70,12 +70,12 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   return scale;
 }
 
-// True if the session trains beside a base: beside the frozen weights of adapters, or beside rounded ones.
+// True if the session has a base: frozen weights beside adapters, or rounded frozen weights. No checkpoint holds it.
 bool has_base(const draft::Draft &draft) { return !draft.adapters.empty() || !draft.rounded.empty(); }
 
-// Throws Code::mismatch if the checkpoint has a base and the session has none, or the other way round. Also throws if
-// the checkpoint was trained on other frozen weights than this session has. A checkpoint of a rounded base without
-// adapters may lack the hash, because earlier ones do.
+// Throws Code::mismatch if the checkpoint was trained beside a base and the session has none, or the other way round.
+// Also throws if the hashes of the two bases differ. A checkpoint that was trained beside rounded weights without
+// adapters may lack the hash, because earlier releases did not save it.
 void require_base(const draft::Draft &draft, const Parameters &parameters, const state::Checkpoint &checkpoint) {
   const std::optional<std::uint64_t> base = find_counter(checkpoint, kBase);
   require(!base || has_base(draft), Code::mismatch, checkpoint.path(),
@@ -97,8 +97,8 @@ std::uint64_t hash_of_scales(const std::vector<passes::Adapter> &adapters) {
   return checksum(std::as_bytes(std::span(all)));
 }
 
-// Throws Code::mismatch if the checkpoint has the session's adapters with other scales. Earlier checkpoints do not tell
-// their scales.
+// Throws Code::mismatch if the checkpoint's adapters were trained with other scales than the session's adapters have.
+// Checkpoints of earlier releases lack the hash of the scales and are not checked.
 void require_scales(const draft::Draft &draft, const state::Checkpoint &checkpoint) {
   const std::optional<std::uint64_t> scales = find_counter(checkpoint, kScales);
   require(!scales || *scales == hash_of_scales(draft.adapters), Code::mismatch, checkpoint.path(),
@@ -120,13 +120,14 @@ std::map<std::string, std::uint64_t> counters_of(const draft::Draft &draft, cons
   return all;
 }
 
-// The checkpoint that several ranks write. Rank 0 has the folder in which it arises.
+// Saves a checkpoint of several ranks. Rank 0 creates the folder and completes the checkpoint.
 class RanksCheckpoint {
  public:
   RanksCheckpoint(const state::Description &description, Parameters &parameters, Ranks &ranks)
       : description_(description), parameters_(parameters), ranks_(ranks) {}
 
-  // Each rank writes the elements that it owns, if all see the directory. Else rank 0 writes everything.
+  // Returns the checkpoint's path. Each rank writes the elements that it owns, if all ranks see rank 0's folder.
+  // Otherwise rank 0 writes everything.
   std::string save(const std::string &directory, std::uint64_t step) {
     const std::string folder = ranks_.on_all([&](const Ranks::Pulse &) {
       if (ranks_.rank() == 0) saving_.emplace(directory, step);

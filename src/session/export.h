@@ -29,8 +29,9 @@ struct AdapterValues {
   std::vector<float> values;
 };
 
-// Reads from a file the values of its adapters, `from`, for the session's adapters, `to`. If their scales differ,
-// matrix B is multiplied by the quotient of the scales.
+// Reads the values of the file's adapters `from`, as new values for the session's adapters `to`. Both lists have the
+// same modules in the same order. If the scales of two adapters differ, multiplies matrix B by scale(from) / scale(to),
+// so that the change of the weights stays the same.
 std::vector<AdapterValues> read_adapters(const draft::AdapterFile &file, const std::vector<passes::Adapter> &from,
                                          const std::vector<passes::Adapter> &to, const Parameters &parameters);
 

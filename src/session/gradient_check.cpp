@@ -60,7 +60,8 @@ double norm_of(const std::vector<double> &values) {
   return std::sqrt(sum);
 }
 
-// Returns the positions of elements to compare: `first` and up to `samples` - 1 drawn ones, or else all.
+// Returns the positions of elements to compare: `first`, and up to `samples` - 1 others that are drawn at random.
+// Returns all positions if there are at most `samples` elements.
 std::set<std::size_t> sample(std::size_t first, std::size_t samples, std::size_t elements) {
   std::set<std::size_t> drawn = {first};
   for (std::size_t s = 1; s < std::min(samples, elements); ++s)
@@ -96,7 +97,7 @@ GradientCheck::Behind GradientCheck::behind(ValueId parameter) const {
   for (const Node &node : graph_.nodes()) {
     if (std::ranges::none_of(node.inputs, [&](ValueId in) { return in != ValueId::none && depends[index(in)]; }))
       continue;
-    if (ops::is_flat(node)) continue;  // what no gradient passes keeps the value that it has in the step
+    if (ops::is_flat(node)) continue;  // no gradient passes it, so its outputs keep the step's values
     nodes.push_back(node);
     for (ValueId out : node.outputs)
       if (out != ValueId::none) depends[index(out)] = true;
@@ -108,7 +109,7 @@ GradientCheck::Behind GradientCheck::behind(ValueId parameter) const {
   return behind;
 }
 
-// Marks the elements of a table that have no gradient by definition: its row of padding.
+// Marks the elements of an embedding table that have no gradient by definition: those in the row padding_idx.
 std::vector<bool> GradientCheck::padding_of(ValueId parameter) const {
   const Shape &shape = values_[index(parameter)].shape();
   std::vector<bool> padding(static_cast<std::size_t>(element_count(shape)), false);

@@ -34,8 +34,9 @@ class GradientCheck {
     // changes all elements, divided by the directional derivative or by the gradient's norm, whichever is larger.
     double worst_element = 0, direction = 0;
   };
-  // A gradient counts as small if no derivative found for it is above `slope`. It may be zero up to rounding, so its
-  // root mean square is taken as `size` at least.
+  // A gradient counts as small if no derivative that finite differences give for it is above `slope`. The true gradient
+  // may then be zero, and the computed one may be rounding errors only. So compare() takes its root mean square as at
+  // least `size`.
   struct Small {
     double slope = 0, size = 0;
   };

@@ -20,7 +20,7 @@ using graph::Node;
 using graph::Type;
 using graph::ValueId;
 
-// Elements of the largest value that Trace follows. Kernels check larger ones.
+// The largest number of elements in a value that Trace follows. Only kernels check the indices in larger values.
 constexpr std::int64_t kMostElements = 1 << 20;
 // The unit of the codes by which Trace tells the elements of the inputs apart. An element's code is kInput times the
 // number of its input, counted from 1, plus the element's place in the input. Elements of constants keep their values,

@@ -1,6 +1,6 @@
-// IndexChecks: finds values of inputs that a step could not use, such as a token beyond the vocabulary, before the step
-// begins, and names the input. Kernels find the same, but in the middle of a step, when other ranks already wait for
-// this one. They do not know the input either.
+// IndexChecks: checks the inputs before a step begins. An error names the input that holds a value which the step could
+// not use, such as a token beyond the vocabulary. Kernels check the same, but in the middle of a step, when other ranks
+// already wait for this one. Kernels do not know the name of the input either.
 #pragma once
 
 #include <cstdint>

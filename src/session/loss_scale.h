@@ -30,7 +30,7 @@ class LossScale {
     value_ /= 2;
     return true;
   }
-  // Counts a finished step.
+  // Counts a finished step. Doubles the scale after kPatience applied steps in a row.
   void count(bool was_applied) {
     applied_ = was_applied ? applied_ + 1 : 0;
     if (applied_ < kPatience) return;

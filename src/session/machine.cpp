@@ -66,9 +66,9 @@ draft::Draft Machine::compile_once(const draft::Settings &settings, const onnx_i
   return draft::compile(settings, source, ranked);
 }
 
-// Looks among the frozen weights of this model that other sessions of this process hold. For each such memory, compiles
-// a draft that assumes it can share it. If the draft's frozen weights and their places match that memory, sets
-// frozen_base_ to it and returns the draft. Returns nothing if none matches.
+// Looks for a FrozenBase of this model that another session of this process holds and that this session can share. For
+// each of them, compiles a draft on the assumption that its memory is shared. If the FrozenBase holds the draft's
+// frozen weights at the same places, sets frozen_base_ to it and returns the draft. Returns nothing if none does.
 std::optional<draft::Draft> Machine::compile_on_shared_base(const draft::Settings &settings,
                                                             const onnx_import::ModelSource &source,
                                                             const draft::Log &progress) {
@@ -90,8 +90,8 @@ std::optional<draft::Draft> Machine::compile_on_shared_base(const draft::Setting
   return std::nullopt;
 }
 
-// Compiles a draft and sets frozen_base_, the memory of its frozen weights. One rank alone with adapters shares that
-// memory with other sessions of this process if it can.
+// Compiles a draft and sets frozen_base_, the memory of its frozen weights. If the session has adapters and a single
+// rank, it shares this memory with other sessions of this process where it can.
 draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import::ModelSource &source,
                               const draft::Log &progress) {
   const bool several = channels_.hosts->ranks() > 1, in_host_memory = device_->info().shares_memory;

@@ -66,9 +66,9 @@ class Machine {
   void fill_values(const graph::Graph &graph, std::size_t binding);
 
   std::unique_ptr<backend::Device> device_;
-  Channels channels_;  // they end before the device, whose memory they may use
+  Channels channels_;  // destroyed before the device, whose memory they may use
   run::Kernels kernels_;
-  std::uint64_t base_hash_ = 0;              // of the frozen weights that adapters change
+  std::uint64_t base_hash_ = 0;              // hash_of_base() of the draft
   std::shared_ptr<FrozenBase> frozen_base_;  // nullptr if the frozen weights lie in the device's own memory
   draft::Draft draft_;
   std::unique_ptr<run::Store> store_;

@@ -63,9 +63,10 @@ void NonfiniteTrace::after(std::size_t i) {
   for (std::size_t k = 0; k < node.outputs.size(); ++k) look_at(node.outputs[k], instruction.outputs[k]);
 }
 
-// Sums of gradients over the step's earlier batches count as finite, because they lie where the first run has added the
-// present batch to them. If all that a node adds to such a sum is finite too, and the result is not, it came from an
-// earlier batch: gradients are checked in the step's last batch alone.
+// Notes the worst number that a value holds, when the value is first seen. An accumulator, which is a sum of gradients
+// over the step's earlier batches, counts as finite. Its sum cannot be looked at any more, because the step's first run
+// has added the present batch to it in place. The sum may have a NaN or infinity from an earlier batch, because
+// gradients are checked only in the step's last batch. adds_finite_numbers() finds this case.
 void NonfiniteTrace::look_at(ValueId id, const program::Operand &at) {
   if (id == ValueId::none || holds(id) != Holds::unknown || at.buffer == program::BufferId::none) return;
   const graph::Value &value = graph_.value(id);
@@ -137,7 +138,8 @@ ValueId NonfiniteTrace::walk_back(ValueId at) const {
   }
 }
 
-// True if the node adds only finite numbers to a sum over the step's earlier batches.
+// True if the node adds only finite numbers to an accumulator. If its result is not finite, the NaN or infinity came
+// from an earlier batch.
 bool NonfiniteTrace::adds_finite_numbers(const Node &node) const {
   const bool adds = std::ranges::any_of(node.inputs, [&](ValueId in) {
     return in != ValueId::none && graph_.value(in).origin == graph::Origin::accumulator;

@@ -256,7 +256,7 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   }
 }
 
-// Reads the values and takes all memory before the first change.
+// Reads all values and allocates all memory before the first change, so that a failure until then changes nothing.
 void Parameters::use_adapters(bool use) {
   if (use == uses_adapters()) return;
   std::vector<std::size_t> matrices;

@@ -40,7 +40,7 @@ struct ReportFacts {
 };
 
 // Returns the text of protrain_session_report. `report`, `program` and `graph` are about the Program that ran last.
-// `prediction` is a simulation of this Program, or nullptr. In it the same queues have their own workers as in the run.
+// `prediction` is a simulation of this Program, or nullptr. The simulation has workers for the same queues as the run.
 std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
                         const graph::Graph &graph, const program::Simulation *prediction);
 

@@ -28,9 +28,9 @@ constexpr const char *kHalfApplied = "; some parameters took the step and others
 constexpr const char *kAnew = "; the step begins anew with its first batch";
 constexpr const char *kNoMemory = "out of memory";  // short enough to need no memory
 
-// True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
-// percent or two of the step. The first run is cold. The second is the first that replays the recording (the CUDA
-// graph). A few later runs are enough for a report.
+// True if run number `run` of a Program, counted from 1, is timed. In a timed run a GPU reports when each instruction
+// finished, which costs a percent or two of the step. Run 1 is timed, but it is cold. Run 2 is the first that replays
+// the recording (the CUDA graph). After that a few timed runs are enough for a report.
 bool is_timed(std::uint64_t run) { return std::has_single_bit(run) || run % 64 == 0; }
 
 StepAccount::Terms terms_of(const draft::Draft &draft) {
@@ -42,7 +42,7 @@ StepAccount::Terms terms_of(const draft::Draft &draft) {
           .learning_rate = draft.settings.learning_rate};
 }
 
-// Returns the alarms about a session's steps.
+// Returns the StepAlarms that a new session begins with: its trained parameters, and the draft's alarms.
 StepAlarms alarms_of(const draft::Draft &draft) {
   const graph::Graph &graph = draft.first().training.graph;
   const std::vector<program::BufferId> &norms = draft.programs.variants[0].step.squared_norms;

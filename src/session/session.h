@@ -40,7 +40,7 @@ class Session {
 
   // Throws Code::state if an earlier error made the session unusable.
   void require_usable() const;
-  // Call it in a catch block. Records it if the exception that is being handled makes the session unusable.
+  // Records whether the exception that is being handled makes the session unusable. Call it in a catch block.
   void judge_exception() noexcept;
 
   // Copies the values of one input into the session. They stay until the input is set again. Throws Code::arg for an
@@ -127,8 +127,9 @@ class Session {
       judge_and_rethrow();
     }
   }
-  // Does a part of a call that a cancel stops. If it throws, the cancel has had its answer. A cancel that comes during
-  // any other call is for the next one of these, even if that other call fails.
+  // Does a part of a call that cancel() can stop. If the part throws, clears the cancel, because the caller gets an
+  // error already. If cancel() comes during a call that it cannot stop, it stops the next call that it can, even if the
+  // call that was running fails.
   template <typename Part>
   auto stoppable(Part part) -> decltype(part()) try {
     return guarded(part);

@@ -39,7 +39,6 @@ std::optional<StepResult> StepAccount::add(const RoundNumbers &numbers, double s
 // finite, if an overflow of gradients lowers the loss scale, or if the options say to skip steps that are not finite.
 bool StepAccount::takes(program::StatusWord status) {
   if (status.finite()) return true;
-  // An overflow of gradients makes the loss scale smaller.
   if (terms_.scales_loss && status.names_gradient() && counters_.loss_scale.shrink()) return true;
   if (terms_.skips) spoilt_ = status;
   return terms_.skips;

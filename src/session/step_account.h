@@ -57,9 +57,9 @@ class StepAccount {
   std::uint64_t micro_batch() const { return micro_batch_; }  // the number of rank 0's next micro-batch in the step
   bool accumulates() const { return terms_.accumulation > 1; }
 
-  // These functions are about the next micro-batch, or with several ranks about the next one of each rank. is_last() is
-  // true if it is the last micro-batch of the step. status() returns the status word that it starts with. If an earlier
-  // micro-batch of the step was not finite, this word is not 0, so that no Update runs.
+  // These functions are about the next micro-batch. With several ranks, they are about the next one of each rank.
+  // is_last() is true if it is the last micro-batch of the step. status() returns the status word that it starts with.
+  // If an earlier micro-batch of the step was not finite, this word is not 0, so that no Update runs.
   bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
   program::StatusWord status() const { return spoilt_; }

@@ -85,7 +85,7 @@ struct Part {
   // Not used if the checkpoint has one part.
   std::vector<std::vector<std::uint64_t>> elements = {};
 };
-inline constexpr std::size_t kMostParts = 400;  // two files of each stay open; a process may often open 1,024
+inline constexpr std::size_t kMostParts = 400;  // each keeps two files open, and many systems allow only 1,024
 
 // Writes a part into the folder of a Saving, and returns the text that finish() needs. The offsets that `read` gets
 // count from the beginning of the part's range.
@@ -108,7 +108,8 @@ class Checkpoint {
 
   const std::string &path() const;
   const Description &description() const;  // parameters in the order of the file
-  // A text that another checkpoint does not have: the sum of the manifest, which holds the sums of all files.
+  // Returns a text that differs between checkpoints: the checksum of the manifest, which holds the checksums of all
+  // files.
   const std::string &identity() const;
 
   // Gives all tensors to `write`. The checkpoint must match `wanted` in optimizer, names, shapes and arrays; counters

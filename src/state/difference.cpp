@@ -26,7 +26,8 @@ std::string listed(const std::vector<SavedArray> &arrays) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The arrays of another shape differ as well, and are not told.
+// Appends the difference between a saved and a wanted parameter, if there is one. If the shapes differ, does not
+// mention the optimizer's arrays, whose sizes then differ too.
 void compare_parameter(const Parameter &saved, const Parameter &wanted, bool same_optimizer,
                        std::vector<std::string> &differences) {
   if (saved.shape != wanted.shape)

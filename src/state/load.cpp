@@ -51,7 +51,8 @@ std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const s
   return parameters;
 }
 
-// Returns the names of folders with a manifest, and of links that are named like checkpoints; the newest first.
+// Returns the names of folders with a manifest, the newest first. Includes links that are named like checkpoints, so
+// that opening one is an error and no older checkpoint is taken instead.
 std::vector<std::string> candidates(const std::string &parent, const std::vector<DirectoryEntry> &entries) {
   std::vector<std::pair<Folder, DirectoryEntry>> found;
   for (const DirectoryEntry &entry : entries)

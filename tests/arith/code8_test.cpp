@@ -1,4 +1,4 @@
-// Numbers in eight bits: every code means a number of its own, and rounding is to a neighbour and fair.
+// Numbers in eight bits. Magnitudes rise with codes. Rounding gives a neighbour, and on average the number itself.
 #include "arith/code8.h"
 
 #include <gtest/gtest.h>

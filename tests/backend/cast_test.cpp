@@ -21,7 +21,7 @@ TEST(CastKernel, NotANumberIsTrue) {
             (std::vector<std::int64_t>{1, 0, 0}));
 }
 
-TEST(CastKernel, NarrowFloatsAreRoundedOnce) {  // rounding to float32 first would make ties
+TEST(CastKernel, NarrowFloatsAreRoundedOnce) {  // rounded to float32 first, x would be half way between two numbers
   const double above = 1 + 0x1p-8 + 0x1p-40, below = 1 + 3 * 0x1p-8 - 0x1p-40;
   const Array x = Array::from_doubles({DType::f64, {4}}, {above, below, -above, -below});
   const std::vector<double> y = run_on_cpu({"Cast", {{"to", std::string("bfloat16")}}, {x}}, 1)[0].doubles();

@@ -82,8 +82,8 @@ std::vector<double> laid_out(const void *at, DType type, std::int64_t rows, std:
   return all;
 }
 
-// Adds one row of b after the other to a row of sums, because a loop along the columns of b would be several times
-// slower.
+// Returns the right c (m, n), summed in double. Goes along the rows of b, because a loop along its columns would be
+// several times slower.
 std::vector<double> expected(const GemmShape &s) {
   const Operands o(s);
   const std::vector<double> a = laid_out(o.a, s.in, s.m, s.k, s.trans_a), b = laid_out(o.b, s.in, s.k, s.n, s.trans_b);
@@ -167,7 +167,7 @@ TEST(Gemm, OfDeepFactorsIsTheProductInManyPanelsOfRows) {
       expect_product({.m = 1300, .n = 8, .k = 8300, .trans_a = transposed, .accumulate = true, .in = in, .out = out});
 }
 
-// On processors without AVX-512 such products are computed in tiles.
+// b is wide here. Processors without AVX-512 compute such products in tiles.
 TEST(Gemm, OfWideFactorsIsTheProduct) {
   for (const std::int64_t columns : {384, 1100})
     for (const GemmShape &form : forms({.m = 37, .n = columns, .k = 300})) expect_product(form);

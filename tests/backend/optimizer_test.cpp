@@ -225,8 +225,9 @@ TEST(Update, KeepsAMovingAverageOfWeights) {
   }
 }
 
-// The numbers of a code are 1/8 or 1/16 of an octave apart. The new moments of one step are exact, so the weights are
-// those of float32 moments after the first step, and near them for some steps.
+// Moments are stored between steps in codes of 8 bits, which round them. The first step begins with zeros and updates
+// weights before its moments are rounded, so the weights equal those of float32 moments. After 20 steps they must still
+// be near those.
 TEST(CodedUpdate, StaysNearFloat32) {
   Optimizer exact = kCoded;
   exact.coded = false;
@@ -251,7 +252,8 @@ TEST(CodedUpdate, HasTheSameBitsForEveryTeam) {
   }
 }
 
-// A block is coded alone, so pieces that begin at a block give the bits of the whole.
+// Each block of 256 numbers has a scale of its own. So updates of pieces that begin at a block give the bits of one
+// update of all elements.
 TEST(CodedUpdate, OfPiecesIsThatOfTheWhole) {
   const State whole = trained(kCoded, 1, 1);
   const auto device = open("cpu", 1);

@@ -1,6 +1,6 @@
-// The loss infonce, as the kernel LinearCrossEntropyGrad computes it: the classes of each query are all keys, and its
-// own key is the label. Slices of any size give the same bits. tests/CMakeLists.txt runs this test with
-// ONEDNN_MAX_CPU_ISA too, with which oneDNN takes the products of older processors.
+// The kernel LinearCrossEntropyGrad must give the same bits for slices of any size. Here it computes the loss infonce:
+// each query has all keys as classes, and its own key as the label. tests/CMakeLists.txt runs this test again with
+// ONEDNN_MAX_CPU_ISA, so that oneDNN computes products as on older processors.
 #include <omp.h>
 
 #include <cstring>

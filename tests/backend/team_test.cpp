@@ -75,7 +75,7 @@ TEST(CpuDevice, ThousandsOfLaunchesRunInOrderOnAllMembers) {
     int launched = 0;
     Calls kernel([&](Member &member, const Launch &) {
       int &own = next[static_cast<std::size_t>(member.index)];
-      own += own == launched;  // no longer counts after a launch out of order
+      own += own == launched;  // stops counting once a launch comes out of order
     });
     step(*device, [&] {
       for (launched = 0; launched < launches; ++launched) device->launch(Queue::compute, kernel, {});
@@ -123,7 +123,7 @@ TEST(CpuDevice, NoThreadBeyondTheTeamIsEverStarted) {
     const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
     return std::distance(begin(tasks), end(tasks));
   };
-  std::thread([] {}).join();  // the first thread of a process may bring a sanitizer's own along
+  std::thread([] {}).join();  // with the first thread, a sanitizer may start one of its own
   const auto before = threads();
   {
     const auto device = open("cpu", 2);

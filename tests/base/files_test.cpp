@@ -210,7 +210,8 @@ TEST_F(Files, WriterRefusesWhatIsNoRegularFile) {
   EXPECT_EQ(error_of([&] { FileWriter writer(directory_ + "/none/a"); }).code, Code::io);
 }
 
-// The system also sends SIGXFSZ, which would end this process.
+// A limit on the size of files stands in for a full disk. A write beyond the limit also sends SIGXFSZ, which would end
+// this process if the library did not withhold it.
 TEST_F(Files, FullDiskIsItsOwnCodeAndKeepsTheOldFile) {
   const std::string path = put("a", "old");
   rlimit before{};

@@ -117,7 +117,8 @@ TEST_F(SpillFileTest, TakesItsSizeAtOnceOrRefuses) {
   EXPECT_EQ(code_of([&] { SpillFile(directory + "/plain", 4096); }), Code::path);
 }
 
-// The system also sends SIGXFSZ, which would end this process.
+// A file larger than the limit also makes the system send SIGXFSZ, which would end this process if the library did not
+// withhold it.
 TEST_F(SpillFileTest, RefusesWhatIsBeyondTheProcesssLimitOfAFilesSize) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);

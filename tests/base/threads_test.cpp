@@ -86,7 +86,7 @@ TEST(Team, SideBySideTeamsDoNotDisturbEachOther) {
   EXPECT_EQ(total, 3 * 200 * 5 * 3);
 }
 
-// A group of this process's threads: how many there are, and how many of them sleep.
+// The threads of this process whose names begin with a given text: how many there are, and how many of them sleep.
 struct Threads {
   int all = 0, asleep = 0;
 };

@@ -28,7 +28,8 @@ struct Recipe {
 };
 
 struct Composition {
-  // Typed file operators. Axes and shapes are attributes here, also where a file has them as inputs.
+  // Nodes are ONNX's operators, and values have types. Axes and shapes are attributes here, even where a file has them
+  // as inputs.
   graph::Graph graph;
   ValueId loss = ValueId::none;
   std::map<ValueId, Array> data;  // the values of inputs and parameters

@@ -103,8 +103,8 @@ void note_pairs(const Node &, const Array &a, const Array &b, Notes &notes) {
     if (std::isfinite(x[i]) && std::isfinite(y[i])) notes.add(x[i] - y[i], x[i]);
 }
 
-// Takes an operator that finds the largest or smallest elements along some axes. Records, for each two elements along
-// these axes, which is larger.
+// Records the branches of an operator that finds the largest or smallest elements along some axes: for each pair of
+// elements that it compares, which one is larger.
 void note_order(const Node &node, const Array &x, Notes &notes) {
   const std::size_t rank = x.shape().size();
   std::vector<bool> among(rank, false);

@@ -25,7 +25,8 @@ const std::vector<AttentionSizes> kSizes = {
     {1, 1, 1, 1, 1, 4, 4},       {2, 9, 9, 3, 3, 8, 8},      {1, 64, 64, 2, 1, 16, 16}, {2, 70, 70, 4, 2, 12, 20},
     {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16}, {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
 
-// The emulated device is slow, so every second attention there is causal, where others are computed both ways.
+// True if a contender skips this case. The emulated device is slow, so it computes each size only one way: causal or
+// not, by turns. Other contenders compute both.
 bool is_left_out(const Contender &contender, std::int64_t causal, std::size_t turn) {
   return contender.name == "emulated" && turn % 2 != static_cast<std::size_t>(causal);
 }
@@ -34,7 +35,7 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
   unsigned seed = 0;
   std::size_t turn = 0;
   for (const AttentionSizes &sizes : kSizes) {
-    ++turn;  // the windows that are causal differ from those of the last sizes
+    ++turn;  // so that other windows are causal than with the last sizes
     for (std::int64_t window : {0, 1, 7, 80}) {
       ++turn;
       for (std::int64_t causal : {0, 1})
@@ -75,7 +76,8 @@ TEST_P(FusedAttentionKernel, IsTheReferenceWithinDocuments) {
       node.inputs[3] = random_floats({1, sizes.heads, window > 0 ? 1 : sizes.queries, sizes.keys}, 9, -1, 1);
       expect_both(*this, node);
       if (sizes.queries > 20) continue;  // larger sums are rounded more often in narrow types
-      // A bias that takes the exponential of a score beyond float32: rows that fill up a tile must not have it.
+      // The bias is so large that the exponential of a score overflows float32. Rows that only fill up a tile must not
+      // have it.
       node.inputs[3] = random_floats({1, 1, 1, sizes.keys}, 9, 94, 96);
       expect_reference(backward(node, 77), 2e-4);
     }

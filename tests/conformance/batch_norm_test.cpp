@@ -61,7 +61,8 @@ TEST_P(FoldStatisticsKernel, MatchesTheReference) {
     }
 }
 
-// Later micro-batches of a step go on with the sum. The state itself does not change until the step ends.
+// The first micro-batch of a step starts from the state, and later ones go on with the sum. The kernel never changes
+// the state itself.
 TEST_P(FoldStatisticsKernel, GoesOnFromTheSumAfterTheFirstMicroBatch) {
   if (!GetParam()->computes_in(DType::f32)) GTEST_SKIP();
   const Array sum = floats({3}, {1, 2, 3}), state = floats({3}, {10, 20, 30}), statistic = floats({3}, {2, 4, 6});

@@ -39,9 +39,9 @@ Contender emulated() {
           .other_bits = {}};
 }
 
-// Opens a GPU through the plugin, if there is one. PROTRAIN_REQUIRED_DEVICE names a device without which the program
-// ends, because the check of a GPU must not pass without one. Without NVIDIA's driver the plugin is not loaded at all,
-// because that takes a tenth of a second, and ctest starts a process for each test.
+// Opens a GPU through the plugin, if there is one. PROTRAIN_REQUIRED_DEVICE names a device that must open: otherwise
+// the program ends with an error, because the check of a GPU must not pass without one. Without NVIDIA's driver the
+// plugin is not loaded at all, because that takes a tenth of a second, and ctest starts a process for each test.
 std::vector<Contender> gpus() {
   const char *required = std::getenv("PROTRAIN_REQUIRED_DEVICE");
   if (required == nullptr && !std::filesystem::exists("/dev/nvidiactl")) return {};

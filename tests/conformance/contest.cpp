@@ -10,8 +10,8 @@ namespace protrain::test {
 
 namespace {
 
-// malloc keeps what is freed. Each comparison allocates and frees large arrays, and the faults of fresh pages would
-// take half of the time of some.
+// Makes malloc keep freed memory. Each comparison allocates and frees large arrays. In some comparisons, the page
+// faults of fresh memory would take half of the time.
 [[maybe_unused]] const bool kKeepsFreedMemory =
     mallopt(M_MMAP_THRESHOLD, 1 << 30) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1;
 

@@ -19,7 +19,7 @@ struct Form {
   }
 };
 
-Integers reached(const Form &f) {  // by windows: elements of each axis, with the pads
+Integers reached(const Form &f) {  // elements of each axis that windows reach, with the pads
   Integers output, reach;
   for (std::size_t i = 0; i < f.strides.size(); ++i) {
     const std::int64_t extent = (f.w[i + 2] - 1) * f.dilations[i] + 1;

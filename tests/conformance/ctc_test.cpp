@@ -12,7 +12,8 @@ struct Speech {
 
 Attributes with_blank(std::int64_t blank) { return {{"blank", blank}, {"ignore_index", std::int64_t{-100}}}; }
 
-// Labels of few classes, so that neighbours are often equal. The samples have all, some, or none of them, in turn.
+// Labels (samples, width) of few classes, so that neighbours are often equal. In turn, a sample has all of its labels,
+// half of them, or none.
 Array labels(const Speech &s, DType dtype = DType::i64) {
   const std::int64_t few = std::min<std::int64_t>(s.classes - 1, 3);
   std::vector<std::int64_t> values = random_integers({s.samples, s.width}, 5, 0, few).integers();
@@ -54,7 +55,7 @@ TEST_P(CtcLossKernel, IsTheReferenceAndSoIsItsGradient) {
   }
 }
 
-// The first sample has more labels than times. Its loss and its gradient are 0.
+// The first sample has four labels for three time steps, so no path spells them. Its loss and its gradient are 0.
 TEST_P(CtcLossKernel, ASampleThatNoPathSpellsIsLeftOut) {
   const Array logits = random_floats({2, 3, 4}, 1);
   const OneNode node{

@@ -358,7 +358,8 @@ TEST_P(Queues, KernelsThatAreGivenMemoryOfTheHostAreRefused) {
   EXPECT_EQ(doubling.run(device, x, y), twos) << "and the device goes on";
 }
 
-// The test runs on the emulated device, because only that can limit its memory.
+// A full device must refuse allocations. It must also refuse a kernel's first launch, for which the kernel is loaded
+// onto the device. Only the emulated device can limit its memory.
 TEST(CudaMemory, ThatIsFullRefusesWhatItIsAskedForAndFirstLaunches) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Doubling doubling(device);

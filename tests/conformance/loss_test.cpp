@@ -169,13 +169,14 @@ TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
   expect_reference(node);
   node.outputs = {true, false, true};
   expect_reference(node);
-  // The CPU then computes the logits in three slices.
+  // Without the gradient of w, the CPU computes these logits in three slices.
   OneNode large = linear({200, 2, GetParam()->name == "emulated" ? 1'001 : 50'001}, true, "mean", false, false);
   large.outputs = {true, true, false};
   expect_reference(large);
 }
 
-// If a loss is scaled or a penalty is added, another node computes the loss, and this one only its gradients.
+// If a loss is scaled or a penalty is added, another node computes the loss. This node computes only the gradients, and
+// its first output is absent.
 TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
   for (const char *reduction : {"mean", "sum"})
     for (bool bias : {false, true}) {
@@ -204,7 +205,8 @@ TEST_P(CrossEntropyKernel, AgainstATeacherIsTheReferenceAndSoIsItsGradient) {
       }
 }
 
-// The teacher excludes the first classes of each row, and the student the first of these.
+// A logit of -inf excludes its class. The teacher excludes the first 400 classes of each row, and the student the first
+// 40.
 TEST_P(CrossEntropyKernel, ClassesThatATeacherExcludesCountForNothing) {
   const Shape shape = {5, 700};
   std::vector<double> logits = random_floats(shape, 1, -8, 8).doubles(),
@@ -242,7 +244,7 @@ TEST_P(LinearCrossEntropyKernel, AgainstATeacherIsTheReferenceAndSoIsItsGradient
 }
 
 TEST_P(LinearCrossEntropyKernel, AgainstATeacherSlicesAddUpToTheWhole) {
-  // Three slices on the CPU, which has smaller ones where w and the bias are frozen.
+  // The CPU computes these logits in three slices. Its slices are smaller if w and the bias are frozen.
   OneNode node = taught_linear({150, 2, GetParam()->name == "emulated" ? 1'001 : 65'001}, false, "mean", true);
   node.outputs = {true, true, false, false};
   expect_reference(node);

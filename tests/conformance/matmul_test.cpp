@@ -70,8 +70,8 @@ TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice
   }
 }
 
-// With an odd depth, cuBLASLt refuses a bias. The bias is then added to the product's float32 sums, and each result is
-// rounded once. So the results are those of a product with the bias inside.
+// cuBLASLt refuses a fused bias if the inner dimension is odd. The bias is then added to the product's float32 sums,
+// and each result is rounded once. So the results must be those of a fused bias.
 TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
   const auto product = [](std::size_t depth) {
     std::vector<double> x(6 * depth), w(depth * 4);  // values beyond a depth of 8 are 0

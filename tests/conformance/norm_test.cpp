@@ -51,8 +51,8 @@ TEST_P(SquaredNormKernel, SumsEachPiece) {
       expect_reference(norms_of_pieces({random_floats({elements}, 1), random_floats({3, 7}, 2)}, piece), 1e-12);
 }
 
-// Expects the same bits from the squared norm of the whole tensor as from the joined sums of its pieces. Also cuts the
-// tensor in two at the border of a piece, as if two ranks owned it.
+// Expects that joining the sums of a tensor's pieces gives the bits of the whole tensor's squared norm. Also cuts the
+// tensor in two at the border of a piece, as if two ranks owned it: the pieces must have the same sums.
 void expect_joined_pieces(const Array &x, std::int64_t piece, const Contender::Way &way) {
   SCOPED_TRACE(fmt::format("{} in pieces of {}, {}", to_text(x.type()), piece, way.name));
   const Array whole = results_of({"SquaredNorm", {}, {x}}, way)[0];

@@ -55,7 +55,8 @@ TEST_P(PoolKernel, IsTheReferenceInEveryForm) {
   }
 }
 
-// Equal elements, and windows whose elements are all -infinity: the first element gets the gradient.
+// If the largest element of a window occurs several times, the first one gets the gradient. In some windows all
+// elements are -infinity.
 TEST_P(PoolKernel, GivesTheGradientToTheFirstOfTheLargest) {
   const Attributes windows = kForms[1].attributes();
   std::vector<double> values(2 * 99);

@@ -1,4 +1,5 @@
-// Recorded steps. A replay must give the bits of a step that is issued anew, with the scalars of its own step.
+// Recorded steps. A replay must give the bits of the same step issued call by call, and use the scalars of its own
+// step.
 #include <cmath>
 
 #include "conformance/arena.h"

@@ -6,7 +6,8 @@ namespace {
 
 PROTRAIN_FAMILY(RecurrentKernel);
 
-// Members of a team share units in groups of 16.
+// Steps, batch and units. The members of a team share the units in groups of 16, so there are sizes below, at and above
+// a multiple of 16.
 const RecurrentSizes kSizes[] = {{1, 1, 1}, {3, 2, 5}, {5, 3, 16}, {4, 7, 33}, {2, 17, 48}};
 
 void expect_both(const Conformance &backend, const OneNode &node) {

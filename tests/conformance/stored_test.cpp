@@ -8,7 +8,7 @@ PROTRAIN_FAMILY(StoredKernel);
 
 constexpr std::int64_t kOne = 1;
 
-// A stored matrix: its elements as they rest, and what the node that reads it must say.
+// A matrix as it is stored, and the attributes of the MatMul that reads it.
 struct Stored {
   Attributes attributes;
   Array elements;
@@ -61,7 +61,8 @@ OneNode with(OneNode node, const Stored &matrix, std::size_t behind) {
   return node;
 }
 
-// The odd sizes put the first element of a row, and of a panel, into the upper half of a byte.
+// With four bits an element, the odd sizes put the first element of a row, and of a panel, into the upper half of a
+// byte.
 TEST_P(StoredKernel, MultipliesByEveryFormOfWeights) {
   struct Sizes {
     std::int64_t m, k, n;

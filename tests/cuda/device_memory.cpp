@@ -73,7 +73,7 @@ DeviceAtWork::~DeviceAtWork() { change_work(-1); }
 
 }  // namespace protrain::emulation
 
-// For the stand-in for NCCL, which is a library of its own: lets it access device memory, or stops that.
+// Lets the stand-in for NCCL access device memory (1), or ends that (0). The stand-in is a library of its own.
 extern "C" __attribute__((visibility("default"))) void protrain_emulated_access(int begins) {
   protrain::emulation::change_work(begins != 0 ? 1 : -1);
 }

@@ -61,7 +61,7 @@ T exchanged(T value, int lane) {
 }
 
 // Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. If threads run in ascending order,
-// the copy is made at once, else in wait_for_copies(). So code that depends on either time of the copy fails in one
+// the copy is made at once, else in wait_for_copies(). So code that is right only for one of these times fails in one
 // order.
 void copy_async(void *to, const void *from, std::size_t bytes);
 void wait_for_copies();

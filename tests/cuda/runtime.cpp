@@ -34,7 +34,7 @@ struct CUstream_st {
   CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
 };
 
-// Captured work, as calls that append it to streams of the graph's own. Each launch makes all these calls again.
+// Captured work: calls that append it to streams which belong to the graph. Each launch makes all these calls again.
 struct CUgraphExec_st {
   struct Part {
     CUstream_st *own;
@@ -72,7 +72,7 @@ std::set<const void *> loaded;
 std::map<const std::byte *, std::uint64_t> pinned;  // sizes in bytes, by first byte
 
 thread_local int current_device = -1;  // -1: none
-// CUDA would open device 0 on a thread that has no device.
+// Fails on a thread that has chosen no device. CUDA would open device 0 there.
 void require_device() { require(current_device >= 0, Code::internal, "device", "is none of this thread's"); }
 
 // Refuses a copy that is partly in pinned memory, as CUDA does.

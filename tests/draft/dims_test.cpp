@@ -182,7 +182,8 @@ TEST(Dims, AreSaidByCheck) {
   EXPECT_FALSE(about["dims"]["batch"]["inferred"]);
 }
 
-// PyTorch's older exporter declares what a branch that is not taken would give.
+// The file declares the output y as float32[8], but the node gives (2, 4), and labels must have that shape. PyTorch's
+// older exporter declares such wrong shapes: those that a branch would give which is not taken.
 TEST(Check, TakesTheAxesOfLabelsFromTheNodes) {
   const test::Scratch scratch;
   test::Wire wire;

@@ -83,7 +83,7 @@ TEST(OnnxAdapter, HasEachTensorOnceWithANameOfItsOwn) {
   };
   EXPECT_EQ(error_of_two([](std::string &) {}).code, Code::ok);
 
-  const std::size_t list = 8 + 12 + 5 * 4 + 4;  // the distances to both tables, after the root
+  const std::size_t list = 8 + 12 + 5 * 4 + 4;  // two words begin here: the distances to the tensors' tables
   const Error repeated = error_of_two([&](std::string &bytes) {
     const std::uint32_t again = word_at(bytes, list) - 4;
     std::memcpy(&bytes[list + 4], &again, sizeof again);
@@ -113,7 +113,8 @@ TEST(OnnxAdapter, IsReadWholeOrRefused) {
   }
 }
 
-// No change of a word makes the reader leave the file: it finds tensors inside, or refuses.
+// Overwrites four bytes at each even offset with extreme values. The reader must refuse the file, or find only tensors
+// that end inside it.
 TEST(OnnxAdapter, SurvivesAnyChangeOfAWord) {
   const test::Scratch scratch;
   written(scratch);

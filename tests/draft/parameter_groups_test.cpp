@@ -1,5 +1,5 @@
-// The groups of the fixtures' parameters: norms and biases are found by the graph, and PyTorch's names say what they
-// are.
+// Groups of parameters. The library finds norms and biases by the graph alone. In the fixtures, the names that PyTorch
+// gave tell which parameters these are.
 #include "draft/parameter_groups.h"
 
 #include <gtest/gtest.h>
@@ -124,7 +124,8 @@ TEST(ParameterGroups, TakeOneScaleAndOneShiftOfANorm) {
   EXPECT_EQ(that_stay(b, sloped, "norms"), (std::vector<std::string>{"scale", "shift"}));
 }
 
-// The statistics of a BatchNormalization are constants here, and what is left of it is a product and a sum.
+// With constant statistics, only a product and a sum are left of a BatchNormalization. Its scale and shift must still
+// be found.
 TEST(ParameterGroups, FindTheNormOfOneChannel) {
   test::HandBuilt b;
   const graph::ValueId mean = b.constant(graph::Array::filled({DType::f64, {1}}, 0)),

@@ -20,7 +20,7 @@ using test::kInt64;
 using test::node;
 using test::value;
 
-// The mean over all rows of w[ids], with the past rows before them.
+// Returns a decoder with a past. Its loss is the mean over the past rows and the rows w[ids], each times the mask.
 test::Wire decoder(const test::Names &past_dims = {"batch", "past_length", "2"}) {
   test::Wire wire;
   wire.initializers = {floats("w", {3, 2}, {1, 2, 3, 4, 5, 6})};

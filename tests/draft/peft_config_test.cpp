@@ -12,7 +12,7 @@ namespace {
 using passes::Adapter;
 using passes::AdapterRequest;
 
-// Returns the request of a module of rank 8 as a file with these members completes it.
+// Returns the request for `module` after a PEFT file with rank 8 and these members has completed it.
 AdapterRequest completed(const std::string &members, const std::string &module = "h.1.attn") {
   const test::Scratch scratch;
   const std::string text = R"({"peft_type": "LORA", "r": 8)" + (members.empty() ? "" : ", " + members) + "}";
@@ -91,7 +91,8 @@ TEST(PeftConfig, NamesModulesByTheirLastPartsOrWhole) {
   EXPECT_EQ(error_of_members(R"("alpha_pattern": {"attn\\": 2})").code, Code::unsupported);
 }
 
-// PEFT would take a bare name for every module that ends with it.
+// PEFT applies a bare name such as "fc" to every module whose name ends with it, here also to block.fc. So names must
+// be written whole, after "^".
 TEST(PeftConfig, IsWrittenWithWholeNames) {
   const auto adapter = [](const std::string &module, std::int64_t rank, double alpha) {
     return Adapter{.parameter = module + ".weight",

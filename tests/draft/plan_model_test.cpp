@@ -243,7 +243,8 @@ TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {
   EXPECT_GT(answer["step_seconds"], 0);
 }
 
-// The fuzzer of descriptions finds neither machine, because it does not explain its plans.
+// Plans for machines with absurd rates must be explained too. fuzz/hardware.cpp does not test that, because it explains
+// no plan.
 TEST(PlanModel, TakesAMachineThatIsFastBeyondMeasure) {
   const Scratch scratch;
   Json at_once = {{"device_memory", "16GiB"}};
@@ -252,7 +253,8 @@ TEST(PlanModel, TakesAMachineThatIsFastBeyondMeasure) {
   EXPECT_GT(plan["step_seconds"], 0);
   EXPECT_TRUE(plan["tokens_per_second"].is_number());
   EXPECT_FALSE(plan["explanation"].empty());
-  // The host's optimizer takes all the bandwidth of the host's memory, and copies get what it leaves.
+  // The host's optimizer is so fast that it takes nearly all bandwidth of the host's memory. Copies beside it get the
+  // rest.
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   machine["host_optimizer"] = 1e50;
   const Json beside = planned({{"hardware", scratch.file("beside.json", machine.dump())},

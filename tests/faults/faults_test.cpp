@@ -131,7 +131,8 @@ class Faults : public testing::TestWithParam<Model> {
     if (asked == "all" || asked == "sites") return chosen;
     if (!asked.empty()) sample = std::stoul(asked);
     if (chosen.size() <= sample) return chosen;
-    // Each model begins at another of the chosen calls, so that a small sample of every model still tries many of them.
+    // Takes `sample` calls, spread evenly over the chosen ones. Each model starts at another offset, so that together
+    // the models try more of them.
     const auto model = std::ranges::find(kModels, std::string_view(GetParam().name), &Model::name) - kModels.begin();
     std::vector<std::uint64_t> few;
     for (std::size_t i = 0; i < sample; ++i)

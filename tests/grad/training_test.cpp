@@ -231,7 +231,8 @@ Sketch scaled_loss(DType dtype, ValueId &loss) {
   return s;
 }
 
-// The sum of the squares of rows 1, 4 and 1 of a table, in which row 1 is padding, along each axis of the table.
+// The loss is the sum of the squares of rows 1, 4 and 1 of a table, or of its columns if `axis` is 1. Index 1 is
+// padding, so only row or column 4 gets a gradient.
 TEST(Training, GivesNoGradientToTheRowOfPadding) {
   for (const std::int64_t axis : {0, 1}) {
     Sketch s;
@@ -272,7 +273,7 @@ TEST(Training, GoesOnBesideWhatHasNoGradient) {
   EXPECT_EQ(error.subject, "ReduceSum");
 }
 
-// The loss is the sum of w * tanh(w), in which tanh(w) counts as a constant.
+// The loss is the sum of w * tanh(w), in which tanh(w) counts as a constant. So the gradient of w is tanh(w).
 TEST(Training, SendsNoGradientThroughAStopGradient) {
   Sketch s;
   const ValueId w = s.parameter("w", {4});
@@ -316,7 +317,8 @@ TEST(Training, SumsShortGradientsOverMicroBatchesInFloat32) {
   }
 }
 
-// The training graph multiplies the loss by the loss scale and divides the norm by it. Outside a step the scale is 1.
+// Backward must start with the loss scale, which multiplies all gradients. The norm, and the gradients in updates, must
+// be divided by the scale again.
 TEST(Training, MultipliesTheLossByItsScaleAndTellsTheNormWithoutIt) {
   for (const bool accumulate : {false, true}) {
     ValueId loss = ValueId::none;

@@ -71,7 +71,8 @@ TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
   EXPECT_EQ(profile.kernels, measured().kernels);
 }
 
-// A file in the cache may be damaged or written by somebody else. It says how fast the machine is, not what it is.
+// The cache tells only how fast the machine is. Its kind, and what device and host share, must be taken from the
+// machine itself, because a file in the cache may be damaged or written by somebody else.
 TEST(Cache, LeavesWhatIsSharedToTheMachineToo) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, "");
@@ -104,7 +105,8 @@ TEST(Cache, KnowsNothingWhereNothingWasKept) {
   EXPECT_EQ(found(Cache(scratch.file("none"), kDevice, "")), describe(kDevice));
 }
 
-// Two processes measure at the same time, so neither sees the other's profile. One of them has a disk.
+// Two processes measure at the same time, one of them with a disk. Neither sees the other's profile before it stores
+// its own. The second one must then take over the algorithms that the first one stored.
 TEST(Cache, GivesAllSessionsOfADeviceTheAlgorithmsThatTheFirstOneStored) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, ""), with_disk(scratch.path(), kDevice, scratch.path());

@@ -1,4 +1,5 @@
-// Inputs for adapters have the type in which the model computes with the adapted weights.
+// Models that are exported with inputs for an adapter. These inputs have the type in which the model computes with the
+// adapted weight.
 #include <set>
 
 #include "onnx_import/wire.h"
@@ -81,8 +82,8 @@ TEST_F(AdaptedModel, FindsTheScaleOfAConstantNode) {
   EXPECT_EQ(type_of_inputs(wire), DType::f16);
 }
 
-// Converters to float16 call the Cast behind a product after the product's result. A node that is added may not have
-// its name too, because ONNX Runtime refuses two nodes of one name.
+// Converters to float16 give the Cast behind a product the name of the product's result. A node that the export adds
+// must not get this name too, because ONNX Runtime refuses two nodes of one name.
 TEST_F(AdaptedModel, HasNoTwoNodesOfOneName) {
   Wire wire;
   wire.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};
@@ -121,7 +122,7 @@ TEST_F(AdaptedModel, IsCastAsTheWeightsAre) {
   }
 }
 
-// Nothing can be merged into integers, so that is no advice.
+// No adapter can be merged into integers. So the error must not advise that, but name --save-adapter.
 TEST_F(AdaptedModel, SaysWhatWorksForIntegers) {
   Wire cast = dequantised(test::kUint8, "abcd", test::kFloat), sum = cast;
   cast.nodes[0] = node("Cast", {"w"}, {"floats"}, {test::int_attribute("to", test::kFloat)});

@@ -61,7 +61,8 @@ TEST(OrtCheckpoint, HoldsParametersAndTheStateOfTheOptimizer) {
   EXPECT_EQ(found.moments.at("w2").size(), 2u);
 }
 
-// Whatever the bytes, the answer is a checkpoint whose tensors lie in the file, or an error.
+// Reads bytes as a checkpoint. The result must be tensors that lie in the file or beside it, or one of the errors for
+// bad files.
 void expect_survived(const std::string &bytes) {
   try {
     const OrtCheckpoint found = read(bytes);

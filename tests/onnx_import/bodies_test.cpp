@@ -17,7 +17,7 @@ using test::Scratch;
 using test::tensor_attribute;
 using test::Wire;
 
-// y, in an If whose branches are these.
+// A model y = If(c, then_branch, else_branch), which also computes n = -x for the branches.
 Wire branching(const std::string &then_branch, const std::string &else_branch) {
   Wire wire;
   wire.inputs.push_back(test::value("c", test::kBool, {}));
@@ -71,7 +71,8 @@ TEST_F(Bodies, PassValuesOnToThoseInsideThem) {
   EXPECT_EQ(names_of(graph, {inputs.begin() + 2, inputs.end()}), (Names{"x", "c", "n"}));
 }
 
-// A body may return what it stores, but ONNX Runtime refuses one that returns a value from outside.
+// An initializer of a body, such as k, becomes one of the model. But ONNX Runtime refuses a body that returns a value
+// from outside. So z, which a branch returns, cannot move out of the branch, and is a constant.
 TEST_F(Bodies, KeepAnInitializerThatTheyReturn) {
   const std::vector<float> zeros(6, 0);
   const auto model = open(branching(then({}, {"z"}, {floats("z", {2, 3}, zeros)}),

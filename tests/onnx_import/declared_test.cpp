@@ -78,7 +78,8 @@ TEST(FileDeclarations, SignaturesOfBothForms) {
   }
 }
 
-// y = h - detach(h) with h = x * w, of which the exporter's optimizer has dropped the detach().
+// y = h - detach(h) with h = x * w. The exporter's optimizer has dropped the detach(), which only the note at the Sub
+// still names.
 TEST(FileDeclarations, NodesThatReadADetachThatIsGone) {
   const auto called = [](const std::string &node, const std::string &name, const std::string &call) {
     const std::string text =
@@ -141,7 +142,8 @@ TEST(FileDeclarations, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
   EXPECT_FALSE(found.updated);
 }
 
-// A note takes two bytes in the file, but about a hundred bytes in memory.
+// A note takes two bytes in the file, but about a hundred bytes in memory. So two million notes must be refused before
+// they are parsed.
 TEST(FileDeclarations, ManyNotesAreCountedBeforeTheyAreParsed) {
   std::string notes;
   for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");

@@ -1,5 +1,6 @@
-// Files whose floats have 16 or 64 bits: the graph has float32, weights enter exactly, and saving rounds to the file's
-// types.
+// Files whose floats have 16 or 64 bits. The graph has float32. Weights of 16 bits enter exactly. Weights of 64 bits
+// are rounded, and clamped to the finite numbers of float32. Saving rounds to the file's types. In a model of float32,
+// the few values in float64 stay float64.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -61,7 +62,8 @@ TEST_F(FloatTypes, GraphOfAHalfFileIsFloat32) {
   EXPECT_EQ(model->replaced_floats(), std::set<DType>{DType::f16});
 }
 
-// Raw data, or integers of 32 bits as onnx.helper writes them; small, or left in the file.
+// The file holds the weights as raw data, or as 32-bit integers, as onnx.helper writes them. A tensor of 6 elements is
+// loaded when the model is opened, and one of 3000 stays in the file.
 TEST_F(FloatTypes, WeightsEnterExactly) {
   for (const std::size_t count : {6, 3000}) {
     std::vector<std::uint16_t> bits(count, kHalfOne);
@@ -123,7 +125,7 @@ TEST_F(FloatTypes, ModelOfFloat64IsFloat32) {
   EXPECT_EQ(read[11], -std::numeric_limits<float>::max());
 }
 
-// Exporters compute tables of a float32 model in float64.
+// Exporters compute tables of a float32 model in float64. Such a table stays float64.
 TEST_F(FloatTypes, Float64IsLeftInModelsOfFloat32) {
   Wire wire;
   wire.initializers.push_back(tensor("s", test::kDouble, {1}, test::raw_data(test::raw<double>({0.1}))));

@@ -152,7 +152,8 @@ TEST_F(Form, NodesAreSortedAndOtherDomainsKeepTheirName) {
   EXPECT_EQ(found.nodes()[1].op, "MatMul");
 }
 
-// Some quantisers of ONNX Runtime (RTN, k-quant) do not name its domain in opset_import, and it reads their files.
+// Some quantisers of ONNX Runtime (RTN, k-quant) leave its domain, com.microsoft, out of opset_import. ONNX Runtime
+// reads these files all the same.
 TEST_F(Form, TheDomainOfOnnxRuntimeNeedsNoImport) {
   Wire wire;
   wire.nodes = {node("MatMul", {"z", "w"}, {"y"}), node("FastGelu", {"x"}, {"z"}) + field(7, "com.microsoft")};
@@ -185,7 +186,7 @@ TEST_F(Form, SplitWithoutSizesCountsItsOutputs) {
   EXPECT_EQ(graph(wire).nodes()[0].attributes.integer("num_outputs", 0), 2);
 }
 
-// A node as a file of that opset has it, and the node of the graph.
+// A node in the form of an older opset, and the node that it becomes in the graph.
 struct OlderCase {
   std::int64_t opset;
   std::string before;

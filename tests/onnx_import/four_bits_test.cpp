@@ -1,4 +1,4 @@
-// Tensors of int4 and uint4, which have two elements in a byte. What DequantizeLinear alone reads stays packed.
+// Tensors of int4 and uint4, which have two elements in a byte. Those that only DequantizeLinear reads stay packed.
 #include <array>
 
 #include "onnx_import/wire.h"
@@ -12,7 +12,8 @@ using test::Scratch;
 using test::tensor;
 using test::Wire;
 
-// DequantizeLinear of w (3, 3), four bits an element, whose bytes are `data`; the result meets x.
+// A model y = x * DequantizeLinear(w), where w (3, 3) has four bits an element and the bytes `data`. `more` are further
+// nodes.
 Wire dequantized(std::int64_t element, const std::string &data, std::vector<std::string> more = {}) {
   Wire wire;
   wire.initializers = {tensor("w", element, {3, 3}, data), test::floats("scale", {}, {0.5}),
@@ -63,7 +64,7 @@ TEST_F(FourBits, StayPackedForGatherBlockQuantized) {
   EXPECT_EQ(graph.nodes()[0].attributes.integers("shape"), (Shape{3, 3}));
 }
 
-// Zero points of blocks rest beside the weights, so they are read in parts as these are.
+// Zero points of four bits are unpacked to a byte each. Like the weights, they can be read in parts.
 TEST_F(FourBits, ZeroPointsHaveAByteEach) {
   Wire wire = dequantized(test::kInt4, test::raw_data(kBytes));
   wire.initializers[2] = tensor("zero", test::kInt4, {3}, test::raw_data("\x21\x0f"));
@@ -113,7 +114,7 @@ TEST_F(FourBits, AreNoTypeOfInputs) {
   EXPECT_NE(found.text.find("int4"), std::string::npos) << found.text;
 }
 
-// ONNX Runtime's operators of the same names, for files of earlier opsets.
+// Files of earlier opsets use ONNX Runtime's operators of the same names, in the domain com.microsoft.
 TEST_F(FourBits, AreReadInTheDomainOfOnnxRuntimeToo) {
   Wire wire = dequantized(test::kInt4, test::raw_data(kBytes));
   wire.nodes[0] = node("DequantizeLinear", {"w", "scale", "zero"}, {"floats"}) + test::field(7, "com.microsoft");

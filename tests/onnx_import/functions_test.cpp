@@ -125,8 +125,8 @@ TEST_F(Functions, CallsInACircleAreRefused) {
   expect(Code::limit, "own::F100", "deeper than 100", error(start, chain));
 }
 
-// There are thirty functions, each of which calls the previous one twice. So the first one, which has one node or none,
-// is called 2^30 times.
+// F0 has one node or none. Each of the thirty other functions calls the one before it twice, so F0 would be inlined
+// 2^30 times.
 TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
   for (const bool empty : {false, true}) {
     std::string all =

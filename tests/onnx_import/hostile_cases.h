@@ -35,7 +35,7 @@ inline std::function<std::string()> weight(const std::string &proto) {
 inline std::function<std::string()> extra(const std::string &proto) {
   return changed([=](Wire &wire) { wire.nodes.push_back(proto); });
 }
-// Large files are put together when their test runs, because the list of cases is made whenever the program starts.
+// Puts a large file together only when its test runs, because the list of cases is made whenever the program starts.
 inline std::function<std::string()> large(std::function<std::string()> (*make)()) {
   return [=] { return make()(); };
 }

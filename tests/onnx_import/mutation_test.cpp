@@ -47,7 +47,7 @@ std::string contents(const std::string &name) {
   return model.str();
 }
 
-// Whatever a model does with a dim, it may be 0.
+// Each symbolic dim of a model, in turn, is bound to 0. The library must make a training graph or throw an Error.
 TEST(EmptyDims, AreSurvived) {
   const Scratch scratch;
   for (const char *name :

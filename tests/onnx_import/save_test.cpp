@@ -90,8 +90,8 @@ TEST_F(Save, SplitInitializersAreTwo) {
             Code::internal);
 }
 
-// A node may read an initializer through an Identity, because PyTorch's older exporter writes equal initializers that
-// way.
+// PyTorch's older exporter stores equal initializers once, with an Identity for each further name. If an initializer is
+// split, a reader of such an Identity must read the new initializer itself.
 TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});

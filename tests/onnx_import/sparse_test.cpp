@@ -1,4 +1,4 @@
-// Sparse tensors are read as dense ones. So is what a Constant holds sparsely.
+// Sparse initializers, and sparse values of Constant nodes, are read as dense tensors.
 #include "onnx_import/wire.h"
 
 namespace protrain::onnx_import::sparse_test {

@@ -40,7 +40,7 @@ NodeProto &node_of(GraphProto &algorithm, const std::string &name) {
   throw std::runtime_error("no node " + name);
 }
 
-// Returns the training of a changed file.
+// Changes the file "adam" and returns what the library reads from its training_info.
 graph::FileTraining changed(const std::function<void(GraphProto &, ModelProto &)> &change) {
   const Scratch scratch;
   ModelProto proto;
@@ -186,7 +186,7 @@ TEST(TrainingInfo, IsExportedAsTheGraphAlone) {
   EXPECT_EQ(code_of([&] { saved->load("v_W1"); }), Code::arg);
 }
 
-// Mutation changes the graph. Here it is given the algorithm as one.
+// Mutation changes the graph of a model. Here it gets a model whose graph is the algorithm.
 TEST(TrainingInfo, SurvivesChangesOfItsAlgorithm) {
   const Scratch scratch;
   ModelProto whole;

@@ -49,7 +49,8 @@ bool is_tensor(std::string_view value_info) {
 }
 
 // Reads operator, opset and inputs of the model. The importer does not accept opsets before kOldestOpset, so an older
-// case gets kOldestOpset. This is right, because such a case of Debian's package has the operator's newest form.
+// case gets kOldestOpset. Its node means the same there: Debian's package has such a case only for an operator that has
+// not changed since.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())

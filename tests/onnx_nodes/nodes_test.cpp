@@ -59,7 +59,7 @@ TEST(NodeCases, GiveWhatIsExpectedOrAreRefused) {
     EXPECT_NE(one.result.outcome, Outcome::wrong) << one.given.name << ": " << one.result.reason;
 }
 
-// As in PyTorch, where 0 belongs to the negative side.
+// At 0, PRelu must have the slope of its negative side, as in PyTorch.
 TEST(Slopes, OfPReluAtZeroIsItsParameter) {
   HandBuilt b;
   const ValueId x = b.parameter("x", {3});

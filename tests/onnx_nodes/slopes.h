@@ -21,7 +21,7 @@ struct Bound {
 void widen(Bound &bound);
 
 // Checks the gradient of a randomly weighted sum of the outputs, at some elements of each float input. `make` builds
-// the graph. Sets `reason` to what was refused or is wrong; for the result `checked`, to the inputs without a gradient.
+// the graph. Sets `reason` to what was refused or is wrong or, if the gradient is right, to the inputs without one.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

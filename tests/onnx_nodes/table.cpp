@@ -89,7 +89,7 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// Inputs that get no gradient in a place that no case shows.
+// By operator: inputs that get no gradient, in a use of the operator that no case covers.
 const std::map<std::string, std::string> kWithoutElsewhere = {
     {"NegativeLogLikelihoodLoss", "w where LogSoftmax makes the input"}};
 
@@ -153,7 +153,7 @@ std::string table_of(const std::vector<CaseResult> &results) {
       contrib += fmt::format("| {} | {} | {} |\n", op.substr(kContrib.size()), gradient_of(op, row), row.until.text());
       continue;
     }
-    // Cases that draw random numbers are not counted.
+    // Leaves out operators of the library without counted cases. A case that draws random numbers, say, is not counted.
     if (ops::find(op) != nullptr && row.until.all + row.after.all == 0) continue;
     if (!row.read) {
       unknown += (unknown.empty() ? "" : ", ") + op;

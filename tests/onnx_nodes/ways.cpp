@@ -74,7 +74,8 @@ Array as_bfloat16(const Array &array) {
   return Array::dense({DType::bf16, array.shape()}, {dense.bytes(), dense.bytes() + dense.stored_bytes()});
 }
 
-// The graph has float32 where a file has float16, bfloat16 or float64.
+// Converts an array of floats to the float type `dtype`; other arrays stay as they are. A graph has float32 where its
+// file has float16, bfloat16 or float64.
 Array in_type_of(DType dtype, const Array &array) {
   if (array.dtype() == dtype || !is_float(array.dtype()) || !is_float(dtype)) return array;
   return Array::from_doubles({dtype, array.shape()}, array.doubles());
@@ -165,7 +166,7 @@ class Trial {
   const Arrays &inputs() const { return inputs_; }
 
  private:
-  // The value of input `i` of the file. It is none of the graph's inputs if it has no elements.
+  // Returns the graph's value for input `i` of the file. If it has no elements, it is not among the graph's inputs.
   ValueId input_of(const Graph &graph, std::size_t i) const { return graph.find(model_->inputs().at(i).name); }
 
   Arrays results(const Graph &graph, const std::map<ValueId, Array> &values) const {

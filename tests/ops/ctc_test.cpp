@@ -1,4 +1,5 @@
-// The reference of CtcLoss. Its loss must be that of all paths, counted one by one, and its gradient the slope.
+// The reference of CtcLoss. The loss must follow from the probabilities of all paths, added one by one. The gradient
+// must match finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,7 +74,8 @@ TEST(CtcLossOp, IsTheMeanOfSamplesEachDividedByItsLabels) {
               (first / 2 + second) / 2, 1e-13);
 }
 
-// Two equal labels need a blank between them, so they need three times.
+// A path needs a blank between two equal labels, so the first sample's labels, 1 and 1, need three time steps. The
+// sample has only two, so its loss counts as 0 and its gradient is 0.
 TEST(CtcLossOp, LeavesOutASampleThatNoPathSpells) {
   const Array logits = random_doubles({2, 2, 3}, 4, -2, 2);
   const std::vector<double> values = logits.doubles();

@@ -47,7 +47,7 @@ TEST(CrossEntropyOp, OfRowsThatAreHardHasThatGradientToo) {
     }
 }
 
-// The weights are factors, and the mean is weighted.
+// Each row's loss is multiplied by the row's weight, and the mean divides by the sum of the weights.
 TEST(CrossEntropyOp, WeighsRows) {
   const Array logits = random_doubles({3, 4}, 1), targets = labels({1, 0, 3});
   const std::vector<double> rows = evaluate("CrossEntropy", reduced("none"), {logits, targets}, 2)[0].doubles();
@@ -155,7 +155,8 @@ TEST(LinearCrossEntropyOp, AgainstATeacherHasThatGradientAsTheLossAndWithinOne) 
       }
 }
 
-// T^2 sum(p (log p - log q)), with p and q the distributions of the teacher and of the student.
+// The loss must be T^2 sum(p (log p - log q)), where p is the teacher's distribution and q the student's, both at
+// temperature T.
 TEST(CrossEntropyOp, AgainstATeacherIsTheDivergence) {
   const double temperature = 2;
   const std::vector<double> x = {0.5, -1, 2}, t = {1, 0, -2};

@@ -10,7 +10,7 @@ Array reals(const Shape &shape, const std::vector<double> &values) {
   return Array::from_doubles({DType::f32, shape}, values);
 }
 
-// A graph of one node on constants: its types and values.
+// Evaluates one node on constants. Holds the type and the values of its output.
 struct OneResult {
   OneResult(const std::string &op, const Attributes &attributes, const std::vector<Array> &operands) {
     Node node{.op = op, .name = "n", .attributes = attributes, .inputs = {}, .outputs = {}};
@@ -51,7 +51,7 @@ TEST(DequantizeOp, HasOneScaleForEachBlock) {
             (std::vector<double>{1, 20, 3, 40, 500, 6000}));
 }
 
-// As ONNX packs int4: the first of two elements is the lower half of the byte.
+// ONNX packs two int4 into a byte. The first one is the lower half of the byte.
 TEST(DequantizeOp, ReadsTwoElementsOfAByte) {
   Attributes four{{"bits", std::int64_t{4}}, {"shape", Shape{3}}, {"signed", std::int64_t{1}}};
   const std::vector<Array> operands = {bytes({2}, {0x21, 0x0F}, DType::u8), reals({}, {1})};
@@ -87,7 +87,7 @@ TEST(QuantizeOp, RoundsTiesToEvenAndClips) {
   EXPECT_EQ(OneResult("QuantizeLinear", {}, {operands[0], operands[1]}).type.dtype, DType::u8);
 }
 
-// The results of QuantizeLinear followed by DequantizeLinear.
+// FakeQuantize must give what QuantizeLinear followed by DequantizeLinear gives.
 TEST(FakeQuantizeOp, IsQuantizeAndDequantize) {
   const Attributes range{{"low", std::int64_t{-128}}, {"high", std::int64_t{127}}};
   const Array x = reals({2, 3}, {0.31, -7, 40, 2.2, 0.05, -0.3}), scale = reals({3}, {0.1, 0.05, 0.3}),
@@ -97,7 +97,8 @@ TEST(FakeQuantizeOp, IsQuantizeAndDequantize) {
             values_of("DequantizeLinear", {}, {integers.result, scale, zero}));
 }
 
-// The rule of PyTorch's fake_quantize: 1 if the integer is in range before it is clipped, 0 elsewhere.
+// As in PyTorch's fake_quantize, the slope is 1 where the rounded integer is in range before it is clipped, and 0
+// elsewhere.
 TEST(FakeQuantizeOp, ItsGradientIsStraightThrough) {
   const std::vector<double> x = {-8.4, -8.6, 0.3, 7.4, 7.6};
   const GradientCase given{.op = "FakeQuantize",

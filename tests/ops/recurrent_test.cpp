@@ -39,7 +39,7 @@ TEST(RecurrentOps, GradientsMatchFiniteDifferencesOfASingleStep) {
     expect_gradient(gradient_case(recurrent(op, {1, 2, 2}, {}, 3), {}));
 }
 
-// The loss may depend on the last cells alone.
+// Here the loss depends on output 2 alone, the cells.
 TEST(RecurrentOps, AnLstmHasAGradientFromItsCells) {
   GradientCase given = gradient_case(recurrent("LstmSteps", {3, 2, 3}, {{"reverse", kOn}}, 5), {});
   given.weighted = {2};

@@ -1,4 +1,4 @@
-// Which elements Resize interpolates from.
+// Checks from which old elements Resize interpolates.
 #include "ops/resize.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,9 @@
 namespace protrain::test::resize_test {
 namespace {
 
-// The scale 11 / 6 is larger in float32 than exactly, so element 5.5 / (11 / 6) = 3 lies below 3 without rounding.
+// New element 5 lies at 5.5 / (11 / 6) = 3, the border between two old elements. In float32 the scale is a little
+// larger than 11 / 6, so the quotient is a little less than 3, which would give old element 2. Frameworks round the
+// quotient to float32 too, which is 3 again.
 TEST(ResizeOp, PicksTheNearestElementAsFloat32Does) {
   graph::Node node;
   node.op = "Resize";

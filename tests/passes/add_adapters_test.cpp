@@ -1,5 +1,5 @@
-// An adapted graph must compute what the graph computes whose parameter is W + scale * (B A)^T, in whatever form the
-// parameter is read.
+// Adds low-rank adapters to graphs. The adapted graph must compute what the graph computes with W + scale * (B A)^T in
+// the place of the parameter W, in whatever form the parameter is read.
 #include "passes/add_adapters.h"
 
 #include <algorithm>
@@ -53,7 +53,8 @@ Array merged(const Adapter &adapter, const Array &w, const Array &a, const Array
   return Array::from_doubles(w.type(), sum);
 }
 
-// Adapts "w" and compares the results. Returns the adapter.
+// Adds an adapter for the parameter "w". The results must be those of `before` with the merged weights. Returns the
+// adapter.
 Adapter expect_merged_results(const Graph &before) {
   Graph after = before;
   const Adapter adapter = add(after, {request("w")}).at(0);
@@ -125,7 +126,7 @@ TEST(AddAdapters, ToALookup) {
   EXPECT_EQ(adapter.b.start, Start::normal);
 }
 
-// A head that is tied to the embedding table changes with it.
+// The embedding table is also the head. One adapter must change both places.
 TEST(AddAdapters, ToATableThatIsAlsoTheHead) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), w = b.parameter("w", {7, 4});
@@ -259,7 +260,8 @@ TEST(AddAdapters, RefuseWhatIsInNoProduct) {
   }
 }
 
-// One reader that cannot be adapted would compute with another weight than the rest.
+// The Add reads the whole matrix and cannot be adapted. It would compute with another weight than the product, so the
+// parameter is refused.
 TEST(AddAdapters, RefuseAParameterIfOneReaderIsNoProduct) {
   HandBuilt b;
   const ValueId x = b.input("x", {4, 4}), w = b.parameter("w", {4, 4});

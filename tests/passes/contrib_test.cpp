@@ -1,5 +1,5 @@
-// Operators of the domains com.microsoft and ai.onnx.ml become the core operators that other files lead to, or one
-// clear error.
+// Operators of the domains com.microsoft and ai.onnx.ml become core operators, as if the file had the standard
+// operators. An operator that cannot be converted gives one clear error.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr ValueId kNone = ValueId::none;
 
-// Adds a node in the form of files, without types for its results.
+// Adds a node as a file has it: its results have no types yet.
 std::vector<ValueId> file_node(HandBuilt &b, const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::vector<std::string> outputs = {"y"}) {
   const std::string domain = op.find("::") == std::string::npos ? "com.microsoft::" : "";
@@ -71,7 +71,8 @@ TEST(Contrib, ALocalWindowNeedsNoMask) {
   EXPECT_EQ(attention.attributes.integer("window", 0), 2);
 }
 
-// A bias of scores by distance is learned, so its attention is computed by operators that have a gradient to it.
+// RelativePositionBias adds a learned bias to the scores. FusedAttention has no gradient to its bias, so this attention
+// must become single operators.
 TEST(Contrib, ALearnedBiasByDistanceHasAGradient) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 4, 6});
@@ -85,7 +86,8 @@ TEST(Contrib, ALearnedBiasByDistanceHasAGradient) {
   EXPECT_EQ(histogram(b.graph)["Softmax"], 1);
 }
 
-// scikit-learn's StandardScaler before a network. Its numbers are attributes, so they are no parameters.
+// scikit-learn's StandardScaler before a network. Its numbers are attributes in the file, so they become constants and
+// not parameters.
 TEST(Contrib, AScalerSubtractsOffsetsAndMultipliesByScales) {
   HandBuilt b;
   b.graph.outputs = {file_node(b, "ai.onnx.ml::Scaler", {b.input("x", {2, 3}, DType::f32)},

@@ -1,5 +1,5 @@
-// If, Loop and Scan, with conditions and numbers of iterations that are constant: the nodes of their bodies take their
-// place, under names of their own.
+// If, Loop and Scan: the nodes of their bodies take their place, under names of their own. The number of iterations
+// must be a constant. The condition of an If may be data.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -12,7 +12,8 @@ namespace {
 using graph::Body;
 using graph::Node;
 
-// A body with these inputs; `own` of them are ONNX's, the others come from outside.
+// Builds the body of a control flow node. The first `own` inputs are those that ONNX defines for the body. The others
+// are values from outside.
 struct BodyBuilder {
   explicit BodyBuilder(const std::vector<std::string> &inputs, std::size_t own) {
     body.own = own;
@@ -54,7 +55,8 @@ ValueId truth(HandBuilt &b, bool value) { return b.constant(Array::from_integers
 
 const Attributes kBody = {{"body", std::int64_t{0}}};
 
-// Each element of the axis would get a number, which takes memory.
+// If the start of a Slice is data, each element of the axis gets a number. An axis of 2^40 elements takes too much
+// memory for that.
 TEST(Slice, ByDataOfALongAxisIsRefused) {
   HandBuilt b;
   const ValueId x = b.input("x", {std::int64_t{1} << 40}), start = b.input("start", {1}, DType::i64);
@@ -66,7 +68,7 @@ TEST(Slice, ByDataOfALongAxisIsRefused) {
             Code::unsupported);
 }
 
-// The results of both branches exist, and the condition chooses between them.
+// If the condition is data, both branches are computed, and a Where chooses between their results.
 TEST(If, ChoosesByData) {
   HandBuilt b;
   const ValueId x = b.input("x", {3}), c = b.add("Cast", {b.input("c", {1})}, {{"to", std::string("bool")}});
@@ -194,7 +196,8 @@ TEST(Loop, MayLieInALoop) {
   EXPECT_EQ(graph.nodes()[5].name, "/Loop/2/innerLoop/1/innerMul");
 }
 
-// state = state + row of x; each state becomes a column of y. One of the directions may be reversed.
+// state = state + row of x; each state becomes a column of y. In the second round, the scan reads x and writes y
+// backwards.
 TEST(Scan, IsItsBodyForEachSlice) {
   for (const std::int64_t backward : {0, 1}) {
     BodyBuilder body({"state", "row"}, 2);
@@ -224,7 +227,7 @@ TEST(Scan, IsItsBodyForEachSlice) {
   }
 }
 
-// A list that a loop of TorchScript appends to.
+// A loop that TorchScript exported may append to a list, which is a sequence in the file.
 TEST(Loop, MayCarryASequence) {
   BodyBuilder body({"i", "c", "list", "v", "w"}, 4);
   const ValueId next = body.add("Mul", {body.ids[3], body.ids[4]});

@@ -1,4 +1,4 @@
-// Tensors of no elements. Folding makes them constants, and leaves them out of what they are joined with.
+// Tensors without elements. Folding makes them constants, and drops them from a Concat.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -70,7 +70,7 @@ TEST(Empty, SumsAreZero) {
   EXPECT_EQ(graph.value(graph.outputs[0]).array.doubles(), (std::vector<double>{0, 0}));
 }
 
-// Attention of com.microsoft reads an empty cache like none.
+// A convolution that reads no elements adds nothing to its bias.
 TEST(Empty, ConvolutionsOfNothingAreTheirBiases) {
   HandBuilt b;
   const ValueId none = b.input("none", {2, 0, 5}), short_one = b.input("short", {2, 3, 0}),
@@ -84,6 +84,7 @@ TEST(Empty, ConvolutionsOfNothingAreTheirBiases) {
   EXPECT_FALSE(found.contains("Conv") || found.contains("ConvTranspose"));
 }
 
+// Attention of com.microsoft with an empty cache must give the results of attention without one.
 TEST(Empty, CachesChangeNothing) {
   const auto results_with = [](const std::string &op, const std::vector<Shape> &shapes, const Attributes &attributes,
                                std::size_t outputs) {

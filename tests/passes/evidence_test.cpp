@@ -192,7 +192,8 @@ TEST(Evidence, AnAddedTableOfScoresIsDoubtfulUnlessTheExporterNamedIt) {
   }
 }
 
-// Buffers that bring the model's input to a scale have plain names too.
+// The mean and the deviation of a model's inputs may be buffers with plain names, like parameters. The operators show
+// that they bring the input to a scale, so they are constants.
 TEST(Evidence, MeansAndDeviationsOfInputsAreConstantsWhateverTheirNames) {
   HandBuilt b;
   const ValueId centred = b.add("Sub", {b.input("x", {2, 4}), b.initializer("mean", {4})});
@@ -442,7 +443,8 @@ TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
   EXPECT_TRUE(is_sure(found.at("m.kernel")));
 }
 
-// As from a layer with weight normalization, whose two parameters the exporter folded into one matrix.
+// Exporters fold some parameters into one matrix, such as the two of a layer with weight normalization. They name it
+// after the last operation. It is not what the model trains, so it is doubtful.
 TEST(Evidence, MatricesNamedAfterArithmeticAreDoubtful) {
   HandBuilt b;
   ValueId x = b.input("x", {2, 4});
@@ -457,7 +459,8 @@ TEST(Evidence, MatricesNamedAfterArithmeticAreDoubtful) {
   for (const auto &[name, finding] : found) EXPECT_TRUE(is_trained(finding)) << name;
 }
 
-// tf2onnx writes the zeros that a scan starts from as a matrix, which is multiplied by the layer's weights.
+// tf2onnx writes the zeros that a scan starts from as a matrix, which is multiplied by the layer's weights. So a matrix
+// of zeros may be no parameter.
 TEST(Evidence, MatricesOfZerosAreDoubtfulUnlessAModuleHasNamedThem) {
   HandBuilt b;
   const ValueId state = b.add("MatMul", {b.initializer("start", {2, 4}), b.initializer("m.w", {4, 4})});
@@ -470,7 +473,8 @@ TEST(Evidence, MatricesOfZerosAreDoubtfulUnlessAModuleHasNamedThem) {
   EXPECT_TRUE(is_trained(found.at("m.zero_head")));
 }
 
-// A token for each sample of a batch, where the exporter has expanded one token to the batch's size.
+// The exporter has expanded one learned token to the batch's size, so the initializer holds equal rows. Training would
+// make them differ.
 TEST(Evidence, RowsThatRepeatAreDoubtful) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), kept = b.initializer("m.tokens", {2, 1, 4});
@@ -503,7 +507,8 @@ TEST(Evidence, ExpectationsOverBinsAreConstant) {
   EXPECT_TRUE(is_trained(judged(b.graph).at("bins")));
 }
 
-// skl2onnx writes MinMaxScaler so, with names that are not the exporter's own.
+// skl2onnx writes a MinMaxScaler as a Mul and an Add of the input. Names do not tell its two initializers from
+// parameters, so they are trained, but doubtful.
 TEST(Evidence, WhatBringsInputsToAScaleIsDoubtful) {
   HandBuilt b;
   const ValueId scaled = b.add("Mul", {b.input("x", {2, 3}), b.initializer("by", {3})});

@@ -98,7 +98,8 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
   const passes::PreparedModel result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // If the embedding table is tied to the head, the file has one of two names for it.
+  // If the embedding table is tied to the head, the file may have it under the head's name, while PyTorch uses the
+  // table's.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);
@@ -129,7 +130,7 @@ TEST(OwnFixtures, HaveABlockForEachLayer) {
 }
 
 TEST(OwnFixtures, HaveTheirParametersInTheOrderOfFirstUse) {
-  const passes::PreparedModel result = prepared("families/t5.torchscript17");  // its bias of positions moves forward
+  const passes::PreparedModel result = prepared("families/t5.torchscript17");  // its bias moves before the layers
   EXPECT_EQ(result.block_count, 2);
   std::vector<ValueId> used;
   for (const graph::Node &node : result.graph.nodes())

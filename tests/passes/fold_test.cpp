@@ -13,7 +13,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-// Folds a graph that has all types. The results must not change.
+// Folds a graph in which every value has a type. The results must not change.
 Graph folded(const Graph &before) {
   Graph graph = before;
   passes::fold(graph);
@@ -285,7 +285,8 @@ TEST(Canonical, NegativeLogLikelihoodOfALogSoftmaxIsCrossEntropy) {
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}}));
 }
 
-// Axis `axis` of x, with 4 classes, becomes axis 1 of what `moved` returns.
+// A way to move the classes of a tensor x. Its axis `axis`, with 4 classes, becomes axis 1 of the result of `moved`.
+// `labels` is the shape of the labels for that result.
 struct Moves {
   const char *name;
   Shape shape;
@@ -349,7 +350,8 @@ TEST(Canonical, NegativeLogLikelihoodOfAMovedLogSoftmaxIsCrossEntropy) {
   }
 }
 
-// Where the classes of the LogSoftmax do not stay together, rows of the loss are no distributions.
+// These nodes split the classes of the LogSoftmax, or spread them over several rows. A row that the loss reads is then
+// no distribution. So the loss is no CrossEntropy: it must pick numbers from the rows.
 TEST(Canonical, NegativeLogLikelihoodOfPartsOfALogSoftmaxPicksFromThem) {
   const Moves parts[] = {{"other axis", {5, 4}, 0, [](HandBuilt &, ValueId x) { return x; }, {5}},
                          {"split",

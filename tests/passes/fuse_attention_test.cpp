@@ -146,8 +146,8 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
 }
 
-// A causal mask is combined with a padding mask. The fusion removes the constant part from the bias, so only one row
-// per sample is left.
+// A causal mask is combined with a padding mask. The fusion must remove the causal part, which is constant, from the
+// bias. One row for each sample is left.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})
     for (const std::int64_t window : {0, 3}) {
@@ -236,7 +236,7 @@ struct RotaryForm {
   bool heads_first = true;
   bool equal_halves = true;
   std::int64_t passed = 0;  // elements of a head that are not rotated
-  bool learned = false;     // the frequencies are
+  bool learned = false;     // whether the frequencies are a parameter
 };
 
 Graph rotary(RotaryForm form) {

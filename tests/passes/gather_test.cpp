@@ -29,7 +29,8 @@ TEST(Gather, OfAllIndicesIsAReshape) {
   EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Reshape", 1}}));
 }
 
-// In exports, every query reads the mask at the same (sample, key), so the indices repeat.
+// In exports, every query reads the mask at the same (sample, key), so the indices repeat. The mask must be read once
+// and expanded.
 TEST(Gather, OfRepeatedIndicesReadsOnce) {
   const Array indices = Array::from_integers({DType::i64, {2, 1, 3}}, {0, 1, 2, 3, 4, 5}).expanded({2, 7, 3});
   const Graph graph = read_at(indices, {6});

@@ -56,7 +56,7 @@ TEST_P(Narrow, LeavesATeachersLogits) {
   EXPECT_EQ(g.dtype(g.graph.outputs[0]), kWide);
 }
 
-// The kernels of the losses take the weights of rows in float32.
+// Losses take the weights of rows in float32. So frozen weights of classes, from which rows pick theirs, stay float32.
 TEST_P(Narrow, LeavesTheFrozenWeightsOfALossAsTheyAre) {
   for (const char *op : {"CrossEntropy", "LinearCrossEntropy"}) {
     Float32 g(GetParam());
@@ -245,7 +245,8 @@ INSTANTIATE_TEST_SUITE_P(Files, NarrowFixture,
                            return case_name(std::get<0>(info.param) + "_" + name_of_type(std::get<1>(info.param)));
                          });
 
-// Some exporters of float32 models compute a variance in float64, for which devices have no kernels.
+// Some exporters of float32 models compute a variance in float64, for which devices have no kernels. It must be
+// computed in float32.
 TEST(Doubles, OfAFloat32GraphBecomeFloat32) {
   Float32 m(kWide);
   const Attributes to_double = {{"to", std::string("float64")}}, to_float = {{"to", std::string("float32")}};
@@ -261,7 +262,8 @@ TEST(Doubles, OfAFloat32GraphBecomeFloat32) {
   EXPECT_FALSE(passes::doubles_to_floats(m.graph));
 }
 
-// Hummingbird writes what scikit-learn's scalers hold in float64, before a network in float32.
+// Hummingbird puts the numbers of scikit-learn's scalers, in float64, in front of a float32 network. They cannot be
+// trained in float64, but they may be frozen.
 TEST(Doubles, AmongParametersOfAFloat32GraphAreRefusedUnlessTheyAreFrozen) {
   Float32 m(kWide);
   const ValueId wide = m.add("Cast", {m.data("x", {2, 3})}, {{"to", std::string("float64")}});

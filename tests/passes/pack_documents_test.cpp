@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 2, kLength = 6, kWidth = 8;
 
-// A layer of attention over the embeddings of tokens, which positions are added to. Returns its output (B, S, D).
+// A layer of attention over the sum of token embeddings and position embeddings. Returns its output (B * S, D).
 ValueId attend(HandBuilt &b, std::int64_t causal = 1) {
   const ValueId ids = b.input("ids", {kBatch, kLength}, DType::i64);
   const ValueId words = b.add("Gather", {b.parameter("words", {10, kWidth}), ids}, {{"axis", std::int64_t{0}}});

@@ -97,8 +97,8 @@ TEST(Parameters, ScalesOfChannelsButNotTheirStatistics) {
   EXPECT_EQ(find(std::move(b.graph)).parameters(), (Names{"group_scale", "group_bias", "scale", "bias"}));
 }
 
-// A normalization of one channel reads single numbers. A module has named them, or they may be the ones and zeros of a
-// normalization without parameters.
+// A normalization of one channel reads single numbers as scale and shift. They are parameters only if a module has
+// named them. Otherwise they may be the one and the zero of a normalization without parameters.
 TEST(Parameters, ScalesAndShiftsOfOneChannelHaveNames) {
   for (const char *op : {"BatchNormalization", "InstanceNormalization", "LayerNormalization"})
     for (const auto &[scale, shift, own] : {std::tuple("n.weight", "n.bias", true), {"scale", "shift", false}}) {
@@ -204,7 +204,8 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
 }
 
-// An autoencoder multiplies by a weight and by its transpose, and the exporter folded one of the two.
+// An autoencoder multiplies by a weight and by its transpose. The exporter has stored the transpose as an initializer
+// of its own, which must be tied to the weight.
 TEST(Parameters, WhatTheExporterTransposedIsTheParameterThatIsReadToo) {
   HandBuilt b;
   const ValueId hidden = b.add("MatMul", {b.input("x", {2, 3}), b.initializer("encoder.weight", {3, 3})});
@@ -236,7 +237,8 @@ TEST(Parameters, WhatTheExporterTransposedIsTheParameterThatIsReadToo) {
   EXPECT_EQ(found(weight, transposed, "decoder.weight").findings[1].tied_to, "") << "another parameter's copy";
 }
 
-// A codebook is compared with data as (1, codes, features), and its rows are picked too.
+// A codebook is compared with data, for which the exporter has stored a copy of shape (1, codes, features). Rows are
+// picked from the codebook itself.
 TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   HandBuilt b;
   const ValueId apart = b.add("Sub", {b.input("x", {3, 1, 2}), b.initializer("unsqueeze", {1, 2, 2})});
@@ -257,7 +259,7 @@ TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   EXPECT_NE(found({1, 2, 3, 4}, {1, 3, 2, 4}).findings[0].doubt, "") << "another order of the elements";
 }
 
-// A parameter and its copy, of which the trained output reads only one.
+// A file has a parameter and its transpose, and the trained output reads only one of them.
 TEST(Parameters, WhatTheExporterMovedIsTiedThoughOnlyOtherOutputsReadIt) {
   const auto matrix = [](const Shape &shape, const std::vector<double> &values) {
     return Array::from_doubles({DType::f64, shape}, values);
@@ -284,7 +286,7 @@ TEST(Parameters, WhatTheExporterMovedIsTiedThoughOnlyOtherOutputsReadIt) {
   EXPECT_NE(unlike.findings[1].doubt, "");
 }
 
-// A plan needs no weights. Without them nothing shows which matrix is another's transpose.
+// A plan can be made without weights. Then nothing shows which matrix is another's transpose.
 TEST(Parameters, WithoutWeightsNothingIsTied) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {3}, DType::i64);
@@ -334,7 +336,7 @@ TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
                   .weights);
 }
 
-// tf2onnx expands one zero to the first state of a recurrent layer whose steps are nodes of their own.
+// tf2onnx unrolls a recurrent layer into nodes, and expands a single zero to the layer's first state.
 TEST(Parameters, OneNumberIsNoMatrixUnlessAModuleHasNamedIt) {
   for (const char *name : {"m/gru/zeros/Const:0", "m.state"}) {
     HandBuilt b;
@@ -350,7 +352,7 @@ TEST(Parameters, OneNumberIsNoMatrixUnlessAModuleHasNamedIt) {
   }
 }
 
-// As ONNX Runtime writes the functions that it takes apart.
+// ONNX Runtime replaces functions by their nodes, and stores their numbers, such as an epsilon, as initializers.
 TEST(Parameters, AnEpsilonIsASetting) {
   HandBuilt b;
   const ValueId variance =
@@ -425,7 +427,8 @@ TEST(Parameters, StatisticsOfANormalizationInPiecesAreConstants) {
   EXPECT_EQ(find(b.graph).parameters(), (Names{"scale", "bias"}));
 }
 
-// onnx.compose puts the standardization of images in front of a model, and gives its numbers names with a prefix.
+// onnx.compose puts the standardization of images in front of a model. It gives the numbers names with a prefix, so
+// that they look as if a module had named them.
 TEST(Parameters, ScalesOfInputsAreDoubtful) {
   HandBuilt b;
   const ValueId x = b.add("Mul", {b.input("x", {2, 3, 4, 4}), b.initializer("pre.scale", {1, 3, 1, 1})});

@@ -22,7 +22,7 @@ Array numbers_of(const Graph &graph, const std::string &name) {
   return Array::from_doubles(type, values);
 }
 
-// Nodes in the form of files, without types for their results.
+// Builds graphs of nodes as a file has them: their results have no types yet.
 struct FromFile : HandBuilt {
   ValueId stored(const std::string &name, Shape shape, DType dtype = DType::f32) {
     return initializer(name, std::move(shape), dtype);
@@ -46,7 +46,8 @@ const Finding &finding(const std::vector<Finding> &findings, const std::string &
   throw std::runtime_error("nothing was found about " + name);
 }
 
-// x * v, with v trained, through a product with the quantised matrix `w`.
+// The parts of a product h * w: h = x * v, where v is trained, and the quantised matrix w with its scale and zero
+// point.
 struct QuantisedProduct : FromFile {
   QuantisedProduct() {
     const ValueId v = stored("v", {4, 6});
@@ -90,7 +91,7 @@ TEST(Quantised, IntegersThatOthersReadAreConstants) {
   EXPECT_EQ(model.graph.parameters.size(), 1u);
 }
 
-// Tables are read before they are dequantised, or after.
+// The rows of a table may be picked before they are dequantised, as here.
 TEST(Quantised, TablesAreFrozenToo) {
   FromFile b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), table = b.stored("table", {5, 4}, DType::u8);
@@ -134,7 +135,8 @@ TEST(Quantised, FourBitsOfAQuantizeLinearHaveTheirRange) {
   EXPECT_EQ(only(model.graph, "FakeQuantize").attributes.integer("high", 0), 7);
 }
 
-// Files that ONNX Runtime has quantised list the nodes that widen weights first.
+// Files that ONNX Runtime has quantised begin with the nodes that widen weights. A step must widen each matrix right
+// before its product, so that few wide matrices are in memory at a time.
 TEST(Quantised, WeightsAreWidenedWhereTheyAreUsed) {
   QuantisedProduct b;
   const ValueId second = b.file_node("DequantizeLinear", {b.stored("w2", {8, 3}, DType::i8), b.stored("scale2", {3})}),

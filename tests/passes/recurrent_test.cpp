@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 4, kBatch = 2, kFeatures = 3, kUnits = 5;
 
-// Adds a layer in the form of files, with the given inputs from the fifth on, and returns its outputs.
+// Adds a layer as a file has it. `more` are its inputs from the fifth on. Returns its outputs.
 std::vector<ValueId> layer(HandBuilt &b, const std::string &op, Attributes attributes,
                            const std::vector<ValueId> &more = {}) {
   const std::int64_t gates = op == "LSTM" ? 4 : op == "GRU" ? 3 : 1;
@@ -91,7 +91,8 @@ TEST(Recurrent, WeightsAreParametersWhateverTheirValues) {
     }
 }
 
-// Keras's LSTM has one bias, and PyTorch's has two. tf2onnx fills in zeros for the second.
+// ONNX's LSTM has two biases, as PyTorch's has. Keras's has one, and tf2onnx writes zeros in the place of the other.
+// Training would change these zeros too, so such a bias is doubtful.
 TEST(Recurrent, ABiasThatEndsInZerosIsDoubtful) {
   for (const bool one : {false, true}) {
     HandBuilt b;
@@ -106,7 +107,8 @@ TEST(Recurrent, ABiasThatEndsInZerosIsDoubtful) {
   }
 }
 
-// A file may have a first state as an initializer. Names tell whether it is learned.
+// A file may have a layer's first state as an initializer. It is a parameter only if a module has named it, and the
+// finding is doubtful in both cases.
 TEST(Recurrent, AFirstStateIsAParameterIfAModuleHasNamedIt) {
   for (const bool named : {false, true}) {
     HandBuilt b;

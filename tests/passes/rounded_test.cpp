@@ -104,8 +104,9 @@ TEST_P(RoundedBlocks, AreThoseOfTheOriginalBitForBit) {
   EXPECT_EQ(fnv1a(bytes), golden_["floats"].get<std::uint64_t>());
 }
 
-// A matrix that is stored the other way round has the same blocks. Only the codes of scales follow each other in
-// another order, and so are compressed with others.
+// Blocks lie along the inner axis of the product. So a matrix and its transpose have the same blocks, and get the same
+// elements. Codes of scales may differ, because the scales follow each other in another order and are compressed in
+// other groups.
 TEST_P(RoundedBlocks, LieAlongTheInnerAxisEitherWay) {
   const RoundedMatrix m = matrix(GetParam(), {rows_, columns_}, 1), across = matrix(GetParam(), {columns_, rows_}, 0);
   const auto straight = unpacked(m, rounded(m, floats_));
@@ -209,7 +210,8 @@ TEST(RoundedWeights, AreFrozenRightOperandsOfProductsAlone) {
   EXPECT_EQ(m.found("bf16"), (Names{"table", "tied", "w"}));
 }
 
-// The product's kernel takes the integers, and for codes the scales, which are made right before it.
+// The product's kernel takes the integers as they rest. Scales that rest as codes are dequantised right before the
+// product.
 TEST(RoundedWeights, AreWidenedInsideTheProducts) {
   for (const char *form : {"int8", "nf4", "int4"}) {
     Model m;

@@ -12,7 +12,7 @@ namespace {
 
 using passes::Finding;
 
-// Resize of x (1, 2, 4, 4) by `scales`, whose result meets the kernel of a convolution.
+// Resizes x (1, 2, 4, 4) by the initializer `scales`.
 struct Resized {
   Resized() {
     const ValueId x = b.input("x", {1, 2, 4, 4}, DType::f32);
@@ -110,7 +110,7 @@ TEST(Sizes, AreFollowedThroughConversions) {
   EXPECT_EQ(b.graph.value(b.graph.outputs[0]).type.shape, (Shape{3}));
 }
 
-// A plan is made of files whose weights are elsewhere.
+// A plan can be made without weights. Then a size is unknown, and stays an initializer.
 TEST(Sizes, WithoutWeightsStayInitializers) {
   Resized r;
   r.b.graph.outputs = {r.made};

@@ -82,7 +82,7 @@ TEST(StoredWeights, AMatrixIsTransposedBeforeAProductTakesIt) {
   EXPECT_EQ(histogram(step).count("Cast"), 0u);
 }
 
-// A reader of another kind gets floats that are made right before it, in each direction anew.
+// A reader that is no product gets floats from a Cast right before it. Forward and backward have a Cast each.
 TEST(StoredWeights, OtherReadersFindThemWidenedRightBefore) {
   Model m;
   const ValueId x = m.input("x", {2, 4}, DType::f32), scale = m.weight("scale", {4});
@@ -110,7 +110,7 @@ TEST(StoredWeights, OfABlockAreWidenedOnceForEachDirection) {
   EXPECT_EQ(histogram(m.widened({y})).at("Cast"), 2);
 }
 
-// Products that transpose their first operand, and those with stored weights there, take floats.
+// A product takes floats if it transposes its first operand, or if the stored weights are its first operand.
 TEST(StoredWeights, OtherOperandsOfProductsAreFloats) {
   Model m;
   const ValueId x = m.input("x", {2, 4}, DType::f32), w = m.weight("w", {4, 2});
@@ -121,7 +121,7 @@ TEST(StoredWeights, OtherOperandsOfProductsAreFloats) {
   for (const graph::Node &node : step.nodes()) EXPECT_FALSE(node.attributes.has("stored"));
 }
 
-// Nodes between a matrix of integers and the product run on floats.
+// A Reshape between the dequantised matrix and the product runs on floats, so the product takes floats too.
 TEST(StoredWeights, AProductTakesNoIntegersThroughOtherNodes) {
   Model m;
   const ValueId q = m.weight("q", {2, 2, 3}), scale = m.weight("scale", {});
@@ -133,7 +133,7 @@ TEST(StoredWeights, AProductTakesNoIntegersThroughOtherNodes) {
   EXPECT_FALSE(only(m.graph, "MatMul").attributes.has("stored"));
 }
 
-// Integers with scales are taken as they are too, with their scales behind the product's own inputs.
+// A product also takes integers with scales as they are. The scales become its inputs after its own.
 TEST(StoredWeights, IntegersBringTheirScalesWithThem) {
   Model m;
   const ValueId x = m.input("x", {2, 64}, DType::f32), scales = m.weight("scales", {8, 2}), q = m.weight("q", {256});

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLayers = 12;
 
-// Plans of a model of equal layers, and a descent through them.
+// A model of equal layers whose plans have made-up costs, and a descent through these plans.
 class MadeUp {
  public:
   MadeUp(std::function<double(const Plan &)> seconds, std::function<std::uint64_t(const Plan &)> bytes)
@@ -68,7 +68,8 @@ TEST(Descent, EndsAfterTheInstructionsThatItMayLayOut) {
   EXPECT_EQ(made_up.instructions(), 4u);
 }
 
-// A look ahead may do the tasks in any order. The descent afterwards lays out what one of the tasks has laid out.
+// Here the look-ahead does its tasks in reverse order. The descent must then try the same plans as without a
+// look-ahead. Apart from the plan where it begins, it must lay out only plans that a task has laid out before.
 TEST(Descent, TriesTheSamePlansAfterALookAhead) {
   const auto seconds = [](const Plan &plan) {
     return 20.0 + std::abs(plan.n_buffer - 5) + std::abs(plan.n_persist - 4) - (plan.n_persist == 4 ? 0.5 : 0);

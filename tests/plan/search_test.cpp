@@ -56,8 +56,8 @@ class SmallMachine final : public draft::TargetMachine {
   const profile::Profile profile_;
 };
 
-// A fixture on a machine, with its whole space of plans, which is laid out only once. With a `stride` it is every
-// stride-th plan of the space.
+// A fixture on a machine. All plans of its space are laid out, but only once. With a `stride`, only every stride-th
+// plan is laid out.
 class Case {
  public:
   Case(const std::string &model, bool shared, const Pairs &more = {}) : Case(model, small_machine(shared), more) {}

@@ -84,7 +84,8 @@ TEST(Bf16State, HoldsGradientsAsTheyAreMadeAndSumsInFloat32) {
   EXPECT_EQ(bytes(model.state(plan)), 64 * sizeof(float));
 }
 
-// A weight has 16 elements. A piece of the disk has 16 bytes, which are 8 elements of a plane or 4 of a moment.
+// A weight has 16 elements. A piece of the disk has 16 bytes, which are 8 elements of a plane or 4 of a moment. So an
+// update of 8 elements takes one piece of each plane and two of each moment.
 TEST(Bf16Pieces, AreTheSameElementsOfEveryArrayAndWholePiecesOfTheDisk) {
   const InBf16 model;
   for (const bool shared : {false, true})
@@ -154,7 +155,8 @@ TEST(CodedState, TakesABitMoreThanSixBytesForAParameter) {
   EXPECT_EQ(of_small_chunk, 6 * kAlignment) << "no array of a small parameter is larger than what it is aligned to";
 }
 
-// A weight has 16 elements, a piece 8, and so each piece has two of the four scales. The scales come and go once.
+// A weight has 16 elements and four scales. A piece has 8 elements, so its update uses two of the scales. But all four
+// scales must be read at once and written at once.
 TEST(CodedPieces, ShareTheScalesThatMoveWhole) {
   const InBf16 model;
   for (const bool shared : {false, true})

@@ -131,9 +131,12 @@ std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std
   return count;
 }
 
-// After each instruction, only bytes of buffers in use may differ from the pattern. All of these bytes except
-// scratch must differ from one of the two patterns. The ledger overwrites unused memory with the pattern. If the step's
-// results still have the right bits, no instruction reads memory that is not accounted for.
+// A ledger looks at memory after each instruction of a step:
+//   - bytes that no buffer holds must still have the pattern (else they are strays);
+//   - every byte of a buffer except scratch must be written: it differs from at least one of the two patterns;
+//   - the number of bytes that buffers hold must be the one that the simulator gives.
+// The ledger also overwrites the memory of each buffer with the pattern after the buffer's last use. So if the results
+// have the right bits, no instruction reads a buffer after that.
 TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   const Trace expected = unlimited(GetParam(), 1);
   for (int audited = 0; audited < kAuditedPlans;) {

@@ -135,7 +135,7 @@ class Streams final : public Forwarding {
   int recorded_steps = 0, replayed_steps = 0;
   int events_recorded = 0, events_asked = 0;  // calls of record() and event_ns()
   std::atomic<int> alone = 0;                 // launches on the host
-  int alone_when_issued = 0;                  // the same when the last step had been issued
+  int alone_when_issued = 0;                  // the value of `alone` when the last step had been issued
   std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     if (!records) return nullptr;
     ++attempts;

@@ -17,7 +17,7 @@ using program::Program;
 
 constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kFaultSteps = 2;
 #if defined(__SANITIZE_THREAD__)
-constexpr int kRunPerPlan = 0;  // the races that the faults make are what the sanitizer reports
+constexpr int kRunPerPlan = 0;  // because the sanitizer would report the races that the faults make
 #else
 constexpr int kRunPerPlan = 3;
 #endif

@@ -1,5 +1,5 @@
-// A frozen base on the disk is only ever read. While sessions with adapters train, their file on the disk is open for
-// reading alone.
+// A frozen base on the disk is only ever read. While a session with adapters trains, the test has its file on the disk
+// open for reading alone, so a write would fail.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,8 +33,8 @@ bool is_frozen(const graph::Graph &graph, const plan::Chunk &chunk) {
   return graph.value(graph.parameters[chunk.parameters.at(0)]).frozen;
 }
 
-// Draws a plan that has frozen chunks on the disk, and there alone. Where device and host share their memory, swapped
-// activations would be on the disk too.
+// Draws a plan in which frozen chunks rest on the disk, and nothing else does. So a plan that swaps in shared memory is
+// drawn again, because its activations would go to the disk.
 plan::Plan draw_plan(Draw &draw, const graph::Graph &graph) {
   for (;;) {
     plan::Plan plan = draw.plan(graph);
@@ -48,7 +48,8 @@ plan::Plan draw_plan(Draw &draw, const graph::Graph &graph) {
   }
 }
 
-// Makes the session's file on the disk, which lies in `directory` and has no name, a file that only reads.
+// Opens the session's file on the disk for reading alone, and puts the new descriptor in place of the old one. The file
+// lies in `directory` and has no name.
 void seal(const std::string &directory) {
   int sealed = 0;
   for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -17,7 +17,7 @@
 
 namespace protrain::test {
 
-// Two models of the fixtures' families, and four of our own: one with dropout, one with BatchNorm, whose running
+// GPT-2 and LLaMA, and four other models: one with retention, one with dropout, one with BatchNorm, whose running
 // statistics are state that forward changes, and one with weights of four bits.
 inline const std::vector<std::string> kModels = {
     "gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18", "dropout-gpt",

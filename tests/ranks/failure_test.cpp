@@ -131,7 +131,8 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   });
 }
 
-// The cancelled step does nothing, so it does not matter what it would have done.
+// Rank 1 is cancelled, and has another learning rate than the others. A cancelled step does nothing, so no rank may
+// complain that the rates differ.
 TEST_F(RankedFailure, ACancelOnOneRankCancelsAStepThatDiffersToo) {
   check = [](int, const Outcome &outcome) { EXPECT_EQ(outcome.code, Code::cancelled) << outcome.text; };
   run([&](session::Session &session, int rank) {
@@ -195,7 +196,7 @@ class FailingChannel final : public comm::Channel {
     if (left_ >= 0 && left_-- == 0) fail_();
     channel_->exchange(sends, receives);
   }
-  // Threads that wait in an exchange see the abort before the caller goes on.
+  // Waits after the abort, so that threads that wait in an exchange see it before the caller goes on.
   void abort(const std::string &reason) noexcept override {
     channel_->abort(reason);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -265,7 +266,8 @@ void break_file_in(const std::string &directory) {
   FAIL() << "no file is open in " << directory;
 }
 
-// Each rank keeps a part of its state on a disk. Makes rank 1's disk fail, after so many exchanges of the call.
+// Each rank keeps a part of its state on a disk. Makes rank 1's disk fail after `exchanges` exchanges of the call, or
+// before the call if that is negative. Expects the disk's error on rank 1, and its report on the others.
 void fail_with_a_disk(const std::function<void(session::Session &, const std::string &scratch)> &call,
                       int exchanges = -1) {
   const Scratch scratch;
@@ -297,7 +299,8 @@ TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
       [](session::Session &session, const std::string &scratch) { session.save(scratch + "/checkpoints"); });
 }
 
-// The disk's thread fails, which ends the wait of the thread that exchanges. The rank reports its own error.
+// In rank 1, the thread of the disk fails while another thread waits in an exchange. The failure must end this wait,
+// and rank 1 must report the disk's error.
 TEST_F(RankedFailure, OfADiskInsideAStepIsReportedAsSuch) {
   fail_with_a_disk([](session::Session &session, const std::string &) { session.step(); }, 1);
 }
@@ -366,7 +369,7 @@ std::string make_stale_folder(const std::string &directory) {
   return folder;
 }
 
-// One rank cannot write its part, because a directory of the same name lies in its folder.
+// Rank 1 cannot write its part, because its folder has a directory with the name of the file.
 TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::path : Code::peer) << outcome.text;
@@ -405,8 +408,8 @@ TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
   EXPECT_TRUE(list_directory(saved).empty());
 }
 
-// Ranks whose files differ would train a mixture of them. Each rank creates a session for its own model, with its own
-// value of the option.
+// Rank 1 has another model, plan or checkpoint than the others, and they would train a mixture of both. Each rank must
+// refuse to create its session, and name what differs.
 TEST_F(RankedFailure, OfRanksThatReadOtherFilesIsAMismatchThatNamesThem) {
   const Scratch scratch;
   const std::string own = fixture(kModel + ".onnx"), other = scratch.path() + "/other.onnx",
@@ -440,7 +443,7 @@ TEST_F(RankedFailure, OfRanksThatReadOtherFilesIsAMismatchThatNamesThem) {
   }
 }
 
-// Another release may have other exchanges. Here it sends a name where the others expect a list.
+// A rank of another release may exchange other things. Here rank 1 sends a text where the others expect a list.
 TEST_F(RankedFailure, OfARankOfAnotherReleaseIsSaid) {
   for (const char *sent : {"a name", "5"})
     ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {

@@ -1,4 +1,4 @@
-// Every rank tells the norms of whole gradients by group, with the bits of one rank that takes all batches.
+// The report of every rank has the norms of whole gradients by group, with the bits of one rank that takes all batches.
 #include <gtest/gtest.h>
 
 #include "ranked_training.h"

@@ -47,7 +47,8 @@ TEST(RankedMeasure, GivesAllRanksTheSameKernelsAndLink) {
   }
 }
 
-// Ranks of one machine compute at the same time. Kernels that one measured alone would seem too fast.
+// Ranks of one machine compute at the same time, so they must measure at the same time. Kernels that one rank measured
+// alone would seem too fast.
 TEST(RankedMeasure, IsDoneByAllRanksOfAMachineAndKeptForEach) {
   const Scratch scratch;
   const profile::Profile alone = profiles_of(1, scratch.path())[0];

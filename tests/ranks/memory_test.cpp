@@ -92,8 +92,8 @@ TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
   }
 }
 
-// Shards are whole grains, so another rank may own more elements than rank 0, which chooses the plan. Each budget is
-// just enough for rank 0.
+// Shards are whole grains, so another rank may own more elements than rank 0, which chooses the plan. The plan must fit
+// into every rank's budget. Many of the budgets are just enough for rank 0.
 TEST(RankedMemory, IsEnoughOnEveryRankForThePlanThatRankZeroChooses) {
   constexpr int kRanks = 3;
   int chosen = 0;
@@ -136,7 +136,7 @@ TEST(RankedMemory, LetsAModelTrainOnTwoAndFourRanksThatDoesNotFitOne) {
       EXPECT_TRUE(trace == expected) << ranks;
 }
 
-// Without a host to rest on, chunks that do not fit a device whole stay there as shards.
+// The hosts have no memory for chunks. A chunk that does not fit a device whole must stay there as shards.
 TEST(RankedMemory, OfDevicesAloneIsEnoughForShardsOfWhatPersists) {
   constexpr int kRanks = 4;
   const Trace expected = train_ranks({.ranks = 1, .accumulation = 4}, with({}), kModel).front();

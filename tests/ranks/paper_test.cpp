@@ -134,7 +134,8 @@ TEST_P(RanksOnPaper, WithSumsOfTheirOwnExchangeGradientsOnceAStep) {
   EXPECT_EQ(exchanged(ordered, plan, kAccumulation), kAccumulation * of_local);
 }
 
-// The bytes of weights that a rank receives after the updates of a plan whose chunks all rest whole on the device.
+// All chunks rest whole on the device. After the updates, a rank must receive those trained weights that other ranks
+// own, and no frozen ones.
 TEST_P(RanksOnPaper, PassOnTheWeightsThatWereUpdatedAndNoFrozenOnes) {
   constexpr int kRanks = 3;
   const RankOnPaper rank(GetParam(), 1, kRanks, false, {{"frozen", "*.0.*"}});

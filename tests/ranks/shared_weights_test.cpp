@@ -1,4 +1,5 @@
-// The ranks of a machine keep frozen weights once. Bits and calls are as if each had its own.
+// The ranks of a machine keep frozen weights once. All bits must be the same, and all calls must work, as if each rank
+// had its own copy.
 #include <gtest/gtest.h>
 
 #include <fstream>

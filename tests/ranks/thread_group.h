@@ -85,7 +85,7 @@ class ThreadGroup {
     }
   }
 
-  // Copies a message into memory of one that was received before. The system would clear new memory first.
+  // Copies a message. Reuses the memory of a received message, because the system would clear new memory first.
   std::vector<std::byte> copy_of(const comm::Send &send) {
     std::vector<std::byte> message;
     if (!spare_.empty()) {

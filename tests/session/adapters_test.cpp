@@ -128,7 +128,7 @@ TEST(Adapters, TrainOnQuantisedWeightsThatNoExportCanChange) {
   EXPECT_EQ(error.code, Code::unsupported) << error.text;
 }
 
-// An export has the floats that the base was rounded to, with and without an adapter's change.
+// An export holds the floats that the base was rounded to, with the adapters' changes added.
 TEST(Adapters, OnARoundedBaseAreExportedWithIt) {
   const test::Scratch scratch;
   for (const char *form : {"bf16", "int8", "nf4", "int4"}) {
@@ -156,7 +156,7 @@ TEST(Adapters, GoOnWithABaseOfTheSameForm) {
   EXPECT_NE(error.text.find("trained on other frozen weights"), std::string::npos) << error.text;
 }
 
-// A step in bfloat16 takes the base in that form anyway. The option still rounds what an export has.
+// A step in bfloat16 uses a bfloat16 base anyway. So base_precision=bf16 changes no loss, but it rounds an export.
 TEST(ARoundedBase, IsExportedByAStepOfTheSameForm) {
   const test::Scratch scratch;
   const Pairs form = {{"precision", "bf16"}, {"base_precision", "bf16"}};
@@ -287,7 +287,7 @@ TEST(Adapters, GoOnWithTheirScaleOnly) {
   EXPECT_EQ(train(*same, 2, 2), train(*session, 2, 2));
 }
 
-// Earlier checkpoints have no hash of the scales.
+// Checkpoints of earlier releases have no hash of the adapters' scales. They must be resumed all the same.
 TEST(Adapters, GoOnFromACheckpointWithoutScales) {
   const test::Scratch scratch;
   const auto session = adapted();
@@ -312,7 +312,7 @@ TEST(Adapters, DoNotGoOnFromACheckpointOfAWholeModel) {
   EXPECT_NE(error.text.find("leave the option lora out"), std::string::npos) << error.text;
 }
 
-// Expects that only evaluations are possible.
+// Expects that the session refuses to train, save, export, load adapters, and read or write parameters.
 void expect_only_evaluations(Session &session) {
   const test::Scratch scratch;
   std::vector<float> values(session.flat_parameters_elements());
@@ -399,7 +399,7 @@ TEST(AdapterFiles, OfAnotherScaleGiveTheSameModel) {
   EXPECT_NEAR(evaluated(*to), evaluated(*from), 1e-5 * evaluated(*from));
 }
 
-// ONNX Runtime's form has no alpha: B has the scale in it.
+// ONNX Runtime's files have no alpha, so B has the scale in it. The parameters differ, but the model is the same.
 TEST(AdapterFiles, OfOnnxRuntimesFormGiveTheSameModel) {
   const test::Scratch scratch;
   const std::string path = scratch / "task.onnx_adapter";
@@ -423,7 +423,7 @@ TEST(AdapterFiles, ThatOnnxRuntimeWroteAreRead) {
   for (std::size_t i = 0; i < b.size(); ++i) EXPECT_EQ(b[i], static_cast<float>(i) / 64);
 }
 
-// The exported model has inputs for adapters, of rank 0 by default, and so the results of the base.
+// The exported model has inputs for adapters. By default their rank is 0, so the model computes what the base computes.
 TEST(Adapters, BecomeInputsOfAnExport) {
   const test::Scratch scratch;
   for (const auto &[model, patterns] : std::vector<std::pair<std::string, Pairs>>{
@@ -497,7 +497,7 @@ TEST(AdapterFiles, NameModulesAsTheUserDoes) {
   EXPECT_EQ(session_of(test::fixture(kGpt2 + ".onnx"), {plain[0], {"adapter_names", names}})->parameter_count(), 2u);
 }
 
-// A module's name in the file may lack the wrappers of the module that was exported.
+// The file's names of modules may lack a prefix ("m.") that the parameters got because a wrapper was exported.
 TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
   const test::Scratch scratch;
   const std::string names = scratch.put("names", "m.transformer.h.0.mlp.c_fc.weight transformer.h.0.mlp.c_fc\n");
@@ -511,7 +511,7 @@ TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
     EXPECT_EQ(scratch.get(std::string("again") + file), scratch.get(std::string("adapter") + file)) << file;
 }
 
-// A sequence of layers has modules such as "0" beside "1.0".
+// In an nn.Sequential, one module's name may end another's, such as "0" and "1.0". Here these are "fc" and "block.fc".
 TEST(AdapterFiles, MayNameAModuleByTheTailOfAnother) {
   const test::Scratch scratch;
   const std::string names =

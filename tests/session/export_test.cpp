@@ -70,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, ExportedModel,
                          [](const auto &info) { return test::family_of(info.param); });
 
 // If the head is tied to the embedding table, PyTorch's older exporter writes two tensors: the table and its transpose.
+// An export must write the trained weights into both.
 TEST(TiedHead, IsWrittenIntoBothTensors) {
   const test::Scratch scratch;
   const auto session = Session::create(options_of(kLanguage), test::fixture("torchscript-gpt2-opset13.onnx"), nullptr);

@@ -116,7 +116,8 @@ TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
   EXPECT_NEAR(result.grad_norm, std::sqrt(square), 2e-3 * std::sqrt(square));
 }
 
-// The limit is far below the scaled gradients and far above the unscaled ones.
+// Limits apply to gradients without the loss scale. The first limit lies far below the scaled gradients and far above
+// the unscaled ones, so it must change nothing.
 TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const auto limited = session_of({{"clip_norm", "1000"}, {"clip_value", "1000"}}), plain = session_of({});
   StepResult result;
@@ -150,7 +151,8 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
   }
 }
 
-// With these labels the gradient is too large for float16 under any scale.
+// With these labels the gradient is too large for float16 even at the least scale, 1. There on_nonfinite decides: the
+// step is an error, or it is skipped.
 TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   const std::vector<float> labels(8, 3e5f);
   for (const char *policy : {"stop", "rollback", "skip"}) {
@@ -172,7 +174,8 @@ TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   }
 }
 
-// The scale falls from 65536 to 1 in 16 steps. Later steps are skipped too, and raise no second alarm of this kind.
+// The scale falls from 65536 to 1 in 16 steps, and the alarm is raised when it gets there. Later steps are skipped too,
+// and raise no second alarm of this kind.
 TEST_F(Fp16, NamesAScaleAtItsFloorOnce) {
   const auto session = session_of({{"on_nonfinite", "skip"}});
   const auto floors = [&] {
@@ -191,7 +194,7 @@ TEST_F(Fp16, NamesAScaleAtItsFloorOnce) {
   EXPECT_EQ(reported[0]["step"], 16) << reported;
 }
 
-// The gradient of w, at most 0.9e5 / 2, fits at the least scale alone.
+// The gradient of w is at most 0.9e5 / 2. It fits into float16 only at the least scale, 1.
 TEST_F(Fp16, TrainsAtTheLeastScaleIfGradientsFitThere) {
   const auto session = session_of({{"learning_rate", "1e-9"}});
   StepResult result;

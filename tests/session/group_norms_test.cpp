@@ -74,7 +74,8 @@ Norms norms_of_gradients(Session &session, GroupOf group_of) {
   return norms;
 }
 
-// The head's weight is also the table of tokens, so it lies before the layers.
+// Returns the group of a parameter: its layer, or "before" or "after" the layers. The head's weight is also the table
+// of tokens, so it lies before the layers.
 std::string layer_of(const std::string &name) {
   const std::string head = "m.transformer.h.";
   if (name.starts_with(head)) return "layer " + name.substr(head.size(), 1);

@@ -258,7 +258,8 @@ TEST(Teacher, IsInMemoryButNoneOfTheLogitsThatAreComparedWithIt) {
   EXPECT_LE(planned_peak({{"loss", "kl"}}, rows, kClasses), labelled + kLogits) << "a slice, and the teacher's logits";
 }
 
-// Both read the same samples and labels. What a preference has besides are numbers for each token and each sample.
+// Both losses read the same samples and labels. A preference also takes some numbers for each token and each sample.
+// Its step must take at most 15 % more memory.
 TEST(Preference, TakesLittleMoreMemoryThanTheSameBatchWithLabels) {
   const test::Names samples = {"8", "1024"};
   const auto preferred = planned_peak({{"loss", "dpo"}, {"loss_shift", "1"}}, samples, 65536);
@@ -315,7 +316,7 @@ TEST_F(Product, KeepsSmallEntropies) {
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
 }
 
-// A loss of the file's own, over logits y (batch, 6, 4) and labels (batch, 6). `nodes` compute it.
+// A loss that the file itself computes. `nodes` compute it from logits y (batch, 6, 4) and labels (batch, 6).
 struct Inside {
   const char *name;
   test::Names nodes;
@@ -341,7 +342,8 @@ const Inside kInside[] = {
      {kLogs, test::node("Transpose", {"logs"}, {"z"}, {kSwaps}),
       test::node("NegativeLogLikelihoodLoss", {"z", "labels", "of_classes"}, {"loss"}, {kIgnores})}}};
 
-// Steps of one large batch and of micro-batches with unequal labels are the same, except for rounding.
+// The samples have different numbers of labels that count. A step of one large batch and a step of four micro-batches
+// must be the same, except for rounding.
 TEST(LossInside, CountsTheTargetsOfEachMicroBatch) {
   const auto ints = [](const char *name, const std::vector<std::int64_t> &values) {
     return test::tensor(name, test::kInt64, {static_cast<std::int64_t>(values.size())},
@@ -461,7 +463,8 @@ TEST_F(Probabilities, OfASigmoidAreLeftForItsLogits) {
   EXPECT_EQ(said, "the logits before Sigmoid at make_p");
 }
 
-// A binary classifier may have the probabilities 1 - p and p, in either order. They are those of the logits 0 and z.
+// A binary classifier may return p = sigmoid(z) and 1 - p, in either order. They are the Softmax of the logits z and 0,
+// so the loss must be computed from these logits.
 TEST_F(Probabilities, OfTwoClassesAreLeftForTheLogitsOfTheSigmoid) {
   const std::vector<std::int64_t> whether = {1, 0};
   const test::Names weights = {test::floats("one", {1}, {1}), test::floats("first", {4, 1}, {1, 0, 0, 0})};

@@ -52,7 +52,8 @@ TEST(NarrowInputs, TrainAsTheSameFloats) {
   EXPECT_EQ(losses_of<std::uint32_t>(12, DType::u32, {0, 4294967295u, 1, 2, 3, 4}), large);
 }
 
-// A sum of bytes wraps around at 256, which wider integers do not.
+// The model adds bytes. ONNX wraps such a sum around at 256, but the library computes with wider integers, which do not
+// wrap there. So the model is refused.
 TEST(NarrowInputs, ThatAreComputedWithAreRefused) {
   const Error error = error_of([] { session_of(2, {node("Add", {"x", "x"}, {"x2"})}); });
   EXPECT_EQ(error.code, Code::unsupported) << error.text;

@@ -78,7 +78,8 @@ TEST_P(Narrow, MastersAreFloat32ToTheBit) {
   EXPECT_EQ(parameters(*session), values);
 }
 
-// The step moves most weights by less than half the distance between neighbouring 16-bit numbers.
+// The step moves most weights by less than half the distance between neighbouring 16-bit numbers. So masters must move,
+// while few of their upper planes (the 16-bit weights) do.
 TEST_P(Narrow, MastersMoveWhereTheirUpperPlanesDoNot) {
   const auto session = session_of({{"learning_rate", "1e-6"}, {"weight_decay", "0"}});
   const std::vector<float> before = parameters(*session);
@@ -113,8 +114,8 @@ TEST_P(Narrow, FrozenParametersAreHeldAsTheyAreComputedWith) {
   EXPECT_EQ(read(*held, "wpe"), expected);
 }
 
-// Frameworks round to even, so a frozen base computes the same numbers here. Masters keep every bit, whichever way
-// their upper planes round.
+// Frozen parameters have only 16 bits. A value halfway between two neighbours must go to the even one, as in other
+// frameworks, so that a frozen base computes the same numbers as there.
 TEST_P(Narrow, FrozenParametersRoundTiesToEven) {
   const auto held = session_of({{"frozen", "*ln_f.bias"}});
   std::string name;

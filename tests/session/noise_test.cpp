@@ -19,7 +19,7 @@ std::string real(const std::string &name, float value) {
   return attribute(name, 1, test::tag(2, 5) + test::raw<float>({value}));
 }
 
-// The mean square of n + b, where b (512) is a parameter that begins as 0, and n is what the node draws.
+// A model whose result y is the mean square of n + b. The node draws n, and b (512) is a parameter that begins as 0.
 std::string model_of(const test::Scratch &scratch, const std::string &op, const test::Names &inputs,
                      const test::Names &attributes) {
   test::Wire wire;
@@ -36,7 +36,7 @@ std::string model_of(const test::Scratch &scratch, const std::string &op, const 
 struct Noise {
   std::string op;
   test::Names inputs, attributes;
-  std::vector<float> row;  // of x: its first elements; the others equal the last of these
+  std::vector<float> row;  // the first elements of x; all others equal the last of these
   double mean_square, tolerance;
 };
 

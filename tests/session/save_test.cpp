@@ -137,7 +137,8 @@ TEST_F(Save, TheSeedIsTheCheckpointsAndNoOtherIsTaken) {
   EXPECT_NE(error.text.find("the seed is 6 and that of"), std::string::npos) << error.text;
 }
 
-// The optimizer does not count skipped steps, so its count is lower than the session's.
+// The optimizer does not count skipped steps, so its count is lower than the session's. A resumed run must have both
+// counts.
 TEST_F(Save, RemembersTheStepsThatWereSkipped) {
   const Pairs options = {{"on_nonfinite", "skip"}};
   const auto first = session_of(options);
@@ -220,7 +221,7 @@ TEST_F(Save, WhatIsTrainedOtherwiseIsRefused) {
   EXPECT_NE(average.text.find("there and [ema, moment1, moment2] here"), std::string::npos) << average.text;
 }
 
-// The tensors and their types are those that other programs find in the files.
+// Other programs read these files, so the names, types and shapes of the tensors must stay as they are.
 TEST_F(Save, HoldsEveryArrayOfTheOptimizer) {
   const Pairs options = {{"optimizer", "adamw8bit"}, {"ema", "0.9"}};
   const auto session = session_of(options);

@@ -217,7 +217,7 @@ std::vector<Fault> wrong_options() {
   };
 }
 
-// A Relu that reads detach(h0) in PyTorch, and h0 in the file.
+// In PyTorch, a Relu reads detach(h0). The file has lost the detach(), so its Relu reads h0.
 void drop_detach(Case &run) {
   const std::string call =
       "%relu : [num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%detach,), kwargs = {})";
@@ -227,7 +227,7 @@ void drop_detach(Case &run) {
     run.graph_extra += test::field(13, test::field(1, name) + test::field(4, kind));
 }
 
-// A loss of the file that has label_smoothing=0.1 in PyTorch.
+// The loss has label_smoothing=0.1 in PyTorch, which the node in the file lacks.
 void drop_smoothing(Case &run) {
   const std::string call =
       "%cross_entropy_loss : [num_users=1] = call_function[target=torch.ops.aten.cross_entropy_loss.default](args = "

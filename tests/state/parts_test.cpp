@@ -27,7 +27,8 @@ class Parts : public SavedCheckpoint {
     put(file("manifest.json"), whole);
     return error;
   }
-  // The error when part 1 of 2 has been written as if the parameters were these.
+  // Writes a checkpoint in two parts, the second one as if its parameters were `other`. Returns the error of loading
+  // it.
   Error refusal_with(const Description &other) const {
     Saving saving(directory_, 10);
     std::vector<std::string> texts;

@@ -74,7 +74,7 @@ TEST_F(SavedCheckpoint, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
 }
 
 // On a file system that cannot swap two names, a save replaces a folder by two renames. The test makes the state
-// between the two renames.
+// between the two renames. A load must find the old folder, and the next save of that step must remove it.
 TEST_F(SavedCheckpoint, OneThatWasPutAsideIsFoundAndGivesWay) {
   save_step(3);
   fs::rename(directory_ + "/step-0000000003", directory_ + "/step-0000000003.old");

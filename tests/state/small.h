@@ -33,7 +33,7 @@ inline void reshape(Parameter &parameter, const Shape &shape) {
   parameter.arrays = moments(static_cast<std::uint64_t>(element_count(shape)));
 }
 
-// The parameter "coded" has an array of bytes, and one with an element for every 16 of its own.
+// Returns a description. The parameter "coded" has an array of bytes, and one with a float32 for every 16 elements.
 inline Description small(std::uint64_t step) {
   return {.optimizer = "adamw",
           .counters = {{kStep, step}, {"seed", ~0ull}},
@@ -47,7 +47,7 @@ inline Description small(std::uint64_t step) {
               {.name = "sca\"la\n", .shape = {}, .arrays = moments(1)}}};
 }
 
-// Array 0 is the weights.
+// type_of() and elements_of() describe an array of a parameter. Array 0 is the weights.
 inline DType type_of(const Parameter &parameter, std::size_t array) {
   return array == 0 ? DType::f32 : parameter.arrays[array - 1].dtype;
 }

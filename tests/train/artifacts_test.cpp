@@ -1,5 +1,5 @@
-// Artifacts of onnxruntime-training train as onnxruntime does: with its losses, from its optimizer and its checkpoint.
-// tests/fixtures/make_artifacts.py made them.
+// Artifacts of onnxruntime-training. Sessions must follow onnxruntime's losses, with the optimizer and from the
+// checkpoint that the artifacts hold. tests/fixtures/make_artifacts.py made them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -104,7 +104,8 @@ TEST(ArtifactsOptions, OneReplacesOneSettingAndOptimizerReplacesTheWhole) {
   EXPECT_FALSE(settings.declared_state);
 }
 
-// The state of the optimizer reaches memory in both planes of bfloat16, on the disk, and through a checkpoint.
+// The artifacts hold the optimizer's state. Training must go on from it in the same way after a save and a resume, if
+// released memory is filled with NaN (trial=poison), and, except for rounding, in bfloat16.
 TEST(ArtifactsState, IsTheSameWhereverItRests) {
   const test::Scratch scratch;
   const auto losses = [](session::Session &session, std::int64_t from) {

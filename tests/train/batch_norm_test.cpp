@@ -132,8 +132,8 @@ TEST_P(BatchNormExports, FollowPyTorch) {
   EXPECT_EQ(statistics(*session, count), found) << "an evaluation changes nothing";
 }
 
-// The file keeps its mode. Evaluations use running statistics, as an inference form does; a training form uses those of
-// the batch, as the next step does.
+// An export keeps the mode of its file. An inference form computes with running statistics, as an evaluation does. A
+// training form computes with those of the batch, as the next step does.
 TEST_P(BatchNormExports, GiveOnnxRuntimeTheSameLoss) {
   const test::Scratch scratch;
   const Model model(GetParam());
@@ -167,7 +167,8 @@ TEST(BatchNormOption, TrainsATrainingFormAsPyTorchDoesIfAskedTo) {
   for (std::size_t i = 0; i < right.size(); ++i) EXPECT_NEAR(found[i], right[i], 2e-4);
 }
 
-// The two files hold the same numbers, and frozen statistics make them one model.
+// A training form with frozen statistics must train as the inference form of the same model, which holds the same
+// numbers.
 TEST(BatchNormOption, FreezesATrainingForm) {
   const Model other("convolutions.inference");
   const auto frozen = convolutions().open({{"batch_norm", "frozen"}}), same = other.open();

@@ -27,8 +27,8 @@ std::vector<std::string> models() {
   return names;
 }
 
-// Computes the mean cross entropy of the first batch. Inputs that the golden file does not have are those that the
-// session's options bind, or a past without tokens.
+// Computes the mean cross entropy of the first batch. An input that the golden file does not have gets the value to
+// which the session's options bind it, or is a past without tokens.
 constexpr const char *kScript = R"(import json, numpy, onnxruntime, sys
 model, original, golden, out = sys.argv[1:]
 session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])
@@ -59,8 +59,9 @@ scores = shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))
 open(out, 'w').write(repr(float(-numpy.take_along_axis(scores, values['labels'][..., None], -1).mean())))
 )";
 
-// Nothing without onnxruntime, and where it cannot run the original file either: a graph in blocks of channels is for
-// processors that have the same blocks, of 8 channels with AVX2 and of 16 with AVX-512.
+// Returns the loss that ONNX Runtime computes with an export of the fixture `name`; nothing without onnxruntime. Also
+// returns nothing if it cannot run the fixture itself: a graph in blocks of channels is for processors that have the
+// same blocks, of 8 channels with AVX2 and of 16 with AVX-512.
 std::optional<double> runtime_loss(const fs::path &model, const std::string &name) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";

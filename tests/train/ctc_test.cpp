@@ -24,7 +24,8 @@ draft::Options options_with(const Pairs &pairs) {
   return options;
 }
 
-// The model `speech` of make_objectives.py: logits (batch, 12, 9), and steps, log probabilities (12, batch, 9).
+// The model `speech` of make_objectives.py. Its outputs are logits (batch, 12, 9) and the log probabilities steps (12,
+// batch, 9).
 class Speech : public testing::Test {
  protected:
   Speech() {
@@ -37,7 +38,7 @@ class Speech : public testing::Test {
     return options_with(pairs);
   }
 
-  // Sets the inputs of the first batch, but the labels or lengths that are given.
+  // Sets the inputs to those of the first batch. Labels or lengths in `given` take the place of the batch's.
   void feed(Session &session, const std::map<std::string, std::vector<std::int64_t>> &given = {}) const {
     for (std::size_t i = 0; i < session.input_count(); ++i) {
       const std::string &name = session.input_name(i);
@@ -144,7 +145,7 @@ TEST_F(Speech, RefusesWhatDoesNotFitTheModel) {
             "loss_lengths: the model's input ids is int64[2, 12]; as lengths it would have to be int64[2]");
 }
 
-// Labels that are an input of the model have its shape and its type.
+// The model itself has an input that gives the labels. They have the shape and the type of this input.
 TEST(Ctc, TakesLabelsThatTheModelHas) {
   test::Wire wire;
   wire.inputs = {test::value("x", test::kFloat, {"2", "6", "3"}), test::value("text", test::kInt32, {"2", "2"})};

@@ -10,7 +10,7 @@ namespace {
 
 using test::Json;
 
-// Exports the averages. The exported model, read as weights, must have those of PyTorch.
+// Exports the moving averages. The weights of the exported model must be PyTorch's averages.
 void expect_averages(session::Session &session, const Json &averages) {
   const test::Scratch scratch;
   session.export_model(scratch / "average.onnx");

@@ -60,8 +60,8 @@ TEST_P(Objectives, FollowPyTorch) {
   }
 }
 
-// The mean over two batches is weighted by what counts in each if the loss is one cross entropy. Otherwise they count
-// alike.
+// A step of two batches has the mean of their losses. If the loss is one cross entropy, each batch weighs as much as
+// the labels that count in it, so the loss is that of one large batch. Otherwise the batches weigh alike.
 TEST_P(Objectives, OfTwoBatchesAreThoseOfOneLargeBatch) {
   const auto session = open({{"accumulation", "2"}});
   feed(*session, 0);
@@ -94,8 +94,8 @@ TEST_P(Objectives, KeepTheirLossInBfloat16) {
   }
 }
 
-// LinearCrossEntropy computes the similarities in slices. With panels, the size of the slices changes no bit, which
-// tests/backend/slices_test.cpp shows.
+// The loss infonce becomes a LinearCrossEntropy, which computes the similarities in slices. It must ask for panels,
+// with which the size of the slices changes no bit (tests/backend/slices_test.cpp).
 TEST(Contrast, IsComputedInSlicesOfPanels) {
   draft::Options options;
   for (const auto &[key, value] : {std::pair("loss", "infonce"), {"dim", "batch=6"}}) options.set(key, value);

@@ -186,7 +186,7 @@ TEST(Outputs, AreRefusedWhereThereAreNone) {
   EXPECT_EQ(error_of([&] { none->predict(); }).code, Code::state);
 }
 
-// A budget counts what the outputs take: one just below what is needed is refused.
+// A budget counts what the outputs take. The smallest budget, which the refusal of a smaller one names, must be enough.
 TEST(Outputs, AreWithinTheBudget) {
   const auto smallest = [](const Pairs &more) {
     Pairs pairs = more;
@@ -215,7 +215,8 @@ double cross_entropy(const std::vector<float> &logits, const std::int64_t *label
 
 class OutputsOf : public testing::TestWithParam<std::string> {};
 
-// In a model with its loss added, training never holds all logits. Those that are kept must still give its loss.
+// A loss that an option adds is fused with the head, so training never holds all logits. A prediction must give all of
+// them, and their cross entropy must be the evaluated loss.
 TEST_P(OutputsOf, GiveTheEvaluatedLoss) {
   std::ifstream file(test::fixture("control/" + GetParam() + ".json"));
   const Json golden = Json::parse(file);

@@ -42,7 +42,7 @@ struct Windows {
   Windows() : labels(ids.size(), kIgnored) {
     for (std::size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<std::int64_t>(i) % kLength);
   }
-  // Puts a document there. Its labels count if `counts`.
+  // Puts a document at `begin`. Its labels count if `counts`.
   void put(const Document &document, std::size_t begin, bool counts) {
     for (std::size_t i = 0; i < document.length; ++i) {
       ids[begin + i] = document.tokens[i];
@@ -50,7 +50,7 @@ struct Windows {
       if (counts && i > 0) labels[begin + i] = document.tokens[i];
     }
   }
-  // Lets what follows the first document be another one.
+  // Turns the rest of the first window, from `begin` on, into a second document.
   void restart(std::size_t begin) {
     for (std::size_t i = begin; i < kLength; ++i) positions[i] = static_cast<std::int64_t>(i - begin);
   }

@@ -1,5 +1,5 @@
-// Preferences against the model that training starts from: its log probabilities of whole samples are an output of a
-// session, so that one session with adapters is both models.
+// A preference loss compares the model with the one that training starts from. A session gives the log probabilities of
+// samples as an output, with its adapters or without them. So one session with adapters is both models.
 #include <gtest/gtest.h>
 
 #include <cmath>

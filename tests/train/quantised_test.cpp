@@ -41,7 +41,8 @@ class Quantised : public testing::TestWithParam<std::string> {
   void set_inputs(session::Session &session, std::size_t step) const {
     for (const auto &[name, values] : inputs_) session.set_input(name, values.dtype, values.batch(), values.at(step));
   }
-  // Rounding to integers is no smooth function, so activations that are quantised may part ways.
+  // True if activations are quantised. Rounding them to integers is no smooth function: a tiny difference may grow to a
+  // whole unit, so losses keep less close to PyTorch's.
   bool rounds_activations() const { return GetParam().starts_with("q"); }
 
   void follow(session::Session &session, double tolerance) const {
@@ -93,7 +94,7 @@ TEST_P(Quantised, ExportKeepsItsIntegers) {
   EXPECT_NEAR(*loss, after, 1e-4 * after);
 }
 
-// A checkpoint has no integers either; they come from the file again.
+// A checkpoint does not hold the quantised weights. A resumed session reads them from the model file again.
 TEST_P(Quantised, ResumesFromACheckpoint) {
   const auto session = open();
   set_inputs(*session, 0);

@@ -11,7 +11,8 @@
 
 namespace protrain::test {
 
-// Integer arithmetic, which rounds otherwise, must not take the place of floats between quantised values.
+// Computes a model's first output. ONNX Runtime would compute with integers between quantised values, which rounds
+// otherwise than floats do. The session option forbids that.
 inline constexpr const char *kRuntimeScript = R"(
 import json, numpy, onnxruntime, sys
 model, inputs, out = sys.argv[1:]
@@ -29,8 +30,8 @@ name = session.get_outputs()[0].name
 open(out, 'w').write(repr(float(session.run([name], feed)[0])))
 )";
 
-// The loss, a model's first output, that ONNX Runtime computes from the first step of a golden file's inputs; nothing
-// without onnxruntime.
+// Returns the loss, a model's first output, as ONNX Runtime computes it from the first step of a golden file's inputs.
+// Returns nothing without onnxruntime.
 inline std::optional<double> runtime_loss(const std::filesystem::path &model, const Json &inputs) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";

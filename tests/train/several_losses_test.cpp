@@ -133,7 +133,7 @@ TEST_F(Spans, AreRefusedByTheNameOfTheirOption) {
   EXPECT_EQ(refused({{"also_loss", "end,loss=mean"}}).text, "also_loss has no effect unless the option loss is set");
 }
 
-// The first loss could be computed; the second is behind an operator that nobody knows.
+// The first loss could be computed, but the second is behind an unknown operator. The error must name this operator.
 TEST(SeveralLosses, NameTheUnknownOperatorBeforeAnyOfThem) {
   test::Wire wire;
   wire.nodes.push_back(test::node("Wavelet", {"y"}, {"z"}));

@@ -92,7 +92,8 @@ TEST(TrainingInfoOptions, WinOverTheFile) {
       << "the same loss by options";
 }
 
-// A file whose Adam takes a rate that the algorithm computes, which is refused.
+// The domain of the file's Gradient node is unknown, so its algorithm is refused. Options for the optimizer and the
+// loss must still train the model.
 TEST(TrainingInfoOptions, TrainWhatTheFileComputesOtherwise) {
   const test::Scratch scratch;
   std::ostringstream whole;

@@ -26,8 +26,8 @@ type samples struct {
 	labels []int64
 }
 
-// at gives each pass an order of its own: 7919 is prime, so that the products with it are a permutation, unless it
-// divides the count.
+// at returns which sample comes at place number of a pass. Each pass has an order of its own. Every sample comes once:
+// multiples of 7919 modulo the count differ from each other, because 7919 is prime, unless it divides the count.
 func (s *samples) at(number, pass int) int { return (number*7919 + pass*104729) % len(s.labels) }
 
 func (s *samples) batches() int { return len(s.labels) / batch }

@@ -70,7 +70,8 @@ func read(words []string) (job, error) {
 	return job{words[0], words[1], words[4], steps, ranks}, err
 }
 
-// serve starts the ranks again until they have trained all steps, but not more often than attempts says.
+// serve starts the ranks, and starts them again after a failure, until they have trained all steps. It makes at most
+// `attempts` attempts.
 func serve(ctx context.Context, job job) error {
 	var err error
 	for attempt := 1; attempt <= attempts; attempt++ {

@@ -58,8 +58,8 @@ struct TopKLine {
         k(request.node.attributes.integer("k", 0)),
         largest(request.node.attributes.integer("largest", 1) != 0) {}
 
-  // Returns true if element a of the line at x comes before element b. If the two are equal, the lower index comes
-  // first.
+  // True if element a of the line at x comes before element b in TopK's result. Of equal elements, the one with the
+  // lower index comes first.
   template <typename T>
   PROTRAIN_HD bool precedes(const T *x, std::int64_t a, std::int64_t b) const {
     const auto left = arith::operand(x[a * lines.inner]), right = arith::operand(x[b * lines.inner]);

@@ -53,7 +53,7 @@ struct IndexedLines {
     begins = merged(all, subject(request));
   }
 
-  Layout<2> begins;     // from the beginning of one line to that of the next: in the indices, in the tensor
+  Layout<2> begins;     // a walk over the first elements of the lines: in the indices, and in the indexed tensor
   std::int64_t count;   // number of lines; 0 if a line has no indices
   std::int64_t length;  // indices in a line
   std::int64_t extent;  // length of the tensor along the axis

@@ -12,15 +12,16 @@
 
 namespace protrain::backend {
 
-// The number of spatial axes that every shape gets. If the operands have fewer, axes of one element are put in front of
-// theirs.
+// The number of spatial axes for which kernels are written. If a node's operands have fewer, kernels see axes of size 1
+// in front of them.
 inline constexpr int kConvAxes = 3;
 using ConvSizes = std::array<std::int64_t, kConvAxes>;
 
 // Windows that slide over the spatial axes of x (.., input...) and make y (.., output...).
 struct WindowSizes {
-  // Reads strides, dilations and pads from the node's attributes. Axes 0 and 1 of x and y are not spatial.
-  // Code::unsupported if there are no spatial axes, or more than kConvAxes.
+  // Reads strides, dilations and pads from the node's attributes. `window` has the sizes of a window along the spatial
+  // axes. Axes 0 and 1 of x and y are not spatial. Code::unsupported if there are no spatial axes, or more than
+  // kConvAxes.
   WindowSizes(const KernelRequest &request, const Shape &x, const Shape &y, const Shape &window);
 
   std::int64_t input_count() const { return count_of(input); }  // elements of a channel of x
@@ -28,10 +29,10 @@ struct WindowSizes {
   std::int64_t output_count() const { return count_of(output); }  // elements of a channel of y
   static std::int64_t count_of(const ConvSizes &sizes) { return sizes[0] * sizes[1] * sizes[2]; }
 
-  ConvSizes input, kernel, output, strides, dilations, before;
+  ConvSizes input, kernel, output, strides, dilations, before;  // before: pads in front of each axis
 };
 
-// Arrays that hold something of each operand are in this order.
+// The operands of a convolution. An array with an entry for each operand has its entries in this order.
 enum class ConvOperand : std::uint8_t { x, w, y };
 
 struct ConvShape : WindowSizes {
@@ -39,8 +40,9 @@ struct ConvShape : WindowSizes {
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
-  // Returns how many samples a round has, if a kernel takes all samples in equal rounds: the largest divisor of their
-  // number whose samples take at most `round_bytes`, or 1.
+  // Returns the number of samples in a round, for kernels that work through the samples in equal rounds. It is the
+  // largest divisor of `samples` with which a round takes at most `round_bytes`; 1 if a single sample takes more. A
+  // sample takes `sample_bytes`.
   std::int64_t samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const;
   ConvOperand result;  // y of Conv, x of ConvTranspose, w of ConvWeightGrad
   DType dtype;

@@ -53,9 +53,10 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// Returns how many neighbours along the innermost dim one instruction can load at a time. Such neighbours are a pack.
-// The size is a power of two, at most `most`. In each operand the elements of a pack either are contiguous and begin at
-// a multiple of the size, or are one element that repeats.
+// Returns the largest possible size of a pack, but at most `most`. Both are powers of two. A pack is a number of
+// neighbours along the innermost dim that one instruction can load from each operand. The size divides the innermost
+// dim. In each operand the elements of a pack either are contiguous and begin at a multiple of the size, or are one
+// element that repeats.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   auto fits = [&](std::int64_t count) {

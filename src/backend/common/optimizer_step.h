@@ -51,7 +51,7 @@ struct SplitWeights {
 struct StateOperands {
   explicit StateOperands(const Optimizer &optimizer)
       : count(static_cast<std::size_t>(optimizer.state_count())), average(optimizer.average > 0 ? 1 : 0) {}
-  std::size_t count, average;  // number of all operands; number of moving averages, 0 or 1, which come first
+  std::size_t count, average;  // operands in all; moving averages among them (0 or 1), which come first
 };
 
 // The arrays that every update of one parameter works on. `average` is nullptr if there is no moving average.

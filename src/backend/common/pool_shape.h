@@ -9,13 +9,13 @@ namespace protrain::backend {
 struct PoolShape : WindowSizes {
   explicit PoolShape(const KernelRequest &request);
 
-  // Returns how many elements of window number `window` along an axis AveragePool counts. Pads count only if the
-  // attribute count_include_pad is set.
+  // Returns how many elements of window number `window` AveragePool counts along `axis`. The window's sum is divided by
+  // the product of these counts over all axes. Pads count only if the attribute count_include_pad is set.
   std::int64_t counted(std::size_t axis, std::int64_t window) const;
 
   bool largest;  // true: MaxPool
   std::int64_t planes;
-  ConvSizes index_steps;                        // steps of MaxPool's indices along each axis
+  ConvSizes index_steps;                        // difference of MaxPool's indices between neighbours along each axis
   ConvSizes counted_before{}, counted_after{};  // pads that count as elements of an average
 
  private:

@@ -64,9 +64,9 @@ struct QuantisedShape {
   std::int64_t count;  // elements
   graph::ScaleBlocks blocks;
   StoredForm zero_form = StoredForm::u8;
-  std::int64_t zero_outer_step;
-  float zero_point = 0;       // of all elements, if the input with zero points is absent
-  arith::IntegerRange range;  // of the integers that a FakeQuantize rounds to
+  std::int64_t zero_outer_step;  // as blocks.outer_step, but in the array of zero points
+  float zero_point = 0;          // of all elements, if the input with zero points is absent
+  arith::IntegerRange range;     // of the integers that a FakeQuantize rounds to
 
  private:
   PROTRAIN_HD std::int64_t place(std::int64_t element, std::int64_t outer_step) const {

@@ -32,8 +32,8 @@ struct RecurrentShape {
 
   std::int64_t time(std::int64_t k) const { return reverse ? steps - 1 - k : k; }  // the k-th step's place in time
   std::int64_t elements(std::int64_t columns) const { return batch * columns * units; }  // of a step
-  // Returns for how many gates the states h are multiplied by the recurrence weights R. In a GRU whose reset gate r
-  // multiplies h, the third gate is not counted, because r * h is multiplied by its part of R instead.
+  // Returns how many gates use the product of the states h and the recurrence weights R. These are all gates, or the
+  // first two in a GRU whose reset gate r multiplies h. There the third gate uses the product of r * h and R.
   std::int64_t first_gates() const { return resets_state ? 2 : gates; }
 
   Cell cell;
@@ -47,8 +47,8 @@ struct RecurrentShape {
   arith::Activation f, g, h;
 };
 
-// An operand (S, ...) that a kernel uses step by step. of() returns the part of one step. If the operand is absent, its
-// last two steps lie in scratch.
+// An operand (S, ...) that a kernel uses step by step. of() returns the part of one step. If the operand is absent,
+// scratch holds its parts of the two latest steps.
 template <typename T>
 class StepParts {
  public:

@@ -23,7 +23,7 @@ struct StoredOperand {
 StoredOperand stored_operand(const Launch &launch, const StoredInputs &at);
 
 struct StoredMatrix {
-  // `widening` is the request for a Cast or a DequantizeLinear that makes floats of the matrix.
+  // `widening` is a request for the Cast or DequantizeLinear that would convert the matrix to floats.
   explicit StoredMatrix(const KernelRequest &widening);
 
   PROTRAIN_HD float value(const StoredOperand &from, std::int64_t element) const {
@@ -38,7 +38,7 @@ struct StoredMatrix {
 
 // Returns the stored matrix of the request's node; nothing if it has none.
 std::optional<StoredMatrix> stored_matrix(const KernelRequest &request, const StoredInputs &at);
-// Returns the request in which the matrix is replaced by the floats that it stands for, and scales are left out. A
+// Returns the request that the node would have if the matrix were given in floats, without scales and zero points. A
 // request without a stored matrix is returned as it is.
 KernelRequest with_floats(const KernelRequest &request, const StoredInputs &at);
 

@@ -36,8 +36,9 @@ struct TiledAttention : AttentionShape {
       visit(Range{begin, end});
     }
   }
-  // tiles_of() returns into how many tiles `rows` queries or keys are cut. filled() returns how many rows they have
-  // after the last tile is filled up. query_tile() and key_tile() return the queries or the keys of a tile.
+  // tiles_of() returns the number of tiles for `rows` queries or keys. filled() returns the number of rows after the
+  // last tile is filled up, which happens only if documents are packed. query_tile() and key_tile() return the queries
+  // or the keys of a tile.
   std::int64_t tiles_of(std::int64_t rows) const { return (rows + edge - 1) / edge; }
   std::int64_t filled(std::int64_t rows) const { return packed ? tiles_of(rows) * edge : rows; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }

@@ -171,8 +171,8 @@ class AttentionGrad : public CpuKernel {
     Range rows;
   };
 
-  // Copies the operands of a tile of queries to scratch. If the document ends within the tile, the other lanes of the
-  // tile are set to zero. The gradients that these lanes add are then zero too.
+  // Copies the operands of a tile of queries to scratch. If the document ends within the tile, the lanes behind its
+  // last query are set to zero, so they add zeros to the gradients.
   void load_tile(const MemberScratch &m, const QueryHead &head, Range tile) const {
     const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size(), present = std::min(lanes, head.rows.size() - tile.begin);

@@ -1,4 +1,4 @@
-// BatchNorm, its gradient, and the kernels that fold statistics. Channels are divided among the members, or parts of
+// BatchNorm, its gradient, and the kernels that update running statistics. Members share the channels, or parts of
 // channels if there are few channels. A member reads a part twice: first for its sums, and then for the result. The
 // second time the part is usually still in the cache.
 //   The data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. All other rows of
@@ -212,8 +212,8 @@ class BatchNorm : public CpuKernel {
     return found;
   }
 
-  // Returns the mean and the variance to normalize by. The result's `kept` is the variance to fold into the running
-  // variance.
+  // Returns the mean and the variance to normalize by, and in `kept` the variance with which the running variance is
+  // updated.
   Statistics statistics(const Launch &launch, std::int64_t channel) const {
     if (running_) {
       const float variance = input<float>(launch, 4)[channel];
@@ -313,9 +313,10 @@ class BatchNormGrad : public CpuKernel {
   const double epsilon_;
 };
 
-// Folds the statistics of batches into a running statistic. FoldStatistics starts from inputs[0], the state.
-// AccumulateStatistics starts from inputs[1], the state, in the step's first micro-batch. In later micro-batches it
-// continues from outputs[0], which is also inputs[0].
+// Updates a running mean or variance, the state, with the statistics of batches. The inputs of FoldStatistics are the
+// state and the statistics, and it begins with the state. The inputs of AccumulateStatistics are its result so far (the
+// same memory as outputs[0]), the state and the statistics. It begins with the state in a step's first micro-batch, and
+// with its result so far in later ones.
 class FoldStatistics : public CpuKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

@@ -111,13 +111,14 @@ Choice choose(const ConvShape &s) {
           weights.scratchpad_desc()};
 }
 
-// Returns true if implementation `name` is code that oneDNN generates for the convolution itself. The other
-// implementations unroll windows, or are written without vectors, and allocate when they run.
+// Returns true if the implementation called `name` is code that oneDNN generates for the convolution itself. The other
+// implementations unroll windows or do not use vectors, and allocate when they run.
 bool is_direct(std::string_view name) {
   return (name.starts_with("jit") || name.starts_with("brg")) && name.find("gemm") == std::string_view::npos;
 }
 
-// Takes a tensor's layout, and returns that of one sample. Returns nothing if samples do not lie one after the other.
+// Returns the layout of one sample, given that of a tensor of samples. Returns nothing if samples do not lie one after
+// the other.
 std::optional<Desc> one_sample(Desc layout) {
   dnnl_memory_desc_t &d = layout.data;
   if (d.format_kind != dnnl_blocked) return std::nullopt;

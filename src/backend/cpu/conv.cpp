@@ -1,10 +1,10 @@
 // The kernels of Conv, ConvTranspose and ConvWeightGrad. This file chooses among the methods of conv.h, and has the
 // method that unrolls windows (im2col).
 //
-// Let a window have K elements. The matrix `columns` has a row for each of C channels and each element of a window, and
-// a column for each window. With w (M, C * K) and y (M, windows): y = w columns, columns of dx = w^T dy, dw = dy
-// columns^T. Only some rows of y, or some channels of x, are unrolled at a time, so that their columns stay in the
-// cache.
+// Let a window have K elements. The matrix `columns` (C * K, windows) has a row for each of C channels and each element
+// of a window, and a column for each window. With w (M, C * K) and y (M, windows), y = w columns and dw = dy columns^T.
+// The columns of dx are w^T dy. Only some rows of y, or some channels of x, are unrolled at a time, so that their
+// columns stay in the cache.
 #include "backend/cpu/conv.h"
 
 #include <algorithm>
@@ -75,15 +75,16 @@ void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, fl
     });
 }
 
-// The base of the kernels that unroll windows. They unroll some rows of y, or some channels of x, at a time, and
-// multiply these columns. All such parts but the last have the same size, so there are two products. Each member has a
-// copy of both products, and scratch for columns, sums and a product.
+// The base of the kernels that unroll windows. They work on one part at a time, some rows of y or some channels of x:
+// they unroll the part to columns, and multiply these. All parts but the last have the same size, so there are two
+// products. Each member has a copy of both products, and scratch for columns, sums and a product.
 class Unrolled : public CpuKernel {
  protected:
   explicit Unrolled(const ConvShape &shape) : shape_(shape) {}
 
-  // Makes the products and lays out scratch. `whole` is the product of every part but the last, `last` that of the
-  // last. `columns` and `sums` are elements of each member's scratch, and `shared` are bytes of the team's scratch.
+  // Makes the products and lays out scratch. `last` is the product of the last part, `whole` that of every other part.
+  // `columns` and `sums` are numbers of elements in each member's scratch. `shared` is the number of bytes that the
+  // team shares.
   void prepare(int team_size, const GemmShape &whole, const GemmShape &last, std::int64_t columns, std::int64_t sums,
                std::uint64_t shared = 0) {
     for (int i = 0; i < team_size; ++i) {

@@ -19,7 +19,7 @@ KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size);
 // Computes products of unrolled windows. Takes any shape.
 KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size);
 
-// Stores the sums of a channel, with the bias of the launch if there is one.
+// Adds the channel's bias to its `sums`, if the launch has a bias, and stores the results in `to`.
 inline void store_channel(const float *sums, const Launch &launch, std::int64_t channel, float *to,
                           std::int64_t count) {
   const float *bias = optional_input<float>(launch, kConvBias);

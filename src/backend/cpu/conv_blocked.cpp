@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kLeastFlops = 4e6;            // least FLOPs of a unit, so that copies of its operands take little time
 constexpr double kUnits = 32;                  // units that keep a large team busy
-constexpr std::int64_t kMapGrain = 64;         // least maps of a unit of y: oneDNN computes so many per element of x
-constexpr std::int64_t kChannelGrain = 16;     // least channels of a unit of x: so many lie side by side for oneDNN
+constexpr std::int64_t kMapGrain = 64;         // least maps of a unit of y: oneDNN reads x once for 64 maps
+constexpr std::int64_t kChannelGrain = 16;     // least channels of a unit of x: 16 lie side by side in oneDNN's layout
 constexpr std::int64_t kWeightGrain = 32;      // least maps of a unit of weights, because each unit reads all of x
 constexpr std::int64_t kRoundBytes = 4 << 20;  // most bytes of a round's samples of x and y in ConvWeightGrad
 
@@ -19,17 +19,17 @@ double flops_of(const ConvShape &s) {
          static_cast<double>(s.channels_in_group() * s.kernel_count());
 }
 
-// Returns into how many equal parts `count` elements are cut. There are at most `wanted` parts. If there is more than
-// one, the size of a part is a multiple of `grain`.
+// Returns the number of equal parts into which `count` elements are cut, at most `wanted`. If there is more than one
+// part, the size of a part is a multiple of `grain`.
 std::int64_t equal_parts(std::int64_t count, std::int64_t grain, double wanted) {
   auto parts = static_cast<std::int64_t>(std::min(wanted, static_cast<double>(count / grain)));
   while (parts > 1 && (count % parts != 0 || count / parts % grain != 0)) --parts;
   return std::max<std::int64_t>(parts, 1);
 }
 
-// Returns into how many parts the result is cut, so that there are enough units of work and none is too small. `units`
-// is the number of units before this cut. A part has some of the groups if there are several, else some channels of x
-// or some maps of y or w.
+// Returns the number of parts into which the result is cut, so that there are enough units of work and none is too
+// small. `units` is the number of units before this cut. A part has some of the groups if there are several, else some
+// channels of x or some maps of y or w.
 std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   const double of_flops = flops_of(s) / kLeastFlops / static_cast<double>(units);
   const double wanted = std::min(kUnits / static_cast<double>(units), of_flops);
@@ -147,8 +147,8 @@ class BlockedResult : public CpuKernel {
   TeamScratch scratch_;
 };
 
-// Computes ConvWeightGrad. The samples are cut into rounds, so that the x and y of a round take at most kRoundBytes if
-// it has more than one sample. In each round, a unit of work is a part of the weights, summed over the samples of the
+// Computes ConvWeightGrad. The samples are cut into rounds. The x and y of a round take at most kRoundBytes, unless the
+// round is a single sample. In each round, a unit of work is a part of the weights, summed over the samples of the
 // round. The results of the rounds are added from the first round to the last.
 class BlockedWeights : public CpuKernel {
  public:

@@ -1,11 +1,12 @@
 // Depthwise convolutions: each channel is a group with one map.
 //
-// A plane of x is padded, and split into phases. Along an axis with stride s, phase p is a dense array of the elements
-// p, p + s, p + 2 s and so on of the padded plane. It has `extent` elements along each axis. Element k of a window lies
-// in phase k * dilation % s, and its shift is k * dilation / s. For window o it is element o + shift of the phase, so
-// neighbouring windows find it in neighbouring places. A window's number is its index in an array of a phase's size.
-// Rows of this array may be longer than those of y, so some numbers have no window. With these numbers y, dx and dw are
-// sums over long vectors.
+// A plane of x is padded and split into phases, so that neighbouring windows find the same element in neighbouring
+// places, whatever the stride. Along an axis with stride s, phase p is a dense array of the elements p, p + s, p + 2 s,
+// ... of the padded plane. Each phase has `extent` elements along an axis. Element k of window o lies at place o * s +
+// k * dilation. This is element o + shift of phase k * dilation % s, where shift = k * dilation / s.
+//
+// A window's number is its index in an array of a phase's size. Rows of this array may be longer than those of y, so
+// some numbers have no window. Thanks to these numbers y, dx and dw are sums over long vectors.
 #include <algorithm>
 
 #include "arith/math.h"
@@ -172,8 +173,8 @@ class DepthwiseConv : public CpuKernel {
       for (std::int64_t f = 0; f < shape_.output[1]; ++f)
         act((e * shape_.output[1] + f) * shape_.output[2], (e * extent_[1] + f) * extent_[2]);
   }
-  // Copies the elements of y to `room`, the element of window w to place w, and returns the address of place 0. Places
-  // without a window get 0. So do `most_shift_` places in front of place 0, since make_x() reads at w minus a shift.
+  // Copies y to `room` so that the element of window w is at place w. Returns the address of place 0. Places without a
+  // window get 0. The most_shift_ places in front of place 0 get 0 too, because make_x() reads at w minus a shift.
   float *number(const float *y, float *room) const {
     std::fill_n(room, most_shift_ + phase_elements(), 0.0f);
     each_row_of_y(

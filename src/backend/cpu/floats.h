@@ -1,9 +1,9 @@
 // The float types of operands: float32, bfloat16 and float16. Kernels widen the narrow types and compute in float32.
 //
 // A kernel is a template over the type T of its operands' elements. It computes with `widened` elements, and each
-// result is `narrowed` once when it is stored. Its hot loops are static members of a class template, because function
-// templates cannot have clones (clones.h). A sum that outlives a block, a row or a micro-batch is float32 whatever T
-// is.
+// result is `narrowed` once when it is stored. Sums that are kept from one block, row or micro-batch to the next are
+// float32 for every T. Hot loops are static members of a class template, because function templates cannot have clones
+// (clones.h).
 #pragma once
 
 #include <cstdint>

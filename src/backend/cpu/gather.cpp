@@ -70,8 +70,8 @@ struct Loops {
   }
 };
 
-// The gradient of Gather. Scratch holds a linked list for each row of the table: the first position in the indices that
-// names the row, and for each position the next one that names the same row.
+// The gradient of Gather. Scratch holds a linked list for each row of the table: the positions in the indices that name
+// the row, in order.
 template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:

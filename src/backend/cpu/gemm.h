@@ -34,9 +34,9 @@ class Product {
 };
 
 // A product that the whole team computes, in tiles where they are faster. Otherwise each member computes its own rows
-// of c, one panel at a time. oneDNN is slow if K is large and b is not transposed. In this case K is cut, and the
-// parts' products are summed in float32. oneDNN also needs the rows of a panel of `a` to be dense. If `a` is transposed
-// or K is cut, these rows are first copied to a dense panel.
+// of c, one panel of rows at a time. If K is large and b is not transposed, oneDNN is slow. Then K is cut, and the
+// parts' products are summed in float32. oneDNN also needs a panel of `a` to be dense. So if `a` is transposed or K is
+// cut, the panel is first copied.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);

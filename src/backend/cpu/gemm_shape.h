@@ -17,9 +17,9 @@ struct GemmShape {
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
-  // The number of rows that a Gemm computes at a time (a panel); only the last panel may have fewer. Then the bits of a
-  // row in a full panel do not depend on M. 0: as many rows as are fast; then the bits depend on M in some of oneDNN's
-  // products, but never in products in tiles. A StoredGemm ignores the number.
+  // The number of rows that a Gemm computes at a time (a panel). Only the last panel may have fewer. Then the bits of a
+  // row in a full panel do not depend on M. If it is 0, panels have as many rows as are fast. Then the bits depend on M
+  // in some of oneDNN's products, but never in products in tiles. oneDNN's products of a StoredGemm ignore it.
   std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
 };

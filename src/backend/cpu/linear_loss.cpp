@@ -28,7 +28,7 @@ constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kR
 template <typename T>  // most bytes of a block's gradients
 constexpr std::int64_t kBlockBytes = std::is_same_v<T, float> ? kSlices.bytes : 128 << 20;
 // The slices of a gradient with neither dw nor dbias. Nothing is summed over blocks then, so slices and blocks can be
-// small. So training an adapter of a large model needs little memory for its loss.
+// small, and training an adapter of a large model needs little memory for its loss.
 constexpr SliceRule kSlicesWithoutSums{.bytes = 16 << 20, .least_rows = 64, .row_grain = kRowGrain};
 constexpr std::int64_t kMostPanelRows = 64;  // more rows would hardly be faster
 
@@ -51,8 +51,8 @@ struct Loops {
 // True if w or the bias gets a gradient. Such a gradient is a sum over all rows.
 bool sums_over_rows(const KernelRequest &request) { return has_output(request, 2) || has_output(request, 3); }
 
-// Returns the rows of a panel, or 0 if the node does not ask for panels. A slice has a panel for each thread, if that
-// leaves panels of at least kRowGrain rows.
+// Returns the rows of a panel, or 0 if the node does not ask for panels. A slice has about one panel for each thread,
+// but a panel has at least kRowGrain and at most kMostPanelRows rows.
 std::int64_t panel_rows_of(const KernelRequest &request, int team_size) {
   if (request.node.attributes.integer("panels", 0) == 0) return 0;
   const std::int64_t rows = LinearLossShape(with_floats(request, kStored), kSlices).slice_rows / team_size;
@@ -80,9 +80,9 @@ class LinearCrossEntropy : public CpuKernel {
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // Cuts the rows into slices and blocks, and prepares the products that compute them. Slices of as many rows share
-    // their products. The last block gets products of its own if it has fewer rows. So does the first block: it sets
-    // dw, and later blocks add to dw.
+    // Cuts the rows into slices and blocks, and prepares their products. Slices with the same number of rows share
+    // products. The first block has products of its own, because it sets dw and later blocks add to dw. So has the last
+    // block if it has fewer rows than the others.
     std::map<std::int64_t, std::size_t> products;  // of slices, by their rows
     for (std::int64_t first = 0, rows = 0; first < shape_.rows; first += rows) {
       rows = std::min({shape_.slice_rows, shape_.rows - first, block_rows_ - first % block_rows_});
@@ -167,7 +167,7 @@ class LinearCrossEntropy : public CpuKernel {
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
 
   // Lays out scratch. It holds the logits of a slice, the gradients of a block of slices, the float32 sums of narrow
-  // outputs, the losses of rows, and the products' scratch. Logits become float32 gradients where they are.
+  // outputs, the losses of rows, and the products' scratch. Float32 gradients overwrite the logits that they come from.
   void lay_out(const KernelRequest &request, int team_size) {
     std::uint64_t total = 0;
     const auto place = [&](std::int64_t rows, std::int64_t columns, std::size_t size) {
@@ -234,8 +234,8 @@ class LinearCrossEntropy : public CpuKernel {
     return dloss == nullptr ? 1 : dloss[shape_.reduction == Reduction::none ? row : 0];
   }
 
-  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits. `of_mean` is the factor
-  // that the mean over rows puts on all gradients. It is 1 if the loss is not a mean.
+  // Computes the losses of the member's rows. If gradients are wanted, it replaces the logits by them. `of_mean` is the
+  // factor of all gradients that comes from the mean over rows; 1 if the loss is not a mean.
   void finish_rows(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);

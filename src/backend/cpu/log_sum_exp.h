@@ -5,8 +5,8 @@
 
 namespace protrain::backend::cpu {
 
-// A row is cut into runs of kRun elements. Each run is summed in float32, in kLanes lanes. The runs' sums are added in
-// double.
+// The exponentials of a row are summed in runs of kRun elements. Each run is summed in float32, in kLanes lanes, and
+// the sums of the runs are added in double.
 inline constexpr std::int64_t kRun = 2048;
 inline constexpr int kLanes = 32;
 

@@ -9,8 +9,8 @@
 
 namespace protrain::backend::cpu {
 
-// Returns the size of a part if `count` is cut into as few parts of at most `most` as possible, all of about the same
-// size. It is a multiple of `grain`.
+// Cuts `count` into as few parts of at most `most` as possible. Returns the size of a part, rounded up to a multiple of
+// `grain`. All parts have this size, except that the last may be smaller.
 inline std::int64_t part_size(std::int64_t count, std::int64_t most, std::int64_t grain = 1) {
   return divided_up(divided_up(count, divided_up(count, most)), grain) * grain;
 }

@@ -1,5 +1,6 @@
 // DequantizeLinear, FakeQuantize and its gradient, and the reading of stored weights. All of them compute in float32,
-// one piece of neighbours at a time. Integers and narrow floats are widened first, and results are rounded once.
+// for a piece of neighbouring elements at a time. Integers and narrow floats are widened first, and results are rounded
+// once.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -161,7 +162,8 @@ struct ScaleOperands {
   const void *zeros;  // nullptr: absent
 };
 
-// Widens the zero points of `count` elements from element `at` on, whose scales are neighbours.
+// Writes the zero points of `count` elements from element `at` on, as floats. The scales of these elements lie next to
+// each other in memory, and so do their zero points.
 PROTRAIN_INLINE void widen_zeros(const QuantisedShape &shape, const void *zeros, std::int64_t at, std::int64_t count,
                                  float *to) {
   const std::int64_t first = zeros == nullptr ? 0 : shape.zero(at);
@@ -173,9 +175,9 @@ PROTRAIN_INLINE void widen_zeros(const QuantisedShape &shape, const void *zeros,
     for (std::int64_t j = 0; j < count; ++j) to[j] = stored_at(shape.zero_form, zeros, first + j);
 }
 
-// Replaces values[i] by F::value(values[i], others[i], scale, ...) for the `count` elements from `first` on. The loops
-// go from row to row, where a row is the elements of one outer index or, if neighbours have scales of their own, of one
-// index along the axis.
+// Replaces values[i] by F::value(values[i], others[i], scale, ...) for the `count` elements from `first` on, row by
+// row. With the dims (outer, length, inner) of ScaleBlocks, a row has length * inner elements if the scale is the same
+// along `inner`. Else it has `inner` elements.
 template <typename F>
 struct ScaledLoops {
   PROTRAIN_CLONES static void apply(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t first,
@@ -192,8 +194,8 @@ struct ScaledLoops {
   }
 
  private:
-  // The elements of a block share a scale, and the next block has the next scale. Divisions take long, so they are done
-  // once for the row.
+  // The elements of a block share a scale, and the next block has the next scale. The place of the first scale is
+  // computed once for the row, because that takes slow divisions.
   PROTRAIN_INLINE static void by_blocks(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t at,
                                         std::int64_t count, float *values, const float *others) {
     const graph::ScaleBlocks &blocks = shape.blocks;
@@ -211,7 +213,7 @@ struct ScaledLoops {
     }
   }
 
-  // Each element has its own scale, and neighbours have neighbouring ones.
+  // Each element has its own scale, which lies next to that of the element before.
   PROTRAIN_INLINE static void by_elements(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t at,
                                           std::int64_t count, float *values, const float *others) {
     const float *scale = operands.scale + shape.scale(at);

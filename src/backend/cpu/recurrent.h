@@ -1,6 +1,6 @@
 // Functions that the kernels of recurrent layers share with those of their gradients. Each member of the team computes
-// some of the units, with all gates of these units. So it needs the results of other members only once in a step, or
-// twice in a GRU whose reset gate multiplies the states h. Sums and cells are float32 whatever the operands are.
+// some of the units, with all gates of these units. So members exchange results only once in a step, or twice in a GRU
+// whose reset gate multiplies the states h. Sums and cells are float32 whatever the operands are.
 #pragma once
 
 #include <array>

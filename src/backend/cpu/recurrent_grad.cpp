@@ -1,6 +1,7 @@
-// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. The kernels go from the last step to the first. In a step each member
-// computes the gradients of the sums of its units' gates. Then it multiplies the gradients of all members by its
-// columns of the recurrence weights R. It adds the product to the gradients of its units' states before the step.
+// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. The kernels go from the last step to the first. In each step a member
+// computes the gradients of the sums of its units' gates, which are the gates before their activations. In the next
+// step it multiplies these gradients, of all members, by its columns of the recurrence weights R. This gives the part
+// of the gradients of its units' states that comes through the gates.
 #include <algorithm>
 
 #include "backend/cpu/recurrent.h"
@@ -68,7 +69,7 @@ void step_lstm_back(const RecurrentShape &s, const float *peepholes, const Sampl
   std::fill_n(at.dh, n, 0.0f);
 }
 
-// Computes a GRU's gradients. The gradient of a reset gate that multiplies h comes later, from finish_reset().
+// Computes a GRU's gradients. If the reset gate multiplies h, finish_reset() computes the gradient of this gate later.
 void step_gru_back(const RecurrentShape &s, const SampleStep &at) {
   const std::int64_t n = at.n;
   const float *z = at.gates, *r = z + n, *fresh = z + 2 * n, *of_state = z + 3 * n;
@@ -241,8 +242,8 @@ class RecurrentGrad : public StepsKernel {
       write(mine, step, b, at);
   }
 
-  // Writes sample b's gradients. If a GRU's reset gate r multiplies the product h R, dproduct is written too: there the
-  // gradient of the new gate is multiplied by r.
+  // Writes the gradients of sample b's gates to dx. If a GRU's reset gate r multiplies the product h R, also writes
+  // them to dproduct, with the gradient of the new gate multiplied by r.
   void write(const UnitPart &mine, const Step &step, std::int64_t b, const SampleStep &at) const {
     const std::int64_t row = b * shape_.gates * shape_.units;
     narrow_gates(at.d, shape_, mine, shape_.gates, step.dx + row);

@@ -34,7 +34,7 @@ struct Loops {
   }
 };
 
-// Returns the offset of element `index` of a walk.
+// Returns the offset of the element with number `index` in the order of `layout`.
 std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {
   std::int64_t offset = 0;
   for (std::size_t axis = layout.dims.size(); axis-- > 0; index /= layout.dims[axis])
@@ -106,7 +106,8 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Reduces one block's rows or segments into `to`. The first element of `to` belongs to column columns.begin.
+  // Reduces the rows or segments of one block into `to`, for the columns `columns`. The first element of `to` belongs
+  // to column columns.begin.
   void reduce_block(const T *from, std::int64_t block, Range columns, float *to) const {
     const Range units{block * block_, std::min((block + 1) * block_, rows_ * segments_)};
     std::fill_n(to, columns.size(), Join::kStart);

@@ -17,8 +17,8 @@ class StepProduct {
   // Returns how many elements lay_out() writes; 0: b is not laid out, and run() reads it as it is.
   std::int64_t laid_elements() const { return is_laid_out_ ? shape_.k * shape_.n : 0; }
   void lay_out(const float *b, float *to) const;
-  // Computes the product, with b read from `laid`, to which lay_out() wrote it. If laid_elements() is 0, `laid` is not
-  // used, and operands.b is read instead.
+  // Computes the product. Reads b from `laid`, which lay_out() has written. If laid_elements() is 0, reads operands.b
+  // instead.
   void run(const GemmOperands &operands, const float *laid, void *scratch);
 
  private:

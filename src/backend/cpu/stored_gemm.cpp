@@ -12,8 +12,8 @@ constexpr std::int64_t kGrain = 16;            // rows and columns are cut at mu
 constexpr std::int64_t kPanelBytes = 1 << 20;  // most bytes of a panel of widened weights, unless it is one grain
 constexpr std::int64_t kBlockRows = 512;       // most rows of a at once
 
-// Returns into how many panels (of columns) or blocks (of rows) `count` columns or rows are cut. A panel or block has
-// at most max(most, kGrain) of them.
+// Returns the number of panels (of columns) or blocks (of rows) into which `count` columns or rows are cut. Each has at
+// most `most` of them, or kGrain if that is more.
 int pieces_of(std::int64_t count, std::int64_t most) {
   return static_cast<int>(divided_up(count, std::max(most, kGrain)));
 }
@@ -86,7 +86,8 @@ void StoredGemm::run(const Member &member, const GemmOperands &operands, const S
   }
 }
 
-// Widens the panel with columns `columns` of b. The panel is (K, columns), or (columns, K) if b is transposed.
+// Converts the columns `columns` of b from their stored form to T, and writes them to `to` as a dense panel. The panel
+// is (K, columns), or (columns, K) if b is transposed.
 template <typename T>
 void StoredGemm::widen_panel(Range columns, const StoredOperand &from, T *to) const {
   if (shape_.trans_b) return weights_.read(from, columns.begin * shape_.k, columns.size() * shape_.k, to);

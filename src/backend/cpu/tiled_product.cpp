@@ -14,11 +14,12 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// A block of a has at most 256 KiB. A group of columns of b has at most 1 MiB, which fits into the third-level cache,
-// and half of that if c is narrow. Then a strip's sums take up to 1 MiB more.
+// A packed block of a has at most 256 KiB. A packed group of columns of b has at most 1 MiB, which fits into the
+// third-level cache. If c is narrow, the group has at most half of that, and the float32 sums of a strip take up to one
+// MiB more.
 constexpr std::int64_t kMostRows = 256, kMostDepth = 256, kMostColumns = 42 * kTileColumns, kMostStripRows = 512;
 constexpr std::int64_t kTileElements = kTileRows * kTileColumns;
-// Tiles are slower than oneDNN if a has fewer rows, or b is narrower or flatter than this, because they pack b and a.
+// If M, N or K is less than this, tiles are slower than oneDNN, because packing a and b takes too much of the time.
 constexpr std::int64_t kLeastRows = 32, kLeastColumns = 384, kLeastDepth = 64;
 constexpr std::int64_t kRowGrain = 16;     // rows of c are cut at multiples of this
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
@@ -42,8 +43,8 @@ ConstRows<float> as_floats(ConstRows<T> from, std::int64_t rows, std::int64_t co
   return {to, columns};
 }
 
-// Packs rows of a. The elements of a column that belong to one tile lie beside each other. If the last tile has fewer
-// rows than the others, its elements behind them become 0.
+// Packs rows of a, tile by tile. In a tile, the elements of one column of a lie beside each other. If the last tile has
+// fewer rows than the others, the missing elements become 0.
 template <typename T>
 void pack_rows(const GemmShape &s, const T *a, Range rows, Range depth, float *widened, float *to) {
   constexpr std::int64_t kTiles = 4;  // a cache line of a transposed a holds the rows of so many tiles, in float32
@@ -94,7 +95,8 @@ struct StoredSource {
   }
 };
 
-// Packs columns of alpha b as panels. Columns of the last panel behind the last one of b become 0.
+// Packs columns of alpha * b as panels. If the last panel has fewer columns than the others, the missing elements
+// become 0.
 template <typename Source>
 void pack_columns(const GemmShape &s, const Source &source, Range depth, Range columns, float *widened, float *to) {
   const std::int64_t panel = kTileColumns * depth.size(), panels = (columns.size() - 1) / kTileColumns + 1;
@@ -122,8 +124,8 @@ struct Packed {
   std::int64_t depth;
 };
 
-// Multiplies a block of a by a panel of b. A tile that c has only in part is computed in `tile`. The processor fetches
-// a tile's part of c while its sums are computed.
+// Multiplies a block of a by a panel of b. A tile that reaches beyond the edge of c is computed in `tile`, and its part
+// inside c is copied. While the sums of a tile are computed, the processor already fetches the tile's part of c.
 [[gnu::target("avx2,fma")]] void multiply_panel(Packed at, std::int64_t rows, std::int64_t columns, bool accumulate,
                                                 Rows<float> c, Rows<float> tile) {
   for (std::int64_t row = 0; row < rows; row += kTileRows, at.block += kTileRows * at.depth) {

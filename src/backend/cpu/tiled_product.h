@@ -47,15 +47,15 @@ class TiledProduct {
     float *panels;     // a group of columns of b, packed
     float *block;      // a block of rows of a, packed
     float *widened;    // elements that are packed next, if they are not float32
-    Rows<float> tile;  // a tile of which c has only a part
-    Rows<float> sums;  // what a strip has in a group of columns, if c is narrow
+    Rows<float> tile;  // a tile that reaches beyond the edge of c
+    Rows<float> sums;  // float32 sums of a strip in a group of columns, if c is narrow
   };
   Scratch lay_out(float *at) const;
 
   // T is the type of a. `source` reads rows of b.
   template <typename T, typename Source>
   void multiply(const Cell &own, const GemmOperands &operands, const Source &source, const Scratch &scratch) const;
-  // Computes the part of a strip that lies in a group of columns.
+  // Computes a part of c: a strip in the columns of one group.
   template <typename T, typename Source>
   void multiply_group(const Cell &part, const GemmOperands &operands, const Source &source,
                       const Scratch &scratch) const;
@@ -64,7 +64,7 @@ class TiledProduct {
 
   GemmShape shape_;
   int team_size_, grid_rows_;                        // a grid of cells has as many cells as the team has members
-  std::int64_t strip_rows_;                          // rows of a strip of a cell; all its rows if c is float32
+  std::int64_t strip_rows_;                          // rows of a strip of a cell; all rows of the cell if c is float32
   std::int64_t block_rows_, depth_, group_columns_;  // sizes of a block of a and of a group of columns of b
 };
 

@@ -27,8 +27,8 @@ struct Matrix {
   bool transposed;  // rows are stored as columns
 };
 
-// Widens the part `rows` x `columns` of a matrix to a panel at `to`, in the order in which the matrix is stored.
-// Elements of the panel outside of that part become 0.
+// Widens the rows `rows` and columns `columns` of a matrix into a panel at `to`, in the order in which the matrix is
+// stored. The panel has the size `panel`; its elements beyond these rows and columns become 0.
 template <typename T>
 void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel, float *to) {
   if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);

@@ -18,7 +18,7 @@ struct Parts {
 // Returns the sum of element i over all parts, each times its weight. Unless `first`, the sum so far is added.
 template <typename T, typename S>
 __device__ S weighted_sum(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
-  constexpr int kAhead = 4;  // parts that are loaded at a time, so that a thread waits for memory once
+  constexpr int kAhead = 4;  // parts loaded at a time; a thread waits for memory once for all of them
   S total = first ? S{0} : sum[i];
   PROTRAIN_KEEP_LOOP for (std::int64_t begin = 0; begin < parts.count; begin += kAhead) {
     T x[kAhead];

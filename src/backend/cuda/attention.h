@@ -62,8 +62,9 @@ struct Heads {
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
   // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
-  // see at least one of keys [first, first + count). Both return an empty range if `first` lies behind the last query
-  // or key. Else neither end of the range falls as `first` grows.
+  // see at least one of keys [first, first + count). Both return an empty range if there is no query, or no key, number
+  // `first`. Otherwise neither end of the range falls as `first` grows. So the ranges of the first and of the last row
+  // of a tile bound the ranges of all its rows.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -147,9 +148,9 @@ struct AttentionGradOperands {
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return a function that computes on tensor cores, or nullptr if they cannot: the head size exceeds 256, rows are
-// not multiples of 16 bytes, or counts exceed 32 bits. The gradient also returns nullptr if its tiles do not fit into
-// the device's shared memory.
+// Both return the function that computes on tensor cores. They return nullptr if tensor cores cannot be used, because
+// the head size exceeds 256, rows are not multiples of 16 bytes, or counts exceed 32 bits.
+// attention_grad_on_tensor_cores() also returns nullptr if its tiles do not fit into the device's shared memory.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

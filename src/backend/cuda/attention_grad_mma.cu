@@ -21,11 +21,13 @@ struct alignas(8) Query {
   float minus_delta;
 };
 
-// Computes the Query of each (B, H, Sq) from its rows of out and dout. kLanes threads read a row, 16 bytes at a time.
+// Computes queries (B, H, Sq) from lse and from the rows of out and dout. kLanes threads read a row, 16 bytes at a
+// time.
 template <int kLanes>
 __global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queries) {
   const std::int64_t at = thread_index() / kLanes;
-  const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); across() needs whole warps
+  // The row's index in (B, Sq, H). Threads without a row repeat the last one, because across() needs whole warps.
+  const int row = at < rows ? static_cast<int>(at) : rows - 1;
   const int heads = static_cast<int>(s.heads), count = static_cast<int>(s.queries),
             width = static_cast<int>(s.value_depth);
   const int token = row / heads, h = row - token * heads, b = token / count, i = token - b * count;
@@ -42,8 +44,9 @@ __global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queri
   queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
 }
 
-// Turns p from scores into probabilities. Turns ds from dout . v - delta into gradients of the dot products q . k,
-// which still lack the factor `scale`. query_of(r, column) returns the Query of an element.
+// Replaces the scores in p by probabilities, and dout . v - delta in ds by the gradients of the dot products q . k.
+// These gradients still lack the factor `scale`. `factor` is that of ScoreTransform. query_of(r, column) returns the
+// Query of an element.
 template <int kStrips, int kTiles, typename QueryOf>
 __device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
                               StripSums<kStrips, kTiles> &ds) {

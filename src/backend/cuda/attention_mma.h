@@ -38,8 +38,8 @@ struct NarrowTile {
   __device__ Quad left(int row, int column) const {
     return load_matrices<false>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
-  // Both load two right operands B (16 x 8, see mma.h) side by side from the 16 x 16 elements that begin at (row,
-  // column). right_transposed() transposes the elements.
+  // right() and right_transposed() load two right operands B side by side (16 x 8 each, see mma.h) from the 16 x 16
+  // elements that begin at (row, column). right_transposed() transposes these elements.
   __device__ Quad right(int row, int column) const {
     return load_matrices<true>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
@@ -133,8 +133,8 @@ __device__ void for_elements(Each each) {
       PROTRAIN_UNROLL for (int e = 0; e < 4; ++e) each(m, n, e, 2 * m + e / 2, 8 * n + 2 * lane().t + e % 2);
 }
 
-// The columns that the masks let a warp's rows of scores see. The warp's first row is `row`. Rows are queries and
-// columns are keys. If kTransposed, rows are keys and columns are queries.
+// The columns of a warp's scores that the masks do not hide. `row` is the warp's first row. Rows are queries and
+// columns are keys; if kTransposed, rows are keys and columns are queries.
 template <bool kTransposed, int kStrips>
 struct Sight {
   int row;

@@ -1,6 +1,7 @@
-// Sums of a matrix's columns, in an order that the matrix's shape alone fixes. A block sums a few packs of columns over
-// a part of the rows. Each of the block's n warps takes every n-th row of the part, and the warps' sums are joined in
-// shared memory. The sums of the parts are the rows of a second matrix, and a second launch sums its columns.
+// Sums of a matrix's columns, in an order that the matrix's shape alone fixes. A block sums 32 packs of neighbouring
+// columns, one for each lane of a warp, over a part of the rows. Each of the block's n warps takes every n-th row of
+// the part, and the warps' sums are joined in shared memory. The sums of the parts are the rows of a second matrix, and
+// a second launch sums its columns.
 #pragma once
 
 #include <algorithm>

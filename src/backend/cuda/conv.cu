@@ -1,7 +1,8 @@
 // Conv, ConvTranspose and ConvWeightGrad, computed as matrix products (im2col). A sample's windows are unrolled into a
-// matrix, called its columns (C * K, windows). It has a row for each element of a window in each channel, and a column
-// for each window. Then y = w columns, the columns of dx are w^T dy, and dw = dy columns^T. A round unrolls as many
-// samples as kColumnsBytes has room for. With a 1 x 1 x 1 kernel, stride 1 and no padding, x itself is the columns.
+// matrix (C * K, windows), called its columns. It has a row for each of the K elements of a window in each of the C
+// channels, and a column for each window. Then y = w columns, the columns of dx are w^T dy, and dw = dy columns^T. The
+// samples are unrolled in equal rounds of at most kColumnsBytes. With a 1 x 1 x 1 kernel, stride 1 and no padding, x
+// itself is the columns.
 #include <numeric>
 
 #include "backend/common/scratch_layout.h"

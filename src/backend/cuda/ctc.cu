@@ -1,6 +1,6 @@
-// CtcLoss and its gradient. The first launch has a block for each row of logits, the second launch a block for each
-// sample. The third launch of the gradient has a block for each row. The third launch of the loss has one block, which
-// adds up the samples' losses.
+// CtcLoss and its gradient. The first launch computes the lse (log-sum-exp) of each row of logits, with a block for
+// each row. The second sums over the paths, with a block for each sample. The third launch of the loss has one block,
+// which adds up the samples' losses. The third launch of the gradient has a block for each row.
 #include "backend/common/ctc_shape.h"
 #include "backend/cuda/targets.h"
 

@@ -37,8 +37,8 @@ class Scalars {
   StepScalars *given_, *there_;
 };
 
-// The device's allocations by address. launch() looks up the address of every operand here. If a kernel used a host
-// address instead, it would fault, and no session of the process could use the device any more.
+// The device's allocations by address. launch() checks that every operand lies in one of them. A kernel that got a host
+// address would fault, and then no session of the process could use the device any more.
 class Allocations {
  public:
   ~Allocations() {
@@ -69,8 +69,8 @@ class Allocations {
   std::map<std::uintptr_t, std::uintptr_t> ends_;  // the key is the first address
 };
 
-// Makes the device current for what must not throw. On a thread without a current device, CUDA would open device 0 to
-// give anything back.
+// Makes the device current, as use_device() does, but never throws. Call it before the device's objects are destroyed
+// or memory is unpinned. On a thread without a current device CUDA would open device 0 for this.
 void come_back(int index) {
   try {
     use_device(index);
@@ -274,9 +274,10 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records the link of an event in a queue. A link is the CUDA event that the queues of a captured step wait for, in
-  // place of the event itself. leave_capture() destroys the links. A timed recording also records the event itself in
-  // each replay, so that it tells the time. fork() and join() use links too, one for each queue.
+  // Records the link of an event in a queue. During a capture each event has a link, a second CUDA event. The queues of
+  // the captured step wait for the link instead of the event. leave_capture() destroys the links. The event itself is
+  // recorded in each replay of a timed recording, to tell the time. fork() and join() use links too, one for each
+  // queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));

@@ -35,8 +35,8 @@ class Faults {
   Faults(const Faults &) = delete;
   Faults &operator=(const Faults &) = delete;
 
-  // Makes the Note of a kernel. `subject` names the kernel's node in errors. Indices, labels
-  // and lengths are legal in [0, extent).
+  // Makes the Note of a kernel. `subject` names the kernel's node in errors. Indices, labels and lengths are legal from
+  // 0 to extent - 1.
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
   // Returns the fault's address, which kernels may read. `claimed` is 0 until a kernel of this step notes a fault.
   const Fault *noted() const { return fault_; }

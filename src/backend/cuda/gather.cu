@@ -9,7 +9,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// The indices of the node, its input 1. They point into an axis of length `extent`.
+// The node's indices, which are its input 1. They point into an axis of length `extent`.
 struct Indices {
   const void *at;
   bool wide;  // int64, else int32

@@ -21,9 +21,10 @@ constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_row
 // lines, so that each row begins at a multiple of the 16 bytes that tensor cores read at once.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// The number of classes in products is rounded up to a multiple of this, unless w is stored. cuBLASLt's fast algorithms
-// need such sizes, also along k, whatever the distance between rows is. With the 50257 classes of GPT-2, an H100
-// computes dx at 121 TFLOP/s instead of 600.
+// The number of classes in products is rounded up to a multiple of this, because cuBLASLt's fast algorithms need such
+// sizes, also along k, whatever the distance between rows is. With exactly the 50257 classes of GPT-2, an H100 computes
+// dx at 121 TFLOP/s instead of 600. The number is not rounded up if w is stored, or if products are float32 without
+// TF32.
 constexpr std::int64_t kFastMultiple = 8;
 
 // The rows of a matrix. `count` is their number, and `ld` is the distance between them, in elements.
@@ -122,7 +123,8 @@ void add_bias(Stream stream, const T *bias, std::int64_t columns, Rows<float> lo
   });
 }
 
-// Copies a matrix, and rounds it to the type of `to`. A row of `to` that is wider than one of `from` ends with zeros.
+// copy_rows() copies a matrix whose rows have widths.from elements to one whose rows have widths.to elements, and
+// rounds it to the type of `to`. Wider rows end with zeros. Narrower rows lack the last elements.
 struct Widths {
   std::int64_t from, to;
 };
@@ -328,7 +330,7 @@ class LinearCrossEntropy : public CudaKernel {
   const LinearLossShape shape_;
   const std::int64_t ld_;                     // elements from one row of logits, or of gradients, to the next
   const std::optional<StoredMatrix> stored_;  // w, if it is stored
-  const std::int64_t columns_;  // classes that products see: rounded up to kFastMultiple, unless w is stored
+  const std::int64_t columns_;                // classes that products see (see kFastMultiple)
   const Targets targets_;
   const Teacher teacher_;
   std::vector<Products> products_;

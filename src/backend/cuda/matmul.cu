@@ -20,7 +20,8 @@ std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   return static_cast<std::uint64_t>(alignment);
 }
 
-// Cuts the innermost dim in two if cuBLASLt may refuse so long a batch. The inner part is the longest that divides it.
+// Cuts the innermost dim in two if it is longer than kMostBatch, because cuBLASLt may refuse so long a batch. The new
+// innermost dim is the largest divisor of the old one that is at most kMostBatch.
 Layout<3> in_short_batches(Layout<3> batch) {
   const std::int64_t count = batch.dims.back();
   std::int64_t part = std::min(count, kMostBatch);

@@ -193,8 +193,8 @@ __global__ void coded_kernel(UpdateTensors<CodedArrays<Weights, Gradient>> tenso
       largest1 = Larger::of(largest1, arith::magnitude(moments[i].mean));
       largest2 = Larger::of(largest2, arith::magnitude(moments[i].root));
     }
-    // largest_of_warp() synchronizes the lanes. Afterwards all of them have read the block's old scales, which may be
-    // overwritten.
+    // largest_of_warp() synchronizes the lanes. After it all of them have read the block's old scales, so the new
+    // scales may overwrite these.
     const float scale1 = arith::scale_of(largest_of_warp(largest1)),
                 scale2 = arith::scale_of(largest_of_warp(largest2));
     if (whole) store_codes<kOfBlock>(moments, scale1, scale2, step.dither, at.code1 + begin, at.code2 + begin);

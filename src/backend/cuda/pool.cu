@@ -40,7 +40,8 @@ __device__ void each_reached(const Windows &w, const Place &window, Act act) {
 }
 
 // Calls act(number, place) for each window that contains the element of x at place `p`. `number` is the window's index
-// in its plane. Windows come in the order of the kernel's element that lies on `p`.
+// in its plane. The windows are ordered by which of their elements lies at `p`: the one whose first element lies there
+// comes first.
 template <typename Act>
 __device__ void each_window(const Windows &w, const Place &p, Act act) {
   for (std::int64_t a = 0; a < w.kernel[0]; ++a) {
@@ -55,7 +56,8 @@ __device__ void each_window(const Windows &w, const Place &p, Act act) {
   }
 }
 
-// The largest element of a window, and its index in its plane. The index is -1 if all elements of the window are pads.
+// The largest element of a window, and the index of this element in its plane. The index is -1 if all elements of the
+// window are pads. A NaN is larger than any number.
 struct Choice {
   float value = -INFINITY;
   std::int64_t at = -1;

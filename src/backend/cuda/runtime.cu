@@ -72,8 +72,8 @@ void *allocate(std::uint64_t bytes) {
     fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device arena",
          "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
   }
-  // Clears it in the thread's own stream and waits for that stream alone. While another thread captures a step, CUDA
-  // refuses to wait for the whole device, and the capture fails.
+  // Clears the memory in the thread's own stream and waits for that stream alone. While another thread captures a step,
+  // CUDA refuses to wait for the whole device, and the capture fails.
   clear(cudaStreamPerThread, memory, bytes);
   finish(cudaStreamPerThread);
   return memory;

@@ -19,7 +19,7 @@ using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
 constexpr std::size_t kMostReason = 1000;              // bytes of the reason of an abort
 constexpr std::chrono::milliseconds kReasonWait(200);  // a rank's reason may arrive after its connection has ended
-constexpr int kPartsBits = 20;                         // low bits of a slot number the message, high bits the exchange
+constexpr int kPartsBits = 20;                         // slot bits for the message's number; the exchange's lies above
 
 std::string key_of_reason(int rank) { return fmt::format("protrain-failed-{}", rank); }
 

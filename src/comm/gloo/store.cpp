@@ -226,7 +226,9 @@ TcpStore::~TcpStore() = default;
 
 void TcpStore::reach_relay(const Address &address, const ChannelRequest &request, const Deadline &deadline) {
   const Addresses addresses = addresses_of(address.host, address.port);
-  std::string unreached, refused;  // why the last tries failed: without a connection, and with one, which says more
+  // `unreached`: why the last try failed that made no connection. `refused`: why the last one failed that made one. It
+  // says more.
+  std::string unreached, refused;
   for (;; std::this_thread::sleep_for(kPause)) {
     for (const addrinfo *to = addresses.get(); to != nullptr; to = to->ai_next) {
       bool connected = false;

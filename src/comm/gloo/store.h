@@ -65,7 +65,7 @@ class TcpStore final : public ::gloo::rendezvous::Store {
   bool await(const std::string &key, const Deadline &deadline);
 
   const std::chrono::milliseconds timeout_;
-  std::unique_ptr<Relay> relay_;  // of rank 0; it ends when this rank's connection does
+  std::unique_ptr<Relay> relay_;  // on rank 0 alone; ends when rank 0's own connection to it ends
   std::mutex mutex_;              // guards the rest
   Socket socket_;
   std::string unread_;  // the beginning of a record

@@ -125,8 +125,8 @@ void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> rec
 }
 
 // Polls until all messages are over. A rank that aborted may have changed the memory that it sends from, so messages
-// are good only if no abort came before their last byte. One probe after that byte is not enough: MPI_Iprobe may first
-// look for an abort and only then take in what has arrived. Therefore a second probe follows.
+// are good only if no abort came before their last byte. Two probes for an abort follow that byte, because MPI_Iprobe
+// may look for an abort first and take in what has arrived only then.
 void MpiChannel::wait() {
   const Clock::time_point deadline = Clock::now() + timeout_;
   for (int polls = 0;; ++polls) {

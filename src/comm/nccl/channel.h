@@ -32,9 +32,10 @@ class NcclChannel final : public Channel {
  private:
   void meet();
   void begin(std::span<const Send> sends, std::span<const Receive> receives);
-  // Returns whether NCCL has issued everything that it was asked for. Code::peer if NCCL found that a rank is gone.
+  // True if NCCL has issued all that it was asked for. Throws if NCCL reports an error: Code::peer if a rank is gone,
+  // else Code::device.
   bool is_issued();
-  // Polls until done() is true, until the deadline, or until another rank has aborted.
+  // Polls until done() is true. Throws if the deadline passes, or if another rank has aborted.
   template <typename Done>
   void poll(Done done, const char *what);
   void use_gpu() const;

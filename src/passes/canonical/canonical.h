@@ -98,7 +98,7 @@ Rules layer_rules();                 // normalizations, attention, rotary embedd
 Rules recurrent_rules();             // LSTM, GRU, RNN
 Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
 Rules softmax_rules();               // Softmax of older opsets, Hardmax
-Rules channel_rules();               // normalizations of channels, with their own or with given statistics
+Rules channel_rules();               // normalizations over batches, groups and instances, LRN and LpNormalization
 Rules einsum_rules();                // Einsum
 Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
 Rules gather_rules();                // Gather at constant indices

@@ -35,8 +35,8 @@ ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Sha
   return c.reshape(values, shape);
 }
 
-// Returns `id` and values that it is computed from: those of the last few nodes before it, because a model may have
-// many such normalizations.
+// Returns `id` and the nearest of the values that it is computed from. Stops after about kMost values, so that a model
+// with many normalizations does not take quadratic time.
 std::set<ValueId> nearest_sources(const Canonical &c, ValueId id) {
   constexpr std::size_t kMost = 64;
   std::set<ValueId> seen = {id};
@@ -50,7 +50,7 @@ std::set<ValueId> nearest_sources(const Canonical &c, ValueId id) {
   return seen;
 }
 
-// Marks the initializer that a scale or shift is computed from, if it is computed from one alone.
+// Marks an initializer as the scale or shift of a normalization (Value::norm), if `id` is computed from it alone.
 void mark_norm(Canonical &c, ValueId id) {
   std::set<ValueId> sources = nearest_sources(c, id);
   std::erase_if(sources, [&](ValueId source) { return c.rewriter().producer(source) != nullptr; });
@@ -162,8 +162,8 @@ std::pair<ValueId, ValueId> statistics_of_batch(Canonical &c, const Node &node, 
   return {mean, c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along)};
 }
 
-// Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the batch's own.
-// They are computed by several operators if the model holds no running ones.
+// Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the batch's own:
+// with the operator BatchNorm, which also updates the running ones, or with several operators if the model holds none.
 bool batch_normalization(Canonical &c, Node &node) {
   if (!has(node, 4)) return false;
   const ValueId x = node.inputs[0];

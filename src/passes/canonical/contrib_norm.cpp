@@ -23,8 +23,8 @@ void give(Canonical &c, const Node &node, std::size_t output, ValueId value) {
 }
 
 // Emits the sum and the normalization as separate nodes. Inputs: input, skip, scale[, shift][, bias]. A simplified
-// normalization has no shift. Outputs: y, mean, 1 / deviation, input + bias + skip. Adds the bias to the input before
-// the skip. If a MatMul computes the input, fuse_bias() can then make the bias part of that MatMul.
+// normalization has no shift. Outputs: y, mean, 1 / deviation, input + bias + skip. Adds the bias before the skip, so
+// that fuse_bias() can make it part of a MatMul that computes the input.
 bool skip_normalization(Canonical &c, Node &node) {
   const bool simplified = node.op.find("Simplified") != std::string::npos;
   const std::size_t bias = simplified ? 3 : 4;

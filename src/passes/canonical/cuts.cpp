@@ -69,7 +69,7 @@ std::optional<Cut> cut_of_unsqueeze(Canonical &c, const Node &node, Cut cut) {
 std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
   std::optional<Cut> found;
   std::vector<ValueId> operands;
-  std::size_t behind = 0;  // the number of axes from the axis of the cut to the last axis
+  std::size_t behind = 0;  // the number of axes from the axis of the cut to the last axis, both included
   for (const ValueId in : node.inputs) {
     const auto cut = c.cuts.find(in);
     if (cut == c.cuts.end()) {

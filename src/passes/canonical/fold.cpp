@@ -198,8 +198,8 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   return true;
 }
 
-// Makes the node's outputs constants and returns true, if no output has an element. Such outputs are known without
-// being computed.
+// Returns true if no output of the node has any elements. Makes these outputs constants then, because they are known
+// without being computed.
 bool Canonical::settle_empty(const Node &node) {
   std::vector<Type> types;
   try {

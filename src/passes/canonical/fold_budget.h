@@ -1,5 +1,5 @@
-// FoldBudget: limits the memory and the work of evaluating constants and the nodes of control flow, so that no file can
-// demand too much.
+// FoldBudget: limits the memory and the work of evaluating constants, and the number of nodes that take the place of
+// control flow, so that no file can demand too much.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace protrain::passes {
 
 // The limits of a FoldBudget. Let L be the largest dim of the graph's inputs and F the bytes of constants in the file.
-// Results may take 64 MiB + 64 L^2 + 4 F bytes, which allows masks over all pairs of positions. They may take 2^28 +
-// 1024 L^2 + 64 F operations. At most kMostUnrolled nodes may take the place of control flow.
+// Results may take 64 MiB + 64 L^2 + 4 F bytes, which allows masks over all pairs of positions. Computing them may take
+// 2^28 + 1024 L^2 + 64 F operations. At most kMostUnrolled nodes may take the place of control flow.
 inline constexpr std::size_t kMostUnrolled = 1 << 16;
 
 struct FoldBudget {
   explicit FoldBudget(const graph::Graph &graph);
 
-  // Raises the limits for constants of the file that became known later.
+  // Raises the limits for constants that were read from the file later. They have `file_bytes` bytes.
   void grant(std::uint64_t file_bytes);
   // Subtracts the bytes and the operations from what is left and returns true. Returns false if less is left.
   bool take(std::uint64_t result_bytes, double operations);

@@ -161,8 +161,9 @@ bool become_written(Canonical &c, const Node &node, const Write &write) {
   return true;
 }
 
-// Checks the operands of a scatter. Returns true if it writes integers or booleans and depends on constants alone, so
-// that it is evaluated. Code::unsupported if it depends on data, because no kernel writes integers.
+// Checks the operands of a scatter. Returns true if it writes integers or booleans and reads constants alone, so that
+// it is evaluated. Throws Code::unsupported if it writes integers or booleans and reads other values, because no kernel
+// writes integers.
 bool writes_constants(Canonical &c, const Node &node) {
   const DType dtype = c.infer(node).at(0).dtype;
   if (is_float(dtype)) return false;

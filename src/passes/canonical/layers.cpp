@@ -85,8 +85,8 @@ ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
   return c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, -kInfinity)});
 }
 
-// Turns a mask into a term to add to scores of shape `scores` (B, H, Sq, Sk). Hides keys beyond the mask's last axis.
-// Returns ValueId::none if the mask does not fit.
+// Turns a mask into a term to add to scores of shape `scores` (B, H, Sq, Sk). If the mask covers only the first keys,
+// hides the other keys. Returns ValueId::none if the mask does not fit.
 ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
   Shape shape = c.shape(mask);
   if (shape.size() > 4 || shape.empty()) return ValueId::none;

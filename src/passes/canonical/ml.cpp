@@ -1,4 +1,5 @@
-// Rules for the domain ai.onnx.ml, in which scikit-learn's converters write what brings data to a scale.
+// Rules for the domain ai.onnx.ml. Its Scaler brings features to a common scale. Converters of scikit-learn models
+// write it in front of the model.
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
 
@@ -6,7 +7,8 @@ namespace protrain::passes {
 
 namespace {
 
-// Returns the numbers of attribute `key` as a constant that goes with the last axis, which has `features` elements.
+// Returns the numbers of attribute `key` as a constant that broadcasts along the last axis, which has `features`
+// elements.
 ValueId row_of(Canonical &c, const Node &node, const char *key, std::int64_t features) {
   const std::vector<double> numbers = node.attributes.reals(key);
   const auto count = static_cast<std::int64_t>(numbers.size());

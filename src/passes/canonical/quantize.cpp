@@ -16,7 +16,7 @@ bool same_values(const Canonical &c, const Node &a, const Node &b, std::size_t i
   return a.inputs[input] == b.inputs[input] || (left != nullptr && right != nullptr && left->same_as(*right));
 }
 
-// True if both nodes use the same scale for each element.
+// True if both nodes use the same scale and zero point for each element.
 bool same_scales(const Canonical &c, const Node &a, const Node &b) {
   return same_values(c, a, b, 1) && same_values(c, a, b, 2) &&
          a.attributes.integer("axis", 1) == b.attributes.integer("axis", 1) &&

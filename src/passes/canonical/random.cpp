@@ -14,13 +14,13 @@ namespace protrain::passes {
 namespace {
 
 // Returns the key of a node's random numbers: a hash of the first output's name in the file, which no fusion, order or
-// plan changes. If the node has a seed, the hash includes it. `draw` is not empty if the node draws several times.
+// plan changes. If the node has a seed, the hash includes it. If a node draws several times, each draw has a name.
 std::int64_t key_of(const Canonical &c, const Node &node, const std::string &draw = "") {
   ValueId first = ValueId::none;
   for (ValueId out : node.outputs)
     if (first == ValueId::none) first = out;
   std::uint64_t key = fnv1a(c.rewriter().value(first).name);
-  if (node.attributes.has("seed"))  // Dropout's is an integer, the others' are floats
+  if (node.attributes.has("seed"))  // an integer in Dropout, a float in other operators
     key = fnv1a(" " + Attributes{{"seed", node.attributes.items().find("seed")->second}}.print(), key);
   if (!draw.empty()) key = fnv1a(" " + draw, key);
   return std::bit_cast<std::int64_t>(key);

@@ -171,8 +171,8 @@ double coordinate(std::int64_t i, std::int64_t dim, bool aligned) {
   return (2 * at + 1) / count - 1;
 }
 
-// Multiplies each matrix (axes, axes + 1) by a matrix with the coordinates of all places. Its first row has the
-// coordinates along the last axis, and its last row has ones.
+// Multiplies each affine matrix (axes, axes + 1) by a constant matrix (axes + 1, places), which holds the coordinates
+// of all places. The constant's first row has the coordinates along the last axis, and its last row has ones.
 bool affine_grid(Canonical &c, Node &node) {
   const Type result = c.infer(node).at(0);
   const Shape dims(result.shape.begin() + 1, result.shape.end() - 1);

@@ -16,7 +16,8 @@ bool pass_input(Canonical &c, Node &node) {
   return true;
 }
 
-// An Identity that PyTorch wrote for detach() has an attribute that ONNX does not know.
+// Handles Identity. If it has the attribute `detach`, which ONNX does not know, PyTorch wrote it for detach(): then no
+// gradient passes through it.
 bool identity(Canonical &c, Node &node) {
   if (!node.attributes.has("detach")) return pass_input(c, node);
   c.become(node, "StopGradient", {node.inputs.at(0)}, {});
@@ -111,8 +112,8 @@ bool cast(Canonical &c, Node &node) {
   return true;
 }
 
-// Tests the float before a Cast to float64, which PyTorch's older exporter writes and for which devices have no test.
-// The Cast changes neither infinities nor NaN.
+// Makes IsInf and IsNaN read the float before a Cast to float64, because devices cannot test float64. The Cast changes
+// neither infinities nor NaN. PyTorch's older exporter writes it.
 bool test_before_cast(Canonical &c, Node &node) {
   const Node *cast = c.rewriter().producer(node.inputs.at(0));
   if (cast == nullptr || cast->op != "Cast" || c.type(node.inputs[0]).dtype != DType::f64) return false;

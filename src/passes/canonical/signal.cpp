@@ -15,7 +15,8 @@ using Integers = std::vector<std::int64_t>;
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 25;  // elements of a matrix
 
 // Computes a DFT along one axis: (..., length, ..., parts) -> (..., bins, ..., 2). The last axis holds the real part
-// and, unless `parts` is 1, the imaginary part. The transformed axis moves next to it for the product, and then back.
+// and, unless `parts` is 1, the imaginary part. The transformed axis moves next to the last axis for the product, and
+// then back.
 bool dft(Canonical &c, Node &node) {
   if (has(node, 1) || has(node, 2)) return false;
   const Type result = c.infer(node).at(0);
@@ -45,7 +46,8 @@ bool dft(Canonical &c, Node &node) {
   return true;
 }
 
-// Cuts the signal (N, length, parts) into frames (N, frames, frame length, parts), which are weighted by the window.
+// Computes an STFT. Cuts the signal (N, length, parts) into frames (N, frames, frame length, parts), multiplies each
+// frame by the window if there is one, and transforms the frames with a DFT.
 bool stft(Canonical &c, Node &node) {
   if (has(node, 1) || has(node, 3)) return false;
   const Shape result = c.infer(node).at(0).shape;

@@ -1,6 +1,6 @@
-// Rules for convolution and pooling, which write out all attributes. A pool over more axes than kernels take becomes
-// several pools. The last axes are pooled first, so that a MaxPool chooses the first of equal elements in row-major
-// order.
+// Rules for convolutions, pooling and Col2Im. They set every attribute of a convolution or pool, defaults included. A
+// pool over more than kMostWindowAxes spatial axes becomes several pools. The last axes are pooled first, so that a
+// MaxPool chooses the first of equal elements in row-major order.
 #include <algorithm>
 
 #include "base/error.h"
@@ -35,8 +35,8 @@ void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &resul
   c.become(node, "Add", {c.reshape(y, result), c.reshape(node.inputs[2], per_channel)});
 }
 
-// Replaces a convolution that adds up nothing, because an operand has no elements, by its bias. Returns false for other
-// convolutions.
+// Replaces a convolution by its bias if x or the weights have no elements, because its sums are then 0. Returns false
+// for other convolutions.
 bool become_bias_alone(Canonical &c, const Node &node, const Shape &result) {
   const bool sums = element_count(c.shape(node.inputs.at(0))) > 0 && element_count(c.shape(node.inputs.at(1))) > 0;
   if (sums) return false;
@@ -71,8 +71,9 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
-// Shortens the windows' input at the end of each axis where further windows would fit behind the last one. Returns the
-// number of removed elements for each axis, which is 0 unless pads are negative.
+// Shortens each axis of the windows' input at its end, so that no further window fits behind the last one. Returns the
+// number of removed elements for each axis, which conv_transpose() adds again as zeros. The numbers are 0 unless
+// output_shape, output_padding or negative pads make an axis that long.
 Integers cut_off(SlidingWindows &w) {
   Integers beyond;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {

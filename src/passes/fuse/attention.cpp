@@ -146,8 +146,9 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// True if FusedAttention gives the same results as the pattern for queries that see no key. FusedAttention gives 0 for
-// such a query. The pattern gives NaN or an average, unless Scores::guarded is set.
+// Looks for queries that see no key, as far as constant masks tell. FusedAttention gives 0 for such a query. The
+// pattern gives an average over all keys if hidden scores are finite. If they are infinite, it gives NaN, or 0 if
+// Scores::guarded is set. Returns false if the two may differ. Several masks together may hide all keys of a query.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   for (const Addend &addend : scores.addends) {
@@ -200,7 +201,7 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
   return sum;
 }
 
-// The batch size, the number of heads of q, and that of k and v. heads_of() returns nothing if q, k and v do not fit.
+// The batch size, and the numbers of heads of q, and of k and v. heads_of() returns nothing if q, k and v do not fit.
 struct Heads {
   std::int64_t batch = 0, q = 0, kv = 0;
 };

@@ -5,7 +5,8 @@ namespace protrain::passes {
 
 namespace {
 
-// True for a vector that is added to each row: only its last axis has more than one element.
+// True for a vector that is added to each row of a product: its last axis has `columns` elements, and all others have
+// one.
 bool is_row(const Rewriter &r, ValueId id, std::int64_t columns) {
   const Shape shape = r.shape(id);
   const bool stored = r.producer(id) == nullptr;  // a residual of one row is no bias

@@ -1,6 +1,6 @@
-// Fuses a loss with the MatMul that makes its logits into LinearCrossEntropy, which never holds all logits. Does so
-// only if nothing else reads the logits. Moves Slices and Reshapes between the MatMul and the loss to the MatMul's
-// input.
+// Fuses a cross entropy and the MatMul that computes its logits into one LinearCrossEntropy, which never holds all
+// logits at once. Does so only if nothing else reads the logits. Moves Slices and Reshapes between the MatMul and the
+// loss to the MatMul's input.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {

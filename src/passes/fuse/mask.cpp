@@ -88,7 +88,8 @@ bool is_banded(const Node &attention) {
   return attention.attributes.integer("causal", 0) != 0 || attention.attributes.integer("window", 0) != 0;
 }
 
-// True if `causal` and `window` express the mask for all scores.
+// True if `causal` and `window` express the mask `id` for all scores. A mask that hides keys must then have a row for
+// each query and a column for each key.
 bool says_all(const Rewriter &r, const Node &attention, ValueId id, const Mask &mask) {
   const Shape shape = r.shape(id);
   const std::size_t rank = shape.size();
@@ -114,9 +115,9 @@ struct Term {
   bool negated = false;
 };
 
-// Adds terms to `terms` that together hide the keys that the condition `id` hides. A condition hides a key where it is
-// false, or with `negated` where it is true. So an And hides all keys that one of its parts hides, and a negated Or
-// does the same. Each part of such a node becomes a term of its own. A Not inverts `negated`.
+// Splits the condition `id` into terms that together hide the same keys, and adds them to `terms`. A condition hides a
+// key where it is false. An And hides each key that one of its operands hides, so each operand becomes a term of its
+// own. With `negated`, a condition hides a key where it is true, and an Or is split like this. A Not inverts `negated`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);

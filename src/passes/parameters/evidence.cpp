@@ -183,8 +183,8 @@ Declarations::Claim Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// Adds a doubt about merged initializers. An exporter keeps one of several equal initializers, even if not all of them
-// are parameters.
+// Adds a doubt about an initializer that split_merged() split. The exporter kept one of several equal vectors, maybe
+// not all of them parameters. If no declared parameter is missing, the copies are no parameters.
 void Declarations::doubt_copies(const std::string &initializer, Claim &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

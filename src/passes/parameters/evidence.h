@@ -29,8 +29,8 @@ class Declarations {
   Claim about(const std::string &initializer) const;
 
   // Returns declared names that match nothing in the model: names of the list, or without a list the exporter's
-  // parameters. A name matches an initializer, or a value that an initializer was computed from. The exporter may have
-  // merged equal tensors under one name: if that can be why its parameters are missing, none of them is returned.
+  // parameters. A name matches an initializer, or a value that an initializer was computed from. Returns none of the
+  // exporter's parameters if they may be missing only because the exporter merged equal tensors under one name.
   std::vector<std::string> unmatched() const;
 
   // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed
@@ -62,7 +62,7 @@ class Declarations {
   std::set<std::string> updated_;
   std::set<std::string> present_;  // initializers and the values they were computed from
   Names unmatched_;                // names of the list that are not in present_
-  Names undone_;                   // parameters declared by the exporter that are merged into others, folded or unused
+  Names undone_;                   // declared parameters that are not in present_: merged with others, or unused
   std::size_t missing_ = 0;  // the size of undone_, less the parameters that matrices with several readers explain
   std::size_t copies_ = 0;   // vectors that split_merged() made, except statistics
 };

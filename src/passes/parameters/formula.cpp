@@ -119,7 +119,8 @@ bool is_bank(const Numbers &numbers) {
   return 10 * zeros >= 6 * count && zeros < count;
 }
 
-// True if there are only zeros and ones, as in an adjacency matrix or one-hot rows.
+// True if all numbers are zeros and ones, as in an adjacency matrix or one-hot rows. False for fewer than 9 numbers,
+// which prove little.
 bool is_zeros_and_ones(const Numbers &numbers) {
   return numbers.count() >= 9 && std::ranges::all_of(numbers.values, [](double x) { return x == 0 || x == 1; });
 }

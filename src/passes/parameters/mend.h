@@ -19,15 +19,16 @@ void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<
 // are constant along an axis, because two of them may be equal by chance.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
-// Ties each parameter that the exporter made from another one, by moving its elements, to that one or to another copy
-// made from it. `moved_from` returns the name of the parameter that was copied, or "" for all that are no copies. A
-// copy that the values do not show to be equal or a transpose gets a doubt, if the parameter itself is read too.
+// Ties the moved copies of a declared parameter, which the exporter made by only moving its elements: to the parameter
+// itself if the graph reads it, else to the first copy. `moved_from` returns the parameter's name for a copy, and ""
+// for other initializers. Ties a copy only if its values show that it is equal or a transpose. Any other copy gets a
+// doubt, if the graph reads the parameter itself too.
 void retie_moved(graph::Graph &graph, const LoadInitializer &load,
                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 
-// Ties initializers that nothing of the graph reads to the trained parameter that has the same source. The file's other
-// outputs read them, and an export must give those the trained values too. Changes findings only. An initializer that
-// the values do not show to be a copy or a transpose gets a doubt.
+// Ties initializers that no node of the graph reads to the trained parameter that has the same source. Other outputs of
+// the file may read these initializers, so an export must give them the trained values too. Changes findings only. Ties
+// an initializer only if its values show that it is a copy or a transpose. Any other one gets a doubt.
 void retie_unread(const graph::Graph &graph, const LoadInitializer &load,
                   const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 

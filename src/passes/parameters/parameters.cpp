@@ -121,7 +121,8 @@ bool is_row(const Use &use, const Value &value) {
   return added && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
 }
 
-// True if the second half of each row is zeros: of a recurrent layer's bias, the half that is added to the states.
+// True if the second half of each row of a recurrent layer's bias is zeros. That half is added to the products of the
+// states and the recurrence weights.
 bool ends_in_zeros(const graph::Array &bias) {
   if (bias.dtype() == DType::none || bias.shape().size() != 2) return false;
   const std::vector<double> numbers = bias.doubles();
@@ -174,8 +175,9 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt.clear();
     use.inert = false;
   }
-  // Adds a doubt if the exporter's name for weights shows that it computed them. It renames a matrix also when it only
-  // transposes it, but a convolution's kernel only when it computes it. A name may also tell that it was computed.
+  // Adds a doubt if the name of weights shows that the exporter computed them. An exporter renames a convolution's
+  // kernel only if it computed the kernel, but it renames a matrix also if it only transposed the matrix. Some names
+  // tell of arithmetic themselves, such as "mul_3".
   const bool kernel = use.role == operand && value.type.shape.size() > 2 && !use.recurrent;
   const bool renamed = use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join;
   if (use.weights && ((name == Naming::made && renamed) || names_arithmetic(declared_.in_file(value.name))))
@@ -221,7 +223,7 @@ Use Judge::look_into(Use use, const Value &value) const {
 }
 
 // Returns the use at the first place where weights are expected; else at the first place with a doubt; else at the
-// first place.
+// first place. For a running mean or variance, returns a use without weights.
 Use Judge::best_use(ValueId id) const {
   const Value &value = graph_.value(id);
   Use best{.reason = is_read(id) ? "meets no data" : "is read by nothing", .doubt = ""};
@@ -448,7 +450,8 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
     require_used(choices.frozen, eligible, "frozen");
   }
   tie(graph, choices.ties, judged.findings);
-  // Ties transposes again, except if the file itself trains: its training updates each matrix on its own.
+  // Ties weights that the exporter wrote several times: transposes, moved copies, and initializers that nothing reads.
+  // Ties none of these if the file itself trains, because its training updates each initializer on its own.
   if (!choices.declared.updated) {
     retie_transposes(graph, load, judged.findings);
     const auto moved_from = [&](const std::string &name) { return judge.moved_from(name); };

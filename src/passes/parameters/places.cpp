@@ -184,7 +184,7 @@ Use Places::as_operand(const Node &node, const Place &place) const {
   return use;
 }
 
-// True if the product of an input and weights goes into a recurrent layer.
+// True if a recurrent layer reads the product's result.
 bool Places::feeds_recurrent(const Node &product) const {
   return std::ranges::any_of(readers_[index(product.outputs.at(0))],
                              [&](NodeId reader) { return is_recurrent(graph_.node(reader)); });
@@ -420,8 +420,8 @@ bool Places::is_inverse_root(const Node &node) const {
 }
 
 // True if the node's other factor is a normalized value: the result of a normalization, or of a Mul or Div by one
-// number per row, such as the standard deviation or its inverse. Also true if it is the inverse of a deviation, as
-// where TensorFlow and JAX multiply it by the scale first and by the data then.
+// number per row, such as the standard deviation or its inverse. Also true if the other factor is the inverse of a
+// deviation, because TensorFlow and JAX multiply this inverse by the scale first, and the product by the data.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
@@ -488,8 +488,8 @@ Use Places::as_scale(const Node &node, const Place &place) const {
             "tables that data are multiplied by may be fixed or learned");
 }
 
-// Returns the use of a value that Where reads, where a mask decides who gets it: a learned bias of attention scores, or
-// an embedding for masked tokens.
+// Returns the use of a value that a Where chooses by data, such as a learned bias of attention scores, or an embedding
+// for masked tokens.
 Use Places::as_choice(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);

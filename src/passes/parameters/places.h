@@ -1,5 +1,5 @@
-// The places where an initializer meets data: nodes that combine it with values that depend on the model's inputs. They
-// are the evidence for calling it a parameter.
+// The places where an initializer meets data: nodes that combine it with values that depend on the model's inputs.
+// These places show whether the initializer is a parameter.
 #pragma once
 
 #include <cstdint>

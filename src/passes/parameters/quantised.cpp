@@ -23,7 +23,7 @@ using graph::ValueId;
 constexpr const char *kMatMulNBits = "com.microsoft::MatMulNBits";
 constexpr const char *kGather = "com.microsoft::GatherBlockQuantized";
 
-// The indices of a node's inputs: of its quantised weights, and of its scales and zero points.
+// The indices of a node's inputs that hold quantised weights, scales and zero points.
 struct QuantisedInputs {
   std::size_t weights = 0;  // the input's index; the number of inputs if no input holds weights
   std::size_t first_scale = 0, last_scale = 0;

@@ -48,7 +48,7 @@ std::optional<std::size_t> inner_axis(const Graph &graph, const std::vector<Node
   return is_output ? std::nullopt : axis;
 }
 
-// True if a step takes the parameter in the rounded form anyway, so that nothing need widen it.
+// True if the parameter has the rounded form already: the form is bfloat16, and the step computes in bfloat16.
 bool has_form(const Value &value, const RoundedMatrix &matrix) {
   return matrix.rounding->block == 0 && value.type.dtype == DType::bf16;
 }

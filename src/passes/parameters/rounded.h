@@ -26,7 +26,7 @@ struct Rounding {
   // scale and a zero point, as ONNX Runtime's MatMulNBitsQuantizer makes them by default.
   bool codes = false;
 };
-inline constexpr std::int64_t kScaleBlock = 256;       // with codes: number of blocks' scales that share a scale
+inline constexpr std::int64_t kScaleBlock = 256;       // with codes: the scales of this many blocks share one scale
 const Rounding *find_rounding(std::string_view name);  // nullptr if weights keep the file's form
 
 // A parameter that is rounded.
@@ -52,7 +52,7 @@ void round_frozen(graph::Graph &graph, std::vector<RoundedMatrix> &matrices);
 
 // The values of a rounded matrix.
 struct RoundedValues {
-  MemoryBlock room;                 // for the elements. The heap would keep so much memory after it is freed
+  MemoryBlock room;                 // for the elements; not from the heap, which would keep it after it is freed
   std::vector<float> scales;        // one for each block; for codes: one for each kScaleBlock codes in `bytes`
   std::vector<std::uint8_t> bytes;  // the blocks' zero points; for codes: the blocks' scales, as codes
   std::vector<float> offset;        // for codes: the number that is added to each block's scale

@@ -15,7 +15,7 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr std::int64_t kPanelElements = 1 << 18;  // the least number of elements that are read at once
+constexpr std::int64_t kPanelElements = 1 << 18;  // the most elements that are read at once, unless one row has more
 
 // Finds the code whose value is nearest to a number in [-1, 1]. If two are equally near, takes the lower one.
 template <int kCount>

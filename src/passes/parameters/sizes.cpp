@@ -83,7 +83,7 @@ class Sizes {
             follow(node.inputs[i], node);
   }
 
-  // Returns, for each initializer, the node whose sizes are computed from it.
+  // Returns the initializers that sizes are computed from, each with the node that reads such a size.
   const std::map<ValueId, NodeId> &found() const { return found_; }
 
  private:

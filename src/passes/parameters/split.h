@@ -1,4 +1,4 @@
-// Repairs initializers that exporters merged.
+// Splits vectors again that exporters merged because they were equal.
 #pragma once
 
 #include <cstddef>

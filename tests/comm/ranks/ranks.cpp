@@ -147,9 +147,8 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
 
 constexpr auto kUntilRank1Fails = 500ms;
 
-// Rank 1 fails while rank 0 waits for it. Rank 0 then uses the memory that rank 2 has not yet read for something else.
-// Rank 2, which comes after `delay`, must get an error or, if it read before the failure reached it, what rank 0 had
-// sent.
+// Rank 0 sends a message to rank 2 and waits for rank 1, which fails. Rank 0 gets an error and overwrites the message
+// in its memory. Rank 2 begins to receive only after `delay`. It must get an error or the message, never the new bytes.
 void reuse_what_was_sent(Channel &channel, std::chrono::milliseconds delay) {
   constexpr std::size_t kBytes = 3'000'000;
   constexpr auto kUntilAllHaveRead = 5s;  // on a busy machine too
@@ -213,7 +212,8 @@ void run(const std::string &scenario, Channel &channel) {
   throw Unexpected{"there is no such scenario"};
 }
 
-// The failing rank never opens its channel.
+// The failing rank never opens its channel. For the others, open() must fail with a timeout, or because rank 0 gave up
+// before them.
 void meet_in_vain(const ChannelRequest &request) {
   if (request.rank == failing) return std::this_thread::sleep_for(timeout + 1s);
   const Error error = error_of([&] { open(request); });
@@ -253,8 +253,8 @@ void expect_refusal(const ChannelRequest &request, Code code, const std::string 
          "the error is: " + error.subject + ": " + error.text);
 }
 
-// Opens channels as one process whose HOST:PORT or number of ranks is wrong in several ways. Each error must name the
-// reason.
+// Opens channels, all from this process, with a HOST:PORT, a rank or a number of ranks that cannot work. Each error
+// must name the reason.
 void be_refused(ChannelRequest request, int port) {
   request.ranks = 3;
   {
@@ -355,7 +355,7 @@ int main(int argc, char **argv) {
   }
   const bool whole = one_of(scenario, {"exchange", "agree", "strangers"});
   const bool over_mpi = arguments.size() == 2;
-  if (over_mpi) comm::timeout = std::chrono::seconds(10);  // because the start of MPI counts, slow on a busy machine
+  if (over_mpi) comm::timeout = std::chrono::seconds(10);  // it includes the start of MPI, slow on a busy machine
   comm::ChannelRequest request{.transport = comm::Transport::mpi, .timeout = whole ? comm::kPatience : comm::timeout};
   if (arguments.size() == 5) {
     request.transport = comm::Transport::gloo;

@@ -52,7 +52,7 @@ class Occupant {
   bool listens_ = false;
 };
 
-// Returns a free port below those that the system gives to programs that do not ask for a certain one.
+// Returns a free port below the ephemeral ports, which the system gives to programs that ask for no particular port.
 inline int free_port() {
   std::random_device random;
   for (;;) {

@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
     say("created", 0, "");
     train(session, argv[4]);
   }
-  // A launcher of MPI ends the others as soon as one has left. They are to report first.
+  // A launcher of MPI ends the other ranks as soon as one has left. This rank waits, so that they can report first.
   if (std::getenv("PROTRAIN_INJECTED_WAIT") != nullptr) sleep(2);
   protrain_session_destroy(session);
   protrain_options_destroy(options);

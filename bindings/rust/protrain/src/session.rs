@@ -94,8 +94,8 @@ impl Session {
     ///
     /// # Errors
     /// `Arg` for a name that is no input (the text lists the inputs); `Type` for an element type other than the
-    /// model's; `Shape` for a shape that the session does not accept (the text lists those that it accepts), or data of
-    /// another length.
+    /// model's, except that [`f32`] serves every type of floats; `Shape` for a shape that the session does not accept
+    /// (the text lists those that it accepts), or data of another length.
     #[doc(alias = "protrain_session_set_input")]
     pub fn set_input<T: Element>(&mut self, name: &str, shape: &[usize], data: &[T]) -> Result<()> {
         let (c_name, dtype) = (c_text("name", name)?, T::DTYPE as i32);

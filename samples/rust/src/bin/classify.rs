@@ -32,8 +32,8 @@ impl Samples {
         self.0.len() / BATCH
     }
 
-    /// The samples of a batch. Each pass has an order of its own: 7919 is prime, so that the products with it are a
-    /// permutation, unless it divides the count.
+    /// Returns the samples of a batch. Each pass has an order of its own. Every sample comes once: multiples of 7919
+    /// modulo the count differ from each other, because 7919 is prime, unless it divides the count.
     fn batch(&self, number: usize, pass: usize) -> impl Iterator<Item = &(Vec<u8>, usize)> {
         let at = move |row| ((number * BATCH + row) * 7919 + pass * 104729) % self.0.len();
         (0..BATCH).map(move |row| &self.0[at(row)])
