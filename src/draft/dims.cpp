@@ -26,6 +26,8 @@ using By = DimSize::By;
 // The sizes that are guessed first: large enough for realistic shapes, small enough that inference costs little.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
+// The largest size of an axis or an input that is sought, so that its product with a dim does not overflow.
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 40;
 // Limits for the work of all trials together: nodes whose types are inferred, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
 constexpr int kMostRounds = 16;  // the most nodes for which dims get other sizes
@@ -69,19 +71,19 @@ std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
   const auto add = [&](std::int64_t size, std::size_t input) {
-    if (size > 0 && known.insert(size).second) sizes.push_back({size, input});
+    if (size > 0 && size <= kLargestSize && known.insert(size).second) sizes.push_back({size, input});
   };
   const std::int64_t groups = seen.attributes.integer("group", 1);
   for (std::size_t i = 0; i < seen.inputs.size(); ++i) {
     for (const std::int64_t dim : seen.inputs[i].type.shape) {
       add(dim, i);
-      if (groups > 1) add(dim * groups, i);
+      if (groups > 1 && dim > 0 && groups <= kLargestSize / dim) add(dim * groups, i);
     }
     std::int64_t product = 1, sum = 0;
     for (const std::int64_t value : seen.inputs[i].values) {
       add(value, i);
       sum += std::clamp<std::int64_t>(value, 0, kLargest);
-      if (value > 0 && product < (std::int64_t{1} << 40) / value) product *= value;
+      if (value > 0 && product < kLargestSize / value) product *= value;
     }
     if (seen.inputs[i].values.empty()) continue;
     add(product, i);

@@ -67,20 +67,21 @@ void Session::for_flat_parameters(Call call, std::size_t count,
 }
 
 void Session::read_grad(const std::string &name, float *out, std::size_t count) {
-  require_usable();
-  std::size_t p = 0;
-  double factor = 1;
-  const auto prepare = [&] {
-    p = find_parameter(name, count);
-    require(draft().kept[p], Code::arg, name,
-            "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
-    factor = account_.gradient_factor(name);
-    return p;
-  };
-  meet(Call::read_grad, prepare);
-  guarded([&] { machine_.parameters().read_grad(p, std::span(out, count)); });
-  if (factor == 1) return;
-  for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
+  const std::span<float> values(out, count);
+  guarded([&] {
+    std::size_t p = 0;
+    double factor = 1;
+    meet(Call::read_grad, [&] {
+      p = find_parameter(name, count);
+      require(draft().kept[p], Code::arg, name,
+              "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
+      factor = account_.gradient_factor(name);
+      return p;
+    });
+    machine_.parameters().read_grad(p, values);
+    if (factor == 1) return;
+    for (float &value : values) value *= static_cast<float>(factor);
+  });
 }
 
 void Session::export_model(const std::string &path) { write_export(path, session::export_model); }

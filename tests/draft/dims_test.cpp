@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "draft/check.h"
@@ -124,6 +125,18 @@ TEST(Dims, OfAudioAreThoseThatHaveAsManyFramesAsPositions) {
 TEST(Dims, ThatAnExportBakedInAreFound) {
   const auto dims = settled({{"batch", "sequence"}, {node("Reshape", {"x", "s"}, {"y"})}, {integers("s", {1, 4, 8})}});
   EXPECT_EQ(dims.at("batch").value * dims.at("sequence").value, 32);
+}
+
+// No dim gives such sizes, and looking for one must not overflow.
+TEST(Dims, AreAssumedIfTheFileWantsSizesBeyondAllLimits) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto reshaped =
+      settled({{"batch", "sequence"}, {node("Reshape", {"x", "s"}, {"y"})}, {integers("s", {kMost, 8})}});
+  expect(reshaped.at("batch"), 2, By::assumption);
+  const auto convolved = settled({kImage,
+                                  {node("Conv", {"x", "w"}, {"y"}, {test::int_attribute("group", kMost)})},
+                                  {floats("w", {8, 3, 3, 3}, zeros(216))}});
+  expect(convolved.at("batch"), 2, By::assumption);
 }
 
 // A model that looks up positions 0 to sequence - 1 in a table of 6.

@@ -212,6 +212,23 @@ TEST(FuseAttention, WithoutAGuardARowThatSeesNothingStays) {
   EXPECT_FALSE(histogram(bare).contains("FusedAttention"));
 }
 
+// Together the two masks hide all keys of every query. Finite scores then give an average over the keys, and infinite
+// ones give NaN, which the guard makes 0 as FusedAttention does.
+TEST(FuseAttention, WithAGuardLeavesFiniteMasksThatTogetherHideAllKeys) {
+  Form guarded;
+  guarded.guard = true;
+  for (const double hidden : {-kInfinity, kLowest}) {
+    AttentionInputs p = heads(guarded);
+    std::vector<double> others;
+    for (const double value : causal_mask(hidden).doubles()) others.push_back(value == 0 ? hidden : 0);
+    const Array earlier = Array::from_doubles({DType::f64, {1, 1, kQueries, kQueries}}, others);
+    const ValueId later_hidden = p.b.add("Add", {scores(p, guarded), p.b.constant(causal_mask(hidden))});
+    Graph graph = finish(p, p.b.add("Add", {later_hidden, p.b.constant(earlier)}), guarded);
+    passes::fuse(graph);
+    EXPECT_EQ(histogram(graph).contains("FusedAttention"), std::isinf(hidden));
+  }
+}
+
 TEST(FuseAttention, LeavesALearnedBiasAndProbabilitiesThatOthersRead) {
   AttentionInputs learned = heads({});
   const ValueId bias = learned.b.parameter("bias", {1, kHeads, kQueries, kQueries});

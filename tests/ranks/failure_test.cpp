@@ -38,7 +38,7 @@ class RankedFailure : public testing::Test {
   void run(const std::function<void(session::Session &, int)> &work,
            std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
     const auto errors = ThreadGroup(kRanks, timeout).run([&](std::shared_ptr<comm::Channel> channel) {
-      const auto session = session_of(base_options(kModel), kModel, channel);
+      const auto session = session_of(options, kModel, channel);
       channels[static_cast<std::size_t>(channel->rank())] = channel.get();
       work(*session, channel->rank());
     });
@@ -59,6 +59,7 @@ class RankedFailure : public testing::Test {
     session.step();
   }
 
+  Options options = base_options(kModel);
   std::vector<comm::Channel *> channels = std::vector<comm::Channel *>(kRanks);  // by rank; valid while its work runs
   std::function<void(int rank, const Outcome &outcome)> check = [](int, const Outcome &) {};
 
@@ -329,6 +330,20 @@ TEST_F(RankedFailure, OfARankThatLeavesReachesTheOthers) {
   run([&](session::Session &session, int rank) {
     step(session, rank);
     if (rank != kOdd) note(rank, [&] { step(session, rank); });
+  });
+}
+
+TEST_F(RankedFailure, OfARankThatLeavesLosesTheSessionsThatReadAGradient) {
+  check = [](int rank, const Outcome &outcome) {
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::ok : Code::peer) << outcome.text;
+    EXPECT_EQ(outcome.text.find("the session is lost") == std::string::npos, rank == kOdd) << outcome.text;
+  };
+  options.set("keep_gradients", "*");
+  run([&](session::Session &session, int rank) {
+    step(session, rank);
+    const std::string &name = session.parameter_name(0);
+    std::vector<float> values(static_cast<std::size_t>(element_count(session.parameter_shape(0))));
+    if (rank != kOdd) note(rank, [&] { session.read_grad(name, values.data(), values.size()); });
   });
 }
 

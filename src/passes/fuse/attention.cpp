@@ -151,14 +151,17 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
 // Scores::guarded is set. Returns false if the two may differ. Several masks together may hide all keys of a query.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
+  bool differs = !scores.guarded;  // for a query without a key
+  bool empty_row = false;
   for (const Addend &addend : scores.addends) {
     if (fusion.r.constant_of(addend.mask) == nullptr) continue;
     const Mask &mask = mask_of(fusion, addend.mask);
-    const bool finite = addend.hidden ? std::isfinite(*addend.hidden) : mask.finite;
-    if (mask.empty_row && (finite || !scores.guarded)) return false;
-    hiding += mask.masks;
+    if (!mask.masks) continue;
+    ++hiding;
+    differs |= addend.hidden ? std::isfinite(*addend.hidden) : mask.finite;
+    empty_row |= mask.empty_row;
   }
-  return hiding <= 1 || scores.guarded;
+  return !differs || (hiding <= 1 && !empty_row);
 }
 
 ValueId reshaped(Rewriter &r, ValueId id, const Shape &shape) {

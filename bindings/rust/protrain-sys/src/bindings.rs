@@ -650,9 +650,9 @@ extern "C" {
     ///   dims, dims_len: the shape of `data`, one of those that the session serves. dims may be NULL if dims_len is 0.
     ///   data, data_len: the elements in row-major order, and their size in bytes; any alignment. data may be NULL if
     ///                   data_len is 0.
-    /// Errors: ARG for a name that is no input (the text lists the inputs) or a dtype that does not exist; TYPE for another
-    ///   dtype than the model's; SHAPE for a shape that the session does not serve (the text lists those that it does), or a
-    ///   data_len that does not fit the shape.
+    /// Errors: ARG for a name that is no input (the text lists the inputs) or a dtype that does not exist; TYPE for a dtype
+    ///   that is neither of the two above; SHAPE for a shape that the session does not serve (the text lists those that it
+    ///   does), or a data_len that does not fit the shape.
     /// Since: 0.1
     /// ```
     #[must_use]
