@@ -1,6 +1,7 @@
 #include "measure/measure.h"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 
 #include "base/error.h"
@@ -92,6 +93,7 @@ class Measurement {
     const LaunchOperands launch = operands.place(memory);
     int chosen = -1;
     double least = 0;
+    std::exception_ptr refusal;
     for (int variant = 0; variant < count; ++variant) try {
         if (count > 1) kernel.use_variant(variant);
         if (kernel.scratch_bytes > operands.scratch_bytes()) continue;
@@ -104,8 +106,11 @@ class Measurement {
         if (error.code == Code::arg) return;
         // A library may refuse an algorithm that it has offered. Another one may run. Any other error is the device's
         // fault, and is passed on.
-        if (error.code != Code::unsupported || (chosen < 0 && variant + 1 == count)) throw;
+        if (error.code != Code::unsupported) throw;
+        refusal = std::current_exception();
       }
+    if (chosen < 0 && refusal) std::rethrow_exception(refusal);
+    if (chosen < 0) return;  // no algorithm fits the memory; the profile's rates give the time
     profile_.kernels[signature] = least / (tires(graph, node) ? profile_.sustained : 1);
     if (count == 1) return;
     kernel.use_variant(chosen);

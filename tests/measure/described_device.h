@@ -33,6 +33,7 @@ class DescribedDevice final : public backend::Device {
   Code failure = Code::ok;             // if not ok, every launch of a kernel fails with this code
   std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
   int refused = -1;                    // the number of an algorithm that refuses to run
+  int large = -1;                      // the number of an algorithm whose scratch exceeds all memory
   double sustained = 1;    // the share of their speed that products of bfloat16 keep after kShortRun seconds of a step
   double lone_update = 0;  // bytes per second of an update without moments on the host; 0: the host's bandwidth
 
@@ -52,6 +53,7 @@ class DescribedDevice final : public backend::Device {
     auto kernel =
         timed(std::max(flops / machine_.matrix_flops(request.inputs.at(0).dtype), bytes / machine_.device_bandwidth));
     if (flops > 0) kernel->variants = variants;
+    kernel->large = large;
     kernel->tires = flops > 0 && request.inputs.at(0).dtype == DType::bf16;
     return kernel;
   }
@@ -143,10 +145,13 @@ class DescribedDevice final : public backend::Device {
   struct TimedKernel final : backend::Kernel {
     double on_device = 0, on_host = 0, host_bytes = 0;
     std::vector<double> variants = {1};
-    int variant = 0;
+    int variant = 0, large = -1;
     bool tires = false;
     int variant_count() const override { return static_cast<int>(variants.size()); }
-    void use_variant(int number) override { variant = number; }
+    void use_variant(int number) override {
+      variant = number;
+      scratch_bytes = number == large ? std::uint64_t{1} << 60 : 0;
+    }
   };
   static std::unique_ptr<TimedKernel> timed(double on_device, double on_host = 0) {
     auto kernel = std::make_unique<TimedKernel>();

@@ -44,10 +44,11 @@ class MeasuredKernels {
 
 // Measures one product on a described device. `variants` are the times of the product's algorithms. If `choose`,
 // measure() may choose one of them.
-Profile measured_product(const std::vector<double> &variants, bool choose, int refused = -1) {
+Profile measured_product(const std::vector<double> &variants, bool choose, int refused = -1, int large = -1) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;
   device.refused = refused;
+  device.large = large;
   Graph graph;
   graph::Node node{.op = "MatMul", .name = "product"};
   for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
@@ -76,6 +77,12 @@ TEST(Measure, ChoosesTheQuickestAlgorithmAndTheDevicesOwnWhereNoneIsClearlyQuick
   const double first = measured_product({1, 0.5}, false).kernels.begin()->second,
                quickest = measured_product({1, 0.5}, true).kernels.begin()->second;
   EXPECT_LT(quickest, 0.6 * first);
+}
+
+TEST(Measure, FailsIfNoAlgorithmRuns) {
+  EXPECT_EQ(measured_product({1, 0.5}, true, -1, 1).variants.begin()->second, 0u)
+      << "the other one needs too much memory";
+  EXPECT_EQ(test::code_of([] { measured_product({1, 0.5}, true, 0, 1); }), Code::unsupported);
 }
 
 const Graph &training() {
