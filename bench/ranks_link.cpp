@@ -1,9 +1,9 @@
 // Compares the predicted time of a step with the measured one, for two ranks over a link of a stated speed. The ranks
-// are threads of this process; an exchange sleeps as long as the link would take.
+// are threads of this process. An exchange sleeps as long as the link would take.
 //   bench_ranks_link MODEL.onnx [key=value...]
-// link (bytes per second, 1e9), link_seconds (1e-3), rounds (1) and steps (5) are of this program; other keys are
-// options of the sessions. It prints one JSON line for each plan and round: the seconds of each step but the first two,
-// and how long compute, exchanges and waits took in the last step.
+// This program takes the keys link (bytes per second, 1e9), link_seconds (1e-3), rounds (1) and steps (5). All other
+// keys are options of the sessions. It prints one JSON line for each plan and round. A line has the seconds of each
+// step except the first two, and says how long compute, exchanges and waits took in the last step.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -35,8 +35,8 @@ struct Link {
   double bytes_per_second = 1e9, seconds = 1e-3;
 };
 
-// Ranks that are threads of this process, on a link that is not there. An exchange begins when the last rank has come.
-// That rank copies everything, and all sleep until the link would have carried it.
+// Ranks that are threads of this process, with an imagined link between them. An exchange begins when the last rank has
+// come. That rank copies everything. Then all ranks sleep until the link would have carried it.
 class LinkedRanks {
  public:
   LinkedRanks(int ranks, const Link &link) : link_(link), parts_(static_cast<std::size_t>(ranks)) {}

@@ -1,9 +1,10 @@
-// Compares the plan that the search chooses with the best of its whole space. Lays out and simulates every point of the
-// space. With `grid`, only the points that bench/grid.h finds, for a space that is too large for that. With `alone`, no
-// points: only the search runs, and nothing is compared.
+// Compares the plan that the search chooses with the fastest plan of the whole space. To find the fastest plan, it lays
+// out and simulates every point of the space. With `grid` it lays out only the points that bench/grid.h finds, because
+// some spaces are too large for all points. With `alone` it lays out none: only the search runs, and nothing is
+// compared.
 //   bench_search MODEL.onnx HARDWARE [grid|alone] BUDGET... [key=value...]
-// BUDGET: device memory (or memory, if device and host share it); key=value: options of a session. It prints one JSON
-// line per budget.
+// A BUDGET is device memory, or all memory if device and host share it. Each key=value is an option of a session. The
+// program prints one JSON line per budget.
 #include <fmt/format.h>
 
 #include <algorithm>

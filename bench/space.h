@@ -60,10 +60,11 @@ class Space {
     return plan::smallest(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
 
-  // Returns the points of the space. n_selective is 0, or the number of all blocks that neither swap nor recompute.
-  // n_host is the number of all chunks that do not persist, or 0 if the host has no memory of its own. n_device_update
-  // is none, a third, two thirds or all of the chunks that do not persist; in shared memory always all. Other integers
-  // take every value. `slack`: if given, the slack of all points.
+  // Returns the points of the space. Some integers take only a few values:
+  // - n_selective: 0, or the number of all blocks that neither swap nor recompute
+  // - n_host: the number of all chunks that do not persist, or 0 if the host has no memory of its own
+  // - n_device_update: none, a third, two thirds or all of the chunks that do not persist; in shared memory always all
+  // Other integers take every value. If `slack` is given, all points have that slack.
   std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
     const plan::Outline outline(graph(), durations_);
     const plan::Space space = plan::space_of(graph(), outline, durations_, terms);

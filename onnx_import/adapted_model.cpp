@@ -184,8 +184,8 @@ void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &no
   }
 }
 
-// Returns advice for an error: what the user can do if the adapter of `value` cannot become inputs. Merging is no way
-// out for integers, which cannot hold the sum with an adapter.
+// Returns advice for an error: what the user can do if the adapter of `value` cannot become inputs. If the file holds
+// the weight as integers, the advice is not to merge, because integers cannot hold the sum with an adapter.
 const char *AdaptedModel::advice(const std::string &value) const {
   const std::string &w = adapted_.at(value).adapter->initializers.front().name;
   if (is_float_type(stored_type(proto_.graph(), w), w)) return "merge the adapter instead";
@@ -193,8 +193,8 @@ const char *AdaptedModel::advice(const std::string &value) const {
   return "save the adapter by itself (--save-adapter DIR), or train on a base that DequantizeLinear dequantises";
 }
 
-// Returns what the node makes of the adapted value `w`, if the node only passes `w` on; nothing for other nodes. A Cast
-// of integers is one of the others, because the scale comes later.
+// If the node only passes the adapted value `w` on, returns what the node makes of it. Returns nothing for other nodes,
+// and for a Cast to integers or from integers, because the scale of integers comes in a later node.
 std::optional<AdaptedModel::Adapted> AdaptedModel::passed_on(const NodeProto &node, const std::string &w) const {
   if (!passes_on(node, w)) return {};
   Adapted value = adapted_.at(w);

@@ -20,8 +20,8 @@ namespace {
 constexpr int kAny = std::numeric_limits<int>::max();
 
 // The least and most inputs, and the most outputs, of some operators. `operators` has a space before and after each
-// name. The first `least` inputs must be present. If `most` is kAny and `least` is not 0, all further inputs that a
-// node lists must be present too, except that empty names at the end of the list are allowed.
+// name. A node must have the first `least` inputs. If `most` is kAny and `least` is not 0, a node must also have all
+// further inputs that it lists. Empty names at the end of the list do not count as inputs.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;

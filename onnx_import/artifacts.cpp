@@ -40,7 +40,8 @@ std::string parameter_of(const NodeProto &accumulator) {
   return buffer.substr(0, buffer.size() - kBuffer.size());
 }
 
-// Turns a ConcatTraining into a Concat. Its second output is dropped, because only the backward part reads it.
+// Turns a ConcatTraining into a Concat. Drops the second output of the ConcatTraining, because only the backward part
+// reads it.
 void make_plain(NodeProto &node) {
   if (node.domain() != kMicrosoftDomain || node.op_type() != "ConcatTraining") return;
   node.clear_domain();

@@ -66,8 +66,8 @@ bool is_branch(const NodeProto &node, const AttributeProto &attribute) {
   return attribute.type() == kGraph && is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }
 
-// Returns the list as one text, with commas between the items. ONNX has lists of names only, such as those of
-// activations.
+// Returns a list of strings as one text, with commas between the items. In ONNX such lists hold only names, for example
+// those of activations, so the items need no commas themselves.
 std::string joined(const AttributeProto &attribute, const std::string &subject) {
   for (const std::string &item : attribute.strings()) {
     check_text(item, subject);

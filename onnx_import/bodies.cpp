@@ -89,8 +89,8 @@ class WeightMover {
     if (found != renamed.end()) name = found->second;
   }
 
-  // Replaces the names in `renamed` wherever `body`, or a body inside it, reads them. An inner body that defines such a
-  // name itself keeps the name.
+  // Replaces the names in `renamed` wherever `body`, or a body inside it, reads them. If an inner body defines such a
+  // name itself, the name is not replaced there.
   static void rename(GraphProto &body, const Names &renamed) {
     for (ValueInfo &output : *body.mutable_output()) rename(*output.mutable_name(), renamed);
     for (NodeProto &node : *body.mutable_node()) {

@@ -17,16 +17,17 @@ void convert_floats(DType from, const std::byte *in, std::int64_t count, DType t
 class Floats {
  public:
   Floats() = default;
-  // `doubles` is true for a model that mainly computes in float64. Its float64 becomes float32, like float16 and
-  // bfloat16. In other models float64 stays, because some exporters use it in nodes that are folded.
+  // `doubles` is true for a model that mainly computes in float64. In its graph, float32 takes the place of float64, as
+  // it does for float16 and bfloat16. In other models float64 stays, because some exporters use it in nodes that are
+  // folded.
   explicit Floats(bool doubles) : doubles_(doubles) {}
 
-  // computed(dtype) returns the type that elements of `dtype` in the file have in the graph. Only floats can change.
-  // computed(array) returns the array converted to that type.
+  // computed(dtype) takes an element type of the file, and returns the type of such elements in the graph. Only float
+  // types can differ between the two. computed(array) returns the array converted to the graph's type.
   DType computed(DType dtype) const;
   graph::Array computed(const graph::Array &array) const;
-  // Replaces the float types in a node's attributes by those of the graph: types that an attribute names, such as `to`
-  // of Cast, and types of tensors, whose values are converted.
+  // Changes a node's attributes from the file's float types to those of the graph. Some attributes name a type, such as
+  // `to` of Cast. Others hold a tensor, whose values are converted.
   void compute(graph::Attributes &attributes) const;
 
  private:

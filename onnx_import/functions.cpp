@@ -1,5 +1,5 @@
-// Replaces each call by a copy of the function's nodes, and each call among these nodes in turn. Counts all parts
-// before it copies them.
+// Replaces each call of a function by a copy of the function's nodes. Nodes of the copy that are calls themselves are
+// replaced in the same way. All parts of a copy are counted before they are made.
 #include "onnx_import/functions.h"
 
 #include <fmt/ranges.h>

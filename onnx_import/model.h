@@ -102,14 +102,14 @@ class Model {
   // The element type of an initializer in the file. Code::arg for an unknown name.
   virtual DType dtype_in_file(const std::string &initializer) const = 0;
 
-  // The float type in which the file's nodes compute with an initializer: its own, or for integers the type that
-  // DequantizeLinear gives them.
+  // The float type in which the file's nodes compute with an initializer. For floats it is the initializer's own type,
+  // for integers the type that DequantizeLinear gives them.
   virtual DType computed_dtype(const std::string &initializer) const = 0;
 
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
   // floats and of integers with 16 bits or less are Origin::initializer. Other initializers and Constant nodes are
-  // constants already. An input that `values` binds, or that has no elements, becomes a constant too, and is none of
-  // the graph's inputs. Unknown operators are kept, because passes report them all at once.
+  // constants already. If `values` binds an input, or if an input has no elements, it becomes a constant and no longer
+  // counts as an input of the graph. Unknown operators are kept, because passes report them all at once.
   // Throws Code::shape if a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims, const InputValues &values = {}) const = 0;
 

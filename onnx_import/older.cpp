@@ -23,8 +23,9 @@ void flatten(Graph &, Node &node) {
   node.attributes.set("flattens", std::int64_t{1});
 }
 
-// Converts the first forms of Resize, x[, scales], in which new element i lies at i / scale. ONNX's test cases and ONNX
-// Runtime round this place down on an axis that grows, and up on one that shrinks.
+// Converts the first forms of Resize, which have the inputs x[, scales]. A new element with index i reads x at i /
+// scale. For mode nearest this index is rounded: down on an axis that grows, up on one that shrinks, as ONNX's test
+// cases and ONNX Runtime do.
 void resize_from_corner(Graph &, Node &node) {
   const std::string mode = node.attributes.text("mode", "nearest");
   node.op = "Resize";
@@ -49,8 +50,8 @@ void require_channels(Graph &, Node &node) {
           "spatial is 0, statistics for each element; only statistics for each channel are supported");
 }
 
-// Converts the first form of RoiAlign. Its regions keep their positions, which later definitions move by half an
-// element.
+// Converts the form of RoiAlign up to opset 15, which uses the regions at the positions that the file gives. From opset
+// 16 on, the default moves them by half an element, and "output_half_pixel" asks for no move.
 void keep_regions(Graph &, Node &node) {
   node.attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
 }

@@ -9,9 +9,9 @@
 
 namespace protrain::onnx_import {
 
-// The form of an operator in the opsets up to `until`. A form has a row of the table if it takes fewer inputs than the
-// newest one, needs attributes, or means something else. Attributes that became inputs need no conversion, because
-// ops::Op::absorbed makes these inputs attributes again, under the same names.
+// An older form of an operator, which the opsets up to `until` have. The table has a row for a form that takes fewer
+// inputs than the newest form, needs attributes, or means something else. Attributes that became inputs later need no
+// conversion: ops::Op::absorbed turns these inputs into attributes again, under the same names.
 struct OlderForm {
   std::string_view op;
   std::int64_t until;

@@ -195,7 +195,8 @@ std::vector<std::string> named_dims(const std::vector<Input> &inputs) {
   return names;
 }
 
-// Splits "past + sequence" or "past + 1" into its terms. Returns nothing unless all of them are numbers or `names`.
+// Splits "past + sequence" or "past + 1" into its terms. Each term must be a number or one of `names`. Otherwise, and
+// if there is only one term, returns nothing.
 std::vector<std::string> terms_of(const std::string &dim, const std::set<std::string> &names) {
   std::vector<std::string> terms = split(dim, '+');
   if (terms.size() < 2) return {};

@@ -266,7 +266,8 @@ MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
   return tensor;
 }
 
-// True for an attribute that names an element type for which float32 is written.
+// True for an attribute that names an element type, such as `to` of Cast, if the saved file must name float32 in its
+// place.
 bool ModelWriter::names_replaced_type(const AttributeProto &attribute) const {
   const bool is_type = one_of(attribute.name(), {"to", "dtype", "output_datatype"}) && attribute.has_i();
   if (!original_.as_computed || !is_type) return false;

@@ -29,8 +29,8 @@ constexpr const char *kRuntimeDomain = "com.microsoft";  // of ONNX Runtime's ow
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
-// True for QuantizeLinear and DequantizeLinear of ONNX, and for ONNX Runtime's operators of the same names. The latter
-// take some types that ONNX's own operators take only from opset 21 on.
+// True for QuantizeLinear and DequantizeLinear, both ONNX's operators and ONNX Runtime's operators of the same names.
+// ONNX Runtime's operators take some types that ONNX allows only from opset 21 on.
 bool is_quantization(const NodeProto &node) {
   return one_of(node.op_type(), {"QuantizeLinear", "DequantizeLinear"}) &&
          (is_default_domain(node.domain()) || node.domain() == kRuntimeDomain);
@@ -203,7 +203,8 @@ void Scope::add_node(const NodeProto &proto) {
   if (!is_default_domain(proto.domain())) {
     node.op = proto.domain() + "::" + proto.op_type();
     const auto version = imported(sources_.model.opset_import(), proto.domain(), sources_.storage.model().path());
-    // ONNX Runtime's domain has one version, and some of its tools leave it out.
+    // A file need not import ONNX Runtime's domain: the domain has only one version, and some tools of ONNX Runtime
+    // write files without the import.
     require(version.has_value() || proto.domain() == kRuntimeDomain, Code::unsupported, subject,
             "{} is of a domain that opset_import does not name", node.op);
     if (is_quantization(proto)) node.op = proto.op_type();
@@ -240,8 +241,9 @@ const Tensor *Scope::stored(ValueId id) const {
   return found == unbound.initializers.end() ? nullptr : &found->second;
 }
 
-// Sets attributes that describe tensors of four-bit elements. The result of a node that quantises has one byte for each
-// integer, but the range of four bits.
+// If the node reads or makes integers of four bits, sets attributes that say so. A node that dequantises also learns
+// their signedness and shape, because its input is a vector of packed bytes. A node that quantises makes a whole byte
+// for each integer, but clamps to the range of four bits.
 void Scope::describe_four_bits(graph::Node &node, const NodeProto &proto) const {
   const bool dequantises = takes_packed(proto);
   const std::size_t input = dequantises ? 0 : 2;  // the integers that are given, or zero points of the result's type
@@ -273,8 +275,8 @@ void Scope::add_bodies(const NodeProto &proto, const std::string &subject, graph
     graph::Bodies &all = sources_.unbound.bodies;
     node.attributes.set(name, static_cast<std::int64_t>(all.size()));
     all.push_back(std::move(made));
-    // ONNX lets a node leave out its last inputs. They are filled up here, because the values that the body reads
-    // follow them.
+    // ONNX lets a node leave out its last inputs. Places for them are added here, because the values that the body
+    // reads come after all inputs of the node.
     if (bodies.size() == 1) node.inputs.resize(std::max(node.inputs.size(), all.back().own), ValueId::none);
     node.inputs.insert(node.inputs.end(), captured.begin(), captured.end());
   }

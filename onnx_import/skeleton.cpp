@@ -48,8 +48,9 @@ struct Field {
   const char *name;
 };
 
-// Memory of one number in a list, and of one string without its text, in bytes. Lists lie in protobuf's arena, which
-// keeps the old copy when a list grows. All old copies of a list together take as much as its last copy.
+// The memory that a parsed list takes for one number, and for one string without its text, in bytes. Lists lie in
+// protobuf's arena, which does not free the old copy when a list grows. All old copies of a list together take as much
+// as its last copy.
 constexpr std::uint64_t kNumberMemory = 32, kStringMemory = 80;
 
 // Bytes of one parsed object: itself, the allocation's overhead, its unknown fields, and the pointer to it.
@@ -210,7 +211,8 @@ void Walker::group(std::uint64_t number, std::uint64_t end) {
   }
 }
 
-// Walks an inner message. Leaves room for a five-byte varint first, because the copy's length is only known at the end.
+// Walks an inner message and copies it. The copy's length stands before the copy, but is only known after it. So five
+// bytes are reserved for the length, which is written there at the end.
 void Walker::child(const Field &field, std::uint64_t tag, std::uint64_t end, int depth) {
   constexpr std::size_t kLengthBytes = 5;
   const bool subgraph = field.in == Message::attribute && field.child == Message::graph;

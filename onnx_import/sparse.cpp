@@ -22,8 +22,8 @@ Shape shape_of(const SparseTensorProto &sparse, const std::string &subject) {
   return shape;
 }
 
-// Returns the place of each value in a dense tensor of `shape`. The indices are either these places, or a row of
-// coordinates for each value. ONNX requires that they ascend.
+// Returns the place of each value in a dense tensor of `shape`. `indices` holds either these places themselves, or a
+// row of coordinates for each value. ONNX requires that the places ascend.
 std::vector<std::int64_t> places_of(const graph::Array &indices, std::int64_t count, const Shape &shape,
                                     const std::string &subject) {
   const auto rank = static_cast<std::int64_t>(shape.size());

@@ -1,5 +1,5 @@
-// Element types and sizes, and the storage of values: ONNX puts them in one of six fields of a tensor, or in an
-// external file.
+// Element types and sizes, and Storage, which reads a tensor's values. ONNX puts the values in one of six fields of a
+// tensor, or in an external file.
 #include "onnx_import/tensors.h"
 
 #include <algorithm>
@@ -235,7 +235,7 @@ void read_inline(const Tensor &tensor, std::byte *out) {
   }
 }
 
-// Returns one byte for each element of four bits. The first of two is the lower half of their byte.
+// Returns one byte for each element of four bits. A packed byte holds two elements, the first one in its lower half.
 std::vector<std::byte> unpacked(const Tensor &tensor, const std::vector<std::byte> &packed) {
   require_room(byte_count(tensor.type.dtype, tensor.type.shape), tensor.subject);
   std::vector<std::byte> bytes(byte_count(tensor.type.dtype, tensor.type.shape));

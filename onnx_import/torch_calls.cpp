@@ -52,7 +52,8 @@ std::vector<std::string_view> values_among(std::string_view arguments) {
   return names;
 }
 
-// Returns the argument at `index` of a call none of whose arguments is a list. Returns "" if the call has fewer.
+// Returns the argument at `index` of a call, or "" if the call has fewer. The arguments are cut at each ", ", so none
+// of them may be a list.
 std::string_view argument_of(const TorchCall &call, std::size_t index) {
   constexpr std::string_view kApart = ", ";
   std::string_view rest = call.arguments;

@@ -24,9 +24,9 @@ std::optional<std::int64_t> padding_of(const NodeProto &node);
 // because SoftmaxCrossEntropyLoss has none.
 std::vector<std::string> losses_without_smoothing(const GraphProto &graph);
 
-// Returns the names of nodes that read the result of a detach() for which the file has no Identity any more, because
-// the exporter's optimizer dropped it. Only counts a detach() of a value that depends on a parameter. `kinds` says
-// which initializers are parameters.
+// Returns the names of nodes that should read the result of a detach(), but read the value before the detach(). The
+// exporter's optimizer has dropped the Identity that stood for the call, so the file no longer stops the gradient
+// there. Only a detach() of a value that depends on a parameter counts. `kinds` says which initializers are parameters.
 std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
                                                 const std::map<std::string, graph::StoredKind> &kinds);
 

@@ -1,5 +1,5 @@
-// ONNX's training_info: an algorithm beside the graph, which computes a loss from the graph's outputs, the gradients of
-// some initializers, and their new values.
+// ONNX's training_info: an algorithm that a file holds beside the graph. It computes a loss from the graph's outputs,
+// then the gradients of some initializers, and from these the new values of the initializers.
 #pragma once
 
 #include <optional>
@@ -17,9 +17,9 @@ struct JoinedTraining {
   std::vector<std::string> trained;  // initializers
 };
 
-// Adds to the graph what the algorithm's loss needs, the loss as an output, and the optimizer's moments as initializers
-// that no node reads. Returns what the algorithm says; nothing if the file has none. If the algorithm computes
-// something that this library would compute otherwise, the training's `refusal` names the node.
+// Adds to the graph what the algorithm's loss needs, and the loss as an output. Also adds the optimizer's moments, as
+// initializers that no node reads. Returns what the algorithm says; nothing if the file has none. If this library would
+// compute a node of the algorithm with another result, the training's `refusal` names that node.
 std::optional<JoinedTraining> join_training(ModelProto &proto, const Storage &storage);
 
 }  // namespace protrain::onnx_import

@@ -26,8 +26,9 @@ void check_opset(std::int64_t version, const std::string &subject);
 // Like check_opset(), for a function or for a model that defines functions. Refuses more of the old versions.
 void check_opset_with_functions(std::int64_t version, const std::string &subject);
 
-// Checks an operator of the default domain against a file's opset. Code::unsupported if it was introduced later or
-// replaced before, Code::version if its definition changed after the last opset known here.
+// Checks that the file's opset has an operator of the default domain. Code::unsupported if the opset does not have the
+// operator yet, or has it no longer. Code::version if an opset up to the file's has changed its definition, and this
+// library does not know that opset.
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node);
 
 }  // namespace protrain::onnx_import

@@ -71,8 +71,9 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
-// The errors to return when memory is short, one for each value of Aftermath, in order. Their strings are empty, so the
-// compiler can initialize them. Only clang 14 cannot, because it does not evaluate libstdc++'s strings.
+// The errors to return when memory is short, one for each value of Aftermath, in order. Their std::strings are empty,
+// so the compiler can initialize them. Clang before version 15 cannot, because it does not evaluate libstdc++'s
+// strings.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else
@@ -96,8 +97,8 @@ protrain_error *capture(Aftermath aftermath) {
   try {
     throw;
   } catch (const Error &error) {
-    // Session adds to the text what happened to the state, but may have lacked the memory for it. So this returns
-    // nullptr, and the caller returns a fixed text that says what happened.
+    // Session normally adds to the error's text what happened to the state, but here it may have lacked the memory to
+    // do so. So this returns nullptr, and the caller returns a fixed text that says what happened.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject);
     std::string text = protrain::sentence_about(subject, protrain::printable(error.text, kTextLimit));

@@ -11,8 +11,8 @@ inline std::uint64_t asked(const char *variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// Returns the number of random plans that a test tries for each model. Fewer under the thread sanitizer, where a plan
-// takes ten times as long.
+// Returns the number of random plans that a test tries for each model. The number is smaller under the thread
+// sanitizer, because a plan takes ten times as long there.
 inline std::uint64_t asked_plans() {
 #if defined(__SANITIZE_THREAD__)
   return asked("PROTRAIN_PLANS", 4);

@@ -44,9 +44,9 @@ inline void each_field(const std::string &message,
   }
 }
 
-// Returns the model without `input` and all nodes that depend on it. `output`, a ValueInfo, becomes the only output.
-// Shape nodes that read `input` are kept, because an exporter may take the batch size from any input. They read `twin`
-// instead, an input of the same shape.
+// Removes `input` from the model, and all nodes that depend on it. `output`, a ValueInfo, becomes the only output.
+//   Shape nodes that read `input` are not removed, because an exporter can take the batch size from any input. They now
+// read `twin`, an input of the same shape.
 inline std::string cut(const std::string &model, const std::string &input, const std::string &twin,
                        const std::string &output) {
   std::set<std::string> gone = {input};

@@ -196,7 +196,8 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
-// Attention within packed documents: the form of attention that has first keys. GPUs have no kernel for it.
+// Attention within packed documents, and its gradient. Both have an extra input: the number of the first key of each
+// query's document. GPUs have no kernel for this form.
 inline std::vector<OneNode> document_nodes() {
   OneNode attention = forward({2, 3, 3, 2, 1, 8, 8}, form(1), 7);
   attention.inputs.push_back(random_floats({1, 2, 3, 3}, 8));

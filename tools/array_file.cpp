@@ -25,9 +25,9 @@ void ArrayFile::read_row(std::uint64_t index, std::byte *out) const {
     std::memcpy(out, ordered_.data() + index * row_bytes_, row_bytes_);
 }
 
-// Reads all of a column-major array and puts it in row order, because the elements of a row lie far apart in its file.
-// The file is a sequence of runs. A run holds rows() elements: one of each row, all at the same place of their rows.
-// From one run to the next, the place moves along the second axis first.
+// Reads a whole column-major array and puts it in row order, because in the file the elements of a row lie far apart.
+// The file is a sequence of runs. A run holds one element of each row, so rows() elements, and all of them have the
+// same place within their rows. From one run to the next, this place moves along the second axis first.
 void ArrayFile::order_rows() {
   const std::size_t bytes = element_bytes(layout_.dtype), places = row_bytes_ / bytes;
   if (rows() == 0 || places == 0) return;

@@ -31,8 +31,8 @@ class ArrayInput {
   const std::string &path() const { return file_.path(); }
   bool of_samples() const { return of_samples_; }
   std::uint64_t rows() const { return file_.rows(); }
-  // Returns the shape of a batch. `samples` is the number of samples in a batch, and counts only for an array of
-  // samples.
+  // Returns the shape of the input in one batch. `samples`, the number of samples in a batch, is used only for an array
+  // of samples.
   std::vector<std::int64_t> shape(std::int64_t samples) const;
   std::string reading() const;  // "labels.npy of shape (40, 1), read as 40 batches of (1)", for messages
   // Returns the value of a batch that begins with row `first`.

@@ -79,8 +79,8 @@ std::string comparing_loss(const Options &options) {
   return "";
 }
 
-// Throws UsageError if labels would be shifted twice, if --labels next would shift an input that the loss does not
-// read, or if the user has not said whether labels are to be shifted.
+// Throws UsageError in three cases: the flags would shift labels twice; --labels next would shift an input that the
+// loss does not read; or the user has not said whether labels are to be shifted.
 void require_one_shift(const DataFlags &flags, const Options &options) {
   const bool shifted = value_of(options, "loss_shift") == "1";
   if (shifted && flags.labels == "next")
@@ -197,8 +197,9 @@ void Batches::open_array(const ModelInput &input, const std::string &path, const
   if (input.name == model.batch_input) counted_.input = input.name;
 }
 
-// Throws if the arrays differ in the length of axis 0, or if axis 0 counts samples in one and batches in another. If an
-// array of labels started again before the array of samples, the labels would belong to other samples.
+// Throws if the arrays have different lengths of axis 0, or if axis 0 counts samples in one array and batches in
+// another. If an array of labels were shorter than that of the samples, it would start again earlier, and labels would
+// belong to other samples.
 void Batches::require_same_rows() const {
   const ArrayInput *first = nullptr;
   for (const ArrayInput &array : arrays_) {

@@ -32,25 +32,26 @@ class Batches {
   Batches(const Batches &) = delete;  // the thread that reads ahead refers to it
   Batches &operator=(const Batches &) = delete;
 
-  // For a loss that compares the samples of a batch with each other, such as dpo: such samples must lie side by side in
-  // the arrays. Throws UsageError if the data are shuffled, and Failure if a batch would reach from the end of one pass
-  // into the next.
+  // Checks arrays of samples for a loss that compares the samples of a batch with each other, such as dpo. Such samples
+  // lie side by side in the arrays and must stay together. Throws UsageError if the data are shuffled, and Failure if a
+  // batch would reach from the end of one pass into the next.
   void require_together(const Options &options) const;
 
-  // Adds a smaller last batch to a pass if samples or windows are left over and the session can serve such a batch.
-  // Binds the size of that batch in the option `shapes`. For data of which only single passes are taken: over several
-  // passes in a row, a batch takes what one pass leaves over and goes on with the next pass. Call it before the session
-  // is created. Throws as require_epochs().
+  // Adds a smaller last batch to a pass, if samples or windows are left over and the session can take such a batch.
+  // Binds the size of that batch in the option `shapes`. Call it before the session is created, and only for data of
+  // which each use takes a single pass, as an evaluation does. If passes follow each other instead, a batch takes what
+  // one pass leaves over and goes on with the next pass. Throws as require_epochs().
   void take_rest(const ModelData &model, const Options &options);
 
   // Takes over the size of a batch that the library chose, if the flags and the model left it open.
   void settle(protrain_session *session);
 
-  // Feeds batch number `batch`, and begins to read batch `next`. An array of batches gives one row of its axis 0, and
-  // starts again after its last row. An array of samples gives as many rows as a batch has samples. All arrays have the
-  // same number of rows, or a single row that every batch uses. Token files are cut into windows of `sequence` tokens,
-  // or their documents are packed into such windows. If a batch has n samples or windows, batch b takes those from b *
-  // n to b * n + n - 1. If the data are shuffled, each pass over rows or windows has an order of its own.
+  // Feeds batch number `batch`, and begins to read batch `next`.
+  //   An array of batches gives one row of its axis 0, and starts again after its last row. An array of samples gives a
+  // row for each sample of the batch. All arrays have the same number of rows, or a single row that every batch uses.
+  //   Token files are cut into windows of `sequence` tokens, or their documents are packed into such windows. If a
+  // batch has n samples or windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each
+  // pass over rows or windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next = std::nullopt);
 
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
@@ -91,8 +92,8 @@ class Batches {
                   const Options &options);
   void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
-  // Adds the sizes of symbolic dims, as the shape of a batch has them, to `dims`. Returns why the shape does not fit;
-  // "" if it does.
+  // Adds the symbolic dims of the input to `dims`, with the sizes that they have in the shape of a batch. Returns why
+  // the shape does not fit the input; "" if it does.
   static std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims);
   // Returns the dims of a batch of so many samples; nothing if the model or the data have no such batch.
   std::optional<Dims> dims_with(std::int64_t samples, const ModelData &model) const;

@@ -146,8 +146,8 @@ Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, cons
   const std::optional<Best> next = saved_next(directory);
   const bool is_saved = next && next->step <= first;
   best_ = is_saved ? next : read_best(directory / kBest);
-  // Forgets a best evaluation of a step that this run takes again: of any step in a run from the beginning, else of a
-  // step after the checkpoint that the run resumes.
+  // Forgets the best evaluation if this run takes its step again. A run from the beginning takes all steps again, a run
+  // that resumes takes those after its checkpoint.
   if (best_ && (first == 0 || best_->step > first)) best_.reset();
   if (!rank.leads()) return;
   std::error_code none;
@@ -208,8 +208,8 @@ void Checkpoints::remove_old() const {
   }
 }
 
-// True if somebody has removed the best checkpoint. Among several ranks nobody looks, because they may see different
-// directories, and must come to the same answer.
+// True if somebody has removed the best checkpoint. With several ranks it is always false: they must come to the same
+// answer, but may see different directories.
 bool Checkpoints::lacks_best() const {
   std::error_code none;
   return best_ && rank_.alone() && !flags_.directory.empty() &&

@@ -24,9 +24,10 @@ struct Best {
   double loss = 0;
 };
 
-// Throws Failure if the directory is a checkpoint itself, or holds a checkpoint of a step after `first`, the number of
-// steps that were taken before this run. That checkpoint would count as the newest, so --keep would remove the
-// checkpoints of this run, and a run that resumes would go on from the other one.
+// Throws Failure if the directory is a checkpoint itself, or holds a checkpoint of another run that is newer than this
+// run's beginning. `first` is the number of steps that were taken before this run. The checkpoint of the other run
+// would count as the newest one. So --keep would remove checkpoints of this run, and a run that resumes would go on
+// from the wrong checkpoint.
 void require_checkpoint_place(const std::string &directory, std::uint64_t first);
 
 // If the option resume names the file best.json of a directory, replaces it by the checkpoint that the file names.

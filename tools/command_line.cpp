@@ -102,7 +102,8 @@ std::string about_extra_word(const CLI::App &command, const std::string &word) {
       word, command.get_name());
 }
 
-// Reports a misspelt option before a missing one, because the missing one may be what was misspelt.
+// Looks for a misspelt option before it reports a missing one, because the user may have misspelt the one that is
+// missing.
 std::string sentence_about(const CLI::App &app, const CLI::ParseError &error) {
   const std::vector<std::string> words = app.remaining(true);
   const std::vector<CLI::App *> parsed = app.get_subcommands();

@@ -37,8 +37,8 @@ struct Amount {
   std::int64_t samples = 0;  // in all batches
 };
 
-// An output of the model and the file that it goes to. Axis 0 of the file counts samples if the data do and the output
-// has a row for each of them. Else it counts batches.
+// An output of the model and the file that it goes to. If a whole batch has as many samples as the output's axis 0, the
+// file has a row for each sample. Otherwise its axis 0 counts batches.
 class Written {
  public:
   Written(protrain_session *session, std::size_t index, const std::string &path, const Amount &amount) : index_(index) {
@@ -67,7 +67,8 @@ class Written {
 
   // `samples` is the number of samples in the batch.
   void write(protrain_session *session, std::int64_t samples) {
-    // Axis 0 may have had the size of a whole batch by chance, and not because it counts samples.
+    // In a whole batch, axis 0 of the output had the number of samples. If it has another size in a smaller batch, that
+    // was chance, and axis 0 does not count samples.
     if (of_samples_ && shape_in(session).front() != samples) throw UsageError(without_rows(samples_));
     if (of_samples_) slice_.resize(static_cast<std::size_t>(samples) * row_bytes_);
     check(protrain_session_output_read(session, name_.c_str(), dtype_, slice_.data(), slice_.size()));
@@ -117,8 +118,8 @@ std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, c
   return files;
 }
 
-// If the model has no loss, has the session compute the mean of an output in its place, because the library creates no
-// session without a loss. Returns true if the model has a loss, or if something else is wrong with it.
+// Returns true if the model has a loss, or if something else is wrong with it. If it has none, sets the option `loss`
+// so that the session computes the mean of an output instead. The library creates no session without a loss.
 bool has_loss(const Options &options, const std::string &model) {
   const char *text = nullptr;
   check(protrain_model_check(options.get(), model.c_str(), &text));

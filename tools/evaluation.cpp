@@ -39,8 +39,9 @@ void Evaluation::settle(protrain_session *session, const Rank &rank) {
   if (rank.leads() && !left_out.empty()) fmt::print(stderr, "protrain: warning: evaluations: {}\n", left_out);
 }
 
-// Deals the batches out to the ranks. If fewer batches are left than there are ranks, or if the last batch is smaller,
-// all ranks compute the same batch, so that each batch counts once.
+// Deals the batches out to the ranks, one for each rank at a time. If fewer batches than ranks are left, or if the
+// smaller last batch is among them, all ranks compute the same batch, one batch after the other. Such a batch counts
+// once.
 double Evaluation::run(protrain_session *session, const Rank &rank) {
   const std::uint64_t count = batches_.count();
   const auto dealt = [&](std::uint64_t first) {

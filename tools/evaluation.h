@@ -36,7 +36,8 @@ class Evaluation {
   // in which no label counts, with a warning. If the loss of a batch is not finite, or all batches are left out,
   // returns NaN with a warning. Every rank must call it, and gets the same result.
   double run(protrain_session *session, const Rank &rank);
-  // True if the run is to end, because `best`, the step of the best evaluation, lies `patience` evaluations back.
+  // True if the run is to end: there have been `patience` evaluations after step `best`, and that of step `best` is
+  // still the best one.
   bool exhausted(std::uint64_t step, std::uint64_t best) const {
     return flags_.patience > 0 && step / flags_.every >= best / flags_.every + flags_.patience;
   }

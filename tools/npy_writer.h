@@ -1,5 +1,5 @@
-// Writes an array in NumPy's .npy format, slice by slice along axis 0. The file has another name until it is complete,
-// so a run that ends early leaves no part of an array, and what lay at `path` stays.
+// Writes an array in NumPy's .npy format, slice by slice along axis 0. The file has a temporary name until it is
+// complete. If a run ends early, no part of the array lies at `path`, and a file that was there before stays.
 #pragma once
 
 #include <protrain.h>

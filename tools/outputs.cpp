@@ -163,7 +163,8 @@ void require_adapters_writable(protrain_session *session, const std::string &pat
   const fs::path place = fs::is_directory(wanted, none) ? wanted : parent_of(wanted);
   std::string beside = place / ".protrain-XXXXXX";
   if (mkdtemp(beside.data()) == nullptr) refuse_place(place, errno);
-  // The trial has a name of its own, because `wanted` may end in "..". The extension chooses the form.
+  // `wanted` may end in "..", so the adapters are written under the name "trial". The name has the extension of
+  // `wanted`, because the extension decides in which form the library writes them.
   const fs::path trial = fs::path(beside) / ("trial" + wanted.extension().string());
   const std::unique_ptr<protrain_error, Destroy> error(protrain_session_export_adapters(session, trial.c_str()));
   fs::remove_all(beside, none);

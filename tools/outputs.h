@@ -43,8 +43,8 @@ void require_writable(const std::vector<Output> &outputs, const std::vector<Inpu
 // Throws Failure if an export would have to merge adapters into weights that the model's file holds as integers.
 void require_mergeable(const std::string &model, const Options &options);
 
-// Throws Failure unless the session's adapters can be written to `path`. Only the library knows that, so this writes
-// them once beside `path` and removes them. Every rank must call it.
+// Throws Failure unless the session's adapters can be written to `path`. Only the library can find that out. So this
+// function has the library write them once beside `path`, and then removes them. Every rank must call it.
 void require_adapters_writable(protrain_session *session, const std::string &path, const Rank &rank);
 
 }  // namespace tool

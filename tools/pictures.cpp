@@ -25,7 +25,8 @@ std::string with_spaces(std::string name) {
   return name;
 }
 
-// The memory of one tier over the step. A row is a time in seconds, then the bytes of each owner.
+// The part of the picture that shows the memory of one tier over the step. Each of `rows` is a time in seconds,
+// followed by the bytes of each owner.
 struct Panel {
   std::string tier;
   const Json &rows;

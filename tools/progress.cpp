@@ -1,5 +1,5 @@
-// On a terminal, draws a bar at most ten times a second. In a file, writes about twenty lines, and one at least every
-// half minute.
+// On a terminal, draws a bar at most ten times a second. In a file, writes about twenty lines. Writes more if steps are
+// slow, so that half a minute after a line the next step writes one.
 #include "progress.h"
 
 #include <fmt/format.h>

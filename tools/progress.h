@@ -9,8 +9,8 @@ namespace tool {
 
 class Progress {
  public:
-  // The run takes `steps` steps after the `before` steps of the runs that it resumes. `unit` is what the numbers of
-  // step() count: "tokens" or "samples".
+  // The run takes `steps` steps after the `before` steps of the runs that it resumes. `unit` is "tokens" or "samples":
+  // what the argument `units` of step() counts.
   Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit);
   ~Progress();  // ends the bar's line
   Progress(const Progress &) = delete;

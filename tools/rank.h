@@ -20,9 +20,9 @@ Rank rank_of(protrain_session *session);
 // Prints an error, unless rank 0 says the same.
 void say(const Rank &rank, const std::exception &failure);
 
-// Prints why a rank among several cannot go on, unless rank 0 says the same. Returns the exit status. Ends the process
-// at once after a failure that the library does not know of. In an orderly exit MPI would wait for the other ranks, and
-// these would wait for this one.
+// Prints why a rank among several cannot go on, unless rank 0 says the same. Returns the exit status if the library
+// knows of the failure. Otherwise it ends the process at once: in an orderly exit MPI would wait for the other ranks,
+// while they wait for this rank.
 int give_up(const Rank &rank, const std::exception &failure);
 
 }  // namespace tool

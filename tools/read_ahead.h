@@ -1,5 +1,4 @@
-// Reads the data of batches on a thread of its own: the data of the next batch, while the session works on the present
-// one.
+// Reads the data of the next batch on a thread of its own, while the session works on the present batch.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +26,8 @@ class ReadAhead {
   // `read` is called by one thread at a time.
   explicit ReadAhead(Read read) : read_(std::move(read)) {}
 
-  // Returns the data of a batch, and begins to read that of `next`, unless reading takes less time than a thread costs.
-  // Throws what reading the batch threw.
+  // Returns the data of `batch`, and begins to read the data of `next`. Does not begin if reading takes less time than
+  // a thread costs. Throws what reading `batch` threw.
   BatchData take(std::uint64_t batch, std::optional<std::uint64_t> next);
 
   double waited() const { return waited_; }  // seconds in take(), in all

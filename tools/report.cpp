@@ -116,8 +116,8 @@ std::string cause(const std::string &name) {
   return "compute idle: " + name;
 }
 
-// A table of costs, with a column for predicted and a column for measured costs, if the report has them. Leaves out
-// lines of busy and idle times that are 0 in all columns.
+// A table of costs. It has a column for predicted costs, and one for measured costs, as far as the report has them. A
+// busy or idle time that is 0 in all columns has no line.
 class Costs {
  public:
   explicit Costs(const Json &report) {

@@ -12,8 +12,9 @@ class Shuffle {
  public:
   explicit Shuffle(std::uint64_t seed) : seed_(seed) {}
 
-  // Returns the element (below `count`) at a position (below `count`) of the epoch. A Feistel network permutes the
-  // numbers below the next power of four. A result that is not below `count` is permuted again until it is.
+  // Returns the element at a position of the epoch; both are below `count`. A Feistel network permutes the numbers
+  // below a power of four, the first power that is not below `count`. So a result can be `count` or more. It is then
+  // permuted again until it is below `count`.
   std::uint64_t at(std::uint64_t epoch, std::uint64_t position, std::uint64_t count) const {
     const int half = (std::bit_width(count - 1) + 1) / 2;
     const std::uint64_t mask = (std::uint64_t{1} << half) - 1, key = mixed(seed_ ^ mixed(epoch));

@@ -31,8 +31,8 @@ class Svg {
   void line(Point from, Point to, std::string_view stroke);
   void curve(const std::vector<Point> &points, std::string_view stroke);
   void dot(Point at, std::string_view fill);
-  // Fills the area between y = `floor` and a step function, which has the y of a point up to the x of the next one. An
-  // outline keeps areas visible that are narrower than a pixel.
+  // Fills the area between y = `floor` and a curve of steps. From the x of a point to the x of the next point, the
+  // curve has the first point's y. The area has an outline, so that it stays visible if it is narrower than a pixel.
   void steps(const std::vector<Point> &points, double floor, std::string_view fill);
   void text(Point at, std::string_view text, Anchor anchor = Anchor::start);
   void heading(Point at, std::string_view text);

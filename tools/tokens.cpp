@@ -60,8 +60,8 @@ bool TokenFile::read_header() {
   return false;
 }
 
-// True if every second 16-bit word is nearly zero, as the upper halves of uint32 ids are, and some other words are not.
-// In a file of uint16 ids, all words take large values.
+// True if the 16-bit words of the file look like halves of uint32 ids: every second word, which would be an upper half,
+// is nearly zero, and some other words are not. In a file of uint16 ids, large values stand at all places.
 bool TokenFile::looks_like_uint32() const {
   std::vector<std::uint16_t> words(std::min<std::uint64_t>(file_.size(), kSampleBytes) / 4 * 2);
   if (file_.size() % 4 != 0 || words.size() < 2 * kFewestPairs) return false;

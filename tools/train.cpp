@@ -114,9 +114,9 @@ struct StepFailure : LibraryFailure {
   using LibraryFailure::LibraryFailure;
 
   // False if the error may have come amid the updates, so that some parameters have taken the step and others have not.
-  // NONFINITE counts as true here. In overlap order it may come amid the updates, but then the session counts the step,
-  // and spares_weights() finds out by that count. PEER counts as true, because another rank's error leaves the session
-  // usable only if the ranks had not begun the batch.
+  //   Two codes count as true although they are not clear cases. A NONFINITE error can come amid the updates in overlap
+  // order. But then the session counts the step, and spares_weights() finds out by that count. After a PEER error,
+  // which comes from another rank, the session is usable only if the ranks had not begun the batch.
   bool came_before_updates() const {
     constexpr protrain_code kBefore[] = {PROTRAIN_ERROR_ARG,      PROTRAIN_ERROR_STATE,     PROTRAIN_ERROR_SHAPE,
                                          PROTRAIN_ERROR_TYPE,     PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_PEER,
@@ -154,9 +154,9 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   return step;
 }
 
-// True if a signal ends the run before the next step. Among several ranks a signal only cancels the next step, and the
-// cancelled step ends the run. The reason is that all ranks must make the same calls, and the signal may not have
-// reached the others yet.
+// True if a signal ends the run before the next step. With several ranks it is always false: the other ranks must make
+// the same calls as this rank, and the signal may not have reached them yet. So this rank only cancels the next step,
+// and the cancelled step ends the run on all ranks.
 bool ends_by_signal(protrain_session *session, const Rank &rank) {
   if (stop_signal() == 0 || rank.alone()) return stop_signal() != 0;
   protrain_session_cancel(session);
@@ -203,8 +203,9 @@ struct Results {
 };
 
 // Writes all results, even if one of them fails. The report comes first, because a launcher may end the job as soon as
-// one rank has left. All ranks take part in the other results, so no rank leaves before those are written. Another rank
-// that fails after its last step ends the first call here (ends_on_all_ranks). That call is then made once more.
+// one rank has left, and only the other results keep all ranks here until they are written.
+//   If another rank fails after its last step, it cancels a step (ends_on_all_ranks), and this makes the first call
+// here fail too. That call is then made once more.
 Results write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   Results results;
   bool again = record.ranks > 1;
@@ -349,9 +350,10 @@ bool Training::spares_weights(const std::exception &failure) const {
   return steps_of(session_) == record_.last_step();
 }
 
-// Ends the steps of the other ranks after an error. Returns false if they cannot write the results with this rank. The
-// other ranks know of an error of the library already. After any other error this rank cancels a step. That ends the
-// call in which the other ranks wait, or which they make next, on every rank, and changes nothing.
+// Ends the steps of the other ranks after an error of this rank. Returns false if they cannot write the results with
+// this rank. After an error of the library there is nothing to do, because the other ranks know of it. After any other
+// error this rank cancels a step. The cancelled step changes nothing. It ends, on every rank, the call in which that
+// rank waits or which it makes next.
 bool Training::ends_on_all_ranks(const std::exception &failure) {
   if (rank_.alone() || dynamic_cast<const LibraryFailure *>(&failure) != nullptr) return true;
   protrain_session_cancel(session_);
@@ -397,8 +399,8 @@ int Training::run() {
                checkpoints_.best()->step);
   const Results results = write_results(session_, flags_, checkpoints_, record_);
   if (!results.failures.empty()) std::rethrow_exception(results.failures.front());
-  // If the run was stopped, returns 128 + the signal's number. A rank that the signal has not reached yet takes the
-  // number of Ctrl-C's signal.
+  // If a signal stopped the run, returns 128 + the signal's number. If the signal has reached only other ranks, takes
+  // the number of Ctrl-C's signal, SIGINT.
   return !stopped_ ? kOk : 128 + (stop_signal() != 0 ? stop_signal() : SIGINT);
 }
 

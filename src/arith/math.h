@@ -1,8 +1,9 @@
 // Elementary functions on float, from one source for every device. They have no branches, so the compiler can vectorise
 // loops over them. A product and a sum are fused only where the code calls fma, so every instruction set gives the same
-// bits. Largest errors over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
+// bits. The polynomials are minimax fits of relative error.
+//   Largest errors over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
 // tanh 1.4, erf 1.2, log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp checks them). The bounds
-// of softplus and sigmoid exclude subnormal results. The polynomials are minimax fits of relative error.
+// of softplus and sigmoid exclude subnormal results.
 #pragma once
 
 #include <bit>

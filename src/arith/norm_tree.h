@@ -1,7 +1,8 @@
-// The order in which a squared norm is summed: a binary tree. Its leaves are the sums over parts of a tensor, in order.
-// Neighbouring leaves are added in pairs, then neighbouring pairs, and so on; a node without a right neighbour goes up
-// unchanged. 2^k neighbouring leaves are a subtree if the index of the first is a multiple of 2^k. So each piece of a
-// tensor can be summed alone, and the joined sums of the pieces have the bits of the whole tensor's sum.
+// The order in which a squared norm is summed: a binary tree. A leaf is the sum over a small part of a tensor, and the
+// leaves have the order of these parts. Neighbouring leaves are added in pairs, then neighbouring sums, and so on. A
+// node without a right neighbour goes up unchanged.
+//   A piece of 2^k neighbouring leaves is a subtree if the index of its first leaf is a multiple of 2^k. So a tensor
+// can be summed piece by piece, and the joined sums of the pieces have the bits of the whole tensor's sum.
 #pragma once
 
 #include <bit>
@@ -9,8 +10,8 @@
 
 namespace protrain::arith {
 
-// The number of elements in the smallest piece of a tensor whose squared norm can be computed alone. Larger pieces have
-// 2^k times as many. On every device a leaf covers a number of elements that divides kNormPiece.
+// The number of elements of the smallest piece whose squared norm can be computed alone. Larger pieces have 2^k times
+// as many. The number of elements of a leaf divides kNormPiece on every device, so a piece consists of whole leaves.
 inline constexpr std::int64_t kNormPiece = 16 << 10;
 
 inline bool is_norm_piece(std::int64_t elements) {

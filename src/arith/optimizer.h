@@ -85,7 +85,8 @@ PROTRAIN_HD void update(const Lion &c, float g, float &w, float &m) {
   w = fma(-c.learning_rate, sign, w * c.decay);
 }
 
-// Returns the moving average, moved towards the weight w by the share `rest` of their distance.
+// Returns the new moving average. It has moved towards the weight w by the share `rest` of the distance between the
+// two.
 PROTRAIN_HD float averaged(float rest, float w, float average) { return fma(rest, w - average, average); }
 
 }  // namespace protrain::arith

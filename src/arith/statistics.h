@@ -1,5 +1,5 @@
-// Means and variances, as batch normalization uses them: those of a batch, and running ones. Written once for all
-// devices.
+// Means and variances of batch normalization: the statistics of a batch, and the running statistics. Written once for
+// all devices.
 #pragma once
 
 #include "arith/math.h"
@@ -10,7 +10,7 @@ namespace protrain::arith {
 struct Moments {
   double count = 0, mean = 0, squares = 0;
 
-  // Makes these the moments of both sets of elements together.
+  // Adds the elements of `other`, so that these become the moments of all elements together.
   PROTRAIN_HD void join(const Moments &other) {
     if (other.count == 0) return;
     const double all = count + other.count, distance = other.mean - mean;

@@ -207,8 +207,8 @@ class Device {
   // Makes the calling thread wait for the event. Any thread may call it. Throws if work that was appended earlier
   // failed.
   virtual void wait_here(std::size_t event);
-  // Returns the nanoseconds from the beginning of the last run_step, or of the last replay of a timed recording, to the
-  // event.
+  // Returns the time of the event in nanoseconds, counted from the beginning of the last run_step, or of the last
+  // replay of a timed recording.
   virtual std::int64_t event_ns(std::size_t event);
 
   // Captures the work that issue(argument) appends, without running it. The same step must have run before, because the

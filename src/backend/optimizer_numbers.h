@@ -57,7 +57,7 @@ inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, dou
           .average_rest = static_cast<float>(step == 1 ? 1 : 1 - o.average)};  // averages begin with the first weights
 }
 
-// Returns the numbers of each group, of which there are kMostGroups at most.
+// Returns the numbers of each group. There are at most kMostGroups groups.
 inline GroupNumbers numbers_of(Optimizer o, const std::vector<Group> &groups, double learning_rate, double step) {
   GroupNumbers numbers;
   for (std::size_t g = 0; g < groups.size(); ++g) {

@@ -123,8 +123,8 @@ Json parse_json(std::string_view text, const std::string &subject, const JsonLim
 
 }  // namespace protrain
 
-// Writes a value into a message: its text, escaped and cut by printable(). The text is made only if the message is, so
-// a check that holds costs nothing.
+// Writes a value into a message, as text that printable() has escaped and cut. The text is made only when the message
+// is made, so a check that holds costs nothing.
 template <>
 struct fmt::formatter<protrain::Json> {
   constexpr auto parse(format_parse_context &context) { return context.begin(); }

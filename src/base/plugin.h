@@ -6,8 +6,8 @@
 
 namespace protrain {
 
-// Every plugin exports this function. It returns the id of the build that the plugin comes from. Another build may
-// disagree about any type that passes between the plugin and the library.
+// Every plugin exports this function. It returns the id of the build that the plugin comes from. Types that pass
+// between the plugin and the library can differ from build to build, so load() refuses a plugin of another build.
 using BuildId = const char *();
 inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 

@@ -1,6 +1,6 @@
 // The queues that work is issued to. Programs name them, and backends run their work. The work of one queue runs in the
-// order of issue; only waits order work of different queues. The disk has two queues, so that a read of data that is
-// needed next does not wait behind a write that waits for an update.
+// order of issue; only waits order work of different queues. The disk has one queue for reads and one for writes. So a
+// read never has to wait behind a write, which itself waits for an update.
 #pragma once
 
 #include <cstddef>

@@ -26,9 +26,9 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// Keeps a signal from ending the host program while the calling thread makes system calls that send it: SIGPIPE by
-// writes to sockets, SIGXFSZ by writes beyond the process's limit of a file's size. Threads that are started meanwhile
-// inherit this. A signal that was sent meanwhile is discarded; errno stays as the calls left it.
+// Keeps a signal from ending the host program while the calling thread makes system calls that can send it. Writes to
+// sockets can send SIGPIPE. Writes beyond the process's limit of a file's size send SIGXFSZ. Threads that are started
+// meanwhile inherit this. A signal that was sent meanwhile is discarded; errno stays as the calls left it.
 class WithheldSignal {
  public:
   explicit WithheldSignal(int signal) {

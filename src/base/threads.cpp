@@ -114,7 +114,7 @@ struct Team::State {
   State(int size, Team *team)
       : size(size), spins(size <= allowed_processors()), team(team), seats(static_cast<std::size_t>(size)) {}
   // Waits while the counter is `old`. Does not spin if the team has more threads than there are processors, because a
-  // thread that spins would keep one that works from running.
+  // spinning thread would take the processor of a working thread.
   void await(WaitCounter &counter, std::uint32_t old) { spins ? counter.await(old) : counter.sleep(old); }
   void start(const std::string &name);
   void stop() noexcept;

@@ -1,6 +1,6 @@
-// A std::variant whose copying may fail, for example because memory is short, without harm. If the constructor of an
-// alternative throws inside a std::variant, g++ 12 destroys an alternative that never existed. This class constructs
-// the alternative outside and moves it in.
+// A std::variant that stays intact if copying it throws, for example because memory is short. If the copy constructor
+// of an alternative throws inside a std::variant, g++ 12 destroys an alternative that was never constructed. This class
+// constructs the alternative outside and moves it in.
 #pragma once
 
 #include <concepts>

@@ -37,8 +37,8 @@ std::string name_of_machine();
 // Returns the ranks that run on the same machine as this one, itself included, ascending.
 std::vector<int> ranks_of_this_machine(Channel &channel);
 
-// Returns the sentence that tells other ranks of an error: its text, after its subject if the text does not name the
-// subject.
+// Returns the sentence that tells other ranks of an error: the error's text. The error's subject comes first if the
+// text does not name it.
 std::string sentence_of(const std::exception &why);
 
 // Aborts the channel and tells the other ranks why. If memory is too short for the text, they are told "out of memory".

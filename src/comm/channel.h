@@ -46,8 +46,9 @@ class Channel {
   // Code::peer and this text.
   virtual void abort(const std::string &reason) noexcept = 0;
 
-  // Throws the channel's error if the channel is broken, and Code::peer if another rank has aborted. Exchanges nothing,
-  // so that a rank may call it while it waits for something else.
+  // Throws if the channel is broken, or if another rank has aborted. The error of a broken channel is the error that
+  // broke it; that of an abort is Code::peer. Exchanges no messages, so a rank can call it while it waits for something
+  // else.
   virtual void throw_if_failed() = 0;
 };
 

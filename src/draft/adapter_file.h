@@ -1,6 +1,6 @@
 // AdapterFile: low-rank adapters on disk, in one of two forms. Hugging Face's PEFT has a directory with
-// adapter_config.json and adapter_model.safetensors. ONNX Runtime has an .onnx_adapter file. That file holds no alpha,
-// because the matrices B in it are multiplied by the scale already.
+// adapter_config.json and adapter_model.safetensors. ONNX Runtime has an .onnx_adapter file. An .onnx_adapter file
+// holds no alpha, because its matrices B are already multiplied by the scale.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ class AdapterFile {
   // Returns one request for each module that the file has matrices for.
   const std::vector<passes::AdapterRequest> &requests() const { return requests_; }
   // Makes the file the source of the adapter's start values. Code::shape if the shapes differ. Code::mismatch if the
-  // file has an adapter of an embedding where the model multiplies by the parameter, or the other way round.
+  // file has an adapter of an embedding and the model an adapter of a product's operand, or the other way round.
   void give(passes::Adapter &adapter) const;
   // Makes the file the source of the start values of all adapters that a session already has. Replaces their requests
   // by those of the file. Code::mismatch if file and session do not adapt the same modules.

@@ -106,8 +106,8 @@ struct Kind {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Finds frozen parameters for which the same parameter of an earlier layer and of a later layer is trained. This is
-// probably a mistake, because users freeze the first layers, or one kind of parameter in all layers.
+// Finds parameters that are frozen in one layer, but trained in some earlier layer and in some later layer. This is
+// probably a mistake. Users mostly freeze the first layers, or one kind of parameter in all layers.
 void find_frozen_between(const AlarmFacts &facts, std::vector<Alarm> &found) {
   std::map<Kind, std::map<std::uint64_t, const passes::Finding *>> kinds;
   for (const passes::Finding &finding : facts.findings) {

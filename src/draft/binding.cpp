@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kLargestRank = 65536;  // the largest value that the option lora_rank accepts
 
-// The keys that a value of the option also_loss may have. Each key is followed by the name of the option that says the
-// same about the first loss.
+// The keys that a value of the option also_loss can have. Beside each key is the option that sets the same for the
+// first loss.
 constexpr std::pair<std::string_view, std::string_view> kLossKeys[] = {{"loss", "loss"},
                                                                        {"factor", "loss_factor"},
                                                                        {"labels", "loss_labels"},

@@ -1,7 +1,9 @@
-// The forms of options that consist of several parts. Binding: "NAME=N", a symbolic dimension of a model and its size.
-// InputBinding: "NAME=VALUE,...", an input and its values. LoraPattern: "GLOB,rank=R,alpha=A". GroupBinding:
-// "GLOB,KEY=VALUE,...", parameters and how they are trained. AlsoLoss: "OUTPUT,loss=KIND,KEY=VALUE,...", a further
-// loss.
+// The forms of options that consist of several parts:
+//   - Binding: "NAME=N", a symbolic dimension of a model and its size
+//   - InputBinding: "NAME=VALUE,...", an input and its values
+//   - LoraPattern: "GLOB[,rank=R][,alpha=A]", parameters to adapt
+//   - GroupBinding: "GLOB,KEY=VALUE,...", parameters and how they are trained
+//   - AlsoLoss: "OUTPUT,loss=KIND,KEY=VALUE,...", a further loss
 #pragma once
 
 #include <cstdint>
@@ -55,8 +57,8 @@ struct AlsoLoss {
   std::vector<Setting> settings;  // one of them is the option loss
 };
 
-// Returns nothing if `text` is not an output that is followed by known keys with values, among them the key loss, or if
-// a key is repeated. Does not check the values.
+// Parses an output that is followed by keys with values. Returns nothing if the output or a value is empty, if a key is
+// unknown or repeated, or if the key loss is missing. Does not check the values otherwise.
 std::optional<AlsoLoss> parse_also_loss(const std::string &text);
 
 }  // namespace protrain::draft

@@ -26,7 +26,8 @@ using By = DimSize::By;
 // The sizes that are guessed first: large enough for realistic shapes, small enough that inference costs little.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// The largest size of an axis or an input that is sought, so that its product with a dim does not overflow.
+// The largest size of an axis or a whole input that wanted_sizes() returns. The limit keeps the product of such a size
+// and a dim from overflowing.
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 40;
 // Limits for the work of all trials together: nodes whose types are inferred, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
@@ -92,7 +93,8 @@ std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   return sizes;
 }
 
-// Returns the roundest number from `low` to `high`, which is the one that the largest power of two divides.
+// Returns the roundest number from `low` to `high`. This is the number that can be halved most often without a
+// remainder, such as 8 from the range 5 to 11.
 std::int64_t roundest(std::int64_t low, std::int64_t high) {
   for (std::int64_t step = std::int64_t{1} << 40; step > 1; step /= 2)
     if (const std::int64_t multiple = (low + step - 1) / step * step; multiple <= high) return multiple;
@@ -112,10 +114,10 @@ struct Candidate {
   std::int64_t size() const { return roundest(low, high); }
 };
 
-// Finds sizes for the dims that were not given. First guesses all of them. As long as a node's inputs do not fit
-// together, it gives a dim another size, so that the first such node works. If several sizes make the node work, it
-// takes the one with which most of the following nodes work too. This size counts as inferred if no other size does as
-// well, else as assumed. If a whole range of sizes fits, it takes the roundest number of the range.
+// Finds sizes for the dims that were not given. First guesses all of them. As long as some node's inputs do not fit
+// together, gives a dim another size, so that the first such node works. If several sizes make this node work, takes
+// the size with which most of the following nodes work too. The size is recorded as inferred if it is the only best
+// one, and otherwise as assumed. If a whole range of sizes fits, takes the roundest number of the range.
 class DimSolver {
  public:
   DimSolver(const onnx_import::Model &model, const DimBindings &given, const InputValues &values)
@@ -160,9 +162,9 @@ class DimSolver {
   double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
-// Returns the dims that count samples: the batch's dim, and the first dims of inputs without the batch's dim. The
-// latter are needed for tf2onnx, which gives the batch another name in each input. A first dim is left out if another
-// axis of some input has it too.
+// Returns the dims that count samples. One of them is the batch's dim. If an input does not have this dim, the
+// input's first dim counts samples too, because tf2onnx gives the batch another name in each input. A first dim is left
+// out if another axis of some input has it too.
 std::set<std::string> DimSolver::sample_dims() const {
   Settings bound;
   bound.constants = values_;
@@ -277,8 +279,9 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// Returns the smallest size of the group's dims that makes the node size `at`, seen by node number `until`, at least
-// `size`. Searches by bisection, because a size that a node sees grows with the dims that it depends on.
+// Returns the smallest size of the group's dims that is large enough: node number `until` then sees a size of at least
+// `size` at the place `at`. Returns kLargest if no smaller size is enough. Searches by bisection, because a size that a
+// node sees grows with the dims that it depends on.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -313,9 +316,9 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// Finds a size for one group of dims by doubling and halving, for the case that no size in the inputs of the node
-// `misfit` makes this node work. Tries one group after the other: doubles its size until the node works, or else halves
-// it. Returns false if no group has such a size.
+// Gives one group of dims another size if no size in the inputs of the node `misfit` makes this node work. Goes through
+// the groups: doubles a group's size until the node works. If that fails, halves the size until the node works. Returns
+// false if no group has a size that works.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

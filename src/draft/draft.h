@@ -59,8 +59,8 @@ struct Draft {
   bool fits() const {
     return decision.found.best || (!settings.plan.empty() && !plan::first_lacking(programs.bytes, budget.bytes));
   }
-  // Returns the number of tokens in one step, over all ranks. Returns 0 if a sample has at most one integer: a single
-  // one is a class and no token.
+  // Returns the number of tokens in one step, over all ranks. Returns 0 if a sample has at most one integer, because a
+  // single integer is a class and no token.
   double tokens() const {
     const std::int64_t of_sample = first().batch.tokens_per_sample;
     return of_sample > 1 ? samples() * static_cast<double>(of_sample) : 0;

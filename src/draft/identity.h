@@ -21,9 +21,9 @@ struct InFile {
 // weights.
 std::vector<InFile> parameters_in_file(const Draft &draft);
 
-// Returns a short text for each file that the draft was made from, by "model", "adapter" or "plan". Files with
-// different contents have different texts. Only the first 4 KiB of each parameter are read. That is enough, because
-// another training or another initialization changes all values.
+// Returns a short text for each file that the draft was made from. The keys are "model", "adapter" and "plan". Files
+// with different contents almost certainly have different texts. Only the first 4 KiB of each parameter are read. That
+// is enough, because another training or another initialization usually changes all values.
 std::map<std::string, std::string> identities(const Draft &draft);
 
 }  // namespace protrain::draft

@@ -1,6 +1,6 @@
-// Layouts: the costs of laid-out plans, for a search. Several threads may lay out plans before the search knows whether
-// it needs them. The search itself goes from one plan to the next and finds their costs here, so its result does not
-// depend on the number of threads.
+// Layouts: lays out plans for a search and returns their costs. Several threads can lay out plans before the search
+// knows whether it needs them. The search itself goes from one plan to the next and asks here for the costs, so its
+// result does not depend on the number of threads.
 #pragma once
 
 #include <deque>
@@ -20,12 +20,11 @@ class Layouts {
   // does nothing.
   Layouts(plan::LayOut lay_out, int threads);
 
-  // Returns the plan's cost. Lays it out if that has not been done.
+  // Returns the plan's cost. Lays the plan out unless its cost is stored.
   plan::PlanCost cost(const plan::Plan &plan);
-  // Calls task(0), task(1), ... task(count - 1), several of them at the same time, until one of them returns true. Some
-  // tasks with higher numbers may then have been called too. Returns when all tasks that were begun are done. Drops the
-  // exception of a task: if the search needs that plan, it gets the exception from cost(). Forgets the costs of earlier
-  // calls.
+  // Calls task(0), task(1), ... task(count - 1) on several threads until one of them returns true. By then, tasks with
+  // higher numbers can have been called too. Returns when all begun tasks are done. Forgets the costs of earlier calls.
+  //   If a task throws, drops the exception. If the search needs the plan in question, cost() throws the same again.
   void until_true(std::size_t count, const plan::Task &task);
 
  private:

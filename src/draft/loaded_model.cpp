@@ -13,8 +13,8 @@ namespace protrain::draft {
 
 namespace {
 
-// Drops outputs that are not needed. If one of several outputs is the loss, only this output and the last `shown`
-// outputs stay. The others would only take memory.
+// Drops outputs that only take memory. If the loss is one of several outputs, only the loss and the last `shown`
+// outputs stay. Otherwise all outputs stay.
 void keep_loss_output(graph::Graph &graph, const std::string &name, std::size_t shown) {
   const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == name; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);

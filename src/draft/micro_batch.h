@@ -1,6 +1,6 @@
 // Chooses the size of a micro-batch if `tokens_per_step` gives a step's size and the batch is left open. The size is
-// part of the shapes, so the bits of results depend on it. Therefore it is settled before the search for a plan.
-// Measured times differ from run to run, so only memory decides.
+// part of the shapes, so it is chosen before the search for a plan. It also changes the bits of results, so it must not
+// depend on measured times, which differ from run to run. Only memory decides.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,13 @@ struct MicroBatch {
   std::int64_t samples = 0;
 };
 
-// Returns the size of a micro-batch, or nothing if the batch is bound, no step size is given, or the tokens of a sample
-// are not known. A resumed session keeps the checkpoint's size. Otherwise tries all sizes that divide a step. Takes the
-// largest size whose resident plan fits, which is the plan that moves and recomputes nothing. If there is none, takes
-// the largest size with which any plan fits, or else 1. Code::arg if the step cannot be divided into whole samples for
-// each rank, or if a size must be chosen although the option plan is set. Code::mismatch if the checkpoint's size does
-// not divide the step.
+// Returns the size of a micro-batch. Returns nothing if the batch is bound, no step size is given, or the tokens of a
+// sample are not known. A resumed session keeps the size that the saving session chose, if it chose one.
+//   Otherwise tries all sizes that divide a rank's samples of a step, the largest first. Takes the first size whose
+// resident plan fits, in which nothing moves and nothing is recomputed. If there is none, takes the largest size with
+// which any plan fits, or else 1.
+//   Code::arg if the step cannot be divided into whole samples for each rank, or if a size must be chosen although the
+// option plan is set. Code::mismatch if the checkpoint's size does not divide the step.
 std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine);
 

@@ -181,7 +181,8 @@ std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file) {
     require(names.insert(tensor.name).second, Code::format, file.path(), "has two tensors of the name {}",
             printable(tensor.name));
 
-    // In a hostile file, many tensors take their names from the same bytes.
+    // In a hostile file, many tensors can take their names from the same bytes. The names would then need far more
+    // memory than the file's size.
     bytes_of_names += tensor.name.size();
     require(bytes_of_names <= file.size(), Code::format, file.path(), "has names of tensors that share their bytes");
     tensors.push_back(std::move(tensor));

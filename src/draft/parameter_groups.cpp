@@ -79,8 +79,8 @@ class Places {
 
   std::int32_t blocks() const { return blocks_; }
 
-  // Returns the places where the parameter, or a value computed from it, meets data that depend on the model's inputs.
-  // The places are in the order of execution.
+  // Returns the places where data meet the parameter, or a value that is computed from it. The places are in the order
+  // of execution.
   std::vector<Place> of(ValueId parameter) const {
     std::vector<Place> found;
     std::vector<ValueId> pending = {parameter};
@@ -134,8 +134,8 @@ class Places {
     return role == std::end(kRoles) ? nullptr : role;
   }
 
-  // True if the node scales or shifts a normalized value as a part of the normalization. The node has the scale or
-  // shift at `input` and the normalized value, which nothing else may read, at its other input. Exporters write
+  // True if the node scales or shifts a normalized value as a part of the normalization. The scale or shift is the
+  // node's input number `input`. The normalized value is the other input, and no other node reads it. Exporters write
   // GroupNorm in this way.
   bool scales_normalized(const Node &node, std::size_t input) const {
     if (node.op != "Mul" && node.op != "Add") return false;

@@ -1,5 +1,5 @@
-// Two ways to group parameters. A group of ParameterGroups shares a learning rate and a decay. The gradients of a group
-// of NormGroups have one norm together.
+// Two ways to group parameters. In ParameterGroups, the parameters of a group share a learning rate and a decay. In
+// NormGroups, the gradients of a group have one norm together.
 #pragma once
 
 #include <cstddef>

@@ -150,8 +150,8 @@ double PeftConfig::alpha_of(const std::string &module) const {
   return number("lora_alpha", 8);
 }
 
-// True if r and rank_pattern allow the rank that the module's matrices have. Does not evaluate a key that is a regular
-// expression: such a key is taken to stand for the module only if it gives this rank.
+// True if r and rank_pattern give the module the rank that its matrices have. A key that is a regular expression is not
+// evaluated: it counts if its value is this rank, and is passed over otherwise.
 bool PeftConfig::allows_rank(const std::string &module, double rank) const {
   for (const Json::Member &member : patterns("rank_pattern")) {
     const bool equal = *member.value.number() == rank;

@@ -16,8 +16,9 @@ class PeftConfig {
   // weights plus a scaled product of the matrices B and A.
   explicit PeftConfig(const std::string &path);
 
-  // Gives a module's request the alpha, the scaling and the dropout that the file has for the module. Throws
-  // Code::format if the file has another rank for it than the request has from the matrices.
+  // Sets alpha, scaling and dropout of a module's request to the values that the file has for the module. The request
+  // already has its rank, from the module's matrices. Throws Code::format if the file gives the module another rank, or
+  // invalid values. Throws Code::unsupported for a regular expression in alpha_pattern.
   void complete(passes::AdapterRequest &request) const;
 
  private:

@@ -20,8 +20,8 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .scale = training.scale,
                                 .updates = updates,
                                 .binding = binding};
-  // Names no gradients for an earlier micro-batch if each rank keeps sums of its own, because only the last micro-batch
-  // turns these sums into gradients.
+  // Names no gradients for a micro-batch before the last one if each rank keeps sums of its own. These sums become
+  // gradients only in the last micro-batch.
   if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
   return source;
 }

@@ -40,8 +40,8 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
   return std::nullopt;
 }
 
-// Returns the option that gives a tier `bytes` bytes, with its value. For the disk of this machine, this is offload_dir
-// if it is not set, because a budget for the disk has no effect without a directory.
+// Returns the option that gives a tier `bytes` bytes, with its value. Returns offload_dir instead for the disk of this
+// machine if no directory is set, because a budget for the disk has no effect without a directory.
 std::pair<std::string, std::string> option_for(Tier tier, std::uint64_t bytes, const Draft &draft) {
   const Settings &settings = draft.settings;
   if (tier == Tier::disk && settings.hardware.empty() && settings.offload_dir.empty()) return {"offload_dir", "DIR"};

@@ -205,8 +205,8 @@ bool export_average_of(const Options &options) {
   return average;
 }
 
-// Throws Code::arg if one of `keys` is set, unless the schedule reads them (`taken`). `taker` names the schedules that
-// do.
+// Throws Code::arg if one of `keys` is set although the schedule does not read these keys. `taken` is true if the
+// schedule reads them. `taker` names the schedules that read them.
 void require_schedule(const Options &options, std::initializer_list<const char *> keys, bool taken, const char *taker) {
   for (const char *key : keys)
     require(taken || !options.is_set(key), Code::arg, key, "{} has no effect unless schedule is {}", key, taker);

@@ -34,9 +34,9 @@ ValueId in_place_of(const Value &trained, Graph &graph) {
   return found;
 }
 
-// Replaces `own`, the list of parameters or inputs of `graph`, by a list that matches `wanted`, the same list of the
-// graph `trained`: the names are the same, in the same order. Throws Code::unsupported if `own` has a value whose name
-// is not in `wanted`.
+// Gives `graph` the same parameters or inputs as the graph `trained`. `own` is the list of the parameters, or of the
+// inputs, of `graph`, and `wanted` is the same list of `trained`. Replaces `own` by a list with the names of `wanted`,
+// in the same order. Throws Code::unsupported if `own` has a value whose name is not in `wanted`.
 void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own) {
   std::vector<ValueId> aligned;
   for (ValueId id : wanted) aligned.push_back(in_place_of(trained.value(id), graph));

@@ -24,8 +24,8 @@ void StepGradients::weigh(ValueId loss) {
   emitter_.begin("weight");
   weight_ = weight_of(loss);
   training_.weight = shared() ? of_all_ranks(weight_) : weight_;
-  // Emits the factor of the gradients now if none of these settings is used. Then Updates can follow each gradient at
-  // once.
+  // If none of these settings is used, the factor of the gradients depends on the weights alone. It is emitted now, so
+  // that each Update can follow its gradient at once.
   if (settings_.accumulate || settings_.scale_loss || settings_.clip_norm > 0) return;
   factor_ = join_weights();
   scale_by(ValueId::none);
@@ -143,7 +143,8 @@ ValueId StepGradients::of_all_ranks(ValueId scalar) {
   return emitter_.emit("AllGather", {scalar}, between_ranks(bounds));
 }
 
-// Replaces the squared norms of this rank's grains by those of whole gradients.
+// Gathers the squared norms of all ranks' grains. Replaces each vector of this rank's norms by the squared norm of the
+// whole gradient.
 void StepGradients::join_squares() {
   std::vector<ValueId> grains;
   std::vector<std::int64_t> bounds;
@@ -159,8 +160,8 @@ void StepGradients::join_squares() {
   for (std::size_t i = 0; i < parameters.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
 }
 
-// Emits the number that summed gradients must be divided by: the sum of the micro-batches' weights, each times the loss
-// scale. Returns ValueId::none if there is nothing to divide by.
+// Emits the number that summed gradients must be divided by: the sum of the micro-batches' weights, times the loss
+// scale. Without weights it is the loss scale alone. Returns ValueId::none if there is neither.
 ValueId StepGradients::join_weights() {
   if (training_.weight == ValueId::none) return training_.loss_scale;
   std::vector<ValueId> weighted = {training_.weight};

@@ -1,6 +1,6 @@
-// The weight of a batch in a mean over several batches, such that this mean is that of one large batch. If the loss is
-// a mean over labels (CrossEntropy), a batch's weight is the number of its labels that are not ignored, or the sum of
-// their weights. Otherwise the weight is 1.
+// The weight of a batch's loss in a mean over several batches. If the loss is a mean over labels (CrossEntropy), the
+// weight is the number of the batch's labels that are not ignored, or the sum of these labels' weights. The mean over
+// the batches then equals the loss of one large batch. For all other losses every batch has weight 1.
 #pragma once
 
 #include <optional>

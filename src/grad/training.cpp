@@ -139,7 +139,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
     }
   }
 
-  // True if an output has a gradient. False if only operators with gradient zero, such as Round, follow the node.
+  // True if an output of the node has a gradient. False if every way from the node to the loss leads through an
+  // operator with gradient zero, such as Round.
   bool reaches(const Node &node) {
     return std::ranges::any_of(node.outputs, [this](ValueId id) { return gradient_of(id) != ValueId::none; });
   }
@@ -152,8 +153,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
  private:
   using ops::GradientBuilder::emit;
 
-  // Returns a value for backward to read instead of `id`. If forward made `id` by repeating a smaller value, backward
-  // repeats that value again, so that only the smaller one is kept until then.
+  // Returns the value that backward reads in place of `id`, which is mostly `id` itself. If forward made `id` by
+  // repeating a much smaller value, emits a node that repeats the small value again. Then only the small value is kept
+  // for backward.
   ValueId repeated_again(ValueId id) {
     if (id == ValueId::none || graph_.value(id).producer == NodeId::none) return id;
     const Node maker = graph_.node(graph_.value(id).producer);  // a copy, because emitting may move the list of nodes

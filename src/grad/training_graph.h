@@ -24,12 +24,12 @@ struct Training {
   // The new value of each parameter that is state, in the order of graph.parameters; ValueId::none for all others. With
   // accumulation it is the value after the micro-batches so far. All ranks have the same values.
   std::vector<graph::ValueId> changed;
-  // The values that hold the sums of gradients between micro-batches. Empty without accumulation, and if
-  // sums_by_rank(). In the latter case each rank keeps sums of whole parameters in other values, and only the last
-  // micro-batch makes `gradients` of them.
+  // The values that hold the sums of gradients between micro-batches. Empty without accumulation, and also if
+  // sums_by_rank() is true. Then each rank keeps sums of whole parameters in values that are not listed here, and only
+  // the last micro-batch makes `gradients` of them.
   std::vector<graph::ValueId> accumulators;
-  // The weight of this micro-batch in the step, a float64 scalar. None with one micro-batch and one rank. With several
-  // ranks, `loss` and `weight` are vectors with one element for each rank's micro-batch.
+  // The weight of this micro-batch in the step, a float64 scalar. ValueId::none with a single rank and no accumulation.
+  // With several ranks, `loss` and `weight` are vectors with one element for each rank's micro-batch.
   graph::ValueId weight = graph::ValueId::none;
   graph::ValueId loss_scale = graph::ValueId::none;  // factor of the loss, float64 scalar; none: 1
   graph::ValueId scale = graph::ValueId::none;       // factor of gradients in Updates, float32 scalar; none: 1
@@ -40,8 +40,8 @@ struct TrainingSettings {
   bool accumulate = false;  // sum gradients over micro-batches that come one after the other
   bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
   int rank = 0, ranks = 1;  // several ranks: each computes a micro-batch at a time
-  // Used with several ranks and accumulation only: each rank adds the gradients of its own micro-batches, and the ranks
-  // exchange these sums in the last micro-batch.
+  // Each rank adds the gradients of its own micro-batches, and the ranks exchange these sums in the last micro-batch.
+  // Has no effect with a single rank, or without accumulation.
   bool local_sums = false;
 
   bool sums_by_rank() const { return local_sums && accumulate && ranks > 1; }

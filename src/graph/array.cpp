@@ -141,7 +141,9 @@ Array Array::compact() const {
   for (std::size_t axis = 0; axis < stored_.size(); ++axis) {
     const std::int64_t length = result.stored_[axis];
     if (length == 1) continue;
-    // The data is [outer][length][slice]. The axis repeats if within each outer step every slice equals the next.
+    // The stored data is seen as (outer, length, slice), where `length` is that of the axis. The axis repeats if in
+    // each of the `outer` steps all `length` slices are equal. So the data of a step, without its last slice, must
+    // equal the data one slice further on.
     std::int64_t outer = 1;
     for (std::size_t i = 0; i < axis; ++i) outer *= result.stored_[i];
     const std::size_t step = result.stored_bytes() / static_cast<std::size_t>(outer);

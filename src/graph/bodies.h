@@ -14,8 +14,8 @@ struct Body {
   std::size_t own = 0;  // number of inputs that ONNX defines; the inputs after these are values from outside
 };
 
-// The bodies of all control flow nodes. In ONNX an attribute of the node holds the body; here the attribute holds the
-// index of the body in this list. The node has the inputs that ONNX gives it, and after them the outside values that
+// The bodies of all control flow nodes. In ONNX an attribute of the node holds the body. Here the attribute holds the
+// index of the body in this list. The node has the inputs that ONNX defines. After them come the outside values that
 // its bodies read, body by body in the order of the attributes' names.
 using Bodies = std::vector<Body>;
 

@@ -14,14 +14,14 @@ namespace protrain::graph {
 
 enum class StoredKind : std::uint8_t { parameter, buffer };
 
-// The training that a file describes: the loss, the optimizer, and the state in which the optimizer is.
+// The training that a file describes: the loss, the optimizer, and the optimizer's state.
 struct FileTraining {
   std::string source;  // a phrase for reasons and errors, such as "the model's training_info"
   std::string loss;    // an output of the graph
   std::vector<std::pair<std::string, std::string>> options = {};  // of the optimizer, as options of a session
   std::int64_t steps = 0;                                         // updates that the optimizer has made
-  // Maps the name of each trained initializer to the names of the initializers that hold its moments of the optimizer.
-  // The graph does not contain the moments.
+  // For the name of each trained initializer: the names of the initializers that hold its moments. The graph does not
+  // contain the moments.
   std::map<std::string, std::vector<std::string>> moments = {};
   std::optional<Error> refusal = {};  // why a session cannot follow the optimizer
 };

@@ -107,8 +107,8 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // No double is equal to the largest integer of 64 bits: kHigh is then the next integer, which T cannot hold. So the
-  // comparison with kHigh below is >=.
+  // If T has 64 bits, no double equals its largest integer. kHigh is then the next larger integer, which T cannot hold.
+  // So the comparison with kHigh below is >=.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();

@@ -9,8 +9,8 @@
 namespace protrain::graph {
 
 struct LowRank {
-  // An initializer that changes by B A, or if `transposed` by (B A)^T. Its shape is (out, in), or if `transposed`
-  // (in, out).
+  // An initializer that the change is added to. Normally its shape is (out, in) and the change is B A. If `transposed`,
+  // its shape is (in, out) and the change is (B A)^T.
   struct Initializer {
     std::string name;
     bool transposed = false;

@@ -1,4 +1,4 @@
-// Split: an initializer that an exporter had merged with an equal one, and that is separate again.
+// Split: undoes a merge. Some exporters merge equal initializers into one. A Split makes one of them separate again.
 #pragma once
 
 #include <cstddef>

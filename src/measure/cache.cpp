@@ -17,8 +17,8 @@ namespace protrain::measure {
 
 namespace {
 
-// The version of the method by which profiles are measured. It is a part of the key that the name of a profile's file
-// is made of. So a profile that was measured by another method is not read.
+// The version of the method by which profiles are measured. The name of a profile's file is a hash of this version, the
+// device and more. So a profile that was measured by another method is not found.
 constexpr int kMethod = 3;
 
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
@@ -32,7 +32,8 @@ std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
     }
 }
 
-// True if the file was written so long ago that the other processes of that time say nothing about now.
+// True if the file was written more than a quarter of an hour ago. The processes that ran then say nothing about the
+// present.
 bool is_old(const std::string &path) {
   std::error_code error;
   const auto written = std::filesystem::last_write_time(path, error);

@@ -12,8 +12,8 @@
 namespace protrain::measure {
 
 namespace {
-// The cores count as busy if more than this many threads for each processor wanted to run in the last minute, on
-// average. One for each processor may have been an earlier session of ours.
+// The cores count as busy if more than kBusy threads for each processor wanted to run in the last minute, on average.
+// The limit is above 1, because an earlier session of this library can have kept one thread on each processor.
 constexpr double kBusy = 1.25;
 constexpr int kIdle = 8;  // idle cores have at most one other thread for this many processors now
 }  // namespace

@@ -22,8 +22,9 @@ double share_waited(const ThreadTimes &start, const ThreadTimes &end);
 inline constexpr double kLeastSeconds = 0.1;
 // Times measured with a larger share of waiting are too long to be kept for good.
 inline constexpr double kMostWaited = 0.2;
-// True if hardly any other thread of the machine wants to run now, and hardly more threads than cores wanted to run in
-// the last minute. `processors` is the number of the machine's processors. False if the system does not tell.
+// True if the machine's cores are nearly idle: few other threads want to run now, and the load of the last minute was
+// low (contention.cpp has the limits). `processors` is the number of the machine's processors. False if the system does
+// not tell.
 bool cores_are_idle(int processors, const std::string &root = "");
 
 }  // namespace protrain::measure

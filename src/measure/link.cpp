@@ -67,7 +67,7 @@ class Exchange {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  // Returns the least time of several exchanges, on the rank where it is longest.
+  // Times several exchanges on every rank, and takes each rank's least time. Returns the longest of these times.
   double least(std::uint64_t bytes) {
     double least = std::numeric_limits<double>::infinity();
     for (int round = 0; round < kRounds; ++round) least = std::min(least, seconds(bytes));

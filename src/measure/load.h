@@ -13,8 +13,8 @@ class Load {
  public:
   explicit Load(backend::Device &device);
 
-  // Runs `work` on a thread of its own beside the load. Returns the fraction of its speed that the load keeps
-  // meanwhile, 0.05 to 1. Throws what `work` throws.
+  // Measures the speed of the load alone. Then runs `work` on a thread of its own, and measures the speed of the load
+  // meanwhile. Returns the second speed divided by the first, limited to 0.05 to 1. Throws what `work` throws.
   double share_beside(const std::function<void()> &work);
 
  private:

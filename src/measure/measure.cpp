@@ -104,8 +104,8 @@ class Measurement {
       } catch (const Error &error) {
         // A kernel that refuses random numbers has no measured time. The profile's rates then give its time.
         if (error.code == Code::arg) return;
-        // A library may refuse an algorithm that it has offered. Another one may run. Any other error is the device's
-        // fault, and is passed on.
+        // A library can refuse an algorithm that it has offered. Then the next one is tried. Any other error is the
+        // device's fault, and is passed on.
         if (error.code != Code::unsupported) throw;
         refusal = std::current_exception();
       }

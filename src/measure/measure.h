@@ -51,8 +51,8 @@ class Cache {
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
   // Adds what is stored to `profile`, which describes the machine as it is now. Loads no times if they should be
-  // measured again. This is so if other processes disturbed the stored measurements, these are more than a quarter of
-  // an hour old, and `idle` says that the cores are idle now.
+  // measured again. They should be if three things hold: other processes disturbed the stored measurements, the file is
+  // more than a quarter of an hour old, and `idle` says that the cores are idle now.
   void load(profile::Profile &profile, bool idle = false) const;
   // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So an algorithm
   // that is stored already replaces the one in `profile`. If storing fails, for example because the directory cannot be

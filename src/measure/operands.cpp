@@ -70,8 +70,9 @@ std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::
   return labels;
 }
 
-// Returns the number of rows in the table of a Gather or its gradient, or 0 for any other node. Indices are drawn below
-// it. Fewer different indices would make a gradient add to the same rows more often than a batch of tokens does.
+// Returns the number of rows in the table of a Gather or its gradient, or 0 for any other node. Random indices name any
+// of these rows. Indices of fewer rows would make a gradient add to the same row more often than a batch of tokens
+// does.
 std::uint64_t rows_to_index(const graph::Graph &graph, const graph::Node &node) {
   if (node.op != "Gather" && node.op != "GatherGrad") return 0;
   const Shape &table = graph.value(node.op == "Gather" ? node.inputs[0] : node.outputs[0]).type.shape;
@@ -128,8 +129,8 @@ std::uint64_t Operands::take(std::uint64_t bytes) {
 }
 
 // Returns the offset of one input or output in the memory; kAbsent: the node lacks it. Also notes the smallest
-// dimension of all inputs and outputs. fill_input() draws indices below that dimension, so that every index lies inside
-// the table that it points into.
+// dimension of all inputs and outputs. For most nodes fill_input() draws indices below that dimension, so that every
+// index lies inside the table that it points into.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   if (id == ValueId::none) return kAbsent;
   const Type &type = graph.value(id).type;

@@ -31,8 +31,8 @@ constexpr std::int64_t kSmallSide = 192;
 constexpr double kSecondsIfSlow = 1e-2;
 constexpr int kUpdatesTogether = 8;            // on the host, beside copies
 constexpr double kSecondsOfFastCopies = 4e-3;  // copies of kFirstCopy in both directions are fast if they take less
-// The speed that a device sustains is measured after kSecondsToTire of matrix products and copies. The products have
-// the first of these sides that fits and takes at most kLongestProduct seconds.
+// The speed that a device sustains is measured after kSecondsToTire of matrix products and copies. These sides of the
+// products are tried in order, until a product fits into memory and takes at most kLongestProduct seconds.
 constexpr std::int64_t kLongSides[] = {8192, 4096, 2048};
 constexpr double kLongestProduct = 5e-2;
 constexpr double kSecondsToTire = 0.8, kLeastSustained = 0.25;
@@ -253,10 +253,12 @@ class RateMeasurement {
     return stopwatch_.quickest_here([&] { update.run(); });
   }
 
-  // Runs updates on the host while copies in both directions run. Returns the bytes per second that the two together
-  // read and write in the host's memory. The number of copies is chosen so that the copies alone take about as long as
-  // the updates alone. Quick updates and fast copies get larger arrays, which do not fit into the processor's caches:
-  // otherwise a bus also reads and writes those caches, and their speed must not be measured.
+  // Runs updates on the host while copies in both directions run. Returns the bytes per second that updates and copies
+  // together read and write in the host's memory. The number of copies is chosen so that the copies alone take about as
+  // long as the updates alone.
+  //   Quick updates and fast copies get larger arrays, which do not fit into the processor's caches. With smaller
+  // arrays, updates and copies would partly read and write the caches instead of memory, and the rate would be too
+  // high.
   double traffic_together() const {
     const bool quick =
         traffic(optimizer_) * static_cast<double>(kFirstArray) / profile_.host_optimizer < kSecondsOfHostUpdate;

@@ -23,8 +23,8 @@ namespace {
 
 const Type kWeight = {DType::f64, {}};
 
-// Checks that input `at` can be added to `sum`. Also checks the next input, if it is there: the weight by which input
-// `at` is multiplied.
+// Checks that input `at` can be added to `sum`. If input `at` + 1 is there, checks it too: it is the weight by which
+// input `at` is multiplied.
 void require_parts(const NodeTypes &types, const Type &sum, std::size_t at) {
   const Type &x = types.input(at);
   const bool has_parts = types.node.attributes.has("parts");

@@ -45,9 +45,9 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
-// Checks the first keys, the input (B, S) for packed documents. It gives the position of the first key that each query
-// sees, which is the first key of the query's document. A query at the position of its first key begins a document.
-// With this input, a bias counts positions from the beginning of the document, not of the whole sequence.
+// Checks the input (B, S) of first keys, which is there if documents are packed. For each query it gives the position
+// where the query's document begins. The query sees no earlier key. With this input, a bias counts positions from the
+// beginning of the document, not of the whole sequence.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;
   const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
@@ -89,7 +89,8 @@ class Scores {
     }
   }
 
-  // True if the query sees the key. `row` is the query's index if the axes (B, H, Sq) are joined to one.
+  // True if the query sees the key. `row` is the number of the query's row among the rows of all batches, heads and
+  // queries, in the order (B, H, Sq).
   bool visible(std::int64_t row, std::int64_t query, std::int64_t key) const {
     const std::int64_t at = query + sizes_.keys - sizes_.queries;
     if (key < first_key(row, query)) return false;
@@ -120,8 +121,7 @@ class Scores {
   std::vector<std::int64_t> first_;  // (B, Sq): the first key of the query's document; empty without documents
 };
 
-// Calls visit(batch, query, head, row) for every query row. `row` is its index if the axes (B, H, Sq) are joined to
-// one.
+// Calls visit(batch, query, head, row) for every query row. `row` counts the rows in the order (B, H, Sq).
 template <typename Visit>
 void for_each_row(const Sizes &s, Visit visit) {
   for (std::int64_t b = 0; b < s.batch; ++b)

@@ -4,17 +4,16 @@
 //   BatchNorm(x, scale, bias, running mean, running variance){epsilon, momentum, unbiased, running}
 //       -> y, mean, variance, kept variance
 //     With `running` = 1 it normalizes by the running statistics, as an evaluation does, and has no gradient. Otherwise
-//     it normalizes by the batch's own mean and variance, and does not read the running ones, which are state: a step
-//     folds the mean and the kept variance into them. The kept variance is the variance. With `unbiased` = 1 it is the
-//     variance times n / (n - 1), where n is the number of elements of a channel, as in PyTorch.
+//     it normalizes by the batch's own mean and variance, and does not read the running statistics. These are state: a
+//     step folds the batch's mean and kept variance into them. The kept variance equals the variance, unless `unbiased`
+//     is 1. Then it is the variance times n / (n - 1), where n is the number of elements of a channel, as in PyTorch.
 //   FoldStatistics(state, statistics...){momentum, parts} -> the running statistic after the batches
-//     A statistic has `parts` parts, one for each micro-batch. For each micro-batch in turn, and for its part of each
-//     statistic, running = momentum * running + (1 - momentum) * part. A layer that a model applies twice has two
-//     statistics.
+//     Each input after the state is a statistic of the batches, with `parts` parts, one for each micro-batch. For each
+//     micro-batch in turn, and for its part of each statistic, running = momentum * running + (1 - momentum) * part. A
+//     layer that a model applies twice has two statistics.
 //   AccumulateStatistics(sum, state, statistics...) -> the running statistic after the step's batches so far
-//     It does the work of FoldStatistics if a step has several launches. It works in place on `sum`, which the step's
-//     first launch sets to the state.
-//
+//     It replaces FoldStatistics if a step has several launches. It works in place on `sum`. The step's first launch
+//     sets `sum` to the state.
 // The statistics are float32 if x is float16 or bfloat16.
 #include <algorithm>
 #include <cmath>

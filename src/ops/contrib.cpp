@@ -1,6 +1,6 @@
-// Operators that ONNX's default domain does not define. A name here begins with the domain, unless that is the default
-// one. One operator is of ai.onnx.ml. All others are ONNX Runtime's, which writes them into graphs that it has
-// optimised. passes/canonical rewrites each into other operators.
+// Operators that ONNX does not define in its default domain. The name of an operator of another domain begins with this
+// domain. One operator is of ai.onnx.ml. All others are ONNX Runtime's, which writes them into graphs that it has
+// optimised. passes/canonical rewrites each of them into other operators.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 

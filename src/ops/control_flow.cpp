@@ -1,4 +1,4 @@
-// If, Loop and Scan. passes/canonical puts the nodes of their bodies in their place.
+// If, Loop and Scan. passes/canonical replaces each of them by the nodes of its bodies.
 #include "ops/control_flow.h"
 
 #include "base/error.h"

@@ -7,10 +7,11 @@
 //   ConvWeightGrad(x, dy) -> dw
 //     The gradient of a Conv with respect to its w.
 //
-// Canonicalization writes out `strides`, `dilations`, `pads` and `group`. ConvWeightGrad also has `kernel_shape`, and
-// ConvTranspose has `output_padding`, the number of elements at an axis's end that no window reaches. In canonical form
-// the end of an axis can have pads or such elements, but never both. `output_padding` is less than the stride, because
-// otherwise further windows would fit there (cut_off() in passes/canonical/windows.cpp).
+// Canonicalization writes out `strides`, `dilations`, `pads` and `group`. ConvWeightGrad also has `kernel_shape`.
+//   ConvTranspose also has `output_padding`: the number of elements at an axis's end that no window reaches. It is less
+// than the stride: in the gradient of a Conv, further elements would make room for another window, and in a file's
+// ConvTranspose canonicalization cuts them off (cut_off() in passes/canonical/windows.cpp). In canonical form the end
+// of an axis can have pads or such elements, but never both.
 #include <algorithm>
 
 #include "ops/evaluate.h"

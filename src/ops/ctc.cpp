@@ -4,10 +4,10 @@
 //   CtcLoss(logits (N, T, C), labels (N, S)[, lengths (N)]){blank, ignore_index} -> loss
 //
 // Softmax of the logits gives the probability of each class at each time. The loss of a sample is -log of the
-// probability of all paths that spell its labels (arith/ctc.h), divided by the number of its labels, if it has any. The
-// result is the mean over samples. Labels that are `ignore_index` are left out, wherever they stand. Only the first
-// `lengths` of a sample's times count, or all T if `lengths` is absent. A sample that no path spells has the loss 0,
-// and no gradient.
+// probability of all paths that spell its labels (arith/ctc.h), divided by the number of its labels, if it has any. If
+// no path spells them, the sample has the loss 0 and no gradient. The result is the mean over samples. Labels that are
+// `ignore_index` are left out, wherever they stand. Only the first `lengths` of a sample's times count, or all T if
+// `lengths` is absent.
 #include <cmath>
 
 #include "arith/ctc.h"

@@ -6,7 +6,8 @@ namespace protrain::ops {
 namespace {
 
 constexpr std::uint64_t kLargest = 1ull << 33;  // bytes of one array
-// Arrays of more elements are not searched for repeated axes, because that reads all elements.
+// The most elements of an array in which make_array() looks for axes that repeat. The search reads all elements, so it
+// would take too long in a larger array.
 constexpr std::int64_t kLargestCompacted = 1 << 26;
 
 }  // namespace

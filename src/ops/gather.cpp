@@ -221,9 +221,9 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// Evaluates GatherND without expanding axes that are stored once. The result stores one element along an axis if the
-// indices do, and along a batch axis only if x does too. The axes of x after the addressed ones keep their stored
-// sizes.
+// Evaluates GatherND without expanding axes that are stored once. An axis of the result that comes from the indices is
+// stored once if the indices store it once. For a batch axis, x must store it once too. The axes of x after the
+// addressed ones keep their stored sizes.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

@@ -1,20 +1,19 @@
-// Cross entropy in three forms: ONNX's, our core form over logits (M rows, C classes), and one that computes its
-// logits itself, in slices.
+// Cross entropy in three forms: ONNX's form; our core form, which takes logits (M rows, C classes); and a form that
+// computes its logits itself, slice by slice.
 //
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w, panels} -> loss
 //
-// With `panels` = 1, the CPU computes the logits in panels that all have the same number of rows. The bits of the
-// results then do not depend on the size of the slices.
+// lse is log(sum(exp(logits))) of each row. arith/cross_entropy.h defines the loss of a row with a label. `weights` are
+// float32, a factor of each row's loss. The mean is then a weighted mean: the sum is divided by the sum of the weights.
+// Rows whose label is `ignore_index`, and rows of weight 0, do not count.
 //
-// lse is log(sum(exp(logits))) of each row. The last two forms also compute the loss of a distillation. Instead of
-// labels (M) they then take the logits (M, C) of a teacher model, which are floats. Every row counts, lse is that of
-// logits / temperature, and of the loss's attributes only `reduction` and `temperature` are allowed.
-// arith/distillation.h defines the loss of such a row.
+// The last two forms also compute the loss of a distillation. Instead of labels (M) they then take the logits (M, C) of
+// a teacher model, which are floats. Every row counts, and lse is that of logits / temperature. Of the loss's
+// attributes only `reduction` and `temperature` are allowed. arith/distillation.h defines the loss of such a row.
 //
-// arith/cross_entropy.h defines the loss of a row with a label. `weights` are float32, a factor of each row's loss, and
-// the mean is a weighted mean: the sum is divided by the sum of the weights. Rows whose label is `ignore_index`, and
-// rows of weight 0, do not count.
+// With `panels` = 1, the CPU cuts each slice of LinearCrossEntropy into panels that all have the same number of rows.
+// So the bits of the results do not depend on the size of the slices.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -325,8 +325,8 @@ std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const
   std::vector<std::byte> bytes(x.bytes(), x.bytes() + x.stored_bytes());
   const std::size_t element = size_of(out[0].dtype), row = static_cast<std::size_t>(columns) * element;
   for (std::size_t at = 0, i = 0; at < bytes.size(); at += row, ++i) {
-    // Sets the elements outside the triangle to 0 by clearing their bytes, which works for every type. In this row, an
-    // upper triangle keeps the elements from byte `cut` on, a lower one those before it.
+    // Sets the elements outside the triangle to 0 by clearing their bytes, which works for every type. An upper
+    // triangle clears the bytes of this row before byte `cut`, and a lower triangle clears those from `cut` on.
     const std::int64_t diagonal = static_cast<std::int64_t>(i % static_cast<std::size_t>(rows)) + k;
     const std::size_t cut =
         static_cast<std::size_t>(std::clamp<std::int64_t>(upper ? diagonal : diagonal + 1, 0, columns)) * element;

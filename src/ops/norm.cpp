@@ -39,8 +39,8 @@ std::vector<Array> evaluate_squared(const Node &node, std::span<const Array *con
   return results;
 }
 
-// JoinSquares(pieces...) -> the squared norm of each tensor, summed from those of its pieces. The result is bitwise
-// equal to SquaredNorm of the whole tensor.
+// JoinSquares(pieces...) -> the squared norm of each tensor. Each input holds the sums of squares of a tensor's pieces,
+// as SquaredNorm with `piece` returns them. The result is bitwise equal to SquaredNorm of the whole tensor.
 std::vector<Type> infer_join(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i) {
     const Type &pieces = types.input(i);
@@ -76,8 +76,8 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
-// ScaledNorm(norm, factor) -> norm / factor. The gradients, and so their norm, are too large by `factor`: the sum of
-// the micro-batches' weights, times the loss scale.
+// ScaledNorm(norm, factor) -> norm / factor. `norm` is the norm of gradients that are still too large by `factor`,
+// which is the sum of the micro-batches' weights, times the loss scale.
 std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
 
 std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {

@@ -104,8 +104,8 @@ struct Op {
 // The type of sums over elements of `dtype`: losses, statistics, gradients over micro-batches.
 inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// True for small gradients (of biases and scales). Work on one of them takes less time than a launch, so the norms,
-// checks and updates of a block's small gradients run together.
+// True for small gradients (of biases and scales). Work on a single one of them takes less time than its launch. So the
+// norms, checks and updates of a block's small gradients run together.
 inline bool goes_with_others(const Type &gradient) {
   return gradient.shape.size() <= 1 && element_count(gradient.shape) <= std::int64_t{1} << 16;
 }

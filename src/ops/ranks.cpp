@@ -1,10 +1,10 @@
 // Collective operators, which exchange data between ranks. MPI and NCCL use the same names. A Channel (comm/channel.h)
-// carries them out, and no device has a kernel for them.
+// carries them out, and no device has a kernel for them. `bounds` cuts a vector into one part per rank: part r is the
+// elements from bounds[r] to bounds[r + 1].
 //
-//   AllToAll(x...){rank, bounds} -> for each x, every rank's elements from bounds[rank] to bounds[rank + 1]: [ranks,
-//                                   stride], one row from each rank. A row is padded to a multiple of 64 bytes.
-//   AllGather(x...){rank, bounds} -> for each x, which is this rank's part of a vector, the whole vector. Part r is the
-//                                    vector's elements from bounds[r] to bounds[r + 1].
+//   AllToAll(x...){rank, bounds} -> for each x, this rank's part of the x of every rank: [ranks, stride], one row from
+//                                   each rank. A row is padded to a multiple of 64 bytes.
+//   AllGather(x...){rank, bounds} -> for each x, which is this rank's part of a vector, the whole vector.
 //
 // `bounds` has ranks + 1 numbers for each input, one input after the other.
 #include "ops/ranks.h"

@@ -1,21 +1,21 @@
-// Recurrent layers. Canonicalization turns ONNX's LSTM, GRU and RNN into products with the inputs of all steps, and
-// into LstmSteps, GruSteps and RnnSteps, which compute what goes from step to step:
+// Recurrent layers. Canonicalization splits ONNX's LSTM, GRU and RNN in two: products with the inputs of all steps at
+// once, and one of the following operators, which computes what depends on the step before:
 //
 //   LstmSteps(x, r[, h0, lengths, peepholes, c0]) -> y, gates, cells
 //   GruSteps(x, r[, h0, lengths, bias]) -> y, gates
 //   RnnSteps(x, r[, h0, lengths]) -> y
 //
-// With S steps, a batch of B samples, H units and G gates in ONNX's order, x (S, B, G * H) are the products with the
-// inputs, r (G * H, H) are the recurrent weights, and y (S, B, H) are the states after each step. A sample keeps its
-// state in the steps that lie beyond its length. With the attribute `reverse`, the last step comes first. `gates` and
-// `cells` are what gradients need. `f`, `g` and `h` name activations, and f_alpha, f_beta, ... give their coefficients.
+// There are S steps, a batch of B samples, H units and G gates in ONNX's order. x (S, B, G * H) are the products with
+// the inputs, r (G * H, H) are the recurrent weights, and y (S, B, H) are the states after each step. A sample keeps
+// its state in the steps that lie beyond its length. With the attribute `reverse`, the last step comes first. `f`, `g`
+// and `h` name activations, and f_alpha, f_beta, ... give their coefficients. Gradients need `gates` and `cells`:
 //
 //   LstmStepsGrad(dy, r, h0, lengths, peepholes, c0, none, gates, cells[, dcells]) -> dx, dh0, dc0
 //   GruStepsGrad(dy, r, h0, lengths, bias, none, y, gates) -> dx, dh0[, d(h R)]
 //   RnnStepsGrad(dy, r, h0, lengths, none, none, y) -> dx, dh0
 //
-// The last output of GruStepsGrad exists with linear_before_reset, where x and h R have different gradients. All other
-// gradients are products and sums of these.
+// An input `none` is always absent. The last output of GruStepsGrad exists with linear_before_reset, where x and h R
+// have different gradients. All other gradients are products and sums of these.
 #include "ops/recurrent.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ std::vector<Type> infer_steps(const NodeTypes &types) {
   return out;
 }
 
-// Returns the number of an input that has a row for each step and sample, and that is never absent.
+// Returns the index of an input that is never absent and has a row for each step and sample.
 std::size_t input_of_steps(const std::string &op) {
   if (!op.ends_with("Grad")) return 0;
   return op.starts_with("Lstm") ? kRecurrentGates : kRecurrentStates;
@@ -90,8 +90,9 @@ ValueId slice(GradientBuilder &builder, ValueId x, std::int64_t axis, std::int64
   return builder.emit("Slice", {x}, {{"starts", Integers{begin}}, {"ends", Integers{end}}, {"axes", Integers{axis}}});
 }
 
-// Returns the states before each step as a matrix (S * B, H): `initial` (B, H), or zeros, and then all `states` but the
-// last. Converts them to the type of `initial`.
+// Returns a matrix (S * B, H) of the states before each step. Before the first step this is `initial` (B, H), or zeros
+// if `initial` is absent. Before any other step it is the state after the previous step, from `states` (S, B, H),
+// converted to `dtype`.
 ValueId states_before(GradientBuilder &builder, const RecurrentSettings &s, ValueId states, ValueId initial,
                       DType dtype) {
   const Shape one = {1, s.batch, s.units};
@@ -117,8 +118,9 @@ ValueId sum_of_rows(GradientBuilder &builder, ValueId x) {
   return builder.emit("ReduceSum", {x}, {{"axes", Integers{0}}, {"keepdims", std::int64_t{0}}});
 }
 
-// Returns dr = d^T h, the gradient of the recurrent weights r, where d are the gradients of the products of h and r of
-// all steps. If a GRU resets the state, the last gate's rows of r are multiplied by h times the reset gate instead.
+// Returns dr = d^T h, the gradient of the recurrent weights r. `d` holds the gradients of the products of h and r, for
+// all steps. A GRU without resets_product multiplies the last gate's rows of r not by h, but by h times the reset gate.
+// So for these rows dr is computed from that product.
 ValueId gradient_of_weights(GradientBuilder &builder, const RecurrentSettings &s, ValueId d, ValueId h, ValueId gates) {
   const Attributes transposed = {{"trans_a", std::int64_t{1}}};
   if (s.cell != Cell::gru || s.resets_product) return builder.emit("MatMul", {d, h}, transposed);

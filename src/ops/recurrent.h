@@ -43,7 +43,9 @@ struct RecurrentSettings {
   // r is (gates * units, units), per_step is (steps, batch, ...).
   RecurrentSettings(const Node &node, const Type &r, const Shape &per_step);
 
-  // Returns how many gates forward saves. With resets_product, the product of a GRU's new gate is saved as well.
+  // Returns the number of values per unit that forward saves for backward at each step. An LSTM or a GRU saves its
+  // gates. A GRU with resets_product saves a fourth value: the product of the state and the new gate's weights, with
+  // its bias. An RNN saves none.
   std::int64_t saved() const;
   // Returns how many numbers input 4 holds per unit: 3 for an LSTM (the peepholes of the gates i, o and f), else 1 (the
   // bias of a GRU).

@@ -48,8 +48,8 @@ Cell cell_of(std::string_view op) {
 
 std::size_t index_of(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The operands of a node, with zeros for absent ones. Gradient nodes have the same operands at the same places, except
-// for the first.
+// Inputs 1 to 5 of a node. Forward nodes and gradient nodes have the same inputs there. Absent ones are zeros, except
+// for absent lengths: every sample then has all steps.
 struct Operands {
   Operands(const RecurrentSettings &s, Inputs in) : r(in[1]->doubles()), lengths(index_of(s.batch), s.steps) {
     const auto read = [&](std::size_t i, std::int64_t count) {

@@ -1,9 +1,11 @@
-// Stored operands: frozen weights that a product's kernel takes in the form in which they are stored, and widens panel
-// by panel. They are floats of 16 bits, integers with scales and zero points, or codes of a table.
+// Stored operands: frozen weights that a product's kernel takes in the form in which they are stored. The kernel makes
+// floats of them panel by panel. The stored form is floats of 16 bits, integers with scales and zero points, or codes
+// of a table.
 //
-// A node with a stored operand has the attribute `stored`. It names the operator (Cast or DequantizeLinear) that would
-// make floats of the whole matrix. The node also has that operator's attributes, and from input StoredInput::more on
-// its further inputs, such as scales. The floats would have the type of the node's first input.
+// A node with a stored operand takes the place of two nodes: a widening, which made floats of the whole matrix, and a
+// product that read them. The attribute `stored` names the operator of the widening (Cast or DequantizeLinear). The
+// node also has the widening's attributes, and its further inputs, such as scales, begin at input StoredInput::more.
+// The floats would have the type of the product's first input.
 #pragma once
 
 #include "ops/op.h"
@@ -20,7 +22,8 @@ struct StoredInput {
 };
 const StoredInput *find_stored_input(std::string_view op);  // nullptr: kernels take floats only
 
-// True if the operator only moves elements of its first input, so that a Cast may come after it as well as before it.
+// True if the operator only moves elements of its first input, so that it gives the same result before a Cast as after
+// it.
 bool only_moves(std::string_view op);
 
 inline bool has_stored(const Node &node) { return node.attributes.has(kStored); }
@@ -30,8 +33,8 @@ bool takes_stored(const graph::Graph &graph, const Node &node, const Node &widen
 // Makes the node read the inputs of `widening` instead of its result.
 void take_stored(Node &node, const Node &widening);
 
-// infer() returns the types of a node's outputs, and evaluate() its reference values. For both, the floats that a
-// stored operand stands for take its place. evaluate() throws Code::unsupported if the operator has no reference.
+// infer() returns the types of a node's outputs, and evaluate() their reference values. Both treat a stored operand as
+// the floats that it stands for. evaluate() throws Code::unsupported if the operator has no reference.
 std::vector<Type> infer(const NodeTypes &types);
 std::vector<Array> evaluate(const Node &node, std::span<const Array *const> inputs, std::span<const Type> outputs);
 

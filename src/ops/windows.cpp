@@ -1,5 +1,4 @@
-// The geometry of convolution and pooling, and Col2Im, which passes/canonical/windows.cpp expresses by sums at constant
-// indices.
+// The geometry of convolution and pooling, and the operator Col2Im, which passes/canonical/windows.cpp rewrites.
 #include "ops/windows.h"
 
 #include <algorithm>

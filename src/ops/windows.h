@@ -50,8 +50,8 @@ void for_each_position(const Shape &shape, Visit visit) {
   }
 }
 
-// Calls act(position in the input, position in the window, number of the window) for each element of each window that
-// is not a pad, window by window. All three count in row-major order.
+// Goes through the windows, and through the elements of each window. Calls act(position in the input, position in the
+// window, number of the window) for each element that is not a pad. All three count in row-major order.
 template <typename Act>
 void for_each_reach(const SlidingWindows &windows, Act act) {
   std::int64_t o = 0;

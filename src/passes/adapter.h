@@ -1,7 +1,7 @@
 // Adapter: a low-rank change of a frozen matrix of weights (LoRA, Hu et al. 2021), with the shapes and names of Hugging
-// Face's PEFT. A product x W with W (in, out) becomes x W + scale * (dropout(x) A^T) B^T, with A (rank, in) and
-// B (out, rank). So W becomes W + scale * (B A)^T, wherever it is read. A lookup in an embedding table is a product of
-// one-hot rows with the table.
+// Face's PEFT. A product x W with W (in, out) becomes x W + scale * (dropout(x) A^T) B^T, with A (rank, in) and B (out,
+// rank). So W becomes W + scale * (B A)^T, wherever it is read. A lookup in an embedding table is adapted in the same
+// way, because it is a product of one-hot rows with the table.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct AdapterRequest {
   double scale() const;  // alpha / rank, unless it is stabilised
 };
 
-// A or B: a trained parameter that the model's file does not hold.
+// One of an adapter's two matrices, A or B. It is a trained parameter that the model's file does not hold.
 struct AdapterMatrix {
   enum class Start : std::uint8_t {
     zeros,

@@ -130,8 +130,8 @@ ValueId Targets::behind_bias(ValueId product) const {
 }
 
 // Returns the module that a parameter belongs to. Exporters keep the parameter's name ("h.0.attn.weight"), or declare
-// the parameter that they computed it from, or name the node after the module ("/h.0/attn/MatMul"). If none of these
-// tells the module, returns the parameter's own name.
+// the names from which they made an initializer, or name the node after the module ("/h.0/attn/MatMul"). If none of
+// these tells the module, returns the parameter's own name.
 std::string module_of(const std::string &parameter, const std::vector<std::string> &made_from, const Node &node) {
   constexpr std::string_view kWeight = ".weight";
   std::vector<std::string> names = {parameter};

@@ -7,13 +7,14 @@
 
 namespace protrain::passes {
 
-// Adapts every parameter that one of choices.adapters matches; the first that matches decides. A pattern is compared
-// with the parameter's name in the graph, with its name in the file, and with MODULE.weight. Takes a graph of core
-// operators whose parameters are known. Returns the adapters in the order of parameters, and adds a finding for each
-// matrix. Throws Code::unsupported if a node reads an adapted parameter other than in a product or a lookup, because
-// all readers must compute with the parameter plus the adapter's change. Throws Code::arg if a pattern matches no
-// parameter. Throws Code::mismatch if a request for one module stands for no parameter, for several, or for one that an
-// earlier request stands for.
+// Adapts every parameter that a request of choices.adapters matches, by the first request that does. A pattern is
+// compared with the parameter's name in the graph, with its name in the file, and with MODULE.weight. Takes a graph of
+// core operators whose parameters are known. Returns the adapters in the order of parameters, and adds a finding for
+// each of their matrices.
+//   Throws Code::unsupported if a node reads an adapted parameter other than in a product or a lookup, because all
+// readers must compute with the parameter plus the adapter's change. Throws Code::arg if a pattern matches no
+// parameter. Throws Code::mismatch if a request for one module matches no parameter, several parameters, or a parameter
+// that an earlier request matches.
 std::vector<Adapter> add_adapters(graph::Graph &graph, const Choices &choices, const std::vector<graph::Split> &splits,
                                   std::vector<Finding> &findings);
 

@@ -42,8 +42,8 @@ std::string outputs_of(const Graph &graph) {
 }
 
 // Returns the output, or the value between nodes, that is called `name`. Without a name, returns the first output that
-// may be a prediction: floats with at least one axis, or a value whose type is not known. With `scalars`, floats
-// without axes may be one too.
+// can be a prediction: floats with at least one axis, or a value whose type is not known. With `scalars`, floats
+// without axes count too.
 ValueId find_output(const Graph &graph, const std::string &name, bool scalars) {
   if (const ValueId inner = name.empty() ? ValueId::none : graph.find(name);
       inner != ValueId::none && graph.value(inner).producer != graph::NodeId::none)

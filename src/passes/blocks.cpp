@@ -1,7 +1,8 @@
 // Finds the repeated layers of a model from its list of nodes alone. Searches for the longest stretch of nodes that
 // repeats with some period: each node has the operator, attributes and output types of the node one period later. Cuts
-// the stretch into blocks where the fewest bytes cross. The first layer may also compute values that all layers read,
-// such as an attention mask, and then it is unlike the others. So nodes that several layers share may move before it.
+// the stretch into blocks where the fewest bytes cross.
+//   Nodes that several layers share can move before the first layer. Otherwise a first layer that also computes values
+// for all layers, such as an attention mask, would be unlike the others.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -64,7 +65,8 @@ struct Neighbours {
         after[before[i].back()].push_back(i);
       }
   }
-  // Returns the distances, in nodes, that occur between a node and the last node that reads from it.
+  // Returns all distances, in nodes, between a node and its last reader. The set of shared nodes differs from that of
+  // the next shorter period only at these periods.
   std::set<std::size_t> spans() const {
     std::set<std::size_t> found;
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -74,8 +76,8 @@ struct Neighbours {
   std::vector<std::vector<std::size_t>> before, after;
 };
 
-// Returns the order in which nodes that layers share come as early as they can, right after those that they read from.
-// A node is shared if one that reads from it comes more than a period later, or if only shared nodes read from it.
+// Returns an order of nodes in which nodes that layers share come early, right after the last node that they read from.
+// A node is shared if its last reader comes more than a period later, or if all its readers are shared.
 Order shared_early(const Neighbours &neighbours, std::size_t period) {
   const std::size_t count = neighbours.before.size();
   std::vector<bool> shared(count);

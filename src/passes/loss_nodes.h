@@ -20,8 +20,8 @@ class LossNodes {
   graph::ValueId numbers(const std::vector<std::int64_t> &values);
   graph::ValueId real(double value);
   graph::ValueId add_input(const std::string &name, const graph::Type &type);
-  // Returns the model's input `name`, or adds it. The model's input may hold int32 where int64 is wanted. Errors are
-  // about `option`, and call the input `what`.
+  // Returns the model's input `name`, or adds it. An int32 input of the model is accepted where int64 is wanted. Errors
+  // are about `option`, and call the input `what`.
   graph::ValueId data_input(const std::string &name, const graph::Type &wanted, const char *option, const char *what);
 
   // Splits a value (N, ...) of this shape into `count` parts (N / count, ...).

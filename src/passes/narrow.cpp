@@ -1,5 +1,6 @@
 // Turns a float32 graph into a narrow one, in bfloat16 or float16. A value is rounded once, by the node that computes
-// it. Sums stay float32. Also turns what a float32 graph computes in float64 into float32.
+// it. Sums stay float32.
+//   A second pass, doubles_to_floats(), turns the values that a float32 graph computes in float64 into float32.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -85,8 +86,8 @@ Marks wide_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for an operand that may stay float32 while the node's other operands are narrow. Such an operand must be float32
-// (see must_be_wide()), or is in the operator's list Op::wide, or is a state, such as a running mean.
+// True for an operand that can stay float32 while the node's other operands are narrow. These are operands that must be
+// float32 (see must_be_wide()), those in the operator's list Op::wide, and states, such as a running mean.
 bool may_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
   const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
@@ -152,8 +153,8 @@ class Narrowing {
     return converted_[{id, dtype}] = made;
   }
 
-  // Clips a value to the finite numbers of the narrow type. Masks hold the lowest float32, which would round to
-  // -infinity, and Softmax makes NaN of a row of -infinity.
+  // Clips a value to the finite numbers of the narrow type. Masks hold the lowest float32. Rounded to the narrow type,
+  // it would be -infinity, and Softmax makes NaN of a row of -infinity.
   ValueId limited(ValueId id, const Node &reader) {
     const double largest = largest_of(narrow_);
     return keep("Clip", id, {{"min", -largest}, {"max", largest}}, reader);

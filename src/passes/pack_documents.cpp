@@ -16,8 +16,9 @@ namespace protrain::passes {
 
 namespace {
 
-// The tokens of a value lie along `axis`. The axis holds one sample, or several samples one after the other. Of each
-// sample it holds `length` tokens, from token number `first` on. For example, `first` is 1 after a Slice drops token 0.
+// The tokens of a value lie along `axis`. The axis holds one sample, or several samples one after the other. From each
+// sample it holds `length` tokens, beginning with token number `first`. For example, `first` is 1 after a Slice drops
+// token 0.
 struct TokenAxis {
   std::size_t axis;
   std::int64_t length, first = 0;
@@ -30,8 +31,8 @@ std::int64_t rows_to(const Shape &shape, std::size_t axis) {
   return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1));
 }
 
-// Returns (B, S), the batch size and the number of tokens of a sample, as the attention nodes read them. Throws if two
-// of these nodes read different sizes, if one has other numbers of queries and keys, or if there is no such node.
+// Returns (B, S), the batch size and the number of tokens of a sample, as the attention nodes read them. Throws if the
+// queries and keys of an attention node differ in number, if two of these nodes differ in B or S, or if there is none.
 Shape windows_of(const Graph &graph) {
   Shape windows;
   for (const Node &node : graph.nodes()) {
@@ -182,8 +183,8 @@ class Packing {
     return shape;
   }
 
-  // Returns for each token the row of `table` at the token's position in its document. The rows lie along `axis`. The
-  // result has the shape `windows`, except that the sizes after S are those that the table has after `axis`.
+  // Returns for each token the row of `table` at the token's position in its document. The rows lie along `axis` of the
+  // table. The result has the shape `windows`, but the dims after S are those of the table after `axis`.
   ValueId at_positions(ValueId table, std::size_t axis, Shape windows, const Node &reader) {
     const Shape shape = r_.shape(table);
     const std::size_t at = windows.size() - (shape.size() - axis);
@@ -271,7 +272,7 @@ class Packing {
     return at;
   }
 
-  // Returns where the tokens lie after a Reshape: on the axis up to which there are as many elements as up to at.axis.
+  // Returns where the tokens lie after a Reshape: the axes up to theirs have as many elements together as before it.
   Tokens reshaped(const Node &node, const TokenAxis &at) const {
     const Shape before = r_.shape(node.inputs[0]), after = r_.shape(node.outputs[0]);
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -280,7 +281,7 @@ class Packing {
     refuse(node, "takes windows of tokens apart");
   }
 
-  // Returns where the tokens lie after a Slice, with which a loss compares each prediction with the next label.
+  // Returns where the tokens lie after a Slice, such as one that drops the first label for a loss of next tokens.
   Tokens sliced(const Node &node, const TokenAxis &at) const {
     const std::int64_t before = r_.shape(node.inputs[0])[at.axis], after = r_.shape(node.outputs[0])[at.axis];
     if (before == after) return at;

@@ -160,9 +160,9 @@ PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Cho
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
-// One of several calls of fold() that share a budget. Returns why nodes could not be turned into core operators: the
-// texts of errors, by the nodes' first outputs. With `bodies`, puts the nodes of bodies in the place of control flow
-// nodes.
+// Does what fold() above does, as one of several calls that share a budget. Returns the errors that kept nodes from
+// becoming core operators: their texts, by the nodes' first outputs. With `bodies`, puts the nodes of bodies in the
+// place of control flow nodes.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
                                            const graph::Bodies *bodies = nullptr);
 // The result of find_parameters(). That pass decides whether each float initializer is a parameter, a state or a
@@ -188,10 +188,11 @@ void set_batch_norm(graph::Graph &graph, BatchNorm batch_norm);
 void for_evaluation(graph::Graph &graph);
 // Turns the values that a folded float32 graph computes in float64 into float32. Returns true if there were any.
 bool doubles_to_floats(graph::Graph &graph);
-// Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Sums
-// inside operators (losses, statistics of rows), the loss, and the values between the last product and the loss stay
-// float32. So do values computed from inputs and constants alone. Where such a value meets the narrow type, it is
-// clipped to that type's finite numbers and rounded.
+// Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Some
+// values stay float32: sums inside operators (losses, statistics of rows), the loss, the values between the last
+// product and the loss, frozen parameters that an operator reads in float32, and values computed from inputs and
+// constants alone. Where a value of the last kind meets the narrow type, it is clipped to that type's finite numbers
+// and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers, which are called blocks. Sets Node::block of every node, and returns the number of blocks.
 // May move nodes whose results several blocks read, so that they come before all blocks.

@@ -88,7 +88,7 @@ std::vector<ValueId> only_cast(const Graph &graph, const std::vector<std::vector
 
 // Gives inputs of narrow integers, such as the bytes of an image, a wider type that devices compute with. The numbers
 // stay the same, and the session converts the data. An input keeps its type if a node other than a Cast computes with
-// it, because sums of narrow integers wrap around earlier.
+// it, because such a node could give other results: narrow integers wrap around earlier.
 void widen_integer_inputs(Graph &graph) {
   const std::vector<std::vector<graph::NodeId>> readers = graph.consumers();
   for (const ValueId id : graph.inputs) {
@@ -98,8 +98,8 @@ void widen_integer_inputs(Graph &graph) {
   }
 }
 
-// Removes all outputs except the loss and the last `shown` ones. Changes nothing if it is not known which output is the
-// loss. Nodes that only the removed outputs need may have operators that cannot be trained.
+// Removes all outputs except the loss and the last `shown` ones. Nodes that only the other outputs need are removed
+// too, so their operators need not be trainable. Changes nothing if it is not known which output is the loss.
 void keep_loss_alone(Graph &graph, std::size_t shown) {
   for (std::size_t i = 0; i + shown < graph.outputs.size(); ++i) {
     const ValueId id = graph.outputs[i];
@@ -110,8 +110,8 @@ void keep_loss_alone(Graph &graph, std::size_t shown) {
   }
 }
 
-// True if the file holds each tensor that its exporter declares, or a value computed from the tensor. Then the exporter
-// merged no equal tensors, and if a vector has several readers, the model itself shares it. Ignores the counters of
+// True if the file holds each tensor that its exporter declares, or a value computed from the tensor. The exporter then
+// merged no equal tensors. If a vector has several readers, the model itself shares it. Ignores the counters of
 // PyTorch's BatchNorm (num_batches_tracked), which no file holds.
 bool holds_all_declared(const Graph &graph, const graph::FileDeclarations &declared) {
   std::set<std::string> held;
@@ -142,8 +142,8 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   Problems problems;
   set_batch_norm(graph, choices.batch_norm);
   const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
-  // Splits merged vectors, except if none can have been merged, or if the file itself trains: its training updates each
-  // initializer as a whole.
+  // Splits merged vectors. Leaves them alone if the exporter's declarations show that it merged none. Also leaves them
+  // alone if the file itself trains, because its training updates each initializer as a whole.
   if (!choices.declared.updated && !holds_all_declared(graph, choices.declared))
     prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};

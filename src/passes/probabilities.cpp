@@ -54,8 +54,8 @@ ValueId Probabilities::before_moves() {
 }
 
 // Returns the logits of two classes if the Concat joins 1 - p and p along the class axis, and p = Sigmoid(z). Exporters
-// of binary classifiers write so. The probabilities are then the Softmax of 0 and z. The file's weights have not been
-// read yet, so any number that is stored in it counts as the 1.
+// of binary classifiers write such a Concat. It is the Softmax of 0 and z, which are the logits. The file's weights
+// have not been read yet, so any stored single number counts as the 1.
 ValueId Probabilities::of_two_classes(const Node &concat) {
   const Type type = graph_.value(concat.outputs.at(0)).type;
   const std::int64_t joined = concat.attributes.integer("axis", 0);

@@ -22,8 +22,8 @@ class Rewriter {
  public:
   explicit Rewriter(Graph &graph);
 
-  // Calls visit for each node. By then, the node's inputs are the values that earlier visits forwarded them to. Drops
-  // nodes that visit does not keep, and at the end installs the new node list.
+  // Calls visit for each node. The node's inputs have been replaced before by the values that earlier visits forwarded
+  // them to. Drops nodes that visit does not keep, and at the end installs the new node list.
   void walk(const std::function<void(Node &)> &visit);
 
   // Visits `nodes`, which take the place of the visited node. Keeps the values `results` alive, because the caller

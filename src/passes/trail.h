@@ -19,8 +19,8 @@ struct Trail {
   bool normalizes_axis = false;
 };
 
-// Walks back from `end` through nodes that only move or cast elements, to the node that computes the elements, and
-// follows an axis of `end` back to that node. `producer` returns the node that computes a value, or nullptr.
+// Walks back from `end` through nodes that only move or cast elements, until it meets the maker. Also follows `axis`,
+// an axis of `end`, back to the maker. `producer` returns the node that computes a value, or nullptr.
 Trail trail_to(const graph::Graph &graph, graph::ValueId end, std::optional<std::size_t> axis,
                const std::function<const graph::Node *(graph::ValueId)> &producer);
 

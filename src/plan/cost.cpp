@@ -105,9 +105,10 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
-// Returns the bytes that are brought to the optimizer's place for a chunk's update. In overlap order this is only the
-// optimizer's state, because weights and gradient are still there (update_on_host() adds weights that come from the
-// disk). In barrier order weights, gradient and state are all brought, but a deferred update finds the weights there.
+// Returns the bytes that a chunk's update brings to the optimizer's place. In overlap order it brings only the
+// optimizer's state, because weights and gradient are still there. (update_on_host() adds weights that come from the
+// disk.) In barrier order it brings weights, gradient and state. But a deferred update finds the weights there, and
+// brings only the other two.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
   return base_.n_deferred == 0 ? rest_of_shard(c) : rest_of_shard(c) - weight(c).weights_shard;
@@ -158,10 +159,10 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Returns the work of a chunk's update. For a chunk that does not rest on the device this is a mean of the work on the
-// device, weighted by on_device_, and of the work on the host.
+// Returns the work of a chunk's update. For a chunk that does not rest on the device, this is the mean of an update on
+// the device and an update on the host, where on_device_ is the weight of the first.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
-  // The ranks exchange the updated weights. Their bytes are as many as those of their gradients.
+  // The ranks exchange the updated weights, which have as many bytes as their gradients.
   if (tier == Tier::device)
     return {.compute = weight(c).device_update, .comm = shards_all() ? 0 : exchange(weight(c).gradient)};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
@@ -193,8 +194,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
 }
 
 // Returns the work that follows a chunk's backward (eq. 6): the exchange and the moves of its gradient, and in overlap
-// order its update. The gradient stays on the device if the chunk rests there. In overlap order it also stays if the
-// device updates the chunk. Otherwise it leaves the device.
+// order its update. The gradient stays on the device in two cases: the chunk rests there, or the order is overlap and
+// the device updates the chunk. In all other cases it leaves the device.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool waits = base_.order == OptimizerOrder::barrier;
   Load load = waits ? Load{} : update(c, tier);
@@ -353,8 +354,9 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  // When backward begins, the weights of chunks `cached` to n - 1 are still in buffers, so they need no fetch.
-  // If chunks before them must be fetched, the first of those fetches runs during the backward of chunk `cached`.
+  // When backward begins, the weights of the chunks from `cached` on are still in buffers, so they need no fetch. A
+  // fetch runs during the backward of the chunk after it. So chunk `cached` counts with a fetch if the chunk before it
+  // needs one.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   const auto on_disk_for = [&](auto read, auto write) { return disk_seconds(parts(read, 0, n), parts(write, 0, n)); };

@@ -57,8 +57,8 @@ struct Chunking {
   const Terms &terms;
   std::vector<Weight> chunks;
   std::vector<std::size_t> order;  // resting_order() of the chunks
-  // in_a_row[from][count]: the most bytes of weights that `count` neighbouring chunks have, in the order of the model,
-  // after the first `from` chunks of `order` were taken out of the model.
+  // in_a_row[from][count] is the most bytes of weights that any `count` neighbouring chunks have. The first `from`
+  // chunks of `order` are left out, and the neighbours are those in the order of the model.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 
  private:
@@ -108,11 +108,10 @@ class CostModel {
 
   // True if persistent chunks are sharded too.
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
-  // True if there is a disk. Chunks that rest on it are spread evenly over the model (resting_order()), so the disk
-  // works all through forward and backward, not only next to its own chunks. For this reason the sums `forward`,
-  // `backward` and `cached` then leave out the disk's time, and estimate() takes the longer of such a sum and the
-  // disk's time. The sums assume the resting order for a disk even if no chunk rests there. That only matters if chunks
-  // differ much.
+  // True if there is a disk. The chunks that rest on it are spread evenly over the model (resting_order()), so the disk
+  // works all through forward and backward, not only next to its own chunks. The sums `forward`, `backward` and
+  // `cached` therefore leave out the disk's time. estimate() takes the sum or the disk's time, whichever is longer. The
+  // sums assume this order of chunks even if no chunk rests on the disk, which only matters if chunks differ much.
   bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }

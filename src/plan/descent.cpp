@@ -58,8 +58,8 @@ void Descent::from(const Choice &start) {
 }
 
 // Returns choices that are two steps of different kinds away from `from` and were not tried, the most promising first.
-// All single steps were tried. So the result of a pair can be guessed: a pair changes seconds and bytes by as much as
-// its two steps together. Typically one step is faster but too large, and the other slower but smaller. If a pair
+// The result of such a pair can be guessed from trials of its two steps: the pair changes seconds and bytes by as much
+// as both steps together. Typically one step is faster but too large, and the other slower but smaller. If a pair
 // leaves device memory free, more chunks persist, and each is guessed to save worth_of_chunk() seconds.
 std::vector<Choice> Descent::pairs(const Trial &from) const {
   const std::vector<std::vector<const Trial *>> tried = tried_steps(from);

@@ -40,9 +40,10 @@ class Descent {
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   // Lets look_ahead_ lay out the plans that faster() may need for these choices.
   void prepare(const Trial &than, const std::vector<Choice> &choices);
-  // Tries the choice as it is. If that does not help, tries it once more: with more persistent chunks if device memory
-  // is left, with fewer if too much is used. Returns true if one of the two fits and is faster than `than`, and leaves
-  // that one in `choice`. cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
+  // Tries the choice as it is. If it is not faster than `than`, or does not fit, tries it a second time with another
+  // n_persist: larger if device memory is left, smaller if too much is used. Returns true as soon as a try fits and is
+  // faster than `than`. `choice` is then the choice of that try.
+  // cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
   template <typename CostOf>
   bool leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const;
   std::vector<Choice> steps(Choice from, Step kind) const;

@@ -153,8 +153,8 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
   return plan;
 }
 
-// Throws if the text gives another number of chunks or blocks under `key` than the plan has. A full plan also has a
-// list of them under `what`. The list then counts, and the number is not checked.
+// Throws if the text has a number of chunks or blocks under `key` that differs from the plan's. The text of a full plan
+// also has a list under `what`. The plan was then made from the list, and the number is not checked.
 void require_number(const Json &json, const char *key, const char *what, std::size_t number) {
   if (json.find(what) != nullptr) return;
   const int said = integer(json, key, static_cast<int>(number));

@@ -16,8 +16,8 @@ struct Outline {
     std::uint64_t cheap = 0;           // part of `saved`: bytes that little work recomputes (lives.h)
     double again = 0;                  // seconds of recomputing `cheap`
     std::uint64_t border = 0;          // bytes it makes for backward that other blocks use too: they stay in every mode
-    // The most bytes that are live while one of the block's nodes runs, less `outside` and less what this block and
-    // earlier ones keep.
+    // The most bytes that are live while one of the block's nodes runs, apart from two things: `outside`, and all that
+    // this block and earlier blocks keep for backward.
     std::uint64_t transient = 0;
   };
   Outline(const graph::Graph &graph, const Durations &durations);

@@ -47,9 +47,9 @@ struct Plan {
   // swapped activations go to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
-  // How long a buffer stays reserved after its last use, in stages (a block's forward or backward), if that use is on
-  // another queue than compute. A copy, or an optimizer on the host, may fall behind by so many stages before compute
-  // waits for it. 0: a buffer is reused at once, and its next user waits.
+  // A number of stages; a stage is a block's forward or backward. A buffer whose last use is on another queue than
+  // compute stays reserved for this many more stages. So a copy, or an optimizer on the host, can fall this far behind
+  // before compute waits for it. With 0 a buffer is reused at once, and its next user waits.
   int slack = 0;
   // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. If a chunk on host or disk holds
   // a single parameter that is larger than a piece, the parameter is also updated piece by piece. So the moments of a
@@ -67,8 +67,8 @@ struct Choice {
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Number of non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those
-  // whose optimizer runs on the host, so that device and host work at the same time. Of the chunks that rest on the
-  // host the same share is updated on the device as of the chunks that rest on the disk.
+  // whose optimizer runs on the host, so that device and host work at the same time. They are about the same share of
+  // the chunks on the host as of the chunks on the disk.
   int n_device_update = 0;
   // The number of updates on the host that are deferred to the next step. They are spread evenly over the model. -1:
   // all updates are deferred, those on the device too.
@@ -80,17 +80,19 @@ struct Choice {
   OptimizerOrder order = OptimizerOrder::overlap;
 };
 
-// Returns the numbers of all chunks in the order in which they get a place: the first n_persist of them persist, the
-// next n_host rest on the host, the others on the disk. Without a disk this is the order of first use: the first chunks
-// persist, because no earlier compute could hide their fetches (section 2.1). With a disk, the last k chunks of the
-// order are spread roughly evenly over the model, for every k (16 chunks: 0, 8, 4, 12, 2, ...). So the disk's work is
-// spread over all of backward, where the disk has much more to do than in forward. The first chunk still comes first.
+// Returns the numbers of all chunks in the order in which chunks get a place: the first n_persist of the order persist,
+// the next n_host rest on the host, the others on the disk.
+//   Without a disk it is the order of first use. So the first chunks persist, because no earlier compute could hide
+// their fetches (section 2.1).
+//   With a disk, the last k chunks of the order are spread roughly evenly over the model, for every k (16 chunks: 0, 8,
+// 4, 12, 2, ...). So the disk's work is spread over all of backward, where the disk has much more to do than in
+// forward. The first chunk still comes first.
 std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). Chunks rest by resting_order(). Swapped blocks
-// are spread among those that recompute. The last blocks keep their activations, but the first n_selective of them
-// recompute the cheap ones. With several ranks all chunks except the first n_whole persistent ones are sharded. A
-// number larger than the graph's chunks or blocks allow is reduced to what they allow.
+// are spread among those that recompute. The last blocks keep their activations, but the first n_selective of these
+// blocks recompute the cheap ones. With several ranks all chunks except the first n_whole persistent ones are sharded.
+// A number that is too large for the graph's chunks or blocks is reduced to the largest that is possible.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // Returns the plan with everything on the device: every chunk persists, every block keeps its activations.
@@ -100,8 +102,8 @@ Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::
 bool defers(const Plan &plan);
 
 // Cuts the graph's parameters, in order of first use, into chunks of at most `chunk_bytes`, at block borders where
-// possible. A larger parameter is a chunk of its own. Frozen parameters have chunks apart from the others, because a
-// chunk that is trained is written back as a whole.
+// possible. A larger parameter is a chunk of its own. No chunk has both frozen and other parameters, because a chunk
+// that is trained is written back as a whole.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
 // Returns the mode of each block. Blocks that swap come early and as far apart as possible, so that the recomputation

@@ -72,8 +72,8 @@ void Ranking::add_neighbours(const Choice &around) {
     }
 }
 
-// Returns the shares of non-persistent chunks that are updated on the device in choices near `around`: the share of
-// `around` itself, and the shares with one such chunk fewer and one more.
+// Returns shares of the non-persistent chunks that are updated on the device, for choices near `around`. One is the
+// share in `around` itself. The others are the shares if the device updates one chunk fewer, or one more.
 std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunks) const {
   const int left = static_cast<int>(chunks) - around.n_persist;
   if (!space_.host_updates || left == 0) return {1};
@@ -86,8 +86,7 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
 
 // Adds choices with different n_persist, n_host and n_buffer to the shortlist. n_host is the most that fits, because
 // the host is never slower than the disk. n_buffer takes the values 1 and 3, and the three largest that fit. `share`:
-// the part of the non-persistent chunks that the device updates. `around`: a value of n_persist, or nullptr. With it,
-// only values of n_persist near it and the largest that fit are taken.
+// the part of the non-persistent chunks that the device updates. `around`: see persists().
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
   const std::size_t n = model.chunks();
@@ -129,8 +128,8 @@ std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist,
 }
 
 // Returns the values of n_persist to rank. Each leaves room for a buffer on the device. Without a disk, each is large
-// enough that the host can hold the other chunks. `around`: a value of n_persist, or nullptr. With it, only values near
-// it and the largest values are returned. If all chunks fit the device, the number of all chunks is one more value.
+// enough that the host can hold the other chunks. If all chunks fit the device, the number of all chunks is one more
+// value. If `around` is not nullptr, only values near *around and the largest values are returned.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;

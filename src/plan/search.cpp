@@ -18,9 +18,9 @@ constexpr double kFarBehind = 1.25;              // no descent starts from a pla
 constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid out for one ordering and slack
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // kNeighbourHope replaces kHope within kNeighbour of the best
 constexpr int kSiblings = 2;                            // limit of laid-out points that differ in n_buffer alone
-// Margins of the closed form's estimates of memory. A choice is kept if its estimate is at most this many times the
-// memory of each tier. This holds while no trial corrects the closed form. The search takes the first of these margins
-// that leaves something to lay out.
+// Margins of the closed form's estimates of memory, for use while no trial corrects them. A choice is kept if its
+// estimate is at most this many times the memory of each tier. The search takes the first of these margins that leaves
+// something to lay out.
 constexpr double kMargins[] = {1, 1.1, 1.5};
 constexpr double kHope = 1.05;  // a point that looks slower than the best by more than this factor is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
@@ -144,9 +144,9 @@ class Search {
   }
 
   // Descends from the best plan of each place of the optimizer, unless that plan is far slower than the best of all. A
-  // descent seldom gets from one place to another, because each has a local minimum of its own. Each descent may lay
-  // out its share of kDescent and what earlier descents left over. What is left in the end goes to a descent from the
-  // best plan of all.
+  // descent seldom gets from one place to another, because each place has a local minimum of its own. Each descent may
+  // lay out its share of kDescent, and what earlier descents left of theirs. What is left in the end goes to a last
+  // descent, from the best plan of all.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})

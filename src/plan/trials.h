@@ -16,10 +16,10 @@ struct PlanCost {
   std::size_t instructions = 0;
 };
 using LayOut = std::function<PlanCost(const Plan &)>;
-// The search calls a LookAhead with `count` tasks that it is about to do, in the order of their numbers, until one
-// returns true. A task calls LayOut for its plans. The LookAhead may do several tasks at the same time, so that LayOut
-// already knows their costs when the search asks. It returns when all tasks that it began are done. LayOut must then be
-// safe to call from several threads.
+// The search calls a LookAhead with `count` tasks that it is about to do. A task calls LayOut for its plans. The search
+// will do the tasks in the order of their numbers, and stop after the first one that returns true. The LookAhead can do
+// them earlier, several at the same time. LayOut, which must then be safe to call from several threads, already knows
+// the plans' costs when the search asks. The LookAhead returns when all tasks that it began are done.
 using Task = std::function<bool(std::size_t)>;
 using LookAhead = std::function<void(std::size_t count, const Task &task)>;
 

@@ -69,7 +69,8 @@ std::uint64_t bytes_from(const Json &json, const std::string &key) {
   return *bytes;
 }
 
-// Reads the scratch of a kernel. Sizes near 2^64 would overflow where buffers are laid out.
+// Reads the scratch of a kernel. Refuses sizes that no device has, because sizes near 2^64 would overflow where buffers
+// are laid out.
 std::uint64_t scratch_from(const Json &json, const std::string &key) {
   constexpr std::uint64_t kMost = 1ull << 48;
   const std::uint64_t bytes = bytes_from(json, key);

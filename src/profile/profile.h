@@ -28,8 +28,9 @@ struct Profile {
   double fp32_flops = 0, bf16_flops = 0;  // per second, as large matrix products sustain
   double device_bandwidth = 0;            // bytes per second, of the device's memory
   double launch_seconds = 0;              // of a kernel's launch
-  // The speed of bfloat16 compute in a long run, divided by its speed in a short one, before a GPU lowers its clock.
-  // Measurements are short and are corrected by this factor, so bf16_flops and `kernels` are those of long runs.
+  // The speed of bfloat16 compute in a long run, divided by its speed in a short one. It is below 1 if a GPU lowers its
+  // clock after a while. Measurements are short and are corrected by this factor, so bf16_flops and `kernels` are those
+  // of long runs.
   double sustained = 1;
   // Bytes per second that the optimizer reads and writes, if it runs on the device or on the host.
   double device_optimizer = 0, host_optimizer = 0;
@@ -38,8 +39,8 @@ struct Profile {
   double upload = 0, download = 0, both_ways = 0, host_bandwidth = 0;
   // Bytes per second of the disk: each direction alone, and the sum of both at the same time.
   double disk_read = 0, disk_write = 0, disk_both_ways = 0;
-  // The number of devices in the machine. Their ranks share the host's memory, and the bandwidth of host memory and
-  // disk.
+  // The number of devices in the machine. The ranks that compute on them share the host's memory and its bandwidth, and
+  // the bandwidth of the disk.
   std::uint64_t devices = 1;
   // The bandwidth of one rank's link to the others, in bytes per second, and the latency of an exchange, in seconds. A
   // link that is not faster than `upload` is taken to use the same bus as copies.

@@ -36,8 +36,8 @@ Shares shares(const Profile &p) {
   }
   if (p.shares_cores) {
     for (const Queue disk : {Queue::disk_read, Queue::disk_write}) {
-      // Shares beside several queues are multiplied. So beside both queues of the disk, compute keeps
-      // compute_beside_disk.
+      // If several queues work, a queue keeps the product of its shares beside each of them. compute_beside_disk is
+      // what compute keeps beside both queues of the disk. So beside one of the two, it keeps the square root.
       shares[Queue::compute][disk] = std::sqrt(p.compute_beside_disk);
       shares[disk][Queue::compute] = p.disk_beside_compute;
     }

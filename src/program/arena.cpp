@@ -56,10 +56,11 @@ class TakenRanges {
 };
 
 // Timetable tells which bytes are taken within a stretch of time. It is a segment tree over the instructions: a leaf
-// covers kRun instructions, any other node covers what its two children cover. An interval is noted in three places:
-// - `ends_`, at the two leaves that hold its first and its last instruction;
-// - `throughout_`, at the fewest nodes that cover the leaves in between, because its bytes are taken all that time;
-// - `somewhere_`, at all of these and at the nodes above them, because its bytes are taken for a part of that time.
+// covers kRun instructions, any other node covers what its two children cover. add() notes an interval's bytes in three
+// lists:
+// - `ends_`, at the two leaves with the interval's first and last instruction;
+// - `throughout_`, at the fewest nodes that cover all leaves between these two: there the bytes are taken all the time;
+// - `somewhere_`, at all of these nodes and all nodes above them: there the bytes are taken for at least some time.
 class Timetable {
  public:
   explicit Timetable(std::size_t instructions)

@@ -1,5 +1,5 @@
-// Builder: collects the buffers and the instructions of a Program. A single queue could run the instructions in the
-// order in which they are emitted. finish() gives every buffer its lifetime and place, and every instruction its waits.
+// Builder: collects the buffers and the instructions of a Program. The instructions are emitted in an order in which a
+// single queue could run them. finish() gives every buffer its lifetime and place, and every instruction its waits.
 #pragma once
 
 #include <string>
@@ -37,8 +37,9 @@ class Builder {
   // Emits copies of `bytes` bytes from `from` back to `home`, tier by tier like bring().
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // Begins the next stage. A buffer whose last user runs on a queue other than compute stays reserved after that use,
-  // for `slack` (Plan::slack) whole stages after the stage of the use. With slack 0 it is free at once.
+  // Begins the next stage. Some buffers stay reserved after their last use: those whose last user runs on a queue other
+  // than compute. They stay so to the end of the stage of this use, and for `slack` (Plan::slack) more stages. With
+  // slack 0 they are free at once.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);
   Program finish();

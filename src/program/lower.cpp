@@ -124,7 +124,7 @@ class Lowering {
       values.insert(values.end(), source_.changed.begin(), source_.changed.end());
       values.insert(values.end(), {source_.norm, source_.scale});
     }
-    // Also wants the sums that are no parameter's gradient, such as the count of targets.
+    // Adds all results computed in place. Some are in no list above, such as the count of targets.
     for (const Node &node : graph_.nodes())
       if (ops::works_in_place(node)) values.push_back(node.outputs[0]);
     return values;
@@ -220,8 +220,8 @@ class Lowering {
                         alignment_in(to_disk ? Tier::disk : Tier::device), owner);
   }
 
-  // Emits the exchange of an AllToAll or AllGather node. Its operands lie in the memory that a Channel reaches. If that
-  // is the host's, inputs on the device are copied to the host and the results back to the device.
+  // Emits the exchange of an AllToAll or AllGather node. Its operands lie in the memory that a Channel reaches. If this
+  // is the host's memory, inputs on the device are copied there first, and the results are copied back to the device.
   void emit_exchange(const Item &item, const Node &node) {
     std::vector<Operand> inputs, outputs, received;
     for (ValueId in : node.inputs) inputs.push_back(builder_.bring(input(in), bytes_of(graph_, in), state_.exchanges));

@@ -142,9 +142,9 @@ struct Instruction {
 
 using graph::OptimizerArray;
 
-// Returns the optimizer's arrays for weights of this type: `state`, and before it an array of master weights if the
-// type needs one. For bfloat16 that array holds the masters' lower plane (the weights are the upper one;
-// arith/planes.h), for float16 the whole masters.
+// Returns the optimizer's arrays for weights of this type: an array of master weights if the type needs one, then
+// `state`. For float16 the first array holds the whole master weights. For bfloat16 it holds only their lower plane,
+// because the weights are the upper plane (arith/planes.h).
 std::vector<OptimizerArray> optimizer_arrays(DType weights, const std::vector<OptimizerArray> &state);
 
 // The buffers that outlive a step. They begin each arena, and every Program of a session shares them.
@@ -183,8 +183,8 @@ struct State {
   // The host's copies of status and scale, for Updates on the host that come after backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
   // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord. It is 0 if the last
-  // step left Updates. Otherwise it is not 0, and deferred Updates do nothing. Deferred Updates on the host use
-  // host_status and host_scale.
+  // step left such Updates. Otherwise it is not 0, so that deferred Updates do nothing. Deferred Updates on the host
+  // use host_status and host_scale instead.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
   // Number of bytes at the start of the device's arena. They hold the frozen weights that rest on the device whole. No
@@ -233,8 +233,8 @@ struct LoweringInput {
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
   std::vector<graph::ValueId> squared_norms = {};  // per parameter, none: not trained; empty: evaluation
-  // Per parameter: the squared norm of this rank's shard of the gradient, which is checked before the shard's update;
-  // none: not trained. Empty: squared_norms are checked instead.
+  // Per parameter: the squared norm of this rank's shard of the gradient; none: not trained. It is checked before the
+  // shard's update. Empty: squared_norms are checked instead.
   std::vector<graph::ValueId> shard_norms = {};
   std::vector<graph::ValueId> accumulators = {};  // per parameter; empty: gradients are not summed over micro-batches
   std::vector<graph::ValueId> changed = {};       // per parameter, none: no state; empty: evaluation

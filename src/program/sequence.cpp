@@ -68,9 +68,9 @@ class Sequencer {
     }
   }
 
-  // Finds the values that are dropped or swapped between forward and backward. The mode of a value's block decides, if
-  // backward reads the value and no other block's forward touches it. All other values stay, also those that cross
-  // the border between blocks, because recomputation starts from them.
+  // Finds the values that are dropped or swapped between forward and backward. These can only be values that backward
+  // reads and that a single block's forward touches. The mode of this block then decides. All other values stay. Among
+  // these are the values that cross the border between blocks, because recomputation starts from them.
   void find_leaving() {
     constexpr int kUnset = -2, kShared = -1;
     std::vector<int> &owner = sequence_.block;

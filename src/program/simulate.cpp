@@ -12,7 +12,8 @@ constexpr std::size_t kNoInstruction = std::numeric_limits<std::size_t>::max();
 // The latest time that the simulator reports, in nanoseconds: 146 years. A described machine may have rates close to 0.
 // Anything that would happen later is reported at this time, so that an int64_t holds it.
 constexpr double kLatest = 0x1p62;
-// The least share of its speed that a queue keeps. Bandwidths of a described machine may leave it next to nothing.
+// The least share of its speed that a queue keeps. By the bandwidths of a described machine, this share could be close
+// to 0.
 constexpr double kLeastSpeed = 1e-9;
 
 std::int64_t whole_ns(double ns) { return static_cast<std::int64_t>(std::min(ns, kLatest)); }

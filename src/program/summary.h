@@ -55,9 +55,9 @@ struct Summary {
 
 // Returns how a step used its time. `spans`: one per instruction. `beside`: the queues that have a worker of their own
 // and so run at the same time as compute. `step_ns`: the whole step, at least to the end of its last instruction.
-//   Stalls follow the chain of waits. An instruction starts late because another ended late: one that it waits for, or
-// the one before it on its queue. The one that ended last is the culprit, and the time in which it ran is a stall of
-// its kind. The culprit may have started late too. Then the same rule divides the time before its start, and so on back
+//   Stalls follow the chain of waits. An instruction can start only after the instructions that it waits for, and after
+// the one before it on its queue. The last of these to end is the culprit, and the time in which the culprit ran is a
+// stall of its kind. If the culprit started late too, the same rule divides the time before its start, and so on back
 // to when compute fell idle. So if compute waits for a fetch that waits for a read, both kinds have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 

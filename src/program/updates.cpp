@@ -54,10 +54,12 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
 // Finds two items for each gradient: the item after which the gradient is complete, and the item after which its norm
-// is checked. For a gradient that outlives backward, these are the last item that reads or writes it, and the item that
-// makes the norm. Any other gradient is applied at once. So both are the first item after which the norm is known and
-// no node reads the weight any more. (A weight may have several readers, such as head and embedding.) With several
-// ranks the norm over all ranks is checked too. It is known only at the end of backward.
+// is checked.
+//   A gradient that outlives backward is complete after the last item that reads or writes it. Its norm is checked
+// after the item that makes the norm. Any other gradient is applied at once. For such a gradient both items are the
+// same: the first one after which the norm is known and no node reads the weight any more. (A weight may have several
+// readers, such as head and embedding.) With several ranks the norm over all ranks is checked too, which is known only
+// at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
@@ -184,9 +186,9 @@ void Updates::complete(const std::vector<std::size_t> &parameters, BufferId verd
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
-// Emits the check of the gradients' norms. If the host applies one of these gradients at once, also returns a copy of
-// the status as this check leaves it; else returns none. The host's Updates read the copy, because later checks may
-// change the status before these Updates run.
+// Emits the check of the gradients' norms. If the host applies one of these gradients at once, also makes a copy of the
+// status as this check leaves it, and returns the copy; else returns none. The host's Updates read the copy, because
+// later checks may change the status before these Updates run.
 BufferId Updates::check(const std::vector<Checked> &norms) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
@@ -297,9 +299,9 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements that one Update changes when a parameter is updated piece by piece. The parameter's
-// arrays may have elements of different sizes. In the array with the smallest elements, this number fills one piece of
-// the disk. In the others it fills several whole pieces. Arrays that move whole do not count.
+// Returns the number of elements that one Update changes when a parameter is updated piece by piece. The elements of
+// the parameter's arrays may differ in size. In the array with the smallest elements, this number fills one piece of
+// the disk. In an array with larger elements it fills several whole pieces. Arrays that move whole do not count.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i)

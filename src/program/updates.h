@@ -40,13 +40,13 @@ class Updates {
   void before(const graph::Node &node);
   void begin_item(std::size_t item);
   void after_item(std::size_t item);
-  // Emits the Updates that waited for the norm and are not deferred, and keeps the scale for those that are.
+  // Emits the Updates that waited for the norm, except deferred ones. Keeps the scale for the deferred ones.
   void finish();
 
-  // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() returns the buffer
-  // that holds the weights after these Updates. If the optimizer runs on copies of the whole chunk on the device,
-  // begin_settling() only brings these copies. settle() then emits the Updates when compute comes to the chunk. In all
-  // other cases begin_settling() emits the Updates itself.
+  // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() either emits these
+  // Updates or, if the optimizer runs on copies of the whole chunk on the device, only brings the copies. In the second
+  // case settle() emits the Updates, when compute comes to the chunk. begin_settling() returns the buffer that holds
+  // the weights after the Updates.
   BufferId begin_settling(std::size_t chunk);
   void settle(std::size_t chunk);  // emits the Updates unless begin_settling() has
   void end_settling();
@@ -98,8 +98,8 @@ class Updates {
     Operand gradient, weights;
     std::vector<Operand> optimizer;
   };
-  // A range of a parameter's elements, the same in every array: piece_elements() of them from `begin` on, fewer in the
-  // last piece.
+  // A range of a parameter's elements, the same in every array. It begins at `begin`, and has piece_elements()
+  // elements, or fewer at the parameter's end.
   struct Piece {
     std::size_t parameter;
     std::uint64_t begin;

@@ -10,7 +10,7 @@
 
 namespace protrain::program {
 
-// Per queue: the position of its last instruction that is certainly over, plus one; 0: none is.
+// For each queue, 1 plus the position of the queue's last instruction that is certainly over; 0: none is over.
 using VectorClock = PerQueue<std::size_t>;
 
 class VectorClocks {

@@ -12,8 +12,9 @@ namespace protrain::program {
 
 namespace {
 
-// For each queue, the position of the last instruction that did a certain thing, such as reading a buffer, plus one; 0:
-// none did. When that instruction is over, all earlier ones of the queue are over too.
+// Stands for a set of instructions, such as those that read a buffer. It has only the last of them on each queue: when
+// that instruction is over, the earlier ones are over too. The number is the instruction's position plus one; 0: none
+// is on this queue.
 using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {

@@ -53,10 +53,10 @@ class Buffers {
     return next_[chunk] < uses_[chunk].size() ? uses_[chunk][next_[chunk]] : kNever;
   }
 
-  // Returns the chunk that leaves the device to make room for one that `item` needs; kNever: there is none. Of the
-  // chunks that `item` does not need, takes the chunk whose next use is farthest away (Belady's rule: the uses to come
-  // are known). Of chunks that are never used again, takes the chunk whose last use came first, because its buffer is
-  // free earliest.
+  // Returns the chunk that leaves the device to make room for a chunk that `item` needs; kNever: there is none. Chunks
+  // that `item` needs stay. Among the others, picks the chunk whose next use is farthest away (Belady's rule: the uses
+  // to come are known). If several chunks are never used again, picks the chunk whose last use came first, because its
+  // buffer is free earliest.
   std::size_t farthest(std::size_t item) const {
     std::size_t found = kNever;
     for (std::size_t chunk : resident_) {

@@ -155,9 +155,9 @@ void Executor::exchange(const Issue &issue) {
   channel_.exchange(issue.sends, issue.receives);
 }
 
-// Carries out an instruction: an exchange, a kernel or a move. Other ranks wait for this rank's messages, so a failure
-// here aborts the channel at once. The abort also ends exchanges of this rank on other threads, and they fail too. So
-// this error is given to the workers before the abort: the run reports the error that it got first.
+// Carries out an instruction: an exchange, a kernel or a move. If it fails, aborts the channel at once, because other
+// ranks wait for this rank's messages. The abort makes this rank's exchanges on other threads fail too. A run reports
+// the first error that the workers get, so they get this error before the abort.
 void Executor::work(const Issue &issue) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -252,8 +252,9 @@ void Executor::issue() {
   if (device_.info().asynchronous) workers_.wait_for_workers();
 }
 
-// Fills in the spans of the instructions that an asynchronous device ran. Events tell only when an instruction ended.
-// Its start is assumed to be the moment when its queue was free and all that it waits for was over.
+// Fills in the spans of the instructions that an asynchronous device ran. An event tells when its instruction ended,
+// but not when the instruction began. As its start counts the moment when the queue was free and everything that the
+// instruction waits for was over.
 void Executor::note_spans() {
   std::vector<program::Span> &spans = report_.timed.spans;
   PerQueue<std::int64_t> free{};
@@ -284,10 +285,10 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
-  // Updates on queues other than the failed one either finished or never began. So some parameters may have taken the
-  // step and others not (state_touched), but each of their numbers is either the old or the new one. In two cases the
-  // state is lost instead (state_broken). The disk failed, so data may be lost between memory and disk. Or the failed
-  // instruction was deferred by the previous step, which was already reported as complete.
+  // Updates on queues other than the failed one either finished or never began. So each number is the old or the new
+  // one, but some parameters may have taken the step and others not (state_touched). In two cases the state is lost
+  // instead (state_broken). In the first, the disk failed, so data may be lost between memory and disk. In the second,
+  // the failed instruction was deferred by the previous step, which was already reported as complete.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && is_of_disk(failed.queue));
   if (facts.device_gone) return;
@@ -297,8 +298,9 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   }
 }
 
-// Runs the instructions that the previous step deferred to this step and that have not run yet. This step may end
-// early, but the previous one must not. If one of these instructions fails, its error becomes the outcome.
+// Runs the instructions that the previous step deferred to this step and that have not run yet. They must run although
+// this step ended early, because the previous step was reported as complete. If one of them fails, its error becomes
+// the outcome.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {

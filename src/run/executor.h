@@ -47,11 +47,11 @@ class Watch {
   virtual void after(std::size_t instruction) = 0;
 };
 
-// Executor decides nothing: the Program fixes the order, and bind() looks up all kernels and addresses once. So a run
-// is one loop over the list of instructions. The loop hands the instructions of queues that have a worker to that
-// worker and runs the others itself. On an asynchronous device the loop appends instructions to the device's queues and
-// does not wait for them; events on the device keep their order. Timing such a device costs an event per instruction,
-// so only timed runs pay for it.
+// Executor runs the instructions in the order that the Program fixes. bind() looks up all kernels and addresses once,
+// so a run is one loop over the list of instructions. If an instruction's queue has a worker, the loop hands the
+// instruction to the worker. Otherwise the loop runs the instruction itself.
+//   On an asynchronous device the loop only appends instructions to the device's queues; events on the device keep
+// their order. To time such a device costs an event for each instruction, so only timed runs pay for it.
 //   If no queue has a worker, every run does the same work. The device then records the step, if it can, once with
 // times and once without. Later runs replay a recording with a single call.
 class Executor final : public Job {
@@ -69,9 +69,9 @@ class Executor final : public Job {
   void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Runs the Program once. Errors name the instruction, and their facts tell how far the run had changed the state.
-  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A cancel stops the
-  // run only before the instruction Program::commit, and a replay only before it begins. `timed`: the report gets the
-  // spans of this run. Runs on a device that is not asynchronous are always timed.
+  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A cancel stops a run
+  // until the instruction Program::commit begins. It stops a replay only before the replay begins. If `timed`, the
+  // report gets the spans of this run. Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   // Runs the Program again, one instruction at a time, on this thread alone. The report stays that of the last run.

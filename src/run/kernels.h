@@ -20,14 +20,15 @@ class Kernels {
   program::Workspace compile(const graph::Graph &graph);
 
   backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
-  // Sets which algorithm each node's kernel uses, also for kernels that are compiled already. `variants`: the number of
-  // the algorithm, by ops::signature. Kernels that are not listed use number 0.
+  // Sets which algorithm each node's kernel uses, also for kernels that are compiled already. `variants` has the number
+  // of the algorithm under the node's ops::signature. Kernels without an entry use number 0.
   void use_variants(std::map<std::string, std::uint64_t> variants);
 
   backend::Kernel &of_check(DType dtype, const std::vector<program::StatusWord> &words);
   backend::Kernel &of_update(const backend::UpdateRequest &request);
 
-  // Bytes of scratch that each compiled kernel needs; kernels of nodes go by ops::signature.
+  // Returns how many bytes of scratch each compiled kernel needs. The kernel of a node is listed under the node's
+  // ops::signature.
   std::map<std::string, std::uint64_t> scratch() const;
 
  private:

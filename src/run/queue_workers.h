@@ -1,8 +1,8 @@
 // QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
 // share. Workers sleep between runs. In a run, each queue has a list of instructions. Its worker takes them in the
-// order of the list, and starts each one when it has been issued and its waits are over. A thread that must wait notes
-// what it waits for, and the thread that brings this about wakes it. Waking all threads at each instruction would cost
-// more than a small instruction takes.
+// order of the list, and starts each one when it has been issued and its waits are over.
+//   A thread that must wait notes what it waits for. So the thread that completes this wakes only the threads that can
+// go on. Waking all threads at each instruction would take longer than a small instruction.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace protrain::run {
 
-// An instruction of another queue that must be over before the instruction that waits may start.
+// A condition for the start of an instruction: this instruction of another queue must be over.
 struct Wait {
   Queue queue;
   std::size_t instruction;
@@ -42,8 +42,8 @@ class QueueWorkers {
 
   void begin(Job &job);
   void issue(std::size_t instruction);  // workers may run this instruction and all before it
-  // For the issuing thread, before it runs an instruction of `queue` itself: returns when `waits` are over. Returns
-  // false if the run has failed, and nothing more is to be done.
+  // The issuing thread calls this before it runs an instruction of `queue` itself. Returns true when `waits` are over.
+  // Returns false if the run has failed; then the thread must not run the instruction.
   bool wait(Queue queue, const std::vector<Wait> &waits);
   void over(std::size_t instruction, Queue queue);  // the issuing thread has run this instruction itself
   void fail(std::size_t instruction, std::exception_ptr error);
@@ -58,8 +58,9 @@ class QueueWorkers {
   Outcome end(std::size_t instructions);
 
  private:
-  // A thread that works on a queue: the queue's worker, or the issuing thread if the queue has none. It sleeps while
-  // `waits` is not nullptr, until these waits are over and `issued` instructions have been issued.
+  // A thread that works on a queue: the queue's worker, or the issuing thread if the queue has no worker. The thread
+  // sleeps until `waits` is nullptr. wake() sets it to nullptr once these waits are over and `issued` instructions have
+  // been issued, or once the run has failed.
   struct Sleeper {
     std::condition_variable woken;
     const std::vector<Wait> *waits = nullptr;

@@ -9,8 +9,8 @@
 
 namespace protrain::run {
 
-// Limits the size of pieces to that of the disk, so that sums of sizes do not overflow. No array is larger than the
-// disk, so with a larger size each would be one piece as well.
+// Limits the size of pieces to that of the disk, so that sums of sizes do not overflow. The limit changes nothing else,
+// because no array is larger than the disk: an array that was one piece before is still one piece.
 Store::Room Store::with_fitting_pieces(Room room) {
   const std::uint64_t disk = round_up(std::max<std::uint64_t>(room.bytes[Tier::disk], 1), kDiskAlignment);
   room.piece_bytes = std::min(room.piece_bytes, disk);
@@ -118,9 +118,9 @@ std::byte *Store::place(std::size_t which) {
   return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-// Returns the index in held_ of the piece. If a sweep goes on and held_ has the piece, nothing is moved. Otherwise the
-// piece takes the place of the held piece that was used longer ago. `overwritten`: the caller overwrites the whole
-// piece, so it is not read from the disk.
+// Makes sure that staging memory holds the piece, and returns the piece's index in held_. During a sweep, nothing is
+// moved if the piece is held already. Otherwise the piece replaces the held piece that was used longer ago. If
+// `overwritten`, the caller overwrites the whole piece, so it is not read from the disk.
 std::size_t Store::hold(const Piece &piece, bool overwritten) {
   for (std::size_t which = 0; which < held_.size(); ++which)
     if (sweeping_ && held_[which].piece == piece) return latest_ = which;

@@ -23,8 +23,8 @@ class Store {
     Bytes state_bytes{};  // the part of `bytes` that outlives a step
     // Frozen weights that sessions share. They take the place of the arena's first bytes, and outlive the store.
     std::span<std::byte> frozen = {};
-    // On disk every array is a row of pieces of this size, a multiple of kDiskAlignment; the last may be shorter. Each
-    // piece has a checksum and is read and written whole.
+    // An array on disk is a row of pieces of this size, a multiple of kDiskAlignment. The last piece can be shorter.
+    // Each piece has a checksum and is read and written whole.
     std::uint64_t piece_bytes = 16 << 20;
     std::string directory = {};  // directory of the spill file, which has no name; "": no file
   };
@@ -52,7 +52,7 @@ class Store {
   void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // fills with zeros; outside of steps
 
   // Returns memory for data on its way between disk and caller, outside of steps. The content lasts until the next
-  // call. The memory is a part of an arena that only steps use; more is allocated only if no such part is large enough.
+  // call. Steps use the same memory for what does not outlive them. More is allocated only if this memory is too small.
   std::byte *staging(std::uint64_t bytes);
 
   // Copy `bytes` at `offset` of a persistent buffer, in any tier, to the caller's memory or back. Not for use in steps.

@@ -61,7 +61,7 @@ state::Read in_rounds(Parameters &parameters, const Ranks::Pulse &pulse) {
 }
 
 // Returns the checkpoint's loss scale, or the initial loss scale if the checkpoint has none. Only training in float16
-// saves a loss scale, and the session that saved may have had another precision than this one.
+// saves a loss scale, and the checkpoint can come from a session with another precision.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   if (!checkpoint.description().counters.contains(kLossScale)) return {};
   const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));

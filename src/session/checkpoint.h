@@ -15,8 +15,10 @@ namespace protrain::session {
 // see the directory of rank 0, rank 0 writes everything.
 std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory);
 
-// Fills the machine from the checkpoint that the option `resume` names, if it is set. Code::mismatch if the checkpoint
-// has other parameters, another optimizer, or another seed than the option gives.
+// Fills the machine from the checkpoint that the option `resume` names, if it is set, and returns the counters to begin
+// with. Code::mismatch if the checkpoint's parameters, optimizer, frozen base or scales of adapters differ from the
+// session's. Also Code::mismatch if the option `seed` is set to another seed than the checkpoint's, or if ranks open
+// different checkpoints.
 Counters resume(Machine &machine);
 
 }  // namespace protrain::session

@@ -6,8 +6,9 @@ namespace protrain::session {
 
 namespace {
 
-// Returns a function that reads the values to export. Before the first step the moving average holds nothing yet, so
-// the weights are exported in its place.
+// Returns a function that reads the values to export. These are the weights, or with export_weights=ema the moving
+// average of trained weights. Until a step has changed the weights, there is no moving average yet, and the weights are
+// exported.
 draft::Values values_of(const ExportSource &from) {
   const bool average = from.draft.settings.export_average && from.stepped;
   return [&, average](const std::string &name, std::byte *out) {

@@ -30,9 +30,9 @@ class FrozenBase {
   // steps.
   static std::shared_ptr<FrozenBase> of_process(const draft::Draft &draft, const onnx_import::ModelSource &source,
                                                 std::uint64_t hash);
-  // Returns the memory for a draft of several ranks. The ranks of one machine share the same pages. Each of them writes
-  // the same values there, so that none waits for another. If the system does not allow shared pages, each rank has its
-  // own.
+  // Returns the memory for a draft of several ranks. The ranks of one machine share the same pages. Each rank writes
+  // the same values there, so that no rank waits for another. If the system does not allow shared pages, each rank has
+  // pages of its own.
   static std::shared_ptr<FrozenBase> of_ranks(const draft::Draft &draft, comm::Channel &channel);
 
   std::span<std::byte> bytes() const { return {memory_.data(), memory_.size()}; }

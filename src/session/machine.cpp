@@ -66,9 +66,10 @@ draft::Draft Machine::compile_once(const draft::Settings &settings, const onnx_i
   return draft::compile(settings, source, ranked);
 }
 
-// Looks for a FrozenBase of this model that another session of this process holds and that this session can share. For
-// each of them, compiles a draft on the assumption that its memory is shared. If the FrozenBase holds the draft's
-// frozen weights at the same places, sets frozen_base_ to it and returns the draft. Returns nothing if none does.
+// Looks for a FrozenBase of this model that another session of this process holds and that this session can share.
+// Compiles a draft for each FrozenBase, as if its memory were shared. If the FrozenBase has the draft's frozen weights
+// at the same places, sets frozen_base_ to the FrozenBase and returns the draft. Returns nothing if this session can
+// share none of them.
 std::optional<draft::Draft> Machine::compile_on_shared_base(const draft::Settings &settings,
                                                             const onnx_import::ModelSource &source,
                                                             const draft::Log &progress) {

@@ -44,8 +44,8 @@ NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program
   }
 }
 
-// Looks for NaN and infinity in the values that a node is about to read. after() looks at the results of nodes, so this
-// finds those in inputs, parameters and constants, when the first node reads them.
+// Looks for NaN and infinity in the values that a node is about to read. Inputs, parameters and constants are looked at
+// only here, because after() looks at the results of nodes.
 void NonfiniteTrace::before(std::size_t i) {
   const program::Instruction &instruction = program_.instructions[i];
   if (instruction.node == NodeId::none) return;
@@ -63,10 +63,11 @@ void NonfiniteTrace::after(std::size_t i) {
   for (std::size_t k = 0; k < node.outputs.size(); ++k) look_at(node.outputs[k], instruction.outputs[k]);
 }
 
-// Notes the worst number that a value holds, when the value is first seen. An accumulator, which is a sum of gradients
-// over the step's earlier batches, counts as finite. Its sum cannot be looked at any more, because the step's first run
-// has added the present batch to it in place. The sum may have a NaN or infinity from an earlier batch, because
-// gradients are checked only in the step's last batch. adds_finite_numbers() finds this case.
+// Notes the worst number that a value holds, when the value is first seen.
+//   An accumulator, which is a sum of gradients over the step's earlier batches, counts as finite. It can no longer be
+// looked at, because the step's first run has added the present batch to it in place. It can have a NaN or infinity
+// from an earlier batch, because gradients are checked only in the step's last batch. adds_finite_numbers() finds this
+// case.
 void NonfiniteTrace::look_at(ValueId id, const program::Operand &at) {
   if (id == ValueId::none || holds(id) != Holds::unknown || at.buffer == program::BufferId::none) return;
   const graph::Value &value = graph_.value(id);
@@ -126,8 +127,8 @@ ValueId NonfiniteTrace::walk_back(ValueId at) const {
     if (producer == NodeId::none) return at;
     const Node &node = graph_.node(producer);
     ValueId next = worst_input(node, sought);
-    // Goes on to the input that belongs to this output if the node is an alias or an exchange between ranks. No kernel
-    // ran, so nothing looked at that input, but it holds what the output holds.
+    // An alias or an exchange between ranks has no kernel, so mostly nothing looked at its inputs. Goes on to the input
+    // that belongs to this output and so holds the same, unless that input was found to be finite.
     if (next == ValueId::none && !ops::has_kernel(node)) {
       const auto place = static_cast<std::size_t>(std::ranges::find(node.outputs, at) - node.outputs.begin());
       next = node.inputs[std::min(place, node.inputs.size() - 1)];

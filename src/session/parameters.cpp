@@ -479,9 +479,10 @@ void Parameters::write_together(const std::vector<NewValues> &changes) {
   }
 }
 
-// Reads a gradient as float32. A gradient of 16-bit floats is read into the second half of its place in `out`, and
-// widened from there. The pieces of a gradient on the disk are counted from its own begin, so it is read with
-// read_disk(). Store::read() would count them from the begin of the buffer.
+// Reads a gradient as float32. 16-bit floats are read into the second half of their place in `out`, and widened from
+// there.
+//   A gradient on the disk is read with read_disk(), because its pieces are counted from the begin of the gradient.
+// Store::read() would count them from the begin of the buffer.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

@@ -1,8 +1,8 @@
 // Parameters: reads and writes every parameter of floats as float32, wherever it rests and whatever type a step
 // computes in. If masters are kept in two planes (arith/planes.h), it splits what it writes and joins what it reads.
-// With several ranks, each rank has its shards and sends them to the ranks that read. Parameters also fills quantised
-// weights, from the file or by rounding the file's floats. It does not show quantised weights or the frozen base of
-// adapters. Not for use during a step.
+// With several ranks, each rank has its shards and sends them to the ranks that read.
+//   Parameters also fills quantised weights, from the file or by rounding the file's floats. It does not show quantised
+// weights or the frozen base of adapters. It must not be used during a step.
 #pragma once
 
 #include <optional>

@@ -53,10 +53,11 @@ class Ranks {
     double learning_rate = 0;
     bool operator==(const Terms &) const = default;
   };
-  // Returns once all ranks are ready for the same call. prepare() checks this rank's arguments and returns its terms;
-  // it must change nothing. If it throws, this call throws that error here and Code::peer on the other ranks, and the
-  // session stays as it was. Code::state if ranks make different calls, Code::mismatch if their terms differ,
-  // Code::cancelled on all ranks if one was cancelled.
+  // Returns once all ranks are ready for the same call. prepare() checks this rank's arguments and returns its terms.
+  // It must change nothing.
+  //   If prepare() throws an Error, meet() throws this Error here and Code::peer on the other ranks, and the session
+  // stays as it was. Code::state if ranks make different calls, Code::mismatch if their terms differ. With several
+  // ranks, Code::cancelled on all of them if one was cancelled.
   void meet(Call call, bool cancelled, const std::function<Terms()> &prepare);
 
   // The result of evaluating this rank's batch.
@@ -65,9 +66,9 @@ class Ranks {
     float loss = 0;
     double weight = 1;
   };
-  // Returns the weighted mean of all ranks' losses, summed in the order of ranks. With one rank it is this rank's loss.
-  // Code::nonfinite on all ranks, with the subject "loss" if a loss is not finite, and with "targets" if all weights
-  // are 0.
+  // Returns the weighted mean of all ranks' losses, summed in the order of ranks. With one rank, returns this rank's
+  // loss. Throws Code::nonfinite on all ranks, with the subject "loss" if a loss is not finite, and with the subject
+  // "targets" if the weights add up to 0.
   float mean(const Evaluated &own);
 
   // Runs work(pulse) on every rank and returns the results of all ranks. If work throws on a rank, that error is thrown

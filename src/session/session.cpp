@@ -273,8 +273,9 @@ void Session::log_alarms(std::size_t count) {
     reporting_.log(alarm_json(alarms_.all()[i]));
 }
 
-// Runs the last Program again to name the node where NaN or infinity first appears; "" if none is found. Updates change
-// nothing, as the status is nonfinite. In overlap order the first run may have done Updates, so results may differ.
+// Runs the last Program again to find the node where NaN or infinity first appears. Returns a text about this node, or
+// "" if none is found. The status is not finite, so Updates change nothing. In the overlap order, the first run can
+// have done some Updates, so the second run can compute other numbers.
 std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
   try {
     machine_.set_status(numbers_.status);
@@ -365,8 +366,8 @@ void Session::settle() {
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// Throws Code::cancelled if a cancel came too late to stop the step, which is complete. With several ranks, leaves the
-// cancel pending, and the next call is cancelled on all ranks.
+// Throws Code::cancelled if a cancel came too late to stop the call, which has run to its end. With several ranks,
+// leaves the cancel pending, and the next call is cancelled on all ranks.
 void Session::finish_cancelled() {
   if (ranks_.several()) return;
   if (cancelled_.exchange(false, std::memory_order_relaxed))

@@ -1,7 +1,8 @@
 // Session: trains a model as its draft decided, alone or as one rank of several. The constructor compiles kernels and
-// fills memory; a step runs one of the draft's Programs. This class checks calls and makes sure that micro-batches and
-// steps come in order. It also records when an error makes the session unusable, so that it can only be destroyed.
-// Machine owns the memory, StepAccount the counters.
+// fills memory. A step runs one of the draft's Programs.
+//   This class checks calls and makes sure that micro-batches and steps come in order. It also records when an error
+// makes the session unusable. Such a session can only be destroyed. The memory is in Machine, and the counters are in
+// StepAccount.
 #pragma once
 
 #include <atomic>
@@ -128,8 +129,8 @@ class Session {
     }
   }
   // Does a part of a call that cancel() can stop. If the part throws, clears the cancel, because the caller gets an
-  // error already. If cancel() comes during a call that it cannot stop, it stops the next call that it can, even if the
-  // call that was running fails.
+  // error already. Calls that cancel() cannot stop leave the cancel set, even if they fail. It then stops the next call
+  // that can be stopped.
   template <typename Part>
   auto stoppable(Part part) -> decltype(part()) try {
     return guarded(part);

@@ -1,7 +1,7 @@
-// StepAccount: counts a session's steps. If a step has several micro-batches, their losses are averaged by weight. A
-// number that is not finite in one of them counts for the whole step. After an error the step begins anew. The scalars
-// of the next micro-batch depend only on this account, the optimizer's settings and the groups. An account holds plain
-// numbers: no device, no names.
+// StepAccount: counts a session's steps and averages the losses of a step's micro-batches by weight. If a number in one
+// micro-batch is not finite, the whole step counts as not finite. After an error the step begins anew.
+//   The scalars of the next micro-batch depend only on this account, the optimizer's settings and the groups. An
+// account holds plain numbers: no device, no names.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,10 @@ class StepAccount {
   std::uint64_t micro_batch() const { return micro_batch_; }  // the number of rank 0's next micro-batch in the step
   bool accumulates() const { return terms_.accumulation > 1; }
 
-  // These functions are about the next micro-batch. With several ranks, they are about the next one of each rank.
-  // is_last() is true if it is the last micro-batch of the step. status() returns the status word that it starts with.
-  // If an earlier micro-batch of the step was not finite, this word is not 0, so that no Update runs.
+  // These functions are about the next micro-batch. With several ranks, they are about the next micro-batch of each
+  // rank. is_last() is true for the last micro-batch of the step. status() returns the status word with which the
+  // micro-batch starts. This word is not 0 if the step is to be skipped, because an earlier micro-batch was not finite.
+  // Then no Update runs.
   bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
   program::StatusWord status() const { return spoilt_; }
@@ -69,7 +70,7 @@ class StepAccount {
   // Sets the full rate of this step and all that follow.
   void set_learning_rate(double rate) { terms_.learning_rate = rate; }
 
-  // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
+  // Notes that the next micro-batch starts. This micro-batch overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
   // Accounts for finished micro-batches, one of each rank, in the order of ranks. If a number is not finite, the loss
   // scale shrinks or the step is skipped, where the terms allow it. If they do not, the step begins anew and nothing is

@@ -1,6 +1,6 @@
-// StepAlarms: finds what only steps show to be wrong: gradients that are zero, a norm far from those before it, a
-// learning rate of zero, a loss scale that cannot get smaller. It reads a few numbers that a step has anyway, allocates
-// nothing unless it finds something, and says everything once.
+// StepAlarms: finds what only steps show to be wrong: gradients that are zero, a norm far from earlier norms, a
+// learning rate of zero, a loss scale that cannot get smaller. It reads a few numbers that a step has anyway, and
+// raises each alarm once. It allocates nothing unless it finds something.
 #pragma once
 
 #include <cstdint>

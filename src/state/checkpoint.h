@@ -98,10 +98,11 @@ bool sees(const std::string &folder) noexcept;
 // affected if they are replaced later.
 class Checkpoint {
  public:
-  // Opens a checkpoint. `path` is its folder, or the directory that save() was given. From a directory, the checkpoint
-  // of the largest step that has a manifest is opened. Code::format if there is none or it is malformed, corrupt if
-  // something was damaged or is missing, version if a later library wrote it, path for links. A damaged checkpoint is
-  // not skipped: the call fails, and the error names the checkpoint before it.
+  // Opens a checkpoint. `path` is the checkpoint's folder, or the directory that save() was given. In a directory,
+  // opens the checkpoint of the largest step that has a manifest. If this checkpoint is damaged, the call fails, and
+  // the error names the checkpoint before it.
+  //   Code::format if there is no checkpoint or it is malformed, corrupt if something was damaged or is missing,
+  // version if a later library wrote it, path for links.
   static Checkpoint open(const std::string &path);
   Checkpoint(Checkpoint &&) noexcept;
   ~Checkpoint();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kShown = 5;
 
-// Returns the first kShown differences as text, and the number of the others.
+// Returns a text with the first kShown differences and the number of the remaining ones.
 std::string first_of(const std::vector<std::string> &differences) {
   const std::size_t shown = std::min(differences.size(), kShown);
   std::string text = fmt::format("{}", fmt::join(differences.begin(), differences.begin() + shown, "; "));
@@ -26,8 +26,8 @@ std::string listed(const std::vector<SavedArray> &arrays) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Appends the difference between a saved and a wanted parameter, if there is one. If the shapes differ, does not
-// mention the optimizer's arrays, whose sizes then differ too.
+// Appends the difference between a saved and a wanted parameter, if there is one. Compares the optimizer's arrays only
+// if the shapes and the optimizer are the same. Otherwise the arrays mostly differ for this reason alone.
 void compare_parameter(const Parameter &saved, const Parameter &wanted, bool same_optimizer,
                        std::vector<std::string> &differences) {
   if (saved.shape != wanted.shape)

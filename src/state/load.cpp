@@ -51,8 +51,8 @@ std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const s
   return parameters;
 }
 
-// Returns the names of folders with a manifest, the newest first. Includes links that are named like checkpoints, so
-// that opening one is an error and no older checkpoint is taken instead.
+// Returns the names of folders with a manifest, the newest first. Also returns links that are named like checkpoints.
+// To open a link is an error, so no older checkpoint is taken in its place.
 std::vector<std::string> candidates(const std::string &parent, const std::vector<DirectoryEntry> &entries) {
   std::vector<std::pair<Folder, DirectoryEntry>> found;
   for (const DirectoryEntry &entry : entries)
@@ -68,7 +68,8 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// Returns the step in a folder's name. Returns nothing if save() gives no such names, for instance for a renamed copy.
+// Returns the step in a folder's name. Returns nothing for a name that save() does not give, such as the name of a
+// renamed copy.
 std::optional<std::uint64_t> named_step(std::string_view path) {
   path = path.substr(0, path.find_last_not_of('/') + 1);
   const auto folder = parse_folder(path.substr(path.rfind('/') + 1));

@@ -60,8 +60,8 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
   return writer.commit();
 }
 
-// True if a checkpoint called `name` exists. If `alone`, which means that this save has locked the directory, first
-// removes the folders that killed saves left behind.
+// True if a checkpoint called `name` exists. `alone` is true if this save has locked the directory. Then first removes
+// the folders that killed saves left behind.
 bool tidy(const std::string &parent, const std::string &name, bool alone) {
   const std::vector<DirectoryEntry> entries = list_directory(parent);
   const auto find = [&](const std::string &wanted) {

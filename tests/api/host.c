@@ -23,8 +23,8 @@ static void the_hosts_rounding_changes_no_bit(float usual) {
 }
 
 #if defined(__x86_64__)
-/* Bits of the control register. kFlushes: flush results to zero, and take subnormal operands as zero. kTraps: the masks
- * of exceptions; an exception without its mask traps. */
+/* Bits of the control register. kFlushes makes the processor set subnormal results and operands to zero. kTraps are the
+ * masks of exceptions: an exception whose mask is not set traps. */
 enum { kFlushes = 0x8040, kTraps = 0x1f80 };
 
 static void the_hosts_flushing_and_traps_change_nothing(float usual) {

@@ -1,4 +1,5 @@
-// Numbers in eight bits. Magnitudes rise with codes. Rounding gives a neighbour, and on average the number itself.
+// Numbers in codes of eight bits. A larger code must stand for a larger magnitude. Rounding a number must give the code
+// of a neighbour. The average over many roundings must be the number itself.
 #include "arith/code8.h"
 
 #include <gtest/gtest.h>

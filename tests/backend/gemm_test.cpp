@@ -239,7 +239,7 @@ TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
     for (const GemmShape &form : forms(shape)) {
       if (form.trans_a) continue;  // Gemm packs a transposed a into panels
       const bool multiplies = form.in == DType::f32 || (has_bf16() && form.in == DType::bf16);
-      // Its name goes on with what the processor has, such as avx512_core_amx_bf16.
+      // Only the beginning of the name is compared. The rest depends on the processor, as in avx512_core_amx_bf16.
       const std::string implementation = Product(form, 1).implementation();
       EXPECT_TRUE(implementation.starts_with(multiplies ? "brg:avx512_core" : "widened"))
           << implementation << " for " << shape.m << " " << shape.n << " " << shape.k;

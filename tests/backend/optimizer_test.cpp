@@ -156,7 +156,7 @@ TEST(Update, FollowsTheFormulas) {
   }
 }
 
-// One element of ONNX's node tests of Adam, Momentum and Adagrad, all at T = 0 and with a rate of 0.1.
+// One element of a node test that ONNX has for Adam, Momentum or Adagrad. All these tests have T = 0 and a rate of 0.1.
 struct OnnxElement {
   Optimizer optimizer;
   float x, g, v, h;  // weight, gradient, moments
@@ -225,9 +225,9 @@ TEST(Update, KeepsAMovingAverageOfWeights) {
   }
 }
 
-// Moments are stored between steps in codes of 8 bits, which round them. The first step begins with zeros and updates
-// weights before its moments are rounded, so the weights equal those of float32 moments. After 20 steps they must still
-// be near those.
+// Between steps, moments are stored in codes of 8 bits, which rounds them. The first step starts from moments of zero
+// and updates the weights before it rounds the new moments. So after this step the weights must equal those of training
+// with float32 moments. After 20 steps they must still be near.
 TEST(CodedUpdate, StaysNearFloat32) {
   Optimizer exact = kCoded;
   exact.coded = false;
@@ -252,8 +252,8 @@ TEST(CodedUpdate, HasTheSameBitsForEveryTeam) {
   }
 }
 
-// Each block of 256 numbers has a scale of its own. So updates of pieces that begin at a block give the bits of one
-// update of all elements.
+// Each block of 256 numbers has a scale of its own. So an update in pieces, each of whole blocks, must give the same
+// bits as one update of all elements.
 TEST(CodedUpdate, OfPiecesIsThatOfTheWhole) {
   const State whole = trained(kCoded, 1, 1);
   const auto device = open("cpu", 1);
@@ -296,8 +296,8 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
   EXPECT_EQ(trained(never, 3, 2, 0, &one).weights, trained(plain, 3, 2).weights);
 }
 
-// Expects the same bits from an update of weights that are stored in two planes (arith/planes.h) as from an update of
-// float32 weights.
+// Updates the same weights twice: once stored as float32, once stored in two planes (arith/planes.h). Expects the same
+// bits from both.
 template <typename T, typename Gradient>
 void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);

@@ -1,6 +1,8 @@
-// The kernel LinearCrossEntropyGrad must give the same bits for slices of any size. Here it computes the loss infonce:
-// each query has all keys as classes, and its own key as the label. tests/CMakeLists.txt runs this test again with
-// ONEDNN_MAX_CPU_ISA, so that oneDNN computes products as on older processors.
+// The kernel LinearCrossEntropyGrad works through the rows of its logits in slices. Its results must have the same bits
+// whatever the size of a slice. The tests use the loss infonce: the classes are all keys, and the label of a query is
+// its own key.
+//   tests/CMakeLists.txt runs these tests again with ONEDNN_MAX_CPU_ISA, so that oneDNN computes products as on older
+// processors.
 #include <omp.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Files: which ones may be opened, reads of all bytes, and writes that replace a file as a whole or not at all.
+// Files. Some must not be opened. A read must give all bytes. A write must replace a file as a whole or not at all.
 #include "base/files.h"
 
 #include <gtest/gtest.h>

@@ -117,8 +117,8 @@ TEST_F(SpillFileTest, TakesItsSizeAtOnceOrRefuses) {
   EXPECT_EQ(code_of([&] { SpillFile(directory + "/plain", 4096); }), Code::path);
 }
 
-// A file larger than the limit also makes the system send SIGXFSZ, which would end this process if the library did not
-// withhold it.
+// The error must be Code::nospc if the file exceeds the process's limit on the size of files. The system then sends
+// SIGXFSZ too, which would end this process if the library did not withhold the signal.
 TEST_F(SpillFileTest, RefusesWhatIsBeyondTheProcesssLimitOfAFilesSize) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);

@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Sets the launchers' variables that are given and unsets the others, while an object of this class exists.
+// Changes the environment while an object of this class exists: sets the given variables, and unsets all other
+// variables of launchers.
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string> &set) {
@@ -78,7 +79,8 @@ TEST(Launched, BySrunWithAPluginForMpi) {
 TEST(Launched, BySrunWithoutAPluginForMpi) {
   const std::map<std::string, std::string> step{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}};
   EXPECT_EQ(launched_with(step), (Launched{Transport::gloo, 5, 8}));
-  // MPI would take this process for its only rank. So open() must refuse it, before it loads an MPI.
+  // Started like this, each process would be the only rank of an MPI of its own. So open() must refuse MPI before it
+  // loads one.
   const Variables variables(step);
   const Error error = test::error_of([] { open({.transport = Transport::mpi, .timeout = 1s}); });
   EXPECT_EQ(error.code, Code::unsupported);

@@ -22,7 +22,8 @@ struct Verdict {
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// Reduces a recipe whose verdict is `wrong`: skips as many of its steps as possible while the verdict stays `wrong`.
+// Reduces a recipe whose verdict is `wrong`. Skips every step without which the verdict stays `wrong`, until none is
+// left that can be skipped.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
 // The nodes of the recipe's model, as text.

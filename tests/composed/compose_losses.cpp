@@ -33,8 +33,8 @@ ValueId Composer::class_weights(std::int64_t classes) {
   return made_.graph.add_constant("weights", Array::from_doubles({floats_, {classes}}, values));
 }
 
-// Returns the LogSoftmax over the classes of scores (N, C, ...). Transposes before it, so that the classes lie along
-// another axis, and back after it.
+// Returns the LogSoftmax of scores (N, C, ...) over the classes. A Transpose before the LogSoftmax moves the classes to
+// a random axis, and a Transpose after it moves them back.
 ValueId Composer::moved_logs(ValueId scores) {
   Integers perm(rank(scores));
   std::iota(perm.begin(), perm.end(), 0);

@@ -25,8 +25,8 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// True if the operator adds up numbers. Its kernels then round partial sums, even if the result equals an operand (as
-// the mean of equal numbers does). `first` is the first operand, `result` the first output's type.
+// True if the operator adds up numbers. Its kernels round partial sums. So even a result that equals an operand (such
+// as the mean of equal numbers) is not exact. `first` is the first operand, `result` the type of the first output.
 bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
     if (node.op.starts_with(begin)) return true;
@@ -34,9 +34,10 @@ bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   return sums && element_count(first->shape()) > element_count(result.shape);
 }
 
-// The factor by which an operator's rounding errors exceed those of others. For Softmax it is the size of the largest
-// score: attention's backward kernel recomputes each probability as exp(score - log of the sum of all exp(score)), so
-// rounding the scores moves the probability in proportion to their size.
+// The factor by which an operator's rounding errors exceed those of others: 1, except for Softmax. For Softmax it is
+// the size of the largest finite score, but at least 1. Attention's backward kernel recomputes a probability as
+// exp(score - L), where L is the log of the sum of all exp(score). Rounding changes score and L in proportion to their
+// size, and the probability changes with them.
 double coarseness(const Node &node, const Array *first) {
   if (node.op != "Softmax") return 1;
   double most = 1;

@@ -1,5 +1,5 @@
-// Absent operands: runs every operator's kernel without each subset of its optional inputs, and without each subset of
-// its outputs.
+// Tests absent operands. Runs every operator's kernel many times, each time without another subset of its optional
+// inputs or of its outputs.
 #include "conformance/contest.h"
 #include "every_kernel.h"
 
@@ -39,7 +39,8 @@ TEST(EveryOperator, HasAKernelOrIsAnAliasOrOnlyOccursInFiles) {
   }
 }
 
-// An operand that no sample has could not be absent in a test.
+// The tests of absent operands can only leave out what a sample has. So some sample of an operator must have each
+// optional input, and the operator's sample must have all outputs.
 TEST(EveryKernel, HasASampleWithEachOfItsOperands) {
   const std::vector<OneNode> documents = document_nodes();
   for (const OneNode &node : every_kernel()) {

@@ -85,9 +85,9 @@ struct PartsCase {
   Array all_weights() const {
     return weights.size() > 1 ? Array::from_doubles({DType::f64, {parts}}, weights) : weight_of(0);
   }
-  // The elements of one part with its padding. The padding and the parts of weight 0 are NaN, so a kernel that reads
-  // them is noticed. Each part begins with -0, which tells apart whether a part sets the sum (-0) or is added to 0
-  // (+0).
+  // The elements of one part with its padding. The padding and all of a part with weight 0 are NaN, which shows if a
+  // kernel reads them. Each other part begins with -0. A kernel that sets the sum to the part gives -0 there, and a
+  // kernel that adds the part to 0 gives +0.
   std::vector<double> part(std::int64_t number) const {
     const bool counts = weights.empty() || weight_of(number).doubles()[0] != 0;
     std::vector<double> x = random_floats({elements}, static_cast<unsigned>(number)).doubles();

@@ -57,7 +57,7 @@ TEST_P(ArgKernel, AmongMoreThanABlockHolds) {
     }
 }
 
-// Kernels must treat NaN as the reference does: it is the result if it is the first element, and ignored otherwise.
+// Kernels must treat NaN as the reference does. A first element that is NaN is the result. Any other NaN is ignored.
 TEST_P(ArgKernel, PassesOverNaNsButTheFirstElement) {
   for (const char *op : {"ArgMax", "ArgMin"})
     for (std::int64_t last : {0, 1}) {

@@ -76,8 +76,8 @@ TEST_P(FusedAttentionKernel, IsTheReferenceWithinDocuments) {
       node.inputs[3] = random_floats({1, sizes.heads, window > 0 ? 1 : sizes.queries, sizes.keys}, 9, -1, 1);
       expect_both(*this, node);
       if (sizes.queries > 20) continue;  // larger sums are rounded more often in narrow types
-      // The bias is so large that the exponential of a score overflows float32. Rows that only fill up a tile must not
-      // have it.
+      // The bias is so large that the exponential of a score overflows float32. A tile can have lanes beyond the last
+      // query of a document. These lanes must not get the bias, or they add NaN to the gradients.
       node.inputs[3] = random_floats({1, 1, 1, sizes.keys}, 9, 94, 96);
       expect_reference(backward(node, 77), 2e-4);
     }
@@ -185,8 +185,8 @@ TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
   expect_both(*this, node);  // queries 0 to 65 see no key at all
 }
 
-// If a query sees a single key, the probability is 1 whatever the score. The gradient kernel reads the outputs of the
-// forward kernel, not of the reference.
+// If a query sees a single key, the key's probability is 1 whatever the score, so the gradients of q and k are exactly
+// 0. Here the gradient kernel reads the outputs of the forward kernel, as it does in training.
 TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
   struct Case {
     AttentionSizes sizes;

@@ -39,9 +39,10 @@ Contender emulated() {
           .other_bits = {}};
 }
 
-// Opens a GPU through the plugin, if there is one. PROTRAIN_REQUIRED_DEVICE names a device that must open: otherwise
-// the program ends with an error, because the check of a GPU must not pass without one. Without NVIDIA's driver the
-// plugin is not loaded at all, because that takes a tenth of a second, and ctest starts a process for each test.
+// Opens a GPU through the plugin, if there is one. PROTRAIN_REQUIRED_DEVICE can name the device to open. If that device
+// does not open, the program ends with an error, because a check of a GPU must not pass without the GPU. If no device
+// is required and NVIDIA's driver is missing, the plugin is not loaded at all: loading takes a tenth of a second, and
+// ctest starts a process for each test.
 std::vector<Contender> gpus() {
   const char *required = std::getenv("PROTRAIN_REQUIRED_DEVICE");
   if (required == nullptr && !std::filesystem::exists("/dev/nvidiactl")) return {};

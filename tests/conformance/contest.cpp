@@ -65,8 +65,9 @@ const Exception *find(const std::vector<Exception> &list, std::string_view op, s
   return found == list.end() ? nullptr : &*found;
 }
 
-// The allowed relative error of a 16-bit type: the distance between neighbouring numbers, because the reference may
-// round to the other neighbour, and a sixteenth of that for the rounding in float32.
+// The relative error that is allowed in a 16-bit type; 0 for other types. A kernel and the reference can round a result
+// to two neighbouring numbers, so the distance between neighbours is allowed. A sixteenth of that distance is added for
+// the rounding in float32.
 double step_of(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-7 + 0x1p-11 : dtype == DType::f16 ? 0x1p-10 + 0x1p-14 : 0;
 }
@@ -79,7 +80,8 @@ std::vector<Array> run(const OneNode &one, const Contender::Way &way, std::size_
   return bench.results();
 }
 
-// The error that may add up in a node which rounds a state to its type in each of several steps.
+// The error that is allowed for a recurrent node; 0 for other nodes. Such a node rounds its state to the state's type
+// in each step, so the errors of several steps can add up.
 double error_of_states(const OneNode &one) {
   const bool keeps_state = one.op.find("Steps") != std::string::npos;
   return keeps_state ? 2 * step_of(one.inputs.at(1).dtype()) : 0;

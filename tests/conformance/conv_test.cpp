@@ -107,7 +107,9 @@ TEST_P(ConvKernel, IsTheReferenceOverOneAndThreeAxes) {
   for (const Form &form : forms) expect_form(*this, form, seed += 10);
 }
 
-// Layers of this size are cut into parts, and their samples into rounds.
+// These layers are so large that the CPU cuts some of their results. If oneDNN computes them, the gradients of the
+// first layer are cut into parts for the members of the team. The gradient of the second layer's weights is the sum of
+// two results, one for each sample.
 TEST_P(ConvKernel, IsTheReferenceAtAModelsSize) {
   if (GetParam()->name == "emulated") GTEST_SKIP() << "takes long";
   expect_form(*this, {{2, 64, 14, 14}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}, 600);

@@ -65,7 +65,7 @@ TEST_P(CtcLossKernel, ASampleThatNoPathSpellsIsLeftOut) {
   expect_reference(gradient_of(node));
 }
 
-// Such a long sequence has a probability that float64 cannot hold.
+// The probability of such a long sequence is too small for float64, so kernels must compute with its logarithm.
 TEST_P(CtcLossKernel, ALongSampleHasAFiniteLoss) {
   const Speech s = {1, 600, 12, 200, 0};
   const OneNode node{"CtcLoss", with_blank(0), {random_floats({1, 600, 12}, 1, -6, 6), labels(s)}};

@@ -33,7 +33,7 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
-// Attributes of a loss with label smoothing and a z-loss, in each combination, and of a focal loss.
+// Attributes of five losses: four with or without label smoothing and with or without a z-loss, and a focal loss.
 std::vector<Attributes> mixed_forms(const std::string &reduction) {
   std::vector<Attributes> forms;
   for (const double smoothing : {0.0, 0.3})

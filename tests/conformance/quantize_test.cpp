@@ -54,7 +54,7 @@ TEST_P(QuantizeKernel, DequantizesInNarrowTypes) {
     }
 }
 
-// Codes of four bits, two in a byte, and of eight.
+// Dequantizes codes of four bits, two of which share a byte, and codes of eight bits.
 TEST_P(QuantizeKernel, DequantizesCodes) {
   for (const Scales &s : kScales) {
     Attributes eight = s.attributes, four = s.attributes;
@@ -84,7 +84,8 @@ TEST_P(QuantizeKernel, DequantizesFourBits) {
     }
 }
 
-// MatMulNBits packs zero points as well, and pads each row of them to whole bytes. It may have them as floats instead.
+// MatMulNBits stores two zero points in a byte, and pads each row of zero points to whole bytes. Its zero points can
+// also be floats.
 TEST_P(QuantizeKernel, ReadsZeroPointsOfMatMulNBits) {
   for (const std::int64_t blocks : {1, 2, 3, 5}) {
     const std::int64_t zero_row = divided_up(blocks, 2) * 2;

@@ -1,4 +1,5 @@
-// Products with stored weights, which their kernels widen panel by panel, compared with the reference.
+// Products whose weights are stored in a narrow type. Most kernels widen some columns of the weights at a time (a
+// panel). The results must agree with the reference.
 #include "conformance/contest.h"
 
 namespace protrain::test::stored_test {
@@ -61,7 +62,7 @@ OneNode with(OneNode node, const Stored &matrix, std::size_t behind) {
   return node;
 }
 
-// With four bits an element, the odd sizes put the first element of a row, and of a panel, into the upper half of a
+// Where weights have four bits, the odd sizes put the first element of some rows and panels into the upper half of a
 // byte.
 TEST_P(StoredKernel, MultipliesByEveryFormOfWeights) {
   struct Sizes {

@@ -1,5 +1,6 @@
-// Replaces src/backend/cuda/blas.cu on machines without a GPU, with plain loops. Products for which cuBLASLt has no
-// algorithm have none here either. As in cuBLASLt, algorithms differ in the order of their sums and in their workspace.
+// Replaces src/backend/cuda/blas.cu on machines without a GPU. Plain loops compute the products. As in cuBLASLt, a
+// product has several algorithms, which differ in the order of their sums and in their workspace. A product for which
+// cuBLASLt has no algorithm has none here.
 #include "backend/cuda/blas.h"
 
 #include <bit>

@@ -166,8 +166,8 @@ bool let_go(const std::vector<Fiber *> &group, Waits reason) {
   return true;
 }
 
-// Checks the threads that still wait after others have ended. None of them may wait for the whole block, and the
-// threads of a warp must all wait or all have ended.
+// Checks the threads that still wait after others have ended. It is an error if one of them waits for the whole block,
+// or if they do not make up whole warps.
 void check_left(const std::vector<Fiber *> &waiting) {
   for (const Fiber *fiber : waiting)
     if (fiber->waits == Waits::block) stop("some threads wait that others have left behind");

@@ -60,9 +60,9 @@ T exchanged(T value, int lane) {
   return value;
 }
 
-// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. If threads run in ascending order,
-// the copy is made at once, else in wait_for_copies(). So code that is right only for one of these times fails in one
-// order.
+// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. A GPU can do so at any time until
+// wait_for_copies() returns. The emulation does so at once if threads run in ascending order, else in
+// wait_for_copies(). So tests in both orders find code that relies on one of these times.
 void copy_async(void *to, const void *from, std::size_t bytes);
 void wait_for_copies();
 
@@ -85,7 +85,8 @@ inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 // Makes every capture of a stream fail when it ends.
 void refuse_captures(bool refuse);
 
-// The most dynamic shared memory of a block, in bytes, on a server's GPU and on a desktop's.
+// Sets how many bytes of dynamic shared memory a block can have. The constants are the limit of a server's GPU, which
+// is the default, and that of a desktop's GPU.
 inline constexpr std::size_t kMostShared = 227 << 10, kDesktopShared = 99 << 10;
 void limit_shared(std::size_t bytes);
 

@@ -1,5 +1,5 @@
-// Compares the emulated tensor core functions with plain loops over matrices. All elements differ, so each must be in
-// the lane that the PTX manual gives.
+// Compares the emulated tensor core functions with plain loops over matrices. All elements of a matrix differ. So the
+// results are right only if every element is in the lane that the PTX manual gives.
 #include "backend/cuda/mma.h"
 
 #include <gtest/gtest.h>

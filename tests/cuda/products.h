@@ -1,6 +1,6 @@
-// The shape of the last product that the emulated blas computed. It includes what the caller promises, such as the
-// operands' alignment, which decides which algorithms cuBLASLt may use. A promise that is weaker than necessary changes
-// no result, only the speed, so tests must look at it here.
+// The shape of the last product that the emulated blas computed. The shape includes promises of the caller, such as the
+// alignment of the operands. On a GPU, a weaker promise rules out fast algorithms but changes no result. So tests check
+// the promises here.
 #pragma once
 
 #include "backend/cuda/blas.h"

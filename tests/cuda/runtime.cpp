@@ -34,7 +34,8 @@ struct CUstream_st {
   CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
 };
 
-// Captured work: calls that append it to streams which belong to the graph. Each launch makes all these calls again.
+// Captured work, as a list of calls. The graph has streams and events of its own, which stand for the caller's. The
+// calls append the work to these streams. Each launch makes all the calls again.
 struct CUgraphExec_st {
   struct Part {
     CUstream_st *own;
@@ -121,8 +122,8 @@ void require_no_capture(Stream stream) {
   require(stream->capture == nullptr, Code::device, "stream", "is captured: nobody can wait for it");
 }
 
-// If the stream is captured, stores the call. Each launch of the graph makes the call with a stream of the graph's own
-// instead of `stream`. Returns false if the stream is not captured.
+// Stores the call if the stream is captured, else returns false. Each launch of the graph will make the call. It passes
+// the graph's own stream that stands for `stream`.
 template <typename Call>
 bool keep(Stream stream, Call call) {
   if (stream->capture == nullptr) return false;

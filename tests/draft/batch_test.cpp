@@ -1,4 +1,4 @@
-// The choice of the input and the dim that count as a model's batch.
+// Tests which input the library takes for a model's batch, and which dim of the input for the number of samples.
 #include "draft/batch.h"
 
 #include <gtest/gtest.h>

@@ -57,7 +57,8 @@ TEST(Dims, OfChannelsAreThoseOfTheFirstKernel) {
   expect(groups.at("channels"), 6, By::inference);
 }
 
-// tf2onnx names the batch anew in each input. Positions have no batch, and their dim is the sequence's.
+// tf2onnx gives the batch's dim another name in each input, here unk__1 and unk__2. Both must count as the number of
+// samples. The positions p have no batch: their first dim is the sequence.
 TEST(Dims, OfSamplesAreTheFirstOfInputsWithoutTheBatch) {
   const test::Scratch scratch;
   test::Wire wire;
@@ -127,7 +128,7 @@ TEST(Dims, ThatAnExportBakedInAreFound) {
   EXPECT_EQ(dims.at("batch").value * dims.at("sequence").value, 32);
 }
 
-// No dim gives such sizes, and looking for one must not overflow.
+// No size of a dim fits these files. The search for one must not overflow.
 TEST(Dims, AreAssumedIfTheFileWantsSizesBeyondAllLimits) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto reshaped =
@@ -171,8 +172,8 @@ TEST(Dims, BeyondATableOfPositionsAreRefusedBeforeAnyStep) {
             "sequence is longer than the table");
 }
 
-// The convolution's kernel has 100 elements, more than the number of samples that is assumed first. No shape determines
-// that number, so it is doubled until the model accepts it.
+// The convolution's kernel has 100 elements, but the dim `samples` is first assumed to be 16. No shape determines this
+// dim, so its assumed size is doubled until the model accepts it.
 TEST(Dims, AreLargerWhereTheAssumedOnesAreTooFew) {
   const auto dims = settled({{"batch", "samples"},
                              {node("Unsqueeze", {"x", "one"}, {"u"}), node("Conv", {"u", "w"}, {"y"})},
@@ -195,8 +196,9 @@ TEST(Dims, AreSaidByCheck) {
   EXPECT_FALSE(about["dims"]["batch"]["inferred"]);
 }
 
-// The file declares the output y as float32[8], but the node gives (2, 4), and labels must have that shape. PyTorch's
-// older exporter declares such wrong shapes: those that a branch would give which is not taken.
+// The file declares the output y as float32[8], but y's node gives (2, 4). The labels must have the node's shape.
+// PyTorch's older exporter can declare such a wrong shape: the shape that a branch would give, although the branch is
+// not taken.
 TEST(Check, TakesTheAxesOfLabelsFromTheNodes) {
   const test::Scratch scratch;
   test::Wire wire;

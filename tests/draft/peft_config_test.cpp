@@ -12,7 +12,7 @@ namespace {
 using passes::Adapter;
 using passes::AdapterRequest;
 
-// Returns the request for `module` after a PEFT file with rank 8 and these members has completed it.
+// Returns the request for an adapter of `module`. A PEFT file with rank 8 and these members has completed the request.
 AdapterRequest completed(const std::string &members, const std::string &module = "h.1.attn") {
   const test::Scratch scratch;
   const std::string text = R"({"peft_type": "LORA", "r": 8)" + (members.empty() ? "" : ", " + members) + "}";

@@ -156,7 +156,7 @@ bool mentions(const Json &plan, const std::string &words) {
 
 TEST(Explanation, MentionsWhatBinds) {
   EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest part: compute"));
-  // Each of these machines has one slow rate. The text must name the part of the step that this makes the busiest.
+  // Each of these machines has one slow rate, so one part of the step is the busiest. The text must name this part.
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   for (const auto &[rate, words] :

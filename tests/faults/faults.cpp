@@ -102,8 +102,8 @@ struct TableLock {
 
 std::size_t slot_of(void *at) { return (reinterpret_cast<std::uintptr_t>(at) >> 4) * 0x9E3779B97F4A7C15u >> 44; }
 
-// The C library keeps what it allocated for a thread, and gives it to a later one. So blocks of pthread_create are not
-// counted.
+// Notes an allocated block, so that leaks are found. Blocks that pthread_create allocates are left out, because the C
+// library keeps them after the thread has ended and uses them for a later thread.
 void *take(void *at) {
   if (at == nullptr || !tracking.load(std::memory_order_relaxed) || unarmed > 0 || makes_thread) return at;
   void *stack[kDepth];
@@ -207,10 +207,10 @@ bool memory_fails() {
   return true;
 }
 
-// The addresses of a library. A call comes from the library if its return address is one of them. Some calls of oneDNN
-// and libgomp must always succeed: oneDNN 2.6 writes to the result of posix_memalign or mmap without a check, and
-// libgomp ends the process if malloc fails. protrain checks beforehand that there is enough memory for both
-// (src/backend/cpu/gemm.cpp and device.cpp).
+// The addresses of a library. A call comes from the library if its return address is one of them.
+//   Some calls of oneDNN and libgomp must always succeed. oneDNN 2.6 writes to the result of posix_memalign or mmap
+// without a check, and libgomp ends the process if malloc fails. Therefore protrain checks beforehand that there is
+// enough memory for them (src/backend/cpu/gemm.cpp and device.cpp).
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
@@ -260,8 +260,8 @@ STANDS_IN void *malloc(size_t bytes) {
   return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
 }
 
-// If spare_onednn() asked for it, calls from oneDNN's own code always succeed. Allocations that the C++ library makes
-// for oneDNN have another caller, and may fail.
+// After spare_onednn(true), no fault hits `new` in oneDNN's own code. A fault can still hit an allocation that the C++
+// library makes for oneDNN, because there the caller is the C++ library.
 __attribute__((visibility("default"))) void *operator new(size_t bytes) {
   const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
   if (void *at = !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes)); at != nullptr) return at;

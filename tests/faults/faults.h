@@ -17,7 +17,7 @@ struct Fault {
 };
 
 // Spares allocations of oneDNN from faults: all of them, or only those whose results oneDNN does not check. `all` is
-// needed while oneDNN prepares products, because if `new` throws there, oneDNN leaks the parts that are finished.
+// needed while oneDNN prepares products: if `new` throws meanwhile, oneDNN leaks what it has prepared so far.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;

@@ -1,6 +1,7 @@
-// Makes each allocation, file call and thread creation in a session's life fail, alone and together with all later
-// ones. Each run is a process of its own. It is forked from a process that has done everything once, so that only leaks
-// of the run itself are counted. A place is a call stack from which a call is made.
+// Makes allocations, file calls and thread creations in a session's life fail. For each chosen call there are two runs:
+// in one only this call fails, in the other all later ones fail too. Each run is a process of its own. Its parent has
+// done everything once before the fork, so that only leaks of the run itself are counted.
+//   Environment variables choose the calls that fail. In this list, a place is a call stack from which calls are made.
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places
 //   PROTRAIN_FAULTS=sites    each place once, in the first model that reaches it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
@@ -36,7 +37,7 @@ namespace {
 constexpr unsigned kSeconds = 120;  // a run that takes longer counts as hanging
 constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 
-// The cheapest models come first: with PROTRAIN_FAULTS=sites, a place that several models reach is tried in the first.
+// The cheapest models come first, because PROTRAIN_FAULTS=sites tries a place only in the first model that reaches it.
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
@@ -131,8 +132,8 @@ class Faults : public testing::TestWithParam<Model> {
     if (asked == "all" || asked == "sites") return chosen;
     if (!asked.empty()) sample = std::stoul(asked);
     if (chosen.size() <= sample) return chosen;
-    // Takes `sample` calls, spread evenly over the chosen ones. Each model starts at another offset, so that together
-    // the models try more of them.
+    // Takes `sample` calls, spread evenly over the chosen ones. The offset of the first call differs between models, so
+    // that the models together try more places.
     const auto model = std::ranges::find(kModels, std::string_view(GetParam().name), &Model::name) - kModels.begin();
     std::vector<std::uint64_t> few;
     for (std::size_t i = 0; i < sample; ++i)

@@ -282,7 +282,7 @@ void Life::read_and_write() {
   mix(values_, all * sizeof(float));
 }
 
-// Switches the adapters off and on, and gives them the values of other ones.
+// Switches the adapters off and on again. Then loads other values into the adapters from a file.
 void Life::change_adapters() {
   float loss = 0;
   if (!does("adapters off", [&] { return protrain_session_use_adapters(session_, 0); })) return;
@@ -296,7 +296,8 @@ void Life::change_adapters() {
   mix(&loss, sizeof loss);
 }
 
-// Checks that, after a failed save or export, each file is either the old one or the new one.
+// Checks that a failed save or export destroyed nothing: a complete checkpoint is still there, and so is the export,
+// old or new. A new export is recognized only by its size.
 void Life::check_files() {
   std::size_t checkpoints = 0;
   for (const auto &entry : fs::directory_iterator(run_)) {
@@ -375,7 +376,8 @@ void Life::live(Part part) {
   stop();
   guards_files_ = false;
   if (part == Part::use || outcome_.lost) return;
-  // The next save or export removes what a failed one left behind.
+  // Saves or exports once more. This removes what a failed attempt left behind, so the files must be those of a run
+  // without a fault.
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
   step();

@@ -1,5 +1,6 @@
-// Runs one part of a session's life through the C interface, with a fault somewhere in it. A call that fails must have
-// the right code and succeed when it is repeated. The final result must be the same as without a fault.
+// Runs one part of a session's life through the C interface, with a fault somewhere in it. A call that fails must give
+// the right code. If the session is still usable, the call must succeed when it is repeated. The final result must then
+// be the same as without a fault, unless the error says that only some parameters took the step.
 #pragma once
 
 #include <cstdint>

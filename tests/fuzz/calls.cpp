@@ -247,8 +247,8 @@ class Calls {
     const char *path = bytes_.seldom() ? "/nothing" : model_file().c_str();
     if (succeeds(protrain_model_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
   }
-  // Makes the next session follow the present session's plan or a plan made for the options, with up to three of its
-  // digits changed.
+  // Makes the next session follow a plan in which up to three digits are changed. The plan is that of the present
+  // session, or a plan that protrain_model_plan() makes for the options.
   void follow_plan() {
     const char *text = nullptr;
     if (bytes_.below(2) == 0) {

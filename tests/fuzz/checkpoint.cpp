@@ -1,7 +1,9 @@
-// Checkpoints with arbitrary contents. An input consists of three texts, the manifest and the JSON headers of the two
-// tensor files, or of five texts if the checkpoint has two parts. To get past the checksums, the target adds the
-// manifest's own checksum. In the manifest it also replaces "@w" and "@o" by the sizes of the weights file and the
-// optimizer file, and @W and @O by their checksums. "@v", "@p", @V and @P stand for those of the second part.
+// Fuzzes checkpoints. An input has three texts: the manifest, the JSON header of the weights file, and that of the
+// optimizer file. A checkpoint of two parts has two more texts, the headers of the second part's files.
+//
+// A checkpoint is only read if its sizes and checksums are right, so the target fills them in. It adds the manifest's
+// own checksum. In the manifest it replaces "@w" by the size of the weights file and @W by its checksum. "@o" and @O
+// stand for the optimizer file, and in the second part "@v" and @V for the weights, "@p" and @P for the optimizer file.
 #include <algorithm>
 #include <array>
 #include <cstring>

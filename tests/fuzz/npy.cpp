@@ -1,5 +1,5 @@
-// Fuzzes .npy files. An accepted file must be readable row by row, and the last row must end with the file, unless the
-// array is column-major.
+// Fuzzes .npy files. An accepted file must be readable row by row. The last row must end where the file ends, except in
+// an array that is column-major.
 #include "npy.h"
 
 #include <algorithm>

@@ -114,8 +114,8 @@ TEST(Training, SumsTheBranchesOfAResidual) {
   expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
 }
 
-// If a normalization reads the residual stream, its gradient node also adds the gradient that the stream has from its
-// other readers. So no Add node is needed.
+// A normalization and other nodes read the residual stream, so the stream's gradient is a sum. The normalization's
+// gradient node takes the gradient from the other readers as an input and adds its own. So this sum needs no Add node.
 TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   for (const char *op : {"LayerNormalization", "RMSNormalization"}) {
     Sketch s;
@@ -136,8 +136,8 @@ TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   }
 }
 
-// Forward repeats a small value, here through a Reshape too, as grouped attention repeats its keys. Backward reads the
-// repeated value, but a step should only keep the small one.
+// Forward repeats a small value with Expand and Reshape, as grouped attention repeats its keys. Backward needs the
+// repeated value. A step must keep only the small value, and backward must repeat it again.
 TEST(Training, RepeatsAValueAgainInBackwardInsteadOfKeepingIt) {
   Sketch s;
   const ValueId w = s.parameter("w", {2, 1, 3}), v = s.parameter("v", {4, 3});

@@ -71,8 +71,8 @@ TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
   EXPECT_EQ(profile.kernels, measured().kernels);
 }
 
-// The cache tells only how fast the machine is. Its kind, and what device and host share, must be taken from the
-// machine itself, because a file in the cache may be damaged or written by somebody else.
+// Only the speeds come from the cache. The kind of the device, and what device and host share, must come from the
+// machine itself, because a file in the cache can be damaged or written by somebody else.
 TEST(Cache, LeavesWhatIsSharedToTheMachineToo) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, "");

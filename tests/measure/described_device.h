@@ -96,8 +96,8 @@ class DescribedDevice final : public backend::Device {
     write(const_cast<void *>(device), host, bytes);
   }
 
-  // Queues run in parallel, and so does the host if it updates meanwhile. Copies in both directions share the bus, and
-  // copies and updates share the host's memory.
+  // A step takes as long as the slowest of these: each queue, because queues run in parallel; all copies over the bus,
+  // if they go in both directions; all copies and updates on the host together, which share its memory.
   void run_step(void (*issue)(void *), void *argument) override {
     busy_ = {};
     crossed_ = updated_ = 0;

@@ -42,8 +42,9 @@ class MeasuredKernels {
   Profile profile;
 };
 
-// Measures one product on a described device. `variants` are the times of the product's algorithms. If `choose`,
-// measure() may choose one of them.
+// Measures one product on a described device. `variants` are the times of the product's algorithms. `choose` lets
+// measure() choose one of the algorithms. Algorithm number `refused` fails, and number `large` needs more scratch than
+// there is memory; -1: none.
 Profile measured_product(const std::vector<double> &variants, bool choose, int refused = -1, int large = -1) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;

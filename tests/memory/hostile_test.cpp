@@ -84,8 +84,8 @@ TEST_F(Hostile, LongChainsCostLittle) {
   expect_cheap("chain", wire.bytes());
 }
 
-// The largest number of parts with which the library accepts a file, and the size of that file's skeleton
-// (onnx_import/skeleton.h).
+// A number of parts with which the library accepts a file, although it would refuse 2 % more. Also the size of that
+// file's skeleton (onnx_import/skeleton.h).
 struct Most {
   std::size_t parts = 1;
   std::size_t skeleton_bytes = 0;
@@ -110,7 +110,8 @@ Most most_accepted(const std::function<std::string(std::size_t)> &bytes) {
   return {most, skeleton(most)};
 }
 
-// Files with as many parts of one kind as the limits allow. Protobuf's memory must stay below the computed bound.
+// Each file consists of parts of one kind, nearly up to the number that the limits allow. Protobuf's memory must stay
+// below the bound that the library computes.
 TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
   struct Parts {
     const char *name;

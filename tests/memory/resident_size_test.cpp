@@ -27,7 +27,8 @@ struct Case {
   std::vector<std::string> flags;
 };
 
-// Small models with large batches take hundreds of MiB, nearly all of them activations.
+// The models are small, but their large batches take hundreds of MiB, nearly all for activations. So the planned size
+// exceeds kAllowance, and memory that is held twice shows.
 const std::vector<Case> kCases = {
     {"resident", "llama-dynamic-opset23", R"({"n_persist": 99})", {}},
     {"recompute", "llama-dynamic-opset23", R"({"n_persist": 99, "n_checkpoint": 99})", {}},
@@ -43,7 +44,7 @@ const std::vector<Case> kCases = {
      {"--device-memory", "2GiB", "--host-memory", "2GiB"}},
 };
 
-// A control group that limits memory, of version 1 or 2. made() is false if this process may not create one.
+// A control group (of version 1 or 2) that limits memory. made() is false if this process could not create the group.
 class MemoryGroup {
  public:
   explicit MemoryGroup(std::uint64_t limit) {

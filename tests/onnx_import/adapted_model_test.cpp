@@ -1,5 +1,5 @@
-// Models that are exported with inputs for an adapter. These inputs have the type in which the model computes with the
-// adapted weight.
+// Models that are exported with inputs for an adapter. These inputs have the element type of the adapted weight. If the
+// weight consists of integers, they have the type that DequantizeLinear gives the integers.
 #include <set>
 
 #include "onnx_import/wire.h"
@@ -15,7 +15,7 @@ using test::Wire;
 const graph::LowRank kLowRank = {
     .initializers = {{"w", true}}, .a = "fc.lora_A.weight", .b = "fc.lora_B.weight", .in = 2, .out = 2};
 
-// A product of x and of integers that DequantizeLinear dequantises with a scale of this type.
+// y = x * DequantizeLinear(w), where w holds integers of the type `element`. `scale` is the type of x and of the scale.
 Wire dequantised(std::int64_t element, const std::string &w, std::int64_t scale, const std::string &attributes = "") {
   Wire wire;
   wire.initializers = {tensor("w", element, {2, 2}, test::raw_data(w)),
@@ -82,8 +82,8 @@ TEST_F(AdaptedModel, FindsTheScaleOfAConstantNode) {
   EXPECT_EQ(type_of_inputs(wire), DType::f16);
 }
 
-// Converters to float16 give the Cast behind a product the name of the product's result. A node that the export adds
-// must not get this name too, because ONNX Runtime refuses two nodes of one name.
+// Converters to float16 add a Cast after a product, and name this node as the product's result is named. The export
+// adds nodes too. It must give them other names, because ONNX Runtime refuses two nodes with the same name.
 TEST_F(AdaptedModel, HasNoTwoNodesOfOneName) {
   Wire wire;
   wire.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};

@@ -71,8 +71,9 @@ TEST_F(Bodies, PassValuesOnToThoseInsideThem) {
   EXPECT_EQ(names_of(graph, {inputs.begin() + 2, inputs.end()}), (Names{"x", "c", "n"}));
 }
 
-// An initializer of a body, such as k, becomes one of the model. But ONNX Runtime refuses a body that returns a value
-// from outside. So z, which a branch returns, cannot move out of the branch, and is a constant.
+// The library moves an initializer of a body, such as k, to the initializers of the model. A branch returns z, so z
+// cannot move: ONNX Runtime refuses a body that returns a value from outside. So z stays in the branch, and is a
+// constant.
 TEST_F(Bodies, KeepAnInitializerThatTheyReturn) {
   const std::vector<float> zeros(6, 0);
   const auto model = open(branching(then({}, {"z"}, {floats("z", {2, 3}, zeros)}),

@@ -78,8 +78,8 @@ TEST(FileDeclarations, SignaturesOfBothForms) {
   }
 }
 
-// y = h - detach(h) with h = x * w. The exporter's optimizer has dropped the detach(), which only the note at the Sub
-// still names.
+// y = h - detach(h) with h = x * w. The exporter's optimizer has removed the detach(), so the Sub reads h twice. Only
+// the note at the Sub still names the detach().
 TEST(FileDeclarations, NodesThatReadADetachThatIsGone) {
   const auto called = [](const std::string &node, const std::string &name, const std::string &call) {
     const std::string text =

@@ -1,6 +1,8 @@
-// Files whose floats have 16 or 64 bits. The graph has float32. Weights of 16 bits enter exactly. Weights of 64 bits
-// are rounded, and clamped to the finite numbers of float32. Saving rounds to the file's types. In a model of float32,
-// the few values in float64 stay float64.
+// Files whose floats have 16 or 64 bits. The graph has float32 in their place.
+//
+// Weights of 16 bits keep their values exactly. Weights of 64 bits are rounded, and clamped to the finite numbers of
+// float32. Saving rounds weights to the file's types again. A file of float32 can also hold a few values in float64.
+// These stay float64.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -21,7 +23,7 @@ using test::Wire;
 
 constexpr std::uint16_t kHalfOne = 0x3C00, kHalfLargest = 0x7BFF, kHalfTiny = 0x0001, kBrainOne = 0x3F80;
 
-// A model of 16-bit floats: y = Cast(x to it) * w + c, where c is a Constant.
+// A model y = x * w + c in the 16-bit type `element`. A Cast gives x this type, and c is a Constant.
 Wire of_type(std::int64_t element, const std::vector<std::uint16_t> &w, const std::string &data) {
   Wire wire;
   wire.initializers = {tensor("w", element, {3, static_cast<std::int64_t>(w.size()) / 3}, data)};

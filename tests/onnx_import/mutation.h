@@ -114,7 +114,7 @@ class Mutation {
     }
   }
 
-  // Declares that the tensor's values are in an external file, which may exist.
+  // Declares that the tensor's values are in an external file. Some of the locations have no file.
   void change_external(TensorProto &tensor) {
     constexpr const char *kLocations[] = {"data", "./data", "../data", "missing", "/dev/zero", "", "folder"};
     const auto add = [&](const char *key, const std::string &value) {

@@ -90,8 +90,8 @@ TEST_F(Save, SplitInitializersAreTwo) {
             Code::internal);
 }
 
-// PyTorch's older exporter stores equal initializers once, with an Identity for each further name. If an initializer is
-// split, a reader of such an Identity must read the new initializer itself.
+// PyTorch's older exporter stores equal initializers once, and adds an Identity node for each further name. If such an
+// initializer is split, a node that read the Identity must read the new initializer instead.
 TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
@@ -186,8 +186,8 @@ TEST_F(Save, RefusesToCopyFromAFileThatWasChangedAfterItWasRead) {
   }
 }
 
-// onnx.save_model(..., convert_attribute=True) moves the tensors of attributes out of the file, too. An export holds
-// them itself, because it may lie elsewhere.
+// onnx.save_model(..., convert_attribute=True) moves the tensors of attributes to another file, too. An export can lie
+// in another folder than that file, so the export must hold these tensors itself.
 TEST_F(Save, ModelHoldsTheTensorsOfItsAttributes) {
   Wire wire = mixed();
   const std::string outside = test::tensor("", test::kFloat, {1}, test::external("fill.data", "0", "4"));

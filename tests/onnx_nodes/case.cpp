@@ -48,9 +48,9 @@ bool is_tensor(std::string_view value_info) {
   return type.size() == 1 && type[0].number == 1;
 }
 
-// Reads operator, opset and inputs of the model. The importer does not accept opsets before kOldestOpset, so an older
-// case gets kOldestOpset. Its node means the same there: Debian's package has such a case only for an operator that has
-// not changed since.
+// Reads operator, opset and inputs of the model.
+//   The importer does not accept opsets before kOldestOpset, so kOldestOpset replaces an older one. The node
+// still means the same: in Debian's package, cases of older opsets use only operators that have not changed since.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())

@@ -152,8 +152,8 @@ Slope check_slopes(const std::function<Bound()> &make, std::string &reason) {
     }
   };
   Slope slope = Slope::refused;
-  // Checks the gradient of all outputs. If that is refused, checks the gradient of the first output alone, because
-  // further outputs may be statistics, which have none.
+  // Checks the gradient of all outputs together. If that is refused, checks the first output alone, because further
+  // outputs can be statistics, for which there is no gradient.
   for (std::size_t most_outputs : {std::size_t{64}, std::size_t{1}})
     if (slope == Slope::refused) slope = checked({.most_outputs = most_outputs});
   if (slope != Slope::refused) return slope;

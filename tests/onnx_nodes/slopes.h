@@ -20,8 +20,9 @@ struct Bound {
 // Changes a graph of file operators from float32 to float64.
 void widen(Bound &bound);
 
-// Checks the gradient of a randomly weighted sum of the outputs, at some elements of each float input. `make` builds
-// the graph. Sets `reason` to what was refused or is wrong or, if the gradient is right, to the inputs without one.
+// Checks gradients of the graph that `make` builds, at some elements of each float input. The loss is a randomly
+// weighted sum of the outputs. Sets `reason` to the first difference if the result is Slope::wrong, to the text of the
+// error if it is Slope::refused, and to the inputs without a gradient if it is Slope::checked.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

@@ -55,8 +55,8 @@ std::string opsets_of(const Case &given) {
   return text;
 }
 
-// The operator of each case that has a single node. operator_of() needs it for cases in which the operator is expanded
-// into others.
+// Maps the name of each case with a single node to the node's operator. ONNX has some of these cases twice: the second
+// has several nodes in place of the operator, and "_expanded" in its name. operator_of() finds its operator here.
 std::map<std::string, std::string> operators_by_case(const std::vector<CaseResult> &results) {
   std::map<std::string, std::string> found;
   for (const CaseResult &one : results)
@@ -89,7 +89,7 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// By operator: inputs that get no gradient, in a use of the operator that no case covers.
+// Inputs that get no gradient in a use that no case covers. The keys are operators.
 const std::map<std::string, std::string> kWithoutElsewhere = {
     {"NegativeLogLikelihoodLoss", "w where LogSoftmax makes the input"}};
 
@@ -153,7 +153,7 @@ std::string table_of(const std::vector<CaseResult> &results) {
       contrib += fmt::format("| {} | {} | {} |\n", op.substr(kContrib.size()), gradient_of(op, row), row.until.text());
       continue;
     }
-    // Leaves out operators of the library without counted cases. A case that draws random numbers, say, is not counted.
+    // Leaves out operators of the library if none of their cases counts. Cases that draw random numbers do not count.
     if (ops::find(op) != nullptr && row.until.all + row.after.all == 0) continue;
     if (!row.read) {
       unknown += (unknown.empty() ? "" : ", ") + op;

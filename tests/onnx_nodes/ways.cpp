@@ -1,6 +1,7 @@
-// Runs a case through the same steps as a model: import, fold, fuse, kernels. A model stores the numbers that determine
-// shapes, but a case has them as inputs. So if a case is refused, it is tried again with its integer inputs as
-// constants, and then also with the inputs of one or two elements as constants.
+// Runs a case through the same steps as a model: import, fold, fuse, kernels.
+//   Some numbers determine shapes. A model stores them as constants, but a case has them as inputs. So a case that is
+// refused is tried again: first with all inputs that are not floats as constants, then also with the inputs of at most
+// two elements.
 #include "onnx_nodes/ways.h"
 
 #include <algorithm>
@@ -74,8 +75,8 @@ Array as_bfloat16(const Array &array) {
   return Array::dense({DType::bf16, array.shape()}, {dense.bytes(), dense.bytes() + dense.stored_bytes()});
 }
 
-// Converts an array of floats to the float type `dtype`; other arrays stay as they are. A graph has float32 where its
-// file has float16, bfloat16 or float64.
+// Converts an array of floats to the float type `dtype`; other arrays stay as they are. This is needed because the
+// importer replaces float16, bfloat16 and float64 of a file by float32.
 Array in_type_of(DType dtype, const Array &array) {
   if (array.dtype() == dtype || !is_float(array.dtype()) || !is_float(dtype)) return array;
   return Array::from_doubles({dtype, array.shape()}, array.doubles());
@@ -148,8 +149,8 @@ class Trial {
     return bound;
   }
 
-  // Runs the graph on kernels. Returns "" if the results are right, or what is wrong, or nullopt if folding has left no
-  // node to run. Throws an Error for a graph that the library refuses.
+  // Runs the graph on kernels. Returns "" if the results are right, else what is wrong. Returns nullopt if folding has
+  // left no node to run. Throws an Error if the library refuses the graph or the graph draws random numbers.
   std::optional<std::string> computed(const std::function<bool(const Array &)> &is_constant) const {
     const Bound bound = prepared(is_constant, false);
     const auto draws = [](const Node &n) { return n.op == "Dropout" || n.op == "Uniform"; };
@@ -166,7 +167,8 @@ class Trial {
   const Arrays &inputs() const { return inputs_; }
 
  private:
-  // Returns the graph's value for input `i` of the file. If it has no elements, it is not among the graph's inputs.
+  // Returns the graph's value for input `i` of the file. Finds it by name, because graph.inputs leaves out inputs
+  // without elements.
   ValueId input_of(const Graph &graph, std::size_t i) const { return graph.find(model_->inputs().at(i).name); }
 
   Arrays results(const Graph &graph, const std::map<ValueId, Array> &values) const {
@@ -181,8 +183,8 @@ class Trial {
   Arrays inputs_, expected_;
 };
 
-// The choices of inputs that become constants, in the order in which they are tried: none; those that are not floats;
-// those and all with one or two elements.
+// Rules for which inputs become constants, in the order in which they are tried: no input; all inputs that are not
+// floats; also all inputs of at most two elements.
 const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   static const std::vector<std::function<bool(const Array &)>> ways = {
       [](const Array &) { return false; },

@@ -19,8 +19,8 @@ Attributes slice(const Integers &starts, const Integers &ends, const Integers &a
   return {{"starts", starts}, {"ends", ends}, {"axes", axes}, {"steps", steps}};
 }
 
-// Checks that the result is the same whether a repeated axis of x is stored once or in full. If it is stored once, the
-// result must store `stored` elements.
+// Evaluates the operator on x, whose repeated axis is stored once, and on a copy of x that is stored in full. Both
+// results must be equal. The result of the first must store only `stored` elements.
 void expect_compact_agrees(const std::string &op, const Attributes &attributes, const Array &x, std::int64_t stored) {
   const Array compact = evaluate(op, attributes, {x})[0], dense = evaluate(op, attributes, {x.densified()})[0];
   EXPECT_TRUE(compact.same_as(dense)) << op;

@@ -97,8 +97,7 @@ TEST(FakeQuantizeOp, IsQuantizeAndDequantize) {
             values_of("DequantizeLinear", {}, {integers.result, scale, zero}));
 }
 
-// As in PyTorch's fake_quantize, the slope is 1 where the rounded integer is in range before it is clipped, and 0
-// elsewhere.
+// As in PyTorch's fake_quantize, the slope is 0 where the rounded integer is clipped to the range, and 1 elsewhere.
 TEST(FakeQuantizeOp, ItsGradientIsStraightThrough) {
   const std::vector<double> x = {-8.4, -8.6, 0.3, 7.4, 7.6};
   const GradientCase given{.op = "FakeQuantize",

@@ -1,4 +1,4 @@
-// Checks from which old elements Resize interpolates.
+// Checks which old element Resize takes for each new one, in the mode "nearest".
 #include "ops/resize.h"
 
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 namespace protrain::test::resize_test {
 namespace {
 
-// New element 5 lies at 5.5 / (11 / 6) = 3, the border between two old elements. In float32 the scale is a little
-// larger than 11 / 6, so the quotient is a little less than 3, which would give old element 2. Frameworks round the
-// quotient to float32 too, which is 3 again.
+// New element 5 lies at 5.5 / (11 / 6) = 3, the border between the old elements 2 and 3. The scale is a float32, a
+// little larger than 11 / 6. With it the exact quotient is a little less than 3 and would give element 2. But
+// frameworks round the quotient to float32, which gives 3. So element 3 is right.
 TEST(ResizeOp, PicksTheNearestElementAsFloat32Does) {
   graph::Node node;
   node.op = "Resize";

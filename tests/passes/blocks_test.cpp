@@ -26,9 +26,9 @@ Graph layers(int count) {
   return b.graph;
 }
 
-// As layers(), but the layers share a value, as files do whose attention gets a mask or the bias of positions. The
+// Like layers(), but all layers read a value `shared`. In real files this is a mask, or the bias of positions. The
 // first layer computes `shared` from an input and a parameter, and each layer adds it to its wide product. Each layer
-// also multiplies by a factor, which it computes from the input anew.
+// also multiplies by a factor, but computes this factor from the input anew.
 Graph layers_that_share(int count) {
   HandBuilt b;
   const ValueId mask = b.input("mask", {4, 1});

@@ -55,8 +55,8 @@ ValueId truth(HandBuilt &b, bool value) { return b.constant(Array::from_integers
 
 const Attributes kBody = {{"body", std::int64_t{0}}};
 
-// If the start of a Slice is data, each element of the axis gets a number. An axis of 2^40 elements takes too much
-// memory for that.
+// The start of the Slice is data, so the library would number the elements of the axis and compare each number with the
+// start. For an axis of 2^40 elements the numbers take too much memory, so the model is refused.
 TEST(Slice, ByDataOfALongAxisIsRefused) {
   HandBuilt b;
   const ValueId x = b.input("x", {std::int64_t{1} << 40}), start = b.input("start", {1}, DType::i64);
@@ -196,8 +196,8 @@ TEST(Loop, MayLieInALoop) {
   EXPECT_EQ(graph.nodes()[5].name, "/Loop/2/innerLoop/1/innerMul");
 }
 
-// state = state + row of x; each state becomes a column of y. In the second round, the scan reads x and writes y
-// backwards.
+// For each column of x: state = state + column, and the new state becomes a column of y. With `backward` = 1 the scan
+// reads the columns of x, and writes those of y, from the last to the first.
 TEST(Scan, IsItsBodyForEachSlice) {
   for (const std::int64_t backward : {0, 1}) {
     BodyBuilder body({"state", "row"}, 2);

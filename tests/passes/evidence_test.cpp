@@ -145,8 +145,9 @@ TEST(Evidence, AdaptersAreTrainedAndTheirBaseIsFrozen) {
   EXPECT_FALSE(is_sure(found.at("q.base_layer.weight")));
 }
 
-// Returns a graph that puts a `token` before the data and computes attention. Its scores are multiplied by the number
-// `logit_scale` and a literal, and `rel` is added. `result` is the name of the first node's result.
+// Returns a graph that puts a `token` before the data and then computes attention. The attention's scores are
+// multiplied by the number `logit_scale` and by a literal, and `rel` is added to them. The parameter `result` is the
+// name of the first node's result.
 Graph outermost_module(const std::string &result) {
   HandBuilt b;
   const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 4})}, {{"shape", Integers{2, 1, 4}}});
@@ -192,8 +193,8 @@ TEST(Evidence, AnAddedTableOfScoresIsDoubtfulUnlessTheExporterNamedIt) {
   }
 }
 
-// The mean and the deviation of a model's inputs may be buffers with plain names, like parameters. The operators show
-// that they bring the input to a scale, so they are constants.
+// The initializers that standardize a model's input, a mean and a deviation, may be buffers with plain names like those
+// of parameters. A Sub and a Div of the input show what they are, so they are constants.
 TEST(Evidence, MeansAndDeviationsOfInputsAreConstantsWhateverTheirNames) {
   HandBuilt b;
   const ValueId centred = b.add("Sub", {b.input("x", {2, 4}), b.initializer("mean", {4})});
@@ -443,8 +444,9 @@ TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
   EXPECT_TRUE(is_sure(found.at("m.kernel")));
 }
 
-// Exporters fold some parameters into one matrix, such as the two of a layer with weight normalization. They name it
-// after the last operation. It is not what the model trains, so it is doubtful.
+// Exporters fold some parameters into one matrix, for example the two parameters of a layer with weight normalization,
+// and name the matrix after the last operation. The model trains the parameters and not this matrix, so the matrix is
+// doubtful.
 TEST(Evidence, MatricesNamedAfterArithmeticAreDoubtful) {
   HandBuilt b;
   ValueId x = b.input("x", {2, 4});
@@ -507,8 +509,8 @@ TEST(Evidence, ExpectationsOverBinsAreConstant) {
   EXPECT_TRUE(is_trained(judged(b.graph).at("bins")));
 }
 
-// skl2onnx writes a MinMaxScaler as a Mul and an Add of the input. Names do not tell its two initializers from
-// parameters, so they are trained, but doubtful.
+// skl2onnx writes a MinMaxScaler as a Mul and an Add of the input. The names of their two initializers could be those
+// of parameters. So the initializers are trained, but doubtful.
 TEST(Evidence, WhatBringsInputsToAScaleIsDoubtful) {
   HandBuilt b;
   const ValueId scaled = b.add("Mul", {b.input("x", {2, 3}), b.initializer("by", {3})});

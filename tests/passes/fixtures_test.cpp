@@ -98,8 +98,8 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
   const passes::PreparedModel result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // If the embedding table is tied to the head, the file may have it under the head's name, while PyTorch uses the
-  // table's.
+  // If the embedding table is tied to the head, both have one initializer. Some files give it the head's name, and
+  // PyTorch gives the parameter the table's name.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);

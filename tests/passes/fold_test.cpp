@@ -285,8 +285,8 @@ TEST(Canonical, NegativeLogLikelihoodOfALogSoftmaxIsCrossEntropy) {
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}}));
 }
 
-// A way to move the classes of a tensor x. Its axis `axis`, with 4 classes, becomes axis 1 of the result of `moved`.
-// `labels` is the shape of the labels for that result.
+// A way to move the classes of a tensor x of this shape. In x the 4 classes lie along `axis`, in the result of `moved`
+// along axis 1. `labels` is the shape of the labels for that result.
 struct Moves {
   const char *name;
   Shape shape;
@@ -350,8 +350,8 @@ TEST(Canonical, NegativeLogLikelihoodOfAMovedLogSoftmaxIsCrossEntropy) {
   }
 }
 
-// These nodes split the classes of the LogSoftmax, or spread them over several rows. A row that the loss reads is then
-// no distribution. So the loss is no CrossEntropy: it must pick numbers from the rows.
+// These nodes split the classes of the LogSoftmax, or spread them over several rows. The probabilities in a row of the
+// loss's input then do not sum to 1. So the loss is no CrossEntropy, and must pick numbers from the rows.
 TEST(Canonical, NegativeLogLikelihoodOfPartsOfALogSoftmaxPicksFromThem) {
   const Moves parts[] = {{"other axis", {5, 4}, 0, [](HandBuilt &, ValueId x) { return x; }, {5}},
                          {"split",

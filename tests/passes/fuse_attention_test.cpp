@@ -146,8 +146,8 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
 }
 
-// A causal mask is combined with a padding mask. The fusion must remove the causal part, which is constant, from the
-// bias. One row for each sample is left.
+// A causal mask is combined with a padding mask. The causal mask is constant, and FusedAttention can hide later keys by
+// itself. So the fusion must remove this part from the bias, which then has one row for each sample.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})
     for (const std::int64_t window : {0, 3}) {
@@ -212,8 +212,9 @@ TEST(FuseAttention, WithoutAGuardARowThatSeesNothingStays) {
   EXPECT_FALSE(histogram(bare).contains("FusedAttention"));
 }
 
-// Together the two masks hide all keys of every query. Finite scores then give an average over the keys, and infinite
-// ones give NaN, which the guard makes 0 as FusedAttention does.
+// Together the two masks hide all keys of every query. If they hide with the lowest finite number, the Softmax gives an
+// average over the keys. FusedAttention gives 0, so there is no fusion. If they hide with -infinity, the Softmax gives
+// NaN and the guard turns it into 0, as FusedAttention does.
 TEST(FuseAttention, WithAGuardLeavesFiniteMasksThatTogetherHideAllKeys) {
   Form guarded;
   guarded.guard = true;

@@ -56,7 +56,8 @@ TEST_P(Narrow, LeavesATeachersLogits) {
   EXPECT_EQ(g.dtype(g.graph.outputs[0]), kWide);
 }
 
-// Losses take the weights of rows in float32. So frozen weights of classes, from which rows pick theirs, stay float32.
+// A loss takes the weights of its rows in float32. Each row picks its weight from a frozen table of the classes'
+// weights. So this table must stay float32 too.
 TEST_P(Narrow, LeavesTheFrozenWeightsOfALossAsTheyAre) {
   for (const char *op : {"CrossEntropy", "LinearCrossEntropy"}) {
     Float32 g(GetParam());
@@ -128,7 +129,8 @@ TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
   }
 }
 
-// Constants between the last product and the loss stay float32. So 1e6 is kept, which float16 cannot hold.
+// Constants between the last product and the loss stay float32. So the factor 1e6 keeps its value, although it is too
+// large for float16.
 TEST_P(Narrow, LeavesNumbersThatStayFloat32AsTheyAre) {
   Float32 g(GetParam());
   const ValueId y = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});

@@ -97,8 +97,9 @@ TEST(Parameters, ScalesOfChannelsButNotTheirStatistics) {
   EXPECT_EQ(find(std::move(b.graph)).parameters(), (Names{"group_scale", "group_bias", "scale", "bias"}));
 }
 
-// A normalization of one channel reads single numbers as scale and shift. They are parameters only if a module has
-// named them. Otherwise they may be the one and the zero of a normalization without parameters.
+// A normalization of one channel reads single numbers as scale and shift. If a module has named them, they are
+// parameters. Otherwise they may be the 1 and the 0 of a normalization that has no parameters, and do not count as
+// such.
 TEST(Parameters, ScalesAndShiftsOfOneChannelHaveNames) {
   for (const char *op : {"BatchNormalization", "InstanceNormalization", "LayerNormalization"})
     for (const auto &[scale, shift, own] : {std::tuple("n.weight", "n.bias", true), {"scale", "shift", false}}) {
@@ -237,8 +238,8 @@ TEST(Parameters, WhatTheExporterTransposedIsTheParameterThatIsReadToo) {
   EXPECT_EQ(found(weight, transposed, "decoder.weight").findings[1].tied_to, "") << "another parameter's copy";
 }
 
-// A codebook is compared with data, for which the exporter has stored a copy of shape (1, codes, features). Rows are
-// picked from the codebook itself.
+// A model picks rows from a codebook, and also compares the codebook with data. For the comparison the exporter has
+// stored a copy of shape (1, codes, features), which must be tied to the codebook.
 TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   HandBuilt b;
   const ValueId apart = b.add("Sub", {b.input("x", {3, 1, 2}), b.initializer("unsqueeze", {1, 2, 2})});
@@ -259,7 +260,8 @@ TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   EXPECT_NE(found({1, 2, 3, 4}, {1, 3, 2, 4}).findings[0].doubt, "") << "another order of the elements";
 }
 
-// A file has a parameter and its transpose, and the trained output reads only one of them.
+// A file has a parameter and its transpose. The trained output reads only one of them, and the other one must be tied
+// to it all the same.
 TEST(Parameters, WhatTheExporterMovedIsTiedThoughOnlyOtherOutputsReadIt) {
   const auto matrix = [](const Shape &shape, const std::vector<double> &values) {
     return Array::from_doubles({DType::f64, shape}, values);
@@ -336,7 +338,8 @@ TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
                   .weights);
 }
 
-// tf2onnx unrolls a recurrent layer into nodes, and expands a single zero to the layer's first state.
+// tf2onnx unrolls a recurrent layer into nodes, and expands a single zero to the layer's first state. Such a zero is no
+// parameter, unless a module has named it.
 TEST(Parameters, OneNumberIsNoMatrixUnlessAModuleHasNamedIt) {
   for (const char *name : {"m/gru/zeros/Const:0", "m.state"}) {
     HandBuilt b;

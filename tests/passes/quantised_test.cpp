@@ -46,8 +46,8 @@ const Finding &finding(const std::vector<Finding> &findings, const std::string &
   throw std::runtime_error("nothing was found about " + name);
 }
 
-// The parts of a product h * w: h = x * v, where v is trained, and the quantised matrix w with its scale and zero
-// point.
+// The parts of a product h * w. The left operand h is x * v, and v is trained. The right operand w is a quantised
+// matrix, with its scale and zero point.
 struct QuantisedProduct : FromFile {
   QuantisedProduct() {
     const ValueId v = stored("v", {4, 6});
@@ -181,7 +181,7 @@ TEST(Quantised, WhatComputesWithIntegersIsRefusedWithAWayOut) {
   EXPECT_NE(text.find("in a form that is not read"), std::string::npos) << text;
 }
 
-// MatMulNBits with weights (n, k) = (5, 40) in blocks of 16, the last of which is half empty.
+// MatMulNBits with 5 rows of 40 weights, in blocks of 16. Each row has three blocks, and the last one is half empty.
 struct NBits : FromFile {
   NBits() {
     a = file_node("MatMul", {input("x", {2, 4}, DType::f32), stored("v", {4, 40})});
@@ -228,7 +228,8 @@ TEST(Quantised, MatMulNBitsOfOtherSizesIsRefused) {
   EXPECT_EQ(code_of([&] { eight.prepared(eight.product({eight.a, eight.weights, eight.scales}, 8)); }), Code::shape);
 }
 
-// A table (7, 20) of four bits in blocks of 16; its zero points have a byte each, as int4's have.
+// A table (7, 20) of four-bit elements in blocks of 16. Each zero point takes a whole byte, as zero points of type int4
+// do once they are loaded.
 struct Table : FromFile {
   Table() { v = stored("v", {20, 4}); }
   PreparedModel rows(const Attributes &more = {}) {

@@ -91,8 +91,8 @@ TEST(Recurrent, WeightsAreParametersWhateverTheirValues) {
     }
 }
 
-// ONNX's LSTM has two biases, as PyTorch's has. Keras's has one, and tf2onnx writes zeros in the place of the other.
-// Training would change these zeros too, so such a bias is doubtful.
+// In ONNX, as in PyTorch, an LSTM has two biases. An LSTM of Keras has one, so tf2onnx writes zeros in the place of the
+// second bias. Training would change these zeros too, so a bias that ends in zeros is doubtful.
 TEST(Recurrent, ABiasThatEndsInZerosIsDoubtful) {
   for (const bool one : {false, true}) {
     HandBuilt b;

@@ -104,9 +104,9 @@ TEST_P(RoundedBlocks, AreThoseOfTheOriginalBitForBit) {
   EXPECT_EQ(fnv1a(bytes), golden_["floats"].get<std::uint64_t>());
 }
 
-// Blocks lie along the inner axis of the product. So a matrix and its transpose have the same blocks, and get the same
-// elements. Codes of scales may differ, because the scales follow each other in another order and are compressed in
-// other groups.
+// Blocks lie along the inner axis of the product. So a matrix and its transpose have the same blocks, and the same
+// elements after rounding. The scales of the blocks are compressed to codes in groups, and the groups of the transpose
+// hold other scales. So the codes may differ, and are not compared.
 TEST_P(RoundedBlocks, LieAlongTheInnerAxisEitherWay) {
   const RoundedMatrix m = matrix(GetParam(), {rows_, columns_}, 1), across = matrix(GetParam(), {columns_, rows_}, 0);
   const auto straight = unpacked(m, rounded(m, floats_));
@@ -210,8 +210,8 @@ TEST(RoundedWeights, AreFrozenRightOperandsOfProductsAlone) {
   EXPECT_EQ(m.found("bf16"), (Names{"table", "tied", "w"}));
 }
 
-// The product's kernel takes the integers as they rest. Scales that rest as codes are dequantised right before the
-// product.
+// The product's kernel takes the integers in the form in which they rest. Scales that rest as codes are different: a
+// DequantizeLinear right before the product turns them into floats.
 TEST(RoundedWeights, AreWidenedInsideTheProducts) {
   for (const char *form : {"int8", "nf4", "int4"}) {
     Model m;

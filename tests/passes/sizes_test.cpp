@@ -89,8 +89,8 @@ TEST(Sizes, AndConditionsAreConstants) {
   }
 }
 
-// Tools turn the numbers of a `torch.arange` into initializers, which CastLike converts, or round its step by a
-// QuantizeLinear and a DequantizeLinear.
+// Tools turn the numbers of a `torch.arange` into initializers. Between such an initializer and the Range there may be
+// a CastLike, or a QuantizeLinear and a DequantizeLinear that round the step.
 TEST(Sizes, AreFollowedThroughConversions) {
   HandBuilt b;
   const ValueId step = b.initializer("step", {}, DType::f32), scale = b.initializer("scale", {}, DType::f32);

@@ -120,7 +120,8 @@ TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
   EXPECT_EQ(splits[0].readers[0].input, 1u);
 }
 
-// A file that holds every declared tensor has no merged ones, so its shared norm is shared in the model too.
+// If a file holds every declared tensor, the exporter has merged none. So a norm that two layers share in the file is
+// shared in the model too, and is not split.
 TEST(SharedVectors, StayOneIfTheFileHoldsAllThatIsDeclared) {
   using graph::StoredKind;
   const auto splits = [](const std::map<std::string, StoredKind> &kinds) {

@@ -1,4 +1,5 @@
-// Frozen weights rest as they are stored, and become floats only where they are used.
+// Frozen weights of a float32 model can rest in 16 bits or as integers, as the file holds them. Nodes that need float32
+// get widened values right before they run.
 #include "passes/parameters/stored.h"
 
 #include "passes/hand_built.h"
@@ -110,7 +111,8 @@ TEST(StoredWeights, OfABlockAreWidenedOnceForEachDirection) {
   EXPECT_EQ(histogram(m.widened({y})).at("Cast"), 2);
 }
 
-// A product takes floats if it transposes its first operand, or if the stored weights are its first operand.
+// A product's kernel can take stored weights only as its second operand, and only if the first operand is not
+// transposed. In all other cases the weights must be widened by a Cast.
 TEST(StoredWeights, OtherOperandsOfProductsAreFloats) {
   Model m;
   const ValueId x = m.input("x", {2, 4}, DType::f32), w = m.weight("w", {4, 2});
@@ -133,7 +135,8 @@ TEST(StoredWeights, AProductTakesNoIntegersThroughOtherNodes) {
   EXPECT_FALSE(only(m.graph, "MatMul").attributes.has("stored"));
 }
 
-// A product also takes integers with scales as they are. The scales become its inputs after its own.
+// A product also takes integers as they are stored, together with their scales. The scales become the product's last
+// input.
 TEST(StoredWeights, IntegersBringTheirScalesWithThem) {
   Model m;
   const ValueId x = m.input("x", {2, 64}, DType::f32), scales = m.weight("scales", {8, 2}), q = m.weight("q", {256});

@@ -160,15 +160,16 @@ const auto kDuplex = [](profile::Profile &machine, Terms &) {
 
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
   // For forward and for backward, a chunk is read in 4 s. For the host's update, weight and moments are read in 12 s,
-  // while those of other chunks are written in 24 s. If both share the rate of reads, the writes take 12 s of it.
+  // while those of other chunks are written in 24 s. Without kDuplex, reads and writes together have the rate of reads
+  // alone, so the writes add 12 s.
   expect_seconds(PricedModel({}, kDuplex).seconds(0, 0, 3), kOutside + 3 * 4 + 3 * 24);
   expect_seconds(PricedModel().seconds(0, 0, 3), kOutside + 3 * 4 + 3 * (4 + 12 + 12));
   EXPECT_GT(PricedModel().seconds(0, 0, 3), PricedModel().seconds(0, 3, 3));
 }
 
 TEST(CostModel, LetsTheDiskWorkBesideChunksThatPersist) {
-  // Two chunks rest on the disk. In backward each takes it for 6 s, more than a layer's 5 s, but both together take
-  // less than the 15.5 s of all layers.
+  // Two chunks rest on the disk. For each of them the disk works 6 s in backward, which is longer than a layer's 5 s.
+  // But the 12 s of both are less than the 15.5 s of all layers.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
     kDuplex(machine, terms);
     for (double *rate : {&machine.disk_read, &machine.disk_write, &machine.disk_both_ways}) *rate *= 4;

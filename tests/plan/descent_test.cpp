@@ -69,7 +69,8 @@ TEST(Descent, EndsAfterTheInstructionsThatItMayLayOut) {
 }
 
 // Here the look-ahead does its tasks in reverse order. The descent must then try the same plans as without a
-// look-ahead. Apart from the plan where it begins, it must lay out only plans that a task has laid out before.
+// look-ahead. Before the descent lays out a plan, a task must have laid out this plan. The only exception is the plan
+// where the descent begins.
 TEST(Descent, TriesTheSamePlansAfterALookAhead) {
   const auto seconds = [](const Plan &plan) {
     return 20.0 + std::abs(plan.n_buffer - 5) + std::abs(plan.n_persist - 4) - (plan.n_persist == 4 ? 0.5 : 0);

@@ -96,7 +96,8 @@ TEST(RestingOrder, SpreadsTheChunksOnTheDisk) {
       std::vector<bool> persists(chunks, false);
       for (std::size_t c = 0; c < persist; ++c) persists[order[c]] = true;
       EXPECT_TRUE(persists[0]) << "no compute hides its first fetch";
-      // No run of chunks on the disk is more than twice as long as it would be if all were equally long.
+      // A run consists of neighbouring chunks on the disk. If all runs were equally long, each would have
+      // (chunks - 1) / persist chunks. The limit is twice this length.
       std::size_t run = 0;
       for (std::size_t c = 0; c < chunks; ++c) {
         run = persists[c] ? 0 : run + 1;

@@ -116,8 +116,8 @@ void expect_near_best(Case &it) {
     ASSERT_NE(best, nullptr);
     const SearchResult found = it.space.search();
     ASSERT_TRUE(found.best);
-    // A step of these models takes a few milliseconds. One instruction may take one per cent of that, so the chosen
-    // plan may be 5 % slower than the fastest.
+    // A step of these models takes a few milliseconds, and a single instruction can take 1 % of it. So the test allows
+    // the chosen plan to be 5 % slower than the fastest plan.
     EXPECT_LE(found.best->cost.seconds, 1.05 * best->out.seconds);
     // The chosen plan, laid out again, must have the same cost and fit.
     const PlanCost again = it.space.lay_out(expand(it.space.graph(), found.best->choice));

@@ -77,7 +77,8 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
-// If one node computes the norms of both gradients, one check follows. Then each side (device, host) runs one update.
+// Here one node computes the norms of both gradients, so a single check follows. Then the parameters that are updated
+// on the same side (device or host) share one update.
 TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
   TwoBlocks model;
   model.norm_at_once();

@@ -50,8 +50,8 @@ PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
 }
 
 // Compares the highest byte that a step has written with the planned peak. If a value ends at the peak, both must be
-// equal. If only a kernel's scratch ends there, the kernel may leave the end of its scratch unused. Then at least some
-// of the scratch must be written, and every value to its last byte.
+// equal. If only the scratch of a kernel ends there, the kernel need not use its scratch to the end. Then the step must
+// have written some of this scratch, and the last byte of every value.
 void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];

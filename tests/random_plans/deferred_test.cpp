@@ -124,8 +124,8 @@ class Life {
     session_.step();
   }
 
-  // If the cancel came after the end of the step, it would stop the next one. So this makes an evaluation, which takes
-  // the cancel instead.
+  // A cancel that comes after the end of a step would stop the next step. So this makes an evaluation, which the cancel
+  // then stops instead.
   void swallow() {
     try {
       session_.evaluate();

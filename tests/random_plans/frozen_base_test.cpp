@@ -1,5 +1,5 @@
-// A frozen base on the disk is only ever read. While a session with adapters trains, the test has its file on the disk
-// open for reading alone, so a write would fail.
+// A frozen base on the disk is only read. To show this, the test opens the session's file on the disk again, for
+// reading alone. So any write fails while adapters train.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -84,8 +84,8 @@ class Ledger {
     }
   }
 
-  // Returns the first byte from `from` on that a buffer holds or, if `held` is false, that none holds. Returns the
-  // number of bytes if there is no such byte.
+  // Returns the first byte, from `from` on, that a buffer holds. If `held` is false, returns the first byte that no
+  // buffer holds. Returns the number of bytes if there is no such byte.
   std::size_t next(Tier t, bool held, std::size_t from) const {
     const char *bytes = held_[t].data();
     const void *found = std::memchr(bytes + from, held, held_[t].size() - from);

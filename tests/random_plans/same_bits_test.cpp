@@ -34,8 +34,8 @@ class SameBits : public testing::TestWithParam<std::string> {
     return train(*session, kSteps);
   }
 
-  // Compares runs under `count` random plans with a run without a plan. All runs have the options `settings`. If these
-  // options need a certain optimizer order, `order` gives it.
+  // Compares runs under `count` random plans with a run without a plan. All runs have the options `settings`. The plans
+  // have the optimizer order `order`, or a random one if it is not given.
   void compare(int count, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph(settings);
     const Trace expected = run(settings);
@@ -81,7 +81,8 @@ TEST_P(SameBits, InFloat16Too) {
   compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
-// Far more threads than this machine may have cores: work is cut finely, some members have none, and all wait often.
+// The number of threads can be far larger than the number of cores. Work is cut so finely that some members have none,
+// and all members wait often.
 TEST_P(SameBits, WithManyThreadsToo) {
   compare(plans() / 16, {{"threads", "64"}}, std::nullopt);
   compare(plans() / 16, {{"threads", "17"}, {"precision", "bf16"}}, std::nullopt);

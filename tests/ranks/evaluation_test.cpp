@@ -1,5 +1,5 @@
-// An evaluation by several ranks gives all of them the mean over their batches: the loss of the step that would take
-// the same batches.
+// An evaluation by several ranks gives every rank the mean loss over the batches of all ranks. A single rank that takes
+// the same batches in one step must get the same loss.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-// Sets the batch `number`, of which the first `ignored` labels do not count.
+// Sets the inputs of batch `number`. Its first `ignored` labels do not count.
 void feed_ignoring(session::Session &session, int number, std::size_t ignored) {
   feed(session, number);
   std::vector<std::int64_t> labels(std::size_t{kBatch} * kSequence);

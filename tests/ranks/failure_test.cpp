@@ -31,8 +31,8 @@ Outcome outcome_of(const std::function<void()> &call) {
   return {};
 }
 
-// run() calls work(session, rank) for each rank on a thread of its own. work() calls note() for the call that may fail,
-// and check() then looks at each rank's outcome.
+// run() calls work(session, rank) for each rank on a thread of its own. In `work`, the test wraps the call that may
+// fail in note(). After all threads have ended, run() passes each rank's outcome to check().
 class RankedFailure : public testing::Test {
  protected:
   void run(const std::function<void(session::Session &, int)> &work,
@@ -197,7 +197,8 @@ class FailingChannel final : public comm::Channel {
     if (left_ >= 0 && left_-- == 0) fail_();
     channel_->exchange(sends, receives);
   }
-  // Waits after the abort, so that threads that wait in an exchange see it before the caller goes on.
+  // Waits after the abort. So threads that wait in an exchange notice the abort before the caller of this function goes
+  // on.
   void abort(const std::string &reason) noexcept override {
     channel_->abort(reason);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -267,8 +268,9 @@ void break_file_in(const std::string &directory) {
   FAIL() << "no file is open in " << directory;
 }
 
-// Each rank keeps a part of its state on a disk. Makes rank 1's disk fail after `exchanges` exchanges of the call, or
-// before the call if that is negative. Expects the disk's error on rank 1, and its report on the others.
+// Each rank keeps a part of its state on a disk of its own. Makes rank 1's disk fail: in the call after `exchanges`
+// exchanges, or before the call if `exchanges` is negative. Rank 1 must return the error of its disk, and the others
+// must say that rank 1 has failed and why.
 void fail_with_a_disk(const std::function<void(session::Session &, const std::string &scratch)> &call,
                       int exchanges = -1) {
   const Scratch scratch;
@@ -294,7 +296,7 @@ void fail_with_a_disk(const std::function<void(session::Session &, const std::st
     if (error) std::rethrow_exception(error);
 }
 
-// In a save, each rank reads the state that it has on disk. Rank 1 cannot.
+// In a save, each rank reads the part of the state that it has on disk. Here rank 1 cannot read its part.
 TEST_F(RankedFailure, OfARankThatCannotReadItsPartReachesTheOthers) {
   fail_with_a_disk(
       [](session::Session &session, const std::string &scratch) { session.save(scratch + "/checkpoints"); });
@@ -405,8 +407,8 @@ TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
   EXPECT_EQ(state::Checkpoint::open(saved).description().counters.at(state::kStep), 0u);
 }
 
-// Rank 1 writes its part into a stale folder of the same name in another directory, as if that were on another machine.
-// Rank 0 does not find the part.
+// Rank 1 saves to another directory than the others, as if that lay on another machine. A stale folder there has the
+// right name, so rank 1 can write its part into it. Rank 0 does not find the part in its own directory.
 TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == 0 ? Code::io : Code::peer) << outcome.text;

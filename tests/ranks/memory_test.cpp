@@ -92,8 +92,8 @@ TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
   }
 }
 
-// Shards are whole grains, so another rank may own more elements than rank 0, which chooses the plan. The plan must fit
-// into every rank's budget. Many of the budgets are just enough for rank 0.
+// Shards are whole grains, so one rank can own more elements than another. Rank 0 chooses the plan. The plan must fit
+// into the budget of every rank, although many of the budgets here are just enough for rank 0.
 TEST(RankedMemory, IsEnoughOnEveryRankForThePlanThatRankZeroChooses) {
   constexpr int kRanks = 3;
   int chosen = 0;
@@ -136,7 +136,8 @@ TEST(RankedMemory, LetsAModelTrainOnTwoAndFourRanksThatDoesNotFitOne) {
       EXPECT_TRUE(trace == expected) << ranks;
 }
 
-// The hosts have no memory for chunks. A chunk that does not fit a device whole must stay there as shards.
+// The hosts have no memory for chunks. If the devices cannot hold a chunk whole, each device must hold its shards of
+// the chunk.
 TEST(RankedMemory, OfDevicesAloneIsEnoughForShardsOfWhatPersists) {
   constexpr int kRanks = 4;
   const Trace expected = train_ranks({.ranks = 1, .accumulation = 4}, with({}), kModel).front();

@@ -1,5 +1,5 @@
-// A prediction by several ranks gives each the outputs of its own inputs, with the bits of one rank, also if each rank
-// holds only its part of the weights.
+// A prediction by several ranks gives each rank the outputs of its own inputs. They must have the bits that a single
+// rank computes, also if each rank holds only its shards of the weights.
 #include <gtest/gtest.h>
 
 #include "errors.h"

@@ -1,5 +1,6 @@
-// Losses, norms and weights have the same bits on any number of ranks, under every plan. For each model and each test
-// one plan is drawn, for two to four ranks; PROTRAIN_PLANS=30 asks for 30 plans for each number of ranks.
+// Losses, norms and weights have the same bits on any number of ranks, under every plan. A test with random plans draws
+// one plan for each model, for a number of ranks from two to four. With PROTRAIN_PLANS=30 it draws 30 plans for each
+// number of ranks from one to four.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -83,8 +84,8 @@ class SameBitsOnRanks : public testing::TestWithParam<std::string> {
   }
 };
 
-// If a step has one micro-batch for each rank, no sums of gradients are kept. So updates may run as soon as their
-// gradients are there, or be deferred to the next step.
+// If a step has one micro-batch for each rank, gradients are not accumulated over micro-batches. So updates may run as
+// soon as their gradients are there, or be deferred to the next step.
 TEST_P(SameBitsOnRanks, WithOneMicroBatchEachInEveryOrderOfUpdates) {
   const graph::Graph graph = training_graph();
   Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFF);

@@ -85,7 +85,8 @@ class ThreadGroup {
     }
   }
 
-  // Copies a message. Reuses the memory of a received message, because the system would clear new memory first.
+  // Copies a message. Reuses the memory of a received message, which saves the time that the system takes to clear new
+  // memory.
   std::vector<std::byte> copy_of(const comm::Send &send) {
     std::vector<std::byte> message;
     if (!spare_.empty()) {

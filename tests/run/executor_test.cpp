@@ -242,7 +242,8 @@ TEST(Executor, IssuesEachRunInWhichThreadsOfTheHostHaveAPart) {
   EXPECT_EQ(recorded.streams->recorded_steps, 0);
 }
 
-// A device that waits for its queues may keep a core busy, which the host's own work needs.
+// A device can keep a core busy while it waits for its queues, but the host's work needs that core. So the host's work
+// must be complete before the device begins to wait.
 TEST(Executor, LetsTheDeviceWaitForItsQueuesOnlyAfterTheWorkOfTheHost) {
   RecordedStep recorded(kModel, plan_of(training_graph(kModel), plan::OptimizerOrder::overlap));
   recorded.bench.train(1);
@@ -333,7 +334,8 @@ TEST(Executor, SaysThatTheDeviceIsGoneWhereAReplayFails) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// An asynchronous device reports a failure some time after it happened.
+// An asynchronous device reports a failure some time after it happened, so it is unknown how far the device got. The
+// error must say that the device is gone.
 TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   Bench bench(kModel, {},
               std::make_unique<Streams>([](backend::Kernel &) { fail(Code::device, "adder", "it is gone"); }));
@@ -344,7 +346,7 @@ TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// A device on which every launch fails, and the call at the end of a step too.
+// On this device every launch fails, and run_step() fails again at the end of the step.
 class Gone final : public Forwarding {
  public:
   void run_step(void (*issue)(void *), void *argument) override {

@@ -89,10 +89,10 @@ TEST_F(Stores, WriteAPartOfWhatLiesOnDiskAndLeaveTheRest) {
   EXPECT_EQ(read(*store, b, 3990, 20), (std::vector<std::byte>(values.begin() + 3990, values.begin() + 4010)));
 }
 
-// Reads and writes pieces of two arrays in turn, as a session does with master weights, whose two planes are two
-// arrays.
+// Reads and writes two arrays part by part, in turn. A session does so with master weights, because each of their two
+// planes is an array of its own.
 TEST_F(Stores, SweepOverTwoArraysOnDiskInTurn) {
-  // The last two sizes are larger than any array. Two pieces of the last size overflow.
+  // The last two piece sizes are larger than any array. Twice the last size overflows 64 bits.
   for (const std::uint64_t piece_bytes : {std::uint64_t{8192}, std::uint64_t{1} << 40, std::uint64_t{1} << 63}) {
     SCOPED_TRACE(piece_bytes);
     device_ = backend::open("cpu", 1);  // a device has one arena

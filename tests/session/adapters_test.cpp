@@ -128,7 +128,7 @@ TEST(Adapters, TrainOnQuantisedWeightsThatNoExportCanChange) {
   EXPECT_EQ(error.code, Code::unsupported) << error.text;
 }
 
-// An export holds the floats that the base was rounded to, with the adapters' changes added.
+// A session rounds its base. An export must hold the rounded weights, with the adapters' changes added.
 TEST(Adapters, OnARoundedBaseAreExportedWithIt) {
   const test::Scratch scratch;
   for (const char *form : {"bf16", "int8", "nf4", "int4"}) {
@@ -399,7 +399,7 @@ TEST(AdapterFiles, OfAnotherScaleGiveTheSameModel) {
   EXPECT_NEAR(evaluated(*to), evaluated(*from), 1e-5 * evaluated(*from));
 }
 
-// ONNX Runtime's files have no alpha, so B has the scale in it. The parameters differ, but the model is the same.
+// A file in ONNX Runtime's form has no alpha, so its B is multiplied by the scale. The model it gives is the same.
 TEST(AdapterFiles, OfOnnxRuntimesFormGiveTheSameModel) {
   const test::Scratch scratch;
   const std::string path = scratch / "task.onnx_adapter";
@@ -497,7 +497,7 @@ TEST(AdapterFiles, NameModulesAsTheUserDoes) {
   EXPECT_EQ(session_of(test::fixture(kGpt2 + ".onnx"), {plain[0], {"adapter_names", names}})->parameter_count(), 2u);
 }
 
-// The file's names of modules may lack a prefix ("m.") that the parameters got because a wrapper was exported.
+// Names in an adapter's file may lack a prefix of the parameters' names, here "m.", which an exported wrapper added.
 TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
   const test::Scratch scratch;
   const std::string names = scratch.put("names", "m.transformer.h.0.mlp.c_fc.weight transformer.h.0.mlp.c_fc\n");

@@ -1,4 +1,5 @@
-// The state of a session (Aftermath) after an error with given Facts (base/error.h).
+// An error carries Facts about what it has touched (base/error.h). They decide in which state, an Aftermath, the
+// session is after the error.
 #include "session/aftermath.h"
 
 #include <gtest/gtest.h>

@@ -105,8 +105,8 @@ TEST(DropoutSession, EvaluatesWithoutIt) {
   EXPECT_GT(std::abs(session->step().loss - loss), 1e-4);
 }
 
-// The first step's loss, differentiated by a central difference along its own gradient, must equal the gradient's norm.
-// This holds only if backward uses forward's masks.
+// Compares a gradient with a difference quotient of the first step's loss, taken along that gradient. The quotient must
+// equal the gradient's norm, which holds only if backward uses forward's masks.
 TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
   const auto at = [](double distance, std::vector<std::vector<float>> *gradients) {
     const auto session = session_of(kModel, {{"seed", "4"}, {"keep_gradients", "*"}});

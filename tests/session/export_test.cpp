@@ -1,5 +1,5 @@
 // A session exports its model. A step of the exported model must then equal the session's next step, bit for bit. The
-// optimizer is SGD without momentum, because it has no state that an export would lose.
+// optimizer is SGD without momentum: an export does not hold an optimizer's state, and this optimizer has none.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -90,7 +90,8 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   EXPECT_FALSE(after->load(table).same_as(before->load(table)));
 }
 
-// Two weights that the option `tie` ties must have the sum of the gradients that they have without it.
+// The option `tie` makes one parameter of two weights. The parameter's gradient must be the sum of the gradients that
+// the two weights have without the option.
 TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
                     head = "m.lm_head.weight";

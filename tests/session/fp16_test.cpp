@@ -151,8 +151,8 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
   }
 }
 
-// With these labels the gradient is too large for float16 even at the least scale, 1. There on_nonfinite decides: the
-// step is an error, or it is skipped.
+// With these labels the gradient is too large for float16 even at the smallest scale, 1. In such a step the option
+// on_nonfinite applies. With `skip` the step is skipped, otherwise it is an error.
 TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   const std::vector<float> labels(8, 3e5f);
   for (const char *policy : {"stop", "rollback", "skip"}) {
@@ -174,8 +174,8 @@ TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   }
 }
 
-// The scale falls from 65536 to 1 in 16 steps, and the alarm is raised when it gets there. Later steps are skipped too,
-// and raise no second alarm of this kind.
+// In 16 steps the scale falls from 65536 to 1, its floor, and an alarm is raised. Later steps are skipped too, but
+// raise no second alarm about the floor.
 TEST_F(Fp16, NamesAScaleAtItsFloorOnce) {
   const auto session = session_of({{"on_nonfinite", "skip"}});
   const auto floors = [&] {

@@ -1,4 +1,4 @@
-// Gradients of a session against slopes of the loss in float64.
+// GradientCheck, which compares the gradients of a session with slopes of the loss that are computed in float64.
 #include "session/gradient_check.h"
 
 #include <gtest/gtest.h>
@@ -153,8 +153,9 @@ TEST(CheckedGradients, OfASessionPassUnderSeveralOptions) {
   }
 }
 
-// A model whose idle.bias adds the same number to all logits of a row. The true gradient of this bias is zero, because
-// Softmax does not change then. The gradient that a step computes is what rounding leaves of a sum that cancels.
+// A model whose idle.bias adds the same number to all logits of a row. That does not change their Softmax, so the true
+// gradient of this bias is zero. A step computes the gradient as a sum of terms that cancel except for rounding, so its
+// gradient is small but not zero.
 std::string model_with_an_idle_bias() {
   std::vector<float> weight(3 * 7);
   for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.1F * static_cast<float>(i * i % 11);

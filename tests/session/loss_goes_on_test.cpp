@@ -162,8 +162,8 @@ TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   expect_step();
 }
 
-// The loss has a penalty on the distance of the weights from their initial values. Before the first step that distance
-// is 0, where the norm has no derivative; the gradient must be 0.
+// The loss has a penalty on the distance of the weights from their initial values. In the first step that distance is
+// 0. The norm has no derivative at 0, but the gradient of the penalty must be 0 there.
 TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
   head("", 1);
   const std::vector<float> weights(before["w"].begin(), before["w"].end());

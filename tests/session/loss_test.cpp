@@ -237,7 +237,8 @@ std::uint64_t planned_peak(const Pairs &pairs, const std::string &model) {
   return nlohmann::json::parse(draft::plan_model(options, model, nullptr))["device_peak_bytes"];
 }
 
-// The same for y = x w with a large vocabulary. `rows`: all dimensions of y but that of the classes.
+// Returns the same for a model y = x w with a large vocabulary. `rows` is the shape of y without its last axis, the
+// classes.
 std::uint64_t planned_peak(const Pairs &pairs, test::Names rows, std::int64_t classes) {
   const test::Scratch scratch;
   test::Wire wire;
@@ -258,8 +259,8 @@ TEST(Teacher, IsInMemoryButNoneOfTheLogitsThatAreComparedWithIt) {
   EXPECT_LE(planned_peak({{"loss", "kl"}}, rows, kClasses), labelled + kLogits) << "a slice, and the teacher's logits";
 }
 
-// Both losses read the same samples and labels. A preference also takes some numbers for each token and each sample.
-// Its step must take at most 15 % more memory.
+// A step with a preference loss (dpo) and a step with cross entropy read the same samples and labels. The preference
+// loss needs a few more numbers for each token and each sample. Its step may take at most 15 % more memory.
 TEST(Preference, TakesLittleMoreMemoryThanTheSameBatchWithLabels) {
   const test::Names samples = {"8", "1024"};
   const auto preferred = planned_peak({{"loss", "dpo"}, {"loss_shift", "1"}}, samples, 65536);
@@ -501,7 +502,8 @@ TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   EXPECT_NEAR(loss, expected, 1e-6);
 }
 
-// The output is half a sigmoid. The graph does not show that it is a probability, so the option must say so.
+// The output is a sigmoid times 0.5. The graph does not show that this is a probability, so the option loss_from must
+// say so.
 TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   const std::string model = after({test::node("Sigmoid", {"y"}, {"s"}), test::node("Mul", {"s", "half"}, {"p"})},
                                   {test::floats("half", {}, {0.5f})});

@@ -114,8 +114,8 @@ TEST_P(Narrow, FrozenParametersAreHeldAsTheyAreComputedWith) {
   EXPECT_EQ(read(*held, "wpe"), expected);
 }
 
-// Frozen parameters have only 16 bits. A value halfway between two neighbours must go to the even one, as in other
-// frameworks, so that a frozen base computes the same numbers as there.
+// Frozen parameters have only 16 bits. A value halfway between two neighbouring 16-bit numbers must go to the even one.
+// Other frameworks round in the same way, so a frozen base computes the same numbers here as there.
 TEST_P(Narrow, FrozenParametersRoundTiesToEven) {
   const auto held = session_of({{"frozen", "*ln_f.bias"}});
   std::string name;

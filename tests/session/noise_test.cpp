@@ -19,7 +19,8 @@ std::string real(const std::string &name, float value) {
   return attribute(name, 1, test::tag(2, 5) + test::raw<float>({value}));
 }
 
-// A model whose result y is the mean square of n + b. The node draws n, and b (512) is a parameter that begins as 0.
+// A model whose result y is the mean square of n + b. A node with the operator `op` draws n. The parameter b has 512
+// elements and begins as 0.
 std::string model_of(const test::Scratch &scratch, const std::string &op, const test::Names &inputs,
                      const test::Names &attributes) {
   test::Wire wire;

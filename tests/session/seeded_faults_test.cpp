@@ -147,7 +147,7 @@ class Trial {
     session_->step();
   }
 
-  // Inputs that a case says nothing about are zeros.
+  // Returns the values of an input. If the case sets none, they are zeros.
   const std::vector<float> &floats_of(const std::string &name, const Shape &shape) {
     std::vector<float> &values = case_.other_floats[name];
     values.resize(static_cast<std::size_t>(element_count(shape)));

@@ -133,8 +133,8 @@ TEST_F(DamagedCheckpoint, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
 }
 
-// The step in the manifest must be that in the folder's name, however the path to open() is written. A copy of the
-// folder whose name has no step is not checked.
+// The manifest and the folder's name must give the same step, also if the path that open() gets ends with slashes. A
+// copy of the folder whose name has no step opens with any step.
 TEST_F(DamagedCheckpoint, AStepThatIsNotThatOfTheFolderIsRefused) {
   fs::copy(path_, directory_ + "/best", fs::copy_options::recursive);
   std::string text = manifest();

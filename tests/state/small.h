@@ -104,7 +104,7 @@ inline std::string save_in_parts(const std::string &directory, const Description
   return saving.finish(description, texts);
 }
 
-// Receives loaded bytes: counts them, and fails if one is not that of `step`.
+// Receives loaded bytes and counts them. The test fails if a byte differs from the checkpoint of `step`.
 class Comparison {
  public:
   explicit Comparison(std::uint64_t step) : step_(step) {}

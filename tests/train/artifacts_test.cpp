@@ -1,5 +1,5 @@
-// Artifacts of onnxruntime-training. Sessions must follow onnxruntime's losses, with the optimizer and from the
-// checkpoint that the artifacts hold. tests/fixtures/make_artifacts.py made them.
+// Training with artifacts of onnxruntime-training, which tests/fixtures/make_artifacts.py made. A session uses the
+// optimizer that the artifacts describe, and starts from their checkpoint. Its losses must be those of onnxruntime.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -104,8 +104,8 @@ TEST(ArtifactsOptions, OneReplacesOneSettingAndOptimizerReplacesTheWhole) {
   EXPECT_FALSE(settings.declared_state);
 }
 
-// The artifacts hold the optimizer's state. Training must go on from it in the same way after a save and a resume, if
-// released memory is filled with NaN (trial=poison), and, except for rounding, in bfloat16.
+// The artifacts hold the optimizer's state, and training goes on from it. The losses must be the same after a save and
+// a resume, and if released memory is filled with NaN (trial=poison). In bfloat16 they may differ by rounding.
 TEST(ArtifactsState, IsTheSameWhereverItRests) {
   const test::Scratch scratch;
   const auto losses = [](session::Session &session, std::int64_t from) {

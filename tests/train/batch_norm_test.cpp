@@ -1,5 +1,7 @@
-// Models with BatchNorm that fixtures/make_batch_norm.py exported, in training mode and in evaluation mode. They must
-// follow PyTorch's losses in train mode for ten SGD steps, and end with its running statistics.
+// Models with BatchNorm, which fixtures/make_batch_norm.py exported in training mode or in evaluation mode. Sessions
+// train them with the statistics of each batch for ten SGD steps. The losses must be PyTorch's. The running statistics
+// at the end must be PyTorch's too, except the variances of exports in training mode: those must be as ONNX defines
+// them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -89,8 +91,9 @@ const Model &convolutions() {
   return model;
 }
 
-// Compares running statistics with PyTorch's, or, if `biased`, with the variances that ONNX defines. They may have
-// names that an exporter or this library made, so all numbers are compared in ascending order too.
+// Compares running statistics with PyTorch's. If `biased`, the variances are compared with those that ONNX defines
+// instead. An exporter or this library can have renamed the statistics. So all numbers are also compared in ascending
+// order, without names.
 void expect_statistics(const std::map<std::string, std::vector<float>> &found, const Json &golden, bool biased) {
   std::vector<double> all, right;
   for (const auto &[name, values] : golden["statistics"].items()) {
@@ -238,7 +241,9 @@ TEST(RunningStatistics, StayAsTheyWereIfAStepIsCancelled) {
   EXPECT_EQ(statistics(*session), before);
 }
 
-// Each micro-batch is normalized by its own statistics, and PyTorch folds them one after the other.
+// Each micro-batch is normalized by its own statistics, and PyTorch folds them into the running statistics one after
+// the other. So a step of three micro-batches must give the same running statistics as three steps of one batch each.
+// With a learning rate of 0, the weights are the same in both.
 TEST(RunningStatistics, FoldMicroBatchesInTheirOrder) {
   const Pairs still = {{"learning_rate", "0"}};
   const auto one = convolutions().open(still);

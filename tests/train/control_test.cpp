@@ -1,6 +1,8 @@
-// Decoders with a past, models with control flow, and models in forms that tools store, as fixtures/make_control.py and
-// make_forms.py made them. They must follow PyTorch's losses for ten steps. An export has the file's own nodes, and
-// gives the same loss in ONNX Runtime, which is left out without PyPI's onnxruntime.
+// Models that fixtures/make_control.py and make_forms.py made: decoders with a past, models with control flow, and
+// models whose weights or layers a tool has stored in another form.
+//
+// They must follow PyTorch's losses for ten steps. An export must keep the file's inputs and bodies, and must give the
+// same loss in ONNX Runtime. The comparison with ONNX Runtime is skipped if Python has no onnxruntime.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -27,8 +29,9 @@ std::vector<std::string> models() {
   return names;
 }
 
-// Computes the mean cross entropy of the first batch. An input that the golden file does not have gets the value to
-// which the session's options bind it, or is a past without tokens.
+// Computes the mean cross entropy of the first batch. The golden file does not have all inputs. If a session's option
+// binds a missing input to a value, the script uses this value. The other missing inputs are a past, which gets no
+// tokens.
 constexpr const char *kScript = R"(import json, numpy, onnxruntime, sys
 model, original, golden, out = sys.argv[1:]
 session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])
@@ -59,9 +62,9 @@ scores = shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))
 open(out, 'w').write(repr(float(-numpy.take_along_axis(scores, values['labels'][..., None], -1).mean())))
 )";
 
-// Returns the loss that ONNX Runtime computes with an export of the fixture `name`; nothing without onnxruntime. Also
-// returns nothing if it cannot run the fixture itself: a graph in blocks of channels is for processors that have the
-// same blocks, of 8 channels with AVX2 and of 16 with AVX-512.
+// Returns the loss that ONNX Runtime computes with an export of the fixture `name`. Returns nothing without
+// onnxruntime, or if this processor cannot run the fixture itself. ONNX Runtime lays out channels in blocks of 8 with
+// AVX2 and of 16 with AVX-512. A graph that was optimised for one kind of block does not run with the other.
 std::optional<double> runtime_loss(const fs::path &model, const std::string &name) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";

@@ -59,8 +59,8 @@ TEST_P(Golden, Float16FollowsThemWithinOnePercent) {
   EXPECT_EQ(session->step_count(), losses.size() + skipped);
 }
 
-// PyTorch's name of a parameter. If the embedding table is tied to the head, the exporter gives it the head's name, and
-// PyTorch the table's name.
+// Returns PyTorch's name of a parameter. If the embedding table is tied to the head, both are one parameter. The
+// exporter gives it the head's name, but PyTorch gives it the table's name.
 std::string pytorch_name(const std::string &name, const Json &norms) {
   if (norms.contains(name)) return name;
   for (const char *table : {"m.transformer.wte.weight", "m.model.decoder.embed_tokens.weight"})

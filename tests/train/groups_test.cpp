@@ -1,5 +1,5 @@
-// Parameter groups, schedules, Lion and the moving average of weights must be as PyTorch has them, as
-// fixtures/make_rates.py recorded it.
+// Parameter groups, schedules, Lion and the moving average of weights. The losses and averages must be those that
+// fixtures/make_rates.py recorded in PyTorch.
 #include <gtest/gtest.h>
 
 #include "scratch.h"

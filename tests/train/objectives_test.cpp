@@ -1,5 +1,5 @@
-// Models that fixtures/make_objectives.py exported without a loss. With each objective that options ask for, they must
-// follow PyTorch's losses for ten AdamW steps.
+// Models that fixtures/make_objectives.py exported without a loss. Options add an objective to such a model. With each
+// objective, the session must follow PyTorch's losses for ten AdamW steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,8 +60,9 @@ TEST_P(Objectives, FollowPyTorch) {
   }
 }
 
-// A step of two batches has the mean of their losses. If the loss is one cross entropy, each batch weighs as much as
-// the labels that count in it, so the loss is that of one large batch. Otherwise the batches weigh alike.
+// The loss of a step of two batches is the mean of the losses of both. If the objective is a single cross entropy, a
+// batch is weighted by the labels in it that count, so the mean is the loss of one large batch. With other objectives,
+// both batches have the same weight.
 TEST_P(Objectives, OfTwoBatchesAreThoseOfOneLargeBatch) {
   const auto session = open({{"accumulation", "2"}});
   feed(*session, 0);
@@ -94,8 +95,9 @@ TEST_P(Objectives, KeepTheirLossInBfloat16) {
   }
 }
 
-// The loss infonce becomes a LinearCrossEntropy, which computes the similarities in slices. It must ask for panels,
-// with which the size of the slices changes no bit (tests/backend/slices_test.cpp).
+// The loss infonce becomes a LinearCrossEntropy node, which computes the similarities in slices. The node must have the
+// attribute `panels`. With it, the results have the same bits whatever the size of the slices
+// (tests/backend/slices_test.cpp).
 TEST(Contrast, IsComputedInSlicesOfPanels) {
   draft::Options options;
   for (const auto &[key, value] : {std::pair("loss", "infonce"), {"dim", "batch=6"}}) options.set(key, value);

@@ -186,7 +186,8 @@ TEST(Outputs, AreRefusedWhereThereAreNone) {
   EXPECT_EQ(error_of([&] { none->predict(); }).code, Code::state);
 }
 
-// A budget counts what the outputs take. The smallest budget, which the refusal of a smaller one names, must be enough.
+// A budget includes the memory of outputs that are kept. If a budget is too small, the error names the smallest budget
+// that works. A session with that budget must compute the right outputs.
 TEST(Outputs, AreWithinTheBudget) {
   const auto smallest = [](const Pairs &more) {
     Pairs pairs = more;

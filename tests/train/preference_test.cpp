@@ -1,5 +1,6 @@
-// A preference loss compares the model with the one that training starts from. A session gives the log probabilities of
-// samples as an output, with its adapters or without them. So one session with adapters is both models.
+// A preference loss compares the model in training with the model as it was when training started. One session with
+// adapters can compute both: with its adapters the first model, without them the second. The session gives the log
+// probabilities of samples as an output.
 #include <gtest/gtest.h>
 
 #include <cmath>

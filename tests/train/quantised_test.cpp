@@ -1,6 +1,6 @@
-// Files that tools have quantised (fixtures/quantise.py). What is left to train must follow PyTorch's losses on the
-// same file. Quantised weights never change, and exports run in ONNX Runtime, which is left out without PyPI's
-// onnxruntime.
+// Files that tools have quantised (fixtures/quantise.py). The other weights are trained, and must follow PyTorch's
+// losses on the same file. The quantised weights never change. Exports must run in ONNX Runtime, which is skipped if
+// Python has no onnxruntime.
 #include <gtest/gtest.h>
 
 #include "onnx_import/model.h"

@@ -1,5 +1,6 @@
-// The fixtures' models, exported with PyTorch's own graph optimizer or by its older exporter, which transpose and
-// rename weights. fixtures/restored has these files without weights; the test takes the weights from other fixtures.
+// The fixtures' models, exported in two more ways: with PyTorch's own graph optimizer, or by its older exporter. These
+// ways transpose and rename weights. fixtures/restored has the files without weights, so the test takes the weights
+// from other fixtures.
 #include <gtest/gtest.h>
 
 #include "onnx_import/model.h"

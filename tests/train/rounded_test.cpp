@@ -1,5 +1,5 @@
-// Adapters train on a rounded base as PEFT trains them on the floats that the base is rounded to: fixtures/
-// make_rounded.py recorded the losses of 50 AdamW steps.
+// Adapters on a base that is rounded. They must train as in PEFT, where the base has the same rounded numbers as
+// floats. fixtures/make_rounded.py recorded PEFT's losses of 50 AdamW steps.
 #include <gtest/gtest.h>
 
 #include "train/adapter_start.h"

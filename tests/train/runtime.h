@@ -1,4 +1,5 @@
-// ONNX Runtime beside the library. Tests leave it out if $PROTRAIN_PYTHON, or else python3, has no PyPI's onnxruntime.
+// Runs models in ONNX Runtime, so that tests can compare the library with it. The Python is $PROTRAIN_PYTHON, or else
+// python3. Tests skip the comparison if this Python has no onnxruntime.
 #pragma once
 
 #include <cstdlib>
@@ -30,8 +31,8 @@ name = session.get_outputs()[0].name
 open(out, 'w').write(repr(float(session.run([name], feed)[0])))
 )";
 
-// Returns the loss, a model's first output, as ONNX Runtime computes it from the first step of a golden file's inputs.
-// Returns nothing without onnxruntime.
+// Returns the loss that ONNX Runtime computes, which is the model's first output. The inputs are those of the first
+// step in a golden file. Returns nothing without onnxruntime.
 inline std::optional<double> runtime_loss(const std::filesystem::path &model, const Json &inputs) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";

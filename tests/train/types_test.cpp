@@ -1,7 +1,8 @@
-// Files of 16-bit floats and of float64, which fixtures/make_types.py made of families. A session in float32 must
-// follow the losses that PyTorch has in float32, as far as rounded weights allow, and start from the loss that ONNX
-// Runtime computes. Exports must have the file's types and run in ONNX Runtime, which is left out without PyPI's
-// onnxruntime.
+// Files of 16-bit floats and of float64, which fixtures/make_types.py made of families.
+//
+// A session in float32 must start from the loss that ONNX Runtime computes. It must then follow PyTorch's losses in
+// float32, as far as the rounded weights allow. Exports must have the file's types. They must also run in ONNX Runtime,
+// which is skipped if Python has no onnxruntime.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -34,8 +34,9 @@ struct AxisLines {
   std::int64_t count;  // number of lines; 0 if a line has no elements
 };
 
-// The lines along the node's axis that GatherElements and its gradient walk. Each line of the indices belongs to one
-// line of the indexed tensor. Along the other axes the index tensor may be shorter than the indexed tensor.
+// The pairs of lines that GatherElements and its gradient walk: a line of the indices along the node's axis, and the
+// line of the indexed tensor that these indices point into. Along all other axes the indices can be shorter than the
+// tensor. Then some lines of the tensor belong to no pair.
 struct IndexedLines {
   IndexedLines(const KernelRequest &request, const Shape &tensor) {
     const Shape &indices = request.inputs.at(1).shape;

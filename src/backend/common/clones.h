@@ -1,7 +1,8 @@
-// PROTRAIN_CLONES compiles a hot function for AVX-512, AVX2 and the baseline; the loader picks one. All three give the
-// same bits, because a product and a sum are fused only where the code calls fma. Function templates cannot have
-// clones; static members of class templates can. PROTRAIN_INLINE marks the functions that a clone calls: only inlined
-// code is compiled for the clone's processor.
+// PROTRAIN_CLONES compiles a hot function for AVX-512, AVX2 and the baseline; the loader picks one of the three. They
+// give the same bits, because a product and a sum are fused only where the code calls fma. A function template cannot
+// have clones, but a static member of a class template can.
+//   PROTRAIN_INLINE marks the functions that a clone calls. They are inlined, because only inlined code is compiled for
+// the clone's processor.
 #pragma once
 
 #if defined(__x86_64__) && !defined(PROTRAIN_NO_CLONES)

@@ -5,7 +5,8 @@
 namespace protrain::backend {
 
 namespace {
-// Returns kConvAxes sizes. The last ones are those of `list` from index `first` on, and all others are `missing`.
+// Returns kConvAxes sizes. The elements of `list` from index `first` on come last, and `missing` fills the places
+// before them.
 ConvSizes last_sizes(const std::vector<std::int64_t> &list, std::size_t first, std::int64_t missing = 1) {
   ConvSizes sizes;
   sizes.fill(missing);

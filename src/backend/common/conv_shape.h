@@ -40,9 +40,9 @@ struct ConvShape : WindowSizes {
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
-  // Returns the number of samples in a round, for kernels that work through the samples in equal rounds. It is the
-  // largest divisor of `samples` with which a round takes at most `round_bytes`; 1 if a single sample takes more. A
-  // sample takes `sample_bytes`.
+  // Returns how many samples a kernel takes in one round. The number divides `samples`, so that all rounds are equal.
+  // It is the largest such number whose samples, of `sample_bytes` each, fit into `round_bytes`. It is 1 if not even
+  // one sample fits.
   std::int64_t samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const;
   ConvOperand result;  // y of Conv, x of ConvTranspose, w of ConvWeightGrad
   DType dtype;

@@ -73,8 +73,8 @@ struct CtcShape {
   PROTRAIN_HD static std::int64_t integer(const void *data, bool wide, std::int64_t i) {
     return wide ? static_cast<const std::int64_t *>(data)[i] : static_cast<const std::int32_t *>(data)[i];
   }
-  // Copies the labels of sample n, without the ignored ones, to scratch. Returns their number. If label i, counted over
-  // all samples, is not a class or is the blank, returns -1 - i.
+  // Copies the labels of sample n, without the ignored ones, to scratch, and returns how many it copied. Stops at a
+  // label that is the blank or no class. Then it returns -1 - i, where i is the label's index over all samples.
   PROTRAIN_HD std::int64_t take_labels(const void *labels, std::int64_t n, const CtcScratch &scratch) const {
     std::int64_t count = 0;
     for (std::int64_t i = n * width; i < (n + 1) * width; ++i) {

@@ -53,9 +53,9 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// Returns the largest possible size of a pack, but at most `most`. Both are powers of two. A pack is a number of
-// neighbours along the innermost dim that one instruction can load from each operand. The size divides the innermost
-// dim. In each operand the elements of a pack either are contiguous and begin at a multiple of the size, or are one
+// Returns the largest possible size of a pack up to `most`. Both numbers are powers of two. A pack is a run of
+// neighbours along the innermost dim that one instruction can load from each operand. So the size must divide the
+// innermost dim. In each operand a pack must be contiguous and begin at a multiple of the size, or it must be a single
 // element that repeats.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {

@@ -61,8 +61,8 @@ struct TrainedArrays {
   Weights weights;
   float *__restrict average;
 
-  // Returns the arrays of a launch's i-th parameter. Sets `moments` to the index of the output that follows these
-  // arrays, where the parameter's moments begin.
+  // Returns the arrays of a launch's i-th parameter. Sets `moments` to the index of the parameter's first moment among
+  // the outputs. The moments follow these arrays.
   static TrainedArrays of(const Launch &launch, std::size_t i, const StateOperands &state, std::size_t &moments) {
     const std::size_t first = i * (Weights::kState + state.count);
     moments = first + Weights::kState + state.average;

@@ -25,8 +25,9 @@ Activation activation_of(const KernelRequest &request, const std::string &key, c
   const auto edge = [&](float x) {
     return arith::with_activation(made.kind, [&](auto f) { return arith::value_of<decltype(f)>(made, x); });
   };
-  // Moves the limits `low` and `high` inwards by the error of rounding. Backward reads values that were rounded when
-  // they were saved. A value that was clipped must still count as clipped then, because its derivative is 0.
+  // Backward reads values that were rounded when they were saved. A clipped value has derivative 0, but rounding can
+  // move it inside the limits. So `low` and `high` are moved inwards by the error of rounding, and the value still
+  // counts as clipped.
   const DType saved = request.inputs.at(kWeights).dtype;
   const float margin = saved == DType::bf16 ? 0x1p-8F : saved == DType::f16 ? 0x1p-11F : 0x1p-20F;
   const auto [low, high] = std::minmax({edge(-clip), edge(clip)});

@@ -27,13 +27,13 @@ enum RecurrentInput : std::size_t {
 struct RecurrentShape {
   enum class Cell : std::uint8_t { lstm, gru, rnn };
 
-  // Code::unsupported for an activation without a loop.
+  // Code::unsupported if the node names an activation that these kernels do not have.
   explicit RecurrentShape(const KernelRequest &request);
 
   std::int64_t time(std::int64_t k) const { return reverse ? steps - 1 - k : k; }  // the k-th step's place in time
   std::int64_t elements(std::int64_t columns) const { return batch * columns * units; }  // of a step
-  // Returns how many gates use the product of the states h and the recurrence weights R. These are all gates, or the
-  // first two in a GRU whose reset gate r multiplies h. There the third gate uses the product of r * h and R.
+  // Returns how many gates use the product of the states h and the recurrence weights R. All gates do, except the third
+  // one of a GRU whose reset gate r multiplies h. That gate uses the product of r * h and R.
   std::int64_t first_gates() const { return resets_state ? 2 : gates; }
 
   Cell cell;

@@ -17,7 +17,8 @@ class ScratchLayout {
   std::uint64_t take(std::int64_t count) {
     return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
   }
-  // Adds a part for copies of `count` float32 results that are rounded to T. It is empty if T is float32.
+  // Adds a part for `count` results that are computed in float32 and then rounded to T. The part is empty if T is
+  // float32, because then nothing is rounded.
   template <typename T>
   std::uint64_t room(std::int64_t count) {
     return take<T>(std::is_same_v<T, float> ? 0 : count);

@@ -1,5 +1,6 @@
-// StoredMatrix: the frozen weights of a product, in the form in which they rest in memory. The product's kernel widens
-// them panel by panel (ops/stored.h). They are 16-bit floats, or integers or codes with scales and zero points.
+// StoredMatrix: the frozen weights of a product, in the form in which they rest in memory. They are 16-bit floats, or
+// integers or codes with scales and zero points. The product's kernel widens a part of them at a time, a panel
+// (ops/stored.h).
 #pragma once
 
 #include <optional>
@@ -38,8 +39,8 @@ struct StoredMatrix {
 
 // Returns the stored matrix of the request's node; nothing if it has none.
 std::optional<StoredMatrix> stored_matrix(const KernelRequest &request, const StoredInputs &at);
-// Returns the request that the node would have if the matrix were given in floats, without scales and zero points. A
-// request without a stored matrix is returned as it is.
+// Returns the request as it would be if the matrix were given in floats: the matrix has a float type, and there are no
+// scales and zero points. Returns a request without a stored matrix as it is.
 KernelRequest with_floats(const KernelRequest &request, const StoredInputs &at);
 
 }  // namespace protrain::backend

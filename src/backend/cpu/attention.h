@@ -20,8 +20,9 @@ namespace protrain::backend::cpu {
 inline constexpr std::int64_t kMostEdge = 128;
 
 struct TiledAttention : AttentionShape {
-  // `first` is the index of q among the inputs, and `bias` that of the bias. The bias is float32 or of the operands'
-  // type. If documents are packed, the input after the bias holds, for each query, the first key of its document.
+  // `first` is the index of q among the inputs, and `bias` is the index of the bias. The bias is float32 or of the
+  // operands' type. If documents are packed, the input after the bias holds, for each query, the first key of its
+  // document.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
   // Returns the bias of one head; nullptr if there is none.

@@ -189,8 +189,9 @@ class AttentionGrad : public CpuKernel {
     for (std::int64_t i = 0; i < lanes; ++i) {
       const bool is_there = i < present;
       m.floats(at_.delta)[i] = is_there ? Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth) : 0;
-      // Sets lse to 0 for lanes without a query, and for a query that saw no key. The scores of such a query are -inf,
-      // and exp(-inf - 0) is 0.
+      // Sets lse to 0 for lanes without a query. Also sets it to 0 for a query that saw no key. The scores of such a
+      // query are -inf, so its probabilities become exp(-inf - 0) = 0. With its saved lse, which is -inf, they would be
+      // NaN.
       m.floats(at_.lse)[i] = !is_there || lse[i] == -HUGE_VALF ? 0 : lse[i];
     }
   }

@@ -1,8 +1,9 @@
 // BatchNorm, its gradient, and the kernels that update running statistics. Members share the channels, or parts of
 // channels if there are few channels. A member reads a part twice: first for its sums, and then for the result. The
 // second time the part is usually still in the cache.
-//   The data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. All other rows of
-// a part are joined into one float32 row in the member's scratch, which is called a room. Results are converted back.
+//   The data of a channel are rows of `inner` elements. Long rows of float32 are used where they lie. Otherwise the
+// rows of a part are copied into one float32 row in the member's scratch. This row is called a room. Results are
+// computed in rooms too, and then converted back.
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +32,7 @@ PROTRAIN_CLONES void normalize(const float *x, float *y, std::int64_t count, flo
   for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor + bias;
 }
 
-// Two sums over some elements of a channel: that of dy, and that of dy * (x - mean).
+// Two sums over some elements of a channel: the sum of dy, and the sum of dy * (x - mean).
 struct GradSums {
   double dy = 0, dot = 0;
 };
@@ -212,8 +213,8 @@ class BatchNorm : public CpuKernel {
     return found;
   }
 
-  // Returns the mean and the variance to normalize by, and in `kept` the variance with which the running variance is
-  // updated.
+  // Returns the mean and the variance that normalize the channel. `kept` becomes the variance that updates the running
+  // variance.
   Statistics statistics(const Launch &launch, std::int64_t channel) const {
     if (running_) {
       const float variance = input<float>(launch, 4)[channel];
@@ -313,10 +314,10 @@ class BatchNormGrad : public CpuKernel {
   const double epsilon_;
 };
 
-// Updates a running mean or variance, the state, with the statistics of batches. The inputs of FoldStatistics are the
-// state and the statistics, and it begins with the state. The inputs of AccumulateStatistics are its result so far (the
-// same memory as outputs[0]), the state and the statistics. It begins with the state in a step's first micro-batch, and
-// with its result so far in later ones.
+// Updates a running mean or variance (the state) with the statistics of batches. FoldStatistics starts from the state.
+// Its inputs are the state and the statistics. AccumulateStatistics starts from the state in a step's first
+// micro-batch, and from its result so far in later ones. Its inputs are that result (the same memory as outputs[0]),
+// the state and the statistics.
 class FoldStatistics : public CpuKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

@@ -44,8 +44,8 @@ std::array<Dims, 3> dims_of(const ConvShape &s, std::int64_t samples) {
           with_axes({samples, s.maps}, s, s.output)};
 }
 
-// Returns the layouts that w, and one sample of x and of y, have in the project's tensors. `row` is the number of
-// elements from one map's weights to the next map's.
+// Returns the layouts that the project's tensors have: of one sample of x, of w, and of one sample of y. `row` is the
+// distance, in elements, from the weights of one map to those of the next map.
 std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row) {
   std::array<Dims, 3> dims = dims_of(s, 1);
   std::array<Desc, 3> layouts;
@@ -117,8 +117,8 @@ bool is_direct(std::string_view name) {
   return (name.starts_with("jit") || name.starts_with("brg")) && name.find("gemm") == std::string_view::npos;
 }
 
-// Returns the layout of one sample, given that of a tensor of samples. Returns nothing if samples do not lie one after
-// the other.
+// Takes the layout of a tensor of samples, and returns the layout of one of them. Returns nothing if the samples do not
+// lie one after the other.
 std::optional<Desc> one_sample(Desc layout) {
   dnnl_memory_desc_t &d = layout.data;
   if (d.format_kind != dnnl_blocked) return std::nullopt;

@@ -13,10 +13,10 @@ namespace protrain::backend::cpu {
 
 class BlockedConv {
  public:
-  // Makes oneDNN's convolution for `shape`. Returns nothing if oneDNN would unroll the windows, or compute without
-  // vectors. `row` is the number of elements from one map's weights to the next map's, which is more than a map has if
-  // w is a part of larger weights. Each seat has operands of its own. So threads may run the convolution at the same
-  // time, each with another seat.
+  // Makes oneDNN's convolution for `shape`. Returns nothing if oneDNN would unroll the windows, compute without
+  // vectors, or mix samples in its layout. `row` is the distance, in elements, from the weights of one map to those of
+  // the next map. This is more than a map's own weights take if w is a part of larger weights. Each seat has operands
+  // of its own. So threads can run the convolution at the same time, each with another seat.
   static std::optional<BlockedConv> find(const ConvShape &shape, std::int64_t row, int seats);
   ~BlockedConv();
   BlockedConv(BlockedConv &&) noexcept;

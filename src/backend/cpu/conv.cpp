@@ -47,8 +47,8 @@ void each_row(const ConvShape &s, Range rows, Act act) {
       }
 }
 
-// Unrolls windows (im2col): writes the rows of the matrix `columns` that belong to the `channels` channels at x, for
-// the windows of `rows` of y.
+// Unrolls windows (im2col): writes a part of the matrix `columns`. The part has the rows of `channels` channels, the
+// first of which is at x, and the columns of the windows in `rows` of y.
 void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range rows, float *columns) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
@@ -64,8 +64,8 @@ void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range row
     });
 }
 
-// Reverses unroll() (col2im): adds each element of `columns` to the element of x that unroll() would have copied it
-// from.
+// Reverses unroll() (col2im). unroll() copies elements of x to `columns`; roll_up() adds each element of `columns` to
+// the element of x that it comes from.
 void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, float *x) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())

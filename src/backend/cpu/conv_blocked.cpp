@@ -19,8 +19,8 @@ double flops_of(const ConvShape &s) {
          static_cast<double>(s.channels_in_group() * s.kernel_count());
 }
 
-// Returns the number of equal parts into which `count` elements are cut, at most `wanted`. If there is more than one
-// part, the size of a part is a multiple of `grain`.
+// Returns into how many equal parts `count` elements are cut. There are at most `wanted` parts. If there is more than
+// one, the size of a part is a multiple of `grain`.
 std::int64_t equal_parts(std::int64_t count, std::int64_t grain, double wanted) {
   auto parts = static_cast<std::int64_t>(std::min(wanted, static_cast<double>(count / grain)));
   while (parts > 1 && (count % parts != 0 || count / parts % grain != 0)) --parts;

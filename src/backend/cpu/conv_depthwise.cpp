@@ -5,8 +5,9 @@
 // ... of the padded plane. Each phase has `extent` elements along an axis. Element k of window o lies at place o * s +
 // k * dilation. This is element o + shift of phase k * dilation % s, where shift = k * dilation / s.
 //
-// A window's number is its index in an array of a phase's size. Rows of this array may be longer than those of y, so
-// some numbers have no window. Thanks to these numbers y, dx and dw are sums over long vectors.
+// Windows are numbered like the elements of such an array. Its rows can be longer than the rows of y. Then the numbers
+// at the end of each row have no window. With these numbers y, dx and dw are sums over vectors that run on from row to
+// row, and long vectors are fast.
 #include <algorithm>
 
 #include "arith/math.h"

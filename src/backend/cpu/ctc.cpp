@@ -64,8 +64,8 @@ class CtcLoss : public CpuKernel {
   }
 
   // Runs the forward recursion of CTC. For each time and state it computes the log of the summed probability of the
-  // paths that are in this state at this time. Returns the log of the summed probability of all complete paths. The
-  // values of all times are kept only for the gradient.
+  // paths that are in this state at this time. Returns the log of the summed probability of all complete paths. Only
+  // the gradient keeps the values of all times, because only backwards() reads them.
   double forwards(const T *logits, const CtcScratch &scratch, std::int64_t n) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const double *before = nullptr;

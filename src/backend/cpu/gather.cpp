@@ -70,8 +70,8 @@ struct Loops {
   }
 };
 
-// The gradient of Gather. Scratch holds a linked list for each row of the table: the positions in the indices that name
-// the row, in order.
+// The gradient of Gather. Scratch holds a linked list for each row of the table. The list has the positions of all
+// indices that name the row, in order.
 template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:

@@ -28,9 +28,9 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Returns the K of a panel. K is cut if it is large and b is not transposed: oneDNN 2.6 reads such a b in place and
-// becomes slow. As K grows from 1000 to 50000, its speed falls from 0.95 of the processor's peak to 0.5 in float32, and
-// to 0.7 in bfloat16. The result depends on the shape alone.
+// Returns the depth of a panel, its part of K. K is cut if it is large and b is not transposed, because oneDNN 2.6
+// reads such a b in place and becomes slow. As K grows from 1000 to 50000, oneDNN's speed falls from 0.95 of the
+// processor's peak to 0.5 in float32, and to 0.7 in bfloat16. The result depends on the shape alone.
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;

@@ -17,9 +17,10 @@ struct GemmShape {
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
-  // The number of rows that a Gemm computes at a time (a panel). Only the last panel may have fewer. Then the bits of a
-  // row in a full panel do not depend on M. If it is 0, panels have as many rows as are fast. Then the bits depend on M
-  // in some of oneDNN's products, but never in products in tiles. oneDNN's products of a StoredGemm ignore it.
+  // A Gemm computes c in panels of rows. This is the number of rows in a panel; only the last panel can have fewer. So
+  // the bits of a row in a full panel do not depend on M. If the number is 0, the Gemm chooses a fast one. Then the
+  // bits of some of oneDNN's products depend on M, but never the bits of products in tiles. oneDNN's products of a
+  // StoredGemm ignore the number.
   std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
 };

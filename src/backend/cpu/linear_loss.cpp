@@ -1,12 +1,13 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
-// gradients. It multiplies blocks of gradients by w for dx and by x for dw, and sums dw over the blocks in order. A
-// block is as many slices as fit into kBlockBytes, or one slice if w and the bias are frozen. With float32 operands
-// gradients overwrite the logits. With narrow operands gradients have memory of their own, and a block is often all
-// slices. Logits and sums are float32 whatever the operands are.
-//
-// If the node asks for panels, products compute a fixed number of rows at a time, and blocks follow from the classes
-// alone. Then the bits of the results do not depend on the size of the slices.
+// gradients. Logits and sums are float32 whatever the operands are.
+//   Gradients are multiplied block by block: by w for dx, and by x for dw, which is summed over the blocks in order. A
+// block has one or more slices, and its gradients take at most kBlockBytes unless a single slice takes more. If neither
+// w nor the bias gets a gradient, a block is one slice. With float32 operands gradients overwrite the logits. With
+// narrow operands gradients have memory of their own, and all slices often fit into one block.
+//   If the node asks for panels, products compute a panel of rows at a time, and blocks of dw consist of whole panels.
+// Both sizes follow from the shapes, the element type and the team's size. So the bits of the results do not depend on
+// the size of the slices.
 #include "backend/cpu/linear_loss.h"
 
 #include <algorithm>
@@ -81,8 +82,8 @@ class LinearCrossEntropy : public CpuKernel {
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // Cuts the rows into slices and blocks, and prepares their products. Slices with the same number of rows share
-    // products. The first block has products of its own, because it sets dw and later blocks add to dw. So has the last
-    // block if it has fewer rows than the others.
+    // products. The first block has products of its own, because it sets dw and later blocks add to dw. The last block
+    // also has its own if it has fewer rows than the others.
     std::map<std::int64_t, std::size_t> products;  // of slices, by their rows
     for (std::int64_t first = 0, rows = 0; first < shape_.rows; first += rows) {
       rows = std::min({shape_.slice_rows, shape_.rows - first, block_rows_ - first % block_rows_});
@@ -130,7 +131,8 @@ class LinearCrossEntropy : public CpuKernel {
     std::size_t products;  // index into logits_ or products_
   };
 
-  // Returns the rows of a block: as many slices as fit, or as many panels if there are panels.
+  // Returns the rows of a block. A block consists of whole panels if there are panels, else of whole slices. It has at
+  // least one of them, and more if their gradients fit into kBlockBytes.
   std::int64_t rows_of_a_block() const {
     const std::int64_t unit = panel_rows_ > 0 ? panel_rows_ : shape_.slice_rows;
     const std::int64_t unit_bytes = unit * shape_.classes * static_cast<std::int64_t>(sizeof(T));
@@ -234,8 +236,8 @@ class LinearCrossEntropy : public CpuKernel {
     return dloss == nullptr ? 1 : dloss[shape_.reduction == Reduction::none ? row : 0];
   }
 
-  // Computes the losses of the member's rows. If gradients are wanted, it replaces the logits by them. `of_mean` is the
-  // factor of all gradients that comes from the mean over rows; 1 if the loss is not a mean.
+  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits. `of_mean` is a factor
+  // of all gradients: if the loss is a mean over rows, 1 divided by the sum of their weights, else 1.
   void finish_rows(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);

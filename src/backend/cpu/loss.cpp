@@ -1,5 +1,5 @@
-// CrossEntropy, whose logits are an operand, and its gradient. Members share the rows. The losses of the rows are
-// summed in double, in the order of the rows.
+// CrossEntropy and its gradient. The logits are an operand here; LinearCrossEntropy computes them itself. Members share
+// the rows. The losses of the rows are summed in double, in the order of the rows.
 #include <algorithm>
 
 #include "backend/cpu/floats.h"

@@ -1,6 +1,6 @@
-// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows. The
-// gradients of scale and bias are summed over the rows of each block, then over the blocks in order. The shape alone
-// fixes the blocks.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows, or in
+// the gradients blocks of rows. The gradients of scale and bias are summed over the rows of each block, then over the
+// blocks in order. The shape alone fixes the blocks, so bits do not depend on the team.
 #include <algorithm>
 #include <cmath>
 

@@ -29,8 +29,8 @@ void require_room_for_primitive();
 inline dnnl_status_t point(dnnl::memory &memory, const void *at) {
   return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
 }
-// Runs a primitive. Throws if the run fails. If `status` is already that of a failure, throws without running the
-// primitive. `what` names the primitive in the error, such as "a product".
+// Runs a primitive, and throws if the run fails. `status` is the result of the calls before. If they failed, execute()
+// throws without running the primitive. `what` names the primitive in the error, such as "a product".
 void execute(dnnl_status_t status, const dnnl::primitive &primitive, std::span<const dnnl_exec_arg_t> arguments,
              const char *what);
 

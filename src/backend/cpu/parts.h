@@ -9,8 +9,9 @@
 
 namespace protrain::backend::cpu {
 
-// Cuts `count` into as few parts of at most `most` as possible. Returns the size of a part, rounded up to a multiple of
-// `grain`. All parts have this size, except that the last may be smaller.
+// Returns the size of the parts into which `count` is cut. The last part can be smaller. The number of parts is the
+// least at which no part is larger than `most`. The size is then rounded up to a multiple of `grain`, which can make it
+// larger than `most`.
 inline std::int64_t part_size(std::int64_t count, std::int64_t most, std::int64_t grain = 1) {
   return divided_up(divided_up(count, divided_up(count, most)), grain) * grain;
 }

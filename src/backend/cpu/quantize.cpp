@@ -175,9 +175,9 @@ PROTRAIN_INLINE void widen_zeros(const QuantisedShape &shape, const void *zeros,
     for (std::int64_t j = 0; j < count; ++j) to[j] = stored_at(shape.zero_form, zeros, first + j);
 }
 
-// Replaces values[i] by F::value(values[i], others[i], scale, ...) for the `count` elements from `first` on, row by
-// row. With the dims (outer, length, inner) of ScaleBlocks, a row has length * inner elements if the scale is the same
-// along `inner`. Else it has `inner` elements.
+// Replaces values[i] by F::value(values[i], others[i], scale, ...). values[0] belongs to element `first` of the tensor,
+// and there are `count` values. ScaleBlocks sees the tensor as (outer, length, inner), and the loops go through it row
+// by row. If the scale is the same along `inner`, a row has length * inner elements. Else it has `inner` elements.
 template <typename F>
 struct ScaledLoops {
   PROTRAIN_CLONES static void apply(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t first,

@@ -1,7 +1,7 @@
-// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. The kernels go from the last step to the first. In each step a member
-// computes the gradients of the sums of its units' gates, which are the gates before their activations. In the next
-// step it multiplies these gradients, of all members, by its columns of the recurrence weights R. This gives the part
-// of the gradients of its units' states that comes through the gates.
+// LstmStepsGrad, GruStepsGrad and RnnStepsGrad. The kernels go from the last step to the first. A gate is the
+// activation of a sum. In each step a member computes the gradients of these sums for its own units. In the next step
+// it multiplies the gradients of all members by its columns of the recurrence weights R. The product is the part of the
+// gradients of its units' states that comes through the gates.
 #include <algorithm>
 
 #include "backend/cpu/recurrent.h"

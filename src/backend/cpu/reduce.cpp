@@ -1,9 +1,9 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in float32 and in an order that depends on shapes alone.
 //
 // Neighbouring axes that are both kept or both reduced are merged. The innermost merged axis is called the row. If the
-// row is kept, rows are joined element by element. If it is reduced, each row is cut into segments, and a segment is
-// folded along vector lanes. The rows or segments of one result are grouped into blocks. Members take blocks, and the
-// blocks' results are joined in order.
+// row is kept, rows are joined element by element. If the row is reduced, it is cut into segments, and each segment is
+// folded along vector lanes to one number. The rows or segments that belong to the same result are grouped into blocks.
+// Members take blocks, and the blocks' results are joined in order.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -124,7 +124,8 @@ class ReduceKernel : public CpuKernel {
   }
 
   // Joins the blocks' values of each element in [range.begin, range.end), in the order of the blocks. The joined value
-  // replaces that of the first block. It is then written to y, for a mean after a division by the number of elements.
+  // replaces the value of the first block. Then it is divided by divisor_ and written to y. divisor_ is 1 except for a
+  // mean.
   void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
       const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);

@@ -15,8 +15,8 @@ namespace protrain::backend::cpu {
 
 namespace {
 // A packed block of a has at most 256 KiB. A packed group of columns of b has at most 1 MiB, which fits into the
-// third-level cache. If c is narrow, the group has at most half of that, and the float32 sums of a strip take up to one
-// MiB more.
+// third-level cache. If c is narrow, the group has at most half of that. Float32 sums of some rows of c (a strip) in
+// the columns of the group then take up to one MiB more.
 constexpr std::int64_t kMostRows = 256, kMostDepth = 256, kMostColumns = 42 * kTileColumns, kMostStripRows = 512;
 constexpr std::int64_t kTileElements = kTileRows * kTileColumns;
 // If M, N or K is less than this, tiles are slower than oneDNN, because packing a and b takes too much of the time.
@@ -24,8 +24,8 @@ constexpr std::int64_t kLeastRows = 32, kLeastColumns = 384, kLeastDepth = 64;
 constexpr std::int64_t kRowGrain = 16;     // rows of c are cut at multiples of this
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
 
-// Returns into how many rows of cells c is cut, so that a member packs as little as possible. This is best if cells are
-// about square.
+// c is cut into a grid of cells, one for each member. Returns the number of rows of the grid at which a member packs
+// the least. The cells are then about square.
 int grid_rows(const GemmShape &s, int team_size) {
   int best = 1;
   const auto packed = [&](int rows) { return divided_up(s.m, rows) + divided_up(s.n, team_size / rows); };
@@ -69,7 +69,8 @@ void pack_rows(const GemmShape &s, const T *a, Range rows, Range depth, float *w
   }
 }
 
-// Reads rows of b as float32, in the order in which b is stored: `count` elements from element `first` of each row on.
+// Reads rows of b as float32, in the order in which b is stored. read() takes `count` elements of each row, from
+// element `first` of the row on.
 template <typename T>
 struct DenseSource {
   const T *b;
@@ -185,7 +186,8 @@ TiledProduct::Scratch TiledProduct::lay_out(float *at) const {
       .panels = at, .block = block, .widened = widened, .tile = {tile, kTileColumns}, .sums = {sums, group_columns_}};
 }
 
-// Sets what the products are added to: the bias, or a narrow c as it is.
+// Fills the float32 sums `to` before the first product is added: with the bias, or with a narrow c to which the
+// products are added. Does nothing if there is neither.
 template <typename T>
 void TiledProduct::start(const Cell &part, const GemmOperands &operands, Rows<float> to) const {
   const auto *bias = static_cast<const T *>(operands.bias), *c = static_cast<const T *>(operands.c);

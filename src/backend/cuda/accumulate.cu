@@ -41,8 +41,8 @@ __device__ S weighted_sum(const Parts<T> &parts, std::int64_t i, const S *sum, b
   return total;
 }
 
-// Accumulate adds the parts of x, each times a weight, to the sum (of type S), which is both inputs[0] and outputs[0].
-// The first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets it.
+// Accumulate adds the parts of x, each times a weight, to a sum of type S. The sum is both inputs[0] and outputs[0],
+// and the first micro-batch overwrites it. SumParts has no sum among its inputs, and always overwrites outputs[0].
 template <typename T, typename S>
 class Accumulate : public CudaKernel {
  public:

@@ -1,7 +1,8 @@
-// Fast approximations: functions that a GPU computes in one instruction, and activations made of them. Each function's
-// error is stated at the function. Kernels use them for results in bfloat16, whose rounding errors are larger, and for
-// the softmax of attention on tensor cores. They are several times as fast as the formulas in arith/unary.h, but do not
-// give the CPU's bits. In tests, functions of the host's C library take the place of the instructions.
+// Fast approximations: functions that a GPU computes in one instruction, and activations made of them. They are several
+// times as fast as the formulas in arith/unary.h, but do not give the CPU's bits. Each function's error is stated at
+// the function.
+//   Kernels use them for results in bfloat16, whose rounding errors are larger, and for the softmax of attention on
+// tensor cores. In tests, functions of the host's C library take the place of the instructions.
 #pragma once
 
 #include <bit>

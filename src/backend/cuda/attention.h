@@ -63,8 +63,8 @@ struct Heads {
   }
   // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
   // see at least one of keys [first, first + count). Both return an empty range if there is no query, or no key, number
-  // `first`. Otherwise neither end of the range falls as `first` grows. So the ranges of the first and of the last row
-  // of a tile bound the ranges of all its rows.
+  // `first`. Otherwise a larger `first` never makes the begin or the end of the range smaller. So of all rows of a
+  // tile, the first row has the smallest begin and end, and the last row has the largest.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -148,8 +148,8 @@ struct AttentionGradOperands {
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return the function that computes on tensor cores. They return nullptr if tensor cores cannot be used, because
-// the head size exceeds 256, rows are not multiples of 16 bytes, or counts exceed 32 bits.
+// These two functions return the function that computes on tensor cores. They return nullptr if tensor cores cannot be
+// used, because the head size exceeds 256, rows are not multiples of 16 bytes, or counts exceed 32 bits.
 // attention_grad_on_tensor_cores() also returns nullptr if its tiles do not fit into the device's shared memory.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);

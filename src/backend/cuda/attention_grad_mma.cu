@@ -9,9 +9,10 @@ namespace protrain::backend::cuda {
 namespace {
 using NarrowOperands = AttentionGradOperands<bf16>;
 
-// Probabilities above this threshold count as 1 (see arith::weight_of_score). The threshold is below 1, because lse is
-// rounded when it is converted to base 2. With scores of about 64 this moves a probability of 1 by up to 2^-16. The
-// threshold does no harm, because the products round probabilities to bfloat16, which is far coarser.
+// Probabilities above this threshold count as 1 (see arith::weight_of_score). A probability of 1 can come out smaller,
+// because lse is rounded when it is converted to base 2: by up to 2^-16 with scores of about 64. Other probabilities
+// above the threshold count as 1 too. This does no harm, because the products round probabilities to bfloat16, which is
+// far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
 // The two numbers of a query that the gradients of its scores need. A query's delta is the dot product of its out and
@@ -44,9 +45,9 @@ __global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queri
   queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
 }
 
-// Replaces the scores in p by probabilities, and dout . v - delta in ds by the gradients of the dot products q . k.
-// These gradients still lack the factor `scale`. `factor` is that of ScoreTransform. query_of(r, column) returns the
-// Query of an element.
+// On entry p holds scores, and ds holds dout . v - delta, times the slope of the softcap. Replaces p by the
+// probabilities, and ds by the gradients of the dot products q . k. These gradients still lack the factor `scale`.
+// `factor` is that of ScoreTransform. query_of(r, column) returns the Query of an element.
 template <int kStrips, int kTiles, typename QueryOf>
 __device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
                               StripSums<kStrips, kTiles> &ds) {

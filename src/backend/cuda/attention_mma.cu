@@ -16,8 +16,8 @@ struct Sizes {
   static_assert(!Memory::kFirstWaits && Memory::kBytes <= kAlwaysShared);
 };
 
-// The state of the online softmax of one row. It computes powers of 2 instead of e. `most` is the row's largest
-// factor * score so far. `sum` is this lane's part of the row's sum of 2^(factor * score - most).
+// The state of the online softmax of one row, which uses powers of 2 instead of e. `most` is the largest value of
+// factor * score in the row so far. `sum` is this lane's part of the row's sum of 2^(factor * score - most).
 struct StripSoftmax {
   float most = -INFINITY, sum = 0;
 };

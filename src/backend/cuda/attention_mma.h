@@ -66,9 +66,9 @@ struct NarrowTile {
 };
 
 // The shared memory of a block: two stages of two tiles each, and the rows that the block itself owns. The block moves
-// the first kKept of its rows to registers. Its other kLoaded rows stay in shared memory, behind the stages. Until the
-// move, the kept rows lie where the second stage's tiles will be. If they need more room, they take both stages
-// (kFirstWaits), and the first tiles are copied only after the move.
+// the first kKept of its rows to registers. Until the move, these rows lie where the second stage's tiles will be. If
+// one stage is too small for them, they take both stages (kFirstWaits), and the first tiles are copied only after the
+// move. The block's other kLoaded rows stay in shared memory, behind the stages.
 template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;
@@ -168,8 +168,9 @@ struct ScoreTransform {
         factor(plain ? s.scale * kLog2E : 1.0f) {}
 };
 
-// Turns a warp's dot products q . k into scores, in kColumns columns from `column` on. Scores that a mask hides become
-// -inf. If there is a softcap, calls on_slope(m, n, e, slope) with the softcap's derivative at each element.
+// Turns a warp's dot products q . k into scores, in kColumns columns from `column` on. The scores still lack
+// transform.factor, which the softmax multiplies by. Scores that a mask hides become -inf. If there is a softcap, calls
+// on_slope(m, n, e, slope) with the softcap's derivative at each element.
 template <int kColumns, bool kTransposed, int kStrips, typename OnSlope>
 __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, const Sight<kTransposed, kStrips> &sight,
                               int column, StripSums<kStrips, kColumns / 8> &scores, const OnSlope &on_slope) {

@@ -181,9 +181,9 @@ struct FoldedInputs {
   int count;
 };
 
-// Folds the statistics of batches into the state, a running mean or variance. FoldStatistics begins with the state.
-// AccumulateStatistics does so in the step's first micro-batch. In later micro-batches it continues with its own
-// result, which is both inputs[0] and outputs[0].
+// Folds the statistics of batches into the state, a running mean or variance. FoldStatistics always begins with the
+// state. AccumulateStatistics begins with the state in a step's first micro-batch. In later micro-batches it continues
+// with its own result, which is both inputs[0] and outputs[0].
 class FoldStatistics : public CudaKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

@@ -94,9 +94,9 @@ bool is_matrix(const ConvShape &s) {
          s.before == ConvSizes{0, 0, 0};
 }
 
-// Returns the shape of a round's matrix products. A round is the samples that are unrolled at a time. Without groups,
-// one launch multiplies all samples of the round. With groups, and for the weights' gradient, a launch multiplies the
-// groups of one sample. `columns` is the type of the columns.
+// Returns the shape of the matrix products of a round, which is the samples that are unrolled at a time. For Conv and
+// ConvTranspose without groups, one launch multiplies all samples of the round. With groups, and for ConvWeightGrad, a
+// launch multiplies the groups of one sample. `columns` is the element type of the columns.
 GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
   const std::int64_t row = s.channels_in_group() * s.kernel_count(), windows = s.output_count();
   const std::int64_t of_w = s.maps_in_group() * row, of_y = s.maps_in_group() * windows, of_columns = row * windows;
@@ -216,8 +216,8 @@ class Conv : public CudaKernel {
       gemm_.run(stream, operands_of(i), scratch(launch, gemm_at_));
   }
 
-  // Returns the columns of a round's samples, of which `first` is the first. The columns are x itself if nothing needs
-  // to be unrolled.
+  // Returns the columns of the round that begins with sample `first`. Unrolls x to make them, unless x itself is the
+  // columns.
   const T *columns_of(Stream stream, const Launch &launch, std::int64_t first) const {
     const T *x = input<T>(launch, 0) + first * of_x();
     if (in_place_) return x;

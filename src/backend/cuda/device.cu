@@ -70,7 +70,7 @@ class Allocations {
 };
 
 // Makes the device current, as use_device() does, but never throws. Call it before the device's objects are destroyed
-// or memory is unpinned. On a thread without a current device CUDA would open device 0 for this.
+// or memory is unpinned. On a thread without a current device CUDA would otherwise open device 0 to do this.
 void come_back(int index) {
   try {
     use_device(index);
@@ -274,10 +274,10 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records the link of an event in a queue. During a capture each event has a link, a second CUDA event. The queues of
-  // the captured step wait for the link instead of the event. leave_capture() destroys the links. The event itself is
-  // recorded in each replay of a timed recording, to tell the time. fork() and join() use links too, one for each
-  // queue.
+  // Records the link of event number `event` in a queue. A link is a second CUDA event that takes the event's place
+  // during a capture: the queues of the captured step wait for the link. link() makes a link when it is first
+  // needed, and leave_capture() destroys all links. A timed recording also captures the event itself, so that each
+  // replay records the time. fork() and join() use links too, one for each queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));

@@ -1,5 +1,5 @@
-// Gather, GatherElements and their gradients. Every index is checked before it is used. If several indices name the
-// same row, the threads of the first of these indices add up the gradients of all of them, in the order of the indices.
+// Gather, GatherElements and their gradients. Every index is checked before it is used. Several indices can name the
+// same row. Then the threads of the first such index add up the gradients of all of them, in the order of the indices.
 #include <algorithm>
 #include <numeric>
 
@@ -74,8 +74,8 @@ class Gather : public CudaKernel {
   const std::int64_t named_;
 };
 
-// Links the indices that name the same row into a list. next[i] is the position of the next index after index i that
-// names the same row, or kNone. first[i] is the row of index i if no earlier index names this row, else kNone.
+// Links the indices that name the same row into a list. next[i] is the position of the first later index that names the
+// same row as index i, or kNone. first[i] is the row of index i if no earlier index names this row, else kNone.
 constexpr std::int64_t kNone = -1;
 
 __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *next, std::int64_t *first) {
@@ -100,8 +100,8 @@ __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *
   first[own] = leads ? row : kNone;
 }
 
-// Adds up the rows of each list, with a block for each list. A thread takes a pack of columns at a time, because it
-// waits for each link of the list, however many columns it takes.
+// Adds up the rows of each list, with a block for each list. A thread takes a pack of columns at a time. It must wait
+// for each link of the list anyway, and this wait is as long for one column as for a pack.
 template <typename T, int kCount>
 __global__ void add_rows_kernel(AxisLines table, std::int64_t named, const std::int64_t *next,
                                 const std::int64_t *first, const Pack<T, kCount> *dy, Pack<T, kCount> *dx) {
@@ -202,8 +202,8 @@ class GatherElements : public CudaKernel {
   const Indices indices_;
 };
 
-// The gradient of GatherElements. If several indices of a line name the same element, the thread of the first of these
-// indices adds up the gradients of all of them.
+// The gradient of GatherElements. Several indices of a line can name the same element. Then the thread of the first
+// such index adds up the gradients of all of them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:
@@ -238,8 +238,8 @@ class GatherElementsGrad : public CudaKernel {
   const std::uint64_t bytes_;
 };
 
-// Calls make(T{}) with the type of the elements: float for float32, bf16 for bfloat16. An element whose index is out of
-// range can then be NaN. For other element types T is an integer of the same size.
+// Calls make(T{}) with the type of the elements. T is float for float32 and bf16 for bfloat16, so that an element whose
+// index is out of range can become NaN. For other element types T is an integer of the same size.
 template <typename Make>
 KernelPtr by_element(const KernelRequest &request, Make make) {
   const DType dtype = request.inputs.at(0).dtype;

@@ -1,5 +1,6 @@
 // Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The scratch that run()
-// gets holds the algorithm's workspace, and the panel to which stored weights are widened.
+// gets holds the algorithm's workspace. If weights are stored, it also holds a panel: the weights of some columns,
+// widened.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,8 @@ class Gemm {
   void run(Stream stream, const GemmOperands &operands, void *scratch) const;
 
  private:
-  // Some columns of c, and the index in of_panels_ of the product that computes them from a panel of widened weights.
+  // Some columns of c, which are computed from one panel of widened weights. `product` is the index in of_panels_ of
+  // the product that computes them.
   struct Panel {
     Columns columns;
     std::size_t product;

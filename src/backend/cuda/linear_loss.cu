@@ -21,10 +21,10 @@ constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_row
 // lines, so that each row begins at a multiple of the 16 bytes that tensor cores read at once.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// The number of classes in products is rounded up to a multiple of this, because cuBLASLt's fast algorithms need such
-// sizes, also along k, whatever the distance between rows is. With exactly the 50257 classes of GPT-2, an H100 computes
-// dx at 121 TFLOP/s instead of 600. The number is not rounded up if w is stored, or if products are float32 without
-// TF32.
+// The number of classes in products is rounded up to a multiple of this. cuBLASLt's fast algorithms need such sizes,
+// also along k; a rounded distance between rows is not enough. With exactly the 50257 classes of GPT-2, an H100
+// computes dx at 121 TFLOP/s instead of 600. The number is not rounded up if w is stored, or if products are float32
+// without TF32.
 constexpr std::int64_t kFastMultiple = 8;
 
 // The rows of a matrix. `count` is their number, and `ld` is the distance between them, in elements.
@@ -156,8 +156,8 @@ class LinearCrossEntropy : public CudaKernel {
     require(!stored_ || !has_output(request, 2), Code::unsupported, subject(request),
             "stored weights have no gradient");
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // Makes products for the first slice, which sets dw, for the second, which adds to dw, and for a last slice with
-    // fewer rows. Other slices use the products of the second.
+    // The first slice has products of its own, because it sets dw and later slices add to dw. A last slice with fewer
+    // rows has products of its own too. All other slices share the products of the second slice.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
       if (products_.size() < 2 || rows != shape_.slice_rows)

@@ -10,8 +10,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// Returns the largest power of two, up to kAlignment, that divides the address of every operand in every product of the
-// batch.
+// Returns the largest power of two, up to kAlignment, that divides the addresses of a, b and y in every product.
 std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   std::int64_t alignment = kAlignment;
   for (const Strides &strides : batch.strides)

@@ -37,7 +37,8 @@ MoveKernel move_by(std::int64_t bytes) {
   }
 }
 
-// A copy in units of several neighbouring elements, as wide as dims, strides and offsets allow. Strides count units.
+// A copy that moves units of several neighbouring elements. Units are as wide as dims, strides and offsets allow, up to
+// kWidest bytes. Strides count units.
 struct Units {
   std::int64_t bytes;  // of one unit
   Layout<2> layout;

@@ -93,7 +93,8 @@ void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int
   cuda::launch(stream, join_kernel, {divided_up(count, run), threads}, leaves, count, run, to);
 }
 
-// The tensors that one launch takes: as many as fit into a kernel's arguments. Each has a block of its own.
+// The most tensors that one launch takes. Their addresses are arguments of the kernel, and there is little room for
+// arguments. Each tensor has a block of its own.
 constexpr int kNormTensors = 64;
 template <typename T>
 struct NormTensors {
@@ -163,8 +164,8 @@ class SquaredNorm : public CudaKernel {
   }
 
  private:
-  // Returns how many of a tensor's parts are joined into one result. A result belongs to one piece, or to the whole
-  // tensor if piece_ is 0.
+  // Returns the largest number of parts that are joined into one result, a power of two. A result belongs to one piece
+  // of a tensor, or to the whole tensor if piece_ is 0. The last piece can have fewer parts.
   std::int64_t parts_joined(std::int64_t parts) const {
     return piece_ > 0 ? std::min(piece_ / kPart, whole_tree(parts)) : whole_tree(parts);
   }
@@ -207,7 +208,8 @@ class JoinSquares : public CudaKernel {
   std::vector<std::int64_t> pieces_;  // of each tensor
 };
 
-// The scalars that one launch adds: as many as fit into a kernel's arguments.
+// The most scalars that one launch adds. Their addresses are arguments of the kernel, and there is little room for
+// arguments.
 constexpr int kNormScalars = 256;
 struct NormScalars {
   const double *at[kNormScalars];

@@ -1,7 +1,8 @@
-// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). A block normalizes one row. For
-// gradients the rows are cut into parts, which the shape fixes. If a row fits into a block's registers, one launch
-// computes dx and each part's sums for the gradients of scale and bias, with a block for each part. Else two launches
-// do this. A last launch adds up the parts' sums.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). In forward a block normalizes
+// one row.
+//   For gradients the rows are cut into parts, which the shape fixes. If a row fits into a block's registers, one
+// launch has a block for each part, which computes dx and the part's sums for the gradients of scale and bias. Else one
+// launch computes dx and another the sums. A last launch adds up the sums of all parts.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -27,7 +28,8 @@ struct Operands {
 };
 
 // The distribution of a row's packs over the registers of a block. Thread t holds packs t, t + threads, t + 2 threads
-// and so on, `held` packs in all. `held` is 1, 2 or 4, the least that needs at most kHeldThreads threads.
+// and so on, `held` packs in all. `held` is 1, 2 or 4: the smallest of them with which kHeldThreads threads can hold
+// the row. If even 4 is too small, `holds` is false.
 constexpr int kHeldThreads = kEmulated ? 64 : 256;  // most threads of a block that holds a row
 constexpr int kMostHeld = 4;
 struct RegisterRows {
@@ -38,8 +40,9 @@ struct RegisterRows {
     holds = threads <= kHeldThreads && begins_wide_rows(width, element_bytes);
   }
 
-  // The number of blocks of the gradient's kernel: as many as an H100 runs at the same time, so that no part waits for
-  // another one to end. The more packs a thread holds, the more registers a block needs, and the fewer blocks run.
+  // Returns the number of blocks that the gradient's kernel should have. An H100 runs so many at the same time, so no
+  // part waits for another one to end. The more packs a thread holds, the more registers a block needs, and the fewer
+  // blocks run.
   std::int64_t blocks() const { return kEmulated ? 64 : 132 * (held == 1 ? 3 : held == 2 ? 2 : 1); }
 
   int held = 1, threads = kWarp;  // packs of a thread; threads of a block
@@ -159,9 +162,9 @@ __device__ RegisterRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T>
   return held;
 }
 
-// Computes dx, as normalize_grad_kernel does. Each block of threads takes one part of the rows. It writes its sums of
-// dy * n and, if centered, of dy to partial (parts, 1 or 2, width). While the block's threads synchronize for one row,
-// the next row is loaded. dx and partial are nullptr if they are not wanted.
+// Computes dx, as normalize_grad_kernel does. Each block takes one part of the rows, and writes the part's sums of dy *
+// n and, if centered, of dy to partial (parts, 1 or 2, width). While the block's threads synchronize for one row, the
+// next row is loaded. dx and partial are nullptr if they are not wanted.
 template <typename T, bool kCentered, int kHeld>
 __global__ void __launch_bounds__(kHeldThreads)
     held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {

@@ -16,7 +16,8 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; for fewer, waking the team takes too long
 
-// The parameters that one launch updates: as many as fit into a kernel's arguments. Each has blocks of its own.
+// The most parameters that one launch updates. Their addresses are arguments of the kernel, and there is little room
+// for arguments. Each parameter has blocks of its own.
 constexpr int kUpdateTensors = 32;
 template <typename Arrays>
 struct UpdateTensors {
@@ -95,7 +96,7 @@ __device__ Step numbers(const OptimizerNumbers &of) {
     return {};
 }
 
-// The share of a parameter that one block of threads updates.
+// The parameter that this thread helps to update, and the thread's number among all threads of this parameter.
 template <typename Arrays>
 struct UpdateShare {
   Arrays at;
@@ -127,8 +128,8 @@ __global__ void update_kernel(UpdateTensors<UpdateArrays<Weights, Gradient>> ten
   if (rest < share.count) update_pack<1>(step, common, share.at, rest);
 }
 
-// The number of neighbouring weights that each lane updates, if moments are stored in 8 bits. A warp then updates
-// kCodedBlock weights at a time, whose moments share a scale.
+// The number of neighbouring weights that a lane updates at a time, if moments are stored in 8 bits. The lanes of a
+// warp together then update a block of kCodedBlock weights, whose moments share a scale.
 constexpr int kOfBlock = static_cast<int>(arith::kCodedBlock) / kWarp;
 
 __device__ std::int32_t largest_of_warp(std::int32_t value) {
@@ -230,7 +231,7 @@ class Update : public CudaKernel {
   }
 
  private:
-  // `at_once`: elements that a thread takes at once.
+  // `at_once` is the number of elements that a thread updates at a time.
   template <typename Arrays, typename Kernel>
   void run_kernel(Stream stream, const Launch &launch, Kernel kernel, int at_once) {
     const std::size_t count = request_.elements.size();

@@ -40,8 +40,8 @@ __device__ void each_reached(const Windows &w, const Place &window, Act act) {
 }
 
 // Calls act(number, place) for each window that contains the element of x at place `p`. `number` is the window's index
-// in its plane. The windows are ordered by which of their elements lies at `p`: the one whose first element lies there
-// comes first.
+// in its plane. The first call is for the window whose first element lies at `p`, the next one for the window whose
+// second element lies there, and so on.
 template <typename Act>
 __device__ void each_window(const Windows &w, const Place &p, Act act) {
   for (std::int64_t a = 0; a < w.kernel[0]; ++a) {

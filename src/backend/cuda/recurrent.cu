@@ -166,8 +166,8 @@ class Recurrent : public CudaKernel {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  // Returns the shape of a step's product: the states h, or r * h in a GRU that resets h, times the rows of the
-  // recurrence weights R that belong to `gates` gates.
+  // Returns the shape of a step's product for `gates` gates. It multiplies the states h, or r * h in a GRU that resets
+  // h, by the rows of the recurrence weights R that belong to these gates.
   GemmShape product_shape(std::int64_t gates) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T));
     return {.m = shape_.batch,

@@ -155,9 +155,9 @@ class RecurrentGrad : public CudaKernel {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  // Returns the shape of the product of the gradients of `gates` gates with the rows of the recurrence weights R that
-  // belong to these gates. The gradients are columns of a step's dx or dproduct. If `accumulate`, the gates are the
-  // first ones, and the product is added to dh. Else the gate is the third one of a GRU that resets h.
+  // Returns the shape of a step's product for `gates` gates. It multiplies the gradients of these gates, which are
+  // columns of the step's dx or dproduct, by the gates' rows of the recurrence weights R. If `accumulate`, the gates
+  // are the first ones, and the product is added to dh. Else the only gate is the third one of a GRU that resets h.
   GemmShape product_shape(std::int64_t gates, bool accumulate) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t first = accumulate ? 0 : 2 * shape_.units;  // column of dx and row of R

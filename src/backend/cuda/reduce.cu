@@ -1,10 +1,10 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Floats are
-// summed in double; sums of integers wrap around.
+// summed in double; sums of integers wrap around. Sums of a matrix's columns use columns.h, which adds bfloat16 in
+// float32.
 //
 // One walk goes over the kept axes, another over the reduced axes. The elements that make up a result are cut into
-// parts. If elements that are neighbours in memory belong to one result, the threads of a block reduce a part together;
-// else each thread reduces whole parts alone. A second kernel joins the parts of each result in order. Sums of a
-// matrix's columns use columns.h.
+// parts. If neighbours in memory belong to the same result, the threads of a block reduce a part together. Else each
+// thread reduces whole parts alone. A second kernel joins the parts of each result in order.
 #include <algorithm>
 
 #include "backend/common/axes.h"

@@ -72,8 +72,8 @@ void *allocate(std::uint64_t bytes) {
     fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device arena",
          "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
   }
-  // Clears the memory in the thread's own stream and waits for that stream alone. While another thread captures a step,
-  // CUDA refuses to wait for the whole device, and the capture fails.
+  // Clears the memory in the thread's own stream and waits for that stream alone. A wait for the whole device would do
+  // harm while another thread captures a step: CUDA refuses such a wait, and the capture fails.
   clear(cudaStreamPerThread, memory, bytes);
   finish(cudaStreamPerThread);
   return memory;
@@ -123,8 +123,8 @@ std::int64_t ns_between(Event begin, Event end) {
   return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
-// Captures in the thread-local mode. CUDA calls of other threads then neither break the capture nor are refused. A call
-// of this thread that cannot be captured is an error; in the relaxed mode it would run at once.
+// Captures in the thread-local mode. Calls such as cudaMalloc by other threads then neither break the capture nor are
+// refused. A call of this thread that cannot be captured is an error; in the relaxed mode it would run at once.
 void begin_capture(Stream stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture could not begin");
 }
@@ -135,8 +135,8 @@ CapturedGraph end_capture(Stream stream) {
   const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "a graph could not be made ready");
-  // Uploads the graph now, when a refusal of memory does no harm. Otherwise the graph's first launch, inside a step,
-  // would take the memory.
+  // Uploads the graph now, outside of steps, because the upload takes memory and a refusal does no harm here. Otherwise
+  // the graph's first launch, inside a step, would take the memory.
   const cudaError_t uploaded = cudaGraphUpload(captured, stream);
   if (uploaded != cudaSuccess) destroy(captured);
   check(uploaded, "a graph could not be brought to the device");

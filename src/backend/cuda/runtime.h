@@ -1,6 +1,7 @@
 // The backend's interface to CUDA's runtime: memory, streams, events. runtime.cu implements it. Tests have another
-// implementation, which needs no GPU. Failures throw Code::device, or Code::nomem for memory, with CUDA's own words.
-// pin() returns false instead.
+// implementation, which needs no GPU.
+//   A failure throws Code::device, or Code::nomem if memory is refused, with CUDA's own words. pin() returns false
+// instead. Functions that give something back ignore failures.
 #pragma once
 
 #include <cstddef>

@@ -32,8 +32,8 @@ bool timed_out(const std::exception &error) {
          std::string_view(error.what()).find("timeout") != std::string_view::npos;
 }
 
-// A store in a folder that all ranks share. Its wait() replaces Gloo's own, which rounds its timeout up to whole
-// seconds.
+// A store in a folder that all ranks share. It differs from Gloo's in two ways: set() refuses a key that is set
+// already, and wait() does not round its timeout up to whole seconds.
 class FolderStore final : public ::gloo::rendezvous::FileStore {
  public:
   using FileStore::FileStore;
@@ -78,7 +78,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
     context_ = std::make_shared<Mesh>(request, *store_, deadline);
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
-    // Asks for the reason of rank 0, if it gave up first. That reason says more than Gloo's error.
+    // Looks whether rank 0 gave up first and left a reason. That reason says more than Gloo's error.
     const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
     const std::string within = late ? fmt::format(" within {} ms", timeout_.count()) : "";
     const std::string why = reason ? "rank 0 failed: " + *reason : words_of(error);
@@ -175,8 +175,9 @@ void GlooChannel::break_with(const Error &error) {
   context_->closeConnections();
 }
 
-// Looks in the store whether another rank has left a reason. Gloo's own connections show a failure only when something
-// is sent.
+// Throws if the channel is broken, or if the store has the reason of another rank that aborted; such a reason also
+// breaks the channel. The store must be asked, because Gloo's own connections show a failure only when something is
+// sent.
 void GlooChannel::throw_if_failed() {
   {
     const std::lock_guard lock(mutex_);

@@ -62,8 +62,8 @@ bool is_loopback(const sockaddr &address) {
   return address;
 }
 
-// Returns advice for two ranks that cannot connect because one of them has only a loopback address. Returns "" in other
-// cases, and if the ranks meet at a loopback address.
+// Returns advice for two ranks that cannot connect. The advice is for ranks that meet at an address of the network,
+// although one of them has only a loopback address. In all other cases returns "".
 std::string advice(const ChannelRequest &request, int other, const std::vector<char> &own,
                    const std::vector<char> &theirs) {
   const auto of_machine_only = [](const std::vector<char> &bytes) {

@@ -33,8 +33,8 @@ const std::string kGreeting = "protrain " PROTRAIN_COMM_BUILD_ID;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
-// A message between a rank and the relay. It is sent as four parts: the size of the key, the size of the value, the key
-// and the value. The first record that a rank sends is its greeting.
+// A message between a rank and the relay (see Relay). It is sent as four parts: the size of the key, the size of the
+// value, the key and the value. The first record that a rank sends is its greeting.
 struct Record {
   std::string key, value;
 };
@@ -61,7 +61,8 @@ std::optional<Record> take_record(std::string &bytes) {
   return record;
 }
 
-// Appends the bytes that have arrived. Returns false if the other end has closed the connection.
+// Appends bytes that have arrived to `bytes`, without waiting for more. Returns false if the connection has ended or
+// failed. Returns true in all other cases, even if nothing has arrived.
 bool receive_some(const Socket &socket, std::string &bytes) {
   std::array<char, 1 << 14> part;
   const ssize_t count = recv(socket.get(), part.data(), part.size(), MSG_DONTWAIT);
@@ -139,8 +140,8 @@ class Relay {
     for (std::size_t i = 0; i < peers_.size(); ++i)
       if (polled[i + 1].revents != 0) peers_[i].gone = !listen_to(peers_[i]);
     std::erase_if(peers_, [](const Peer &peer) { return peer.gone; });
-    // The other ranks are served before rank 0. So when rank 0 receives its own record, the others have been sent it,
-    // and rank 0's process may end.
+    // Serves the other ranks before rank 0. Rank 0's process may end as soon as rank 0 receives its own record. By then
+    // the relay has also sent the record to every other rank whose connection took it.
     for (Peer &peer : std::views::reverse(peers_))
       if (is_behind(peer)) send_some(peer);
     if (polled[0].revents != 0) admit();
@@ -226,8 +227,8 @@ TcpStore::~TcpStore() = default;
 
 void TcpStore::reach_relay(const Address &address, const ChannelRequest &request, const Deadline &deadline) {
   const Addresses addresses = addresses_of(address.host, address.port);
-  // `unreached`: why the last try failed that made no connection. `refused`: why the last one failed that made one. It
-  // says more.
+  // `unreached` says why the last try without a connection failed, and `refused` why the last try with a connection
+  // failed. The error quotes `refused` if there is one, because it says more.
   std::string unreached, refused;
   for (;; std::this_thread::sleep_for(kPause)) {
     for (const addrinfo *to = addresses.get(); to != nullptr; to = to->ai_next) {

@@ -1,5 +1,5 @@
-// A store of keys and values that the ranks reach by host and port. Gloo keeps the addresses of the ranks in it, and a
-// channel the reasons of its errors.
+// A store of keys and values that the ranks reach by host and port. Gloo keeps the addresses of the ranks in the store.
+// A rank that aborts leaves its reason there.
 #pragma once
 
 #include <gloo/rendezvous/store.h>
@@ -42,8 +42,8 @@ class Relay;
 
 // Every rank, rank 0 too, has one connection to a relay, which lives in the process of rank 0. When a rank sets a
 // value, the relay sends it to all ranks, so every rank holds all values. The reason of an abort therefore reaches the
-// other ranks without a request, even if rank 0 ends right afterwards. A rank that loses its connection to the relay
-// gets errors here. Gloo's own connections tell it which rank left.
+// other ranks without a request, even if rank 0 ends right afterwards. A rank that has lost its connection to the relay
+// gets errors from its store. It then learns from Gloo's own connections which rank left.
 class TcpStore final : public ::gloo::rendezvous::Store {
  public:
   // Returns when the relay has let this rank in. Code::arg if rank 0 cannot listen there or the host is unknown,

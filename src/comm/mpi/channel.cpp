@@ -124,9 +124,10 @@ void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> rec
     });
 }
 
-// Polls until all messages are over. A rank that aborted may have changed the memory that it sends from, so messages
-// are good only if no abort came before their last byte. Two probes for an abort follow that byte, because MPI_Iprobe
-// may look for an abort first and take in what has arrived only then.
+// Polls until all messages are over. A rank that has aborted may change the memory that it sends from. So messages are
+// good only if the sender had not aborted before their last byte was sent. To be sure, wait() probes for an abort twice
+// after the last message is over. One probe is not enough: MPI_Iprobe may look for an abort first, and only then take
+// in what has arrived.
 void MpiChannel::wait() {
   const Clock::time_point deadline = Clock::now() + timeout_;
   for (int polls = 0;; ++polls) {

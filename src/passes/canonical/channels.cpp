@@ -101,8 +101,8 @@ bool takes_statistics_of_batch(const Node &node) {
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// Emits a new running mean or variance as output number `output` of a node in training mode, if the graph reads that
-// output. The step itself updates the running statistic that the model holds.
+// Emits the new running mean or variance as output number `output` of a node in training mode, if the graph reads that
+// output. Only such readers need it: the step itself updates the running statistic that the model holds.
 void fold_statistic(Canonical &c, const Node &node, std::size_t output, ValueId statistic) {
   if (!c.rewriter().is_read(node, output)) return;
   const double momentum = node.attributes.real("momentum", 0.9);
@@ -162,8 +162,9 @@ std::pair<ValueId, ValueId> statistics_of_batch(Canonical &c, const Node &node, 
   return {mean, c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along)};
 }
 
-// Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the batch's own:
-// with the operator BatchNorm, which also updates the running ones, or with several operators if the model holds none.
+// Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the mean and
+// variance of the batch instead. If the model holds running ones, the operator BatchNorm does this and also updates
+// them. If the model holds none, several operators do it.
 bool batch_normalization(Canonical &c, Node &node) {
   if (!has(node, 4)) return false;
   const ValueId x = node.inputs[0];

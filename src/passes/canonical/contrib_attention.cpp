@@ -345,9 +345,9 @@ bool group_query_attention(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the bucket of a distance, as in T5: the row of a table of relative position biases. The key's position is the
-// query's plus `distance`. Near distances have rows of their own. Far distances share rows by their logarithm, up to
-// the distance `most`.
+// Returns the bucket of a distance, as in T5. A bucket is a row of a table of relative position biases. The key's
+// position is the query's plus `distance`. Each short distance has a row of its own. Longer distances share rows,
+// spaced by the logarithm of the distance, and all from `most` on share the last row.
 std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t most, bool both_sides) {
   std::int64_t first = 0;
   if (both_sides) {

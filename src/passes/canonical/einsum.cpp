@@ -32,7 +32,8 @@ class Contraction {
  public:
   Contraction(Canonical &c, const ops::Einsum &einsum) : c_(c), einsum_(einsum) {}
 
-  // Returns the term with one axis per label, and without axes of one element that broadcast to those of other terms.
+  // Returns the term with one axis per label. Takes the diagonal of axes that have the same label. Removes an axis of
+  // one element if its label has more elements in another term.
   EinsumTerm simple(EinsumTerm term) {
     for (std::size_t i = 0; i < term.labels.size();) {
       const std::size_t again = term.labels.find(term.labels[i], i + 1);

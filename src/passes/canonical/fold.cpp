@@ -33,7 +33,7 @@ const std::set<std::string_view> kElementwise = {
     "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
     "Where", "Xor"};
 
-// Returns an upper bound of the bytes of the results. A result that repeats along an axis may take less.
+// Returns an upper bound of the bytes of the results. A result that repeats along an axis can take fewer bytes.
 std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
   if (node.op == "Expand") return inputs.at(0)->stored_bytes();
   if (kElementwise.contains(node.op)) return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
@@ -42,8 +42,8 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
   return bytes;
 }
 
-// Returns the number of operations that evaluating the node takes. If values repeat along an axis, an elementwise
-// operator computes them once there. Other operators compute all elements.
+// Returns the number of operations that evaluating the node takes. An elementwise operator computes elements that
+// repeat along an axis only once. Other operators compute all elements.
 double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
                   const std::vector<Type> &types) {
   if (node.op == "Expand") return 1;
@@ -141,7 +141,8 @@ void Canonical::absorb(Node &node) const {
     else
       node.attributes.set(absorbed.attribute, array->integers());
     if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
-    // Marks a split that was a scalar, which gives one size for all parts. A list gives the size of each part.
+    // Marks a scalar split. The scalar is one size for all parts, while a list gives the size of each part. As
+    // attributes, both are lists.
     if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
     node.inputs[absorbed.input] = ValueId::none;
   }

@@ -16,9 +16,10 @@ inline constexpr std::size_t kMostUnrolled = 1 << 16;
 struct FoldBudget {
   explicit FoldBudget(const graph::Graph &graph);
 
-  // Raises the limits for constants that were read from the file later. They have `file_bytes` bytes.
+  // Raises the limits, because constants of `file_bytes` bytes were read from the file after the budget was made.
   void grant(std::uint64_t file_bytes);
-  // Subtracts the bytes and the operations from what is left and returns true. Returns false if less is left.
+  // Takes the bytes and operations from the budget and returns true. Returns false, and takes nothing, if the budget
+  // has fewer left.
   bool take(std::uint64_t result_bytes, double operations);
   // Counts nodes that take the place of control flow, and returns false if there are too many.
   bool take_nodes(std::size_t count);

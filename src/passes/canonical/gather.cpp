@@ -11,7 +11,7 @@ namespace {
 using graph::Array;
 using Integers = std::vector<std::int64_t>;
 
-// True for values set or computed in each step, as opposed to stored with the model.
+// True for the model's inputs and for results of nodes. False for values that are stored with the model.
 bool is_data(Canonical &c, ValueId id) {
   const graph::Origin origin = c.rewriter().value(id).origin;
   return origin == graph::Origin::input || origin == graph::Origin::node;
@@ -29,7 +29,8 @@ std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   return at(0);
 }
 
-// Turns a Gather at consecutive indices into Slice. Where the indices repeat along an axis, gathers once and expands.
+// Turns a Gather at consecutive indices into a Slice. If the indices repeat along an axis, gathers at each of them
+// once, and expands the result.
 bool gather(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Array *constant = c.constant_of(node.inputs.at(1));

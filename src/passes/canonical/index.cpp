@@ -1,5 +1,5 @@
-// Rules for operators that read or write at indices. An index into several axes becomes an index into one. A write
-// becomes an addition into zeros, which is the gradient of a read.
+// Rules for operators that read or write at indices. Several axes that an index addresses are joined to one axis. A
+// write becomes an addition into zeros, by the operator that is the gradient of a read.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -98,8 +98,8 @@ struct Write {
   Attributes where;
 };
 
-// A reduction of writes other than a sum. `over` is the operator that reduces along an axis, and `with` is the operator
-// that combines two operands. `neutral` is the number that changes no result.
+// A way to combine the updates of one element with the data, other than by a sum. `over` is the operator that reduces
+// along an axis, and `with` is the operator that combines two operands. `neutral` is the number that changes no result.
 struct Reduction {
   std::string_view name;
   const char *over, *with;
@@ -161,9 +161,9 @@ bool become_written(Canonical &c, const Node &node, const Write &write) {
   return true;
 }
 
-// Checks the operands of a scatter. Returns true if it writes integers or booleans and reads constants alone, so that
-// it is evaluated. Throws Code::unsupported if it writes integers or booleans and reads other values, because no kernel
-// writes integers.
+// True if a scatter writes integers or booleans and reads constants alone. Then it is evaluated. Throws
+// Code::unsupported if it writes integers or booleans and reads other values, because no kernel writes these. False if
+// it writes floats.
 bool writes_constants(Canonical &c, const Node &node) {
   const DType dtype = c.infer(node).at(0).dtype;
   if (is_float(dtype)) return false;

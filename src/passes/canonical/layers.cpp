@@ -169,8 +169,8 @@ bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   return true;
 }
 
-// Sums all masks into h.bias. A causal mask becomes h.causal instead, if h.causal hides the same keys, no node reads
-// the scores, and no other mask is learned. Returns false if the node's mask does not fit.
+// Sums all masks into h.bias. Sets h.causal instead of adding a causal mask, if h.causal hides the same keys, no node
+// reads the scores, and the node's own mask is not trained. Returns false if the node's mask does not fit.
 bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};

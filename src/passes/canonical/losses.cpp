@@ -9,8 +9,8 @@ namespace protrain::passes {
 
 namespace {
 
-// Throws if the labels are no integers, or the scores have no axis of classes. PyTorch's exporters write this operator
-// for labels that are probabilities too.
+// Throws if the labels are no integers, or the scores have no axis of classes. ONNX defines the losses for integer
+// labels alone, but PyTorch's exporters write them for labels that are probabilities too.
 void require_classes(const Canonical &c, const Node &node, const Shape &scores) {
   const DType labels = c.type(node.inputs.at(1)).dtype;
   require(is_integer(labels), Code::type, node.name,
@@ -113,8 +113,8 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
   return true;
 }
 
-// Handles NegativeLogLikelihoodLoss. If a LogSoftmax computes the log probabilities, and nodes after it only move them,
-// emits the cross entropy of the LogSoftmax's input, moved likewise. Otherwise picks from the log probabilities.
+// Handles NegativeLogLikelihoodLoss. If its input is the result of a LogSoftmax, perhaps moved by nodes in between,
+// emits the cross entropy of the LogSoftmax's input, after the same moves. Otherwise picks from the log probabilities.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
   require_classes(c, node, c.shape(given));

@@ -1,5 +1,5 @@
-// Describes one node of a file's graph with the types of its inputs: the node where shapes stop fitting together, or
-// the same node under other dims.
+// Describes one node of a file's graph, with the types of its inputs. This serves to find the node at which shapes stop
+// fitting together, and to look at the same node under other dims.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Rules for operators that draw random numbers, and the pass that makes a graph for evaluation. ONNX's random operators
-// become operators on the numbers of the core operator Uniform. A model that draws noise draws it in evaluation too.
+// Rules for operators that draw random numbers, and the pass that makes a graph for evaluation. The core operator
+// Uniform draws the numbers, from which other nodes compute the results of ONNX's random operators. The pass leaves
+// Uniform as it is, so a model that draws noise draws it in evaluation too.
 #include <bit>
 #include <numbers>
 
@@ -14,7 +15,8 @@ namespace protrain::passes {
 namespace {
 
 // Returns the key of a node's random numbers: a hash of the first output's name in the file, which no fusion, order or
-// plan changes. If the node has a seed, the hash includes it. If a node draws several times, each draw has a name.
+// plan changes. If the node has a seed, the hash includes it. `draw` is the name of one draw, for nodes that draw
+// several times.
 std::int64_t key_of(const Canonical &c, const Node &node, const std::string &draw = "") {
   ValueId first = ValueId::none;
   for (ValueId out : node.outputs)

@@ -49,8 +49,8 @@ std::vector<std::string> activation_names(const Node &node, std::size_t count) {
   return names;
 }
 
-// Returns the attributes of each direction's operator. The lists of coefficients have an entry for each activation that
-// uses one, in the order of the activations.
+// Returns the attributes of each direction's operator. The lists activation_alpha and activation_beta have entries only
+// for activations that use such a coefficient, in the order of the activations.
 std::vector<Attributes> attributes_of(const Node &node, const Layer &layer) {
   const std::size_t each = kind_of(node).activations;
   const auto directions = static_cast<std::size_t>(layer.directions);
@@ -150,8 +150,8 @@ struct Biases {
 };
 
 // Splits b (2 * gates * units) into a bias for the inputs and a bias for the product of the state and the recurrence
-// weights R. Adds the two up, unless the reset gate multiplies the second one, as in the last gate of a GRU with
-// linear_before_reset.
+// weights R. Adds the two biases up. In the last gate of a GRU with linear_before_reset they stay apart, because the
+// reset gate there multiplies the second one.
 Biases biases_of(Canonical &c, ValueId b, const Layer &layer) {
   if (b == ValueId::none) return {};
   const std::int64_t n = layer.units, all = layer.gates * n;

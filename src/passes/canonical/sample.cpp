@@ -1,6 +1,7 @@
 // Rules for operators that read between the elements of x (N, C, d...), at computed places. Along each axis, a place is
-// interpolated from a few elements, called taps. A tap has a position and a weight. For each choice of one tap per
-// axis, a Gather reads rows of C channels. The gradients of x and of the places follow from these nodes.
+// interpolated from a few elements, called taps. A tap has a position and a weight. Each combination of one tap per
+// axis is read by a Gather, with all its C channels, and multiplied by the product of the weights. The gradients of x
+// and of the places follow from these nodes.
 #include <cmath>
 #include <numeric>
 

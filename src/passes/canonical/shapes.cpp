@@ -112,8 +112,8 @@ bool cast(Canonical &c, Node &node) {
   return true;
 }
 
-// Makes IsInf and IsNaN read the float before a Cast to float64, because devices cannot test float64. The Cast changes
-// neither infinities nor NaN. PyTorch's older exporter writes it.
+// Makes IsInf and IsNaN read the float before a Cast to float64, because devices cannot test float64. The result is the
+// same, because the Cast changes neither infinities nor NaN. PyTorch's older exporter writes such Casts.
 bool test_before_cast(Canonical &c, Node &node) {
   const Node *cast = c.rewriter().producer(node.inputs.at(0));
   if (cast == nullptr || cast->op != "Cast" || c.type(node.inputs[0]).dtype != DType::f64) return false;

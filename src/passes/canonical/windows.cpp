@@ -72,8 +72,8 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
 }
 
 // Shortens each axis of the windows' input at its end, so that no further window fits behind the last one. Returns the
-// number of removed elements for each axis, which conv_transpose() adds again as zeros. The numbers are 0 unless
-// output_shape, output_padding or negative pads make an axis that long.
+// number of removed elements for each axis; conv_transpose() adds these elements again as zeros. Elements are removed
+// only if output_shape, output_padding or negative pads make an axis too long.
 Integers cut_off(SlidingWindows &w) {
   Integers beyond;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -140,9 +140,9 @@ Attributes pool_attributes(const Node &node, const SlidingWindows &w, std::size_
   return attributes;
 }
 
-// Pools the axes in several steps, the last axes first. A step leaves the other axes as they are: those in front are
-// joined to the channels, and those behind are joined to one last axis with a window of 1. That axis counts as one of
-// the kMostWindowAxes, so a step pools at most one axis fewer than that.
+// Pools the axes in several steps, the last axes first. A step leaves all other axes as they are. It joins the axes in
+// front to the channels. It joins the axes behind to one last axis, and gives this axis a window of 1. The last axis
+// counts among the kMostWindowAxes, so a step pools at most kMostWindowAxes - 1 axes.
 ValueId pool_in_parts(Canonical &c, const Node &node, SlidingWindows w, ValueId x) {
   for (std::size_t last = w.kernel.size(); last > 0;) {
     const std::size_t first = last - std::min(last, ops::kMostWindowAxes - 1);

@@ -146,9 +146,10 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// Looks for queries that see no key, as far as constant masks tell. FusedAttention gives 0 for such a query. The
-// pattern gives an average over all keys if hidden scores are finite. If they are infinite, it gives NaN, or 0 if
-// Scores::guarded is set. Returns false if the two may differ. Several masks together may hide all keys of a query.
+// Returns false if some query sees no key, as far as constant masks tell, and fusing could change its result.
+// FusedAttention gives 0 for such a query. The pattern gives an average over all keys if hidden scores are finite. If
+// they are infinite, it gives NaN, or 0 if Scores::guarded is set. Several masks together can hide all keys of a query,
+// even if no mask does so alone.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   bool differs = !scores.guarded;  // for a query without a key
@@ -204,7 +205,8 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
   return sum;
 }
 
-// The batch size, and the numbers of heads of q, and of k and v. heads_of() returns nothing if q, k and v do not fit.
+// The batch size, the number of heads `q` of the queries, and the number of heads `kv` of the keys and values.
+// heads_of() returns nothing if q, k and v do not fit.
 struct Heads {
   std::int64_t batch = 0, q = 0, kv = 0;
 };

@@ -1,6 +1,6 @@
 // The fusions. Each tests whether the visited node is the last one of its pattern. If so, it replaces the pattern by
-// fused operators and returns true. Values inside a pattern must have no other reader. fuse_log_sigmoid() alone allows
-// others, because it makes logarithms exact.
+// fused operators and returns true. Values inside a pattern must have no other reader. Only fuse_log_sigmoid() allows
+// other readers, because its aim is an exact logarithm, not fewer values.
 #pragma once
 
 #include <map>
@@ -25,8 +25,8 @@ inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // swaps the 
 
 struct Fusion {
   Rewriter &r;
-  // These maps hold what was found out about constants, so that each constant is read once. The key is the address of
-  // the constant's bytes, which layers share, and its shape.
+  // These maps hold findings about constants, so that each constant is read once. The key is the address of the
+  // constant's bytes together with its shape. Constants of several layers share bytes.
   using ConstantKey = std::pair<const std::byte *, Shape>;
   std::map<ConstantKey, Mask> masks;
   std::map<ConstantKey, bool> equal_halves;

@@ -184,10 +184,10 @@ bool fuse_mask(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// Splits a bias into a constant part, which becomes `causal` and `window`, and a part computed from data. In a padding
-// mask the second part is one row per sample. The result is exact for every query that sees a key. If hidden scores are
-// finite, a query that sees no key (padding before the first token) averages over all keys in the file's graph. In the
-// fused graph it averages only over the keys that `causal` and `window` let it see.
+// Splits a bias into a constant part, which becomes `causal` and `window`, and a part computed from data. The part from
+// data is one row per sample in a padding mask. The result is exact for every query that sees a key. A query that sees
+// no key (padding before the first token) averages over all keys in the file's graph, if hidden scores are finite. In
+// the fused graph it averages only over the keys that `causal` and `window` let it see.
 bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))

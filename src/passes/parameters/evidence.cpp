@@ -97,8 +97,8 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// Returns why an initializer that the exporter folded cannot be trained in place of its source. Returns "" if the
-// exporter only moved the source's elements, because then it can be trained.
+// Returns why training an initializer that the exporter computed is not training the values that it was computed from.
+// Returns "" if the exporter did not compute it, or only moved the elements of one value.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
@@ -183,8 +183,9 @@ Declarations::Claim Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// Adds a doubt about an initializer that split_merged() split. The exporter kept one of several equal vectors, maybe
-// not all of them parameters. If no declared parameter is missing, the copies are no parameters.
+// Adds a doubt about an initializer that split_merged() split. The exporter kept one of several equal vectors. If there
+// are more copies than declared parameters that the file lacks, some of these vectors were no parameters. If the file
+// lacks none, no copy is a parameter.
 void Declarations::doubt_copies(const std::string &initializer, Claim &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

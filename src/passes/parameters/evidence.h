@@ -28,9 +28,9 @@ class Declarations {
   };
   Claim about(const std::string &initializer) const;
 
-  // Returns declared names that match nothing in the model: names of the list, or without a list the exporter's
-  // parameters. A name matches an initializer, or a value that an initializer was computed from. Returns none of the
-  // exporter's parameters if they may be missing only because the exporter merged equal tensors under one name.
+  // Returns the declared names that match neither an initializer nor a value that an initializer was computed from.
+  // These are names of the list, or without a list the exporter's parameters. Returns none of the exporter's parameters
+  // if all may be missing only because the exporter merged equal tensors under one name.
   std::vector<std::string> unmatched() const;
 
   // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed

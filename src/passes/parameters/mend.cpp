@@ -89,8 +89,8 @@ Likeness compare(const Array &original, const Array &copy) {
   return transposed && !same ? Likeness::transpose : Likeness::neither;
 }
 
-// Ties copies to originals: readers of `copy` then read `original`, its transpose, or its elements in another shape.
-// New nodes at the front of the graph make these.
+// Ties copies to originals. The readers of a copy then read the original, its transpose, or its elements in another
+// shape. New nodes at the front of the graph compute the last two.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}

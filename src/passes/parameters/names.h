@@ -21,8 +21,8 @@ bool is_plain(std::string_view name);
 // "/h.0/attn/MatMul_output_0".
 bool names_scoped_result(std::string_view name);
 
-// True for names that exporters give to literals of the model's source code, such as the 0.5 in x * 0.5. All other
-// values that an exporter names were computed from stored values.
+// True for names that exporters give to literals of the model's source code, such as the 0.5 in x * 0.5. If an exporter
+// made a name of any other form, it computed the value from stored values.
 bool names_literal(std::string_view name);
 
 // True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
@@ -38,8 +38,9 @@ bool names_tensorflow(std::string_view name);
 // True if a value of this name was computed, not only moved, as with "mul_3", "m/truediv:0", or Paddle's "eager_tmp_1".
 bool names_arithmetic(std::string_view name);
 
-// True if a value of this name may be the result of an operation that only moves elements, such as "transpose_3".
-// PyTorch's exporter names a computed value after the operation, or "val_N" for a step within one operation.
+// True if a value of this name can be the result of an operation that only moves elements. PyTorch's exporter names
+// such a value after the operation ("transpose_3"), or "val_N" for a step within one operation. Also true for a
+// tensor's own name in the framework, because no operation made the tensor.
 bool names_move(std::string_view name);
 
 }  // namespace protrain::passes

@@ -23,12 +23,13 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// Limits in bytes. Larger values are not read for the test whether their numbers follow a formula. The limit for values
-// that may be tables of positions is higher, because such tables may be large. Matrices that follow a formula are
-// small.
+// The sizes in bytes up to which values are read, for example to test whether their numbers follow a formula.
+// kLargestTable is for values that may be tables of positions, because such tables can be large. kLargestMatrix is for
+// all others.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
-// Above this many bytes, a fixed value where weights are expected is not folded into the graph.
+// If the exporter or a name says that weights are fixed, they become constants up to this many bytes. Larger ones
+// become frozen parameters.
 constexpr std::uint64_t kLargestFixed = std::uint64_t{1} << 20;
 
 constexpr const char *kHalfOfZeros =
@@ -121,8 +122,8 @@ bool is_row(const Use &use, const Value &value) {
   return added && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
 }
 
-// True if the second half of each row of a recurrent layer's bias is zeros. That half is added to the products of the
-// states and the recurrence weights.
+// True if the second half of each row of a recurrent layer's bias is zeros. The first half is the bias of the inputs,
+// and the second half is the bias of the states. Zeros there hint that the layer had only one bias, or none.
 bool ends_in_zeros(const graph::Array &bias) {
   if (bias.dtype() == DType::none || bias.shape().size() != 2) return false;
   const std::vector<double> numbers = bias.doubles();
@@ -143,9 +144,9 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   }
   const Naming name = naming(value);
   const bool zeros = x == 0 && is_row(use, value);
-  // True if the exporter named the value and computed it. Numbers other than one and zero show this. Ones and zeros do
-  // not, because an exporter fills them in for a missing scale or bias. A name of TensorFlow shows it for any number,
-  // because TensorFlow names a value after the operation that computed it.
+  // True if the name and the numbers show that the exporter computed the value. Its name must be an exporter's, but not
+  // one for literals. Ones and zeros do not show it, because an exporter fills them in for a missing scale or bias.
+  // With a name of TensorFlow they do, because TensorFlow names a value after the operation that computed it.
   const bool computed = name == Naming::made && !names_literal(value.name) &&
                         ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
   const bool filled = use.role == choice || use.role == join || zeros;
@@ -175,9 +176,10 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt.clear();
     use.inert = false;
   }
-  // Adds a doubt if the name of weights shows that the exporter computed them. An exporter renames a convolution's
-  // kernel only if it computed the kernel, but it renames a matrix also if it only transposed the matrix. Some names
-  // tell of arithmetic themselves, such as "mul_3".
+  // Adds a doubt if the name of weights shows that the exporter computed them. For a convolution's kernel, a new name
+  // shows this, because an exporter renames a kernel only if it computed the kernel. For a matrix it does not, because
+  // an exporter also renames a matrix that it only transposed. Names of arithmetic, such as "mul_3", show it for all
+  // weights.
   const bool kernel = use.role == operand && value.type.shape.size() > 2 && !use.recurrent;
   const bool renamed = use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join;
   if (use.weights && ((name == Naming::made && renamed) || names_arithmetic(declared_.in_file(value.name))))
@@ -240,9 +242,10 @@ Use Judge::best_use(ValueId id) const {
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
 }
 
-// True if the exporter may have merged several equal initializers into this one, as PyTorch's older exporter does.
-// False for the vectors of layers, because split_merged() has split them already. It does not split learned tokens and
-// tables, because nothing shows whether they were one tensor.
+// True if the exporter may have merged several equal initializers into this one, as PyTorch's older exporter does. All
+// its numbers are then equal, and several places use it as weights. False for the vectors of layers, because
+// split_merged() has split them already. It does not split learned tokens and tables, because nothing shows whether
+// they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -259,8 +262,8 @@ bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
-// True if the module of `name` has a running variance that no BatchNormalization reads. (If a scale equals the
-// variance, PyTorch's older exporter stores only one of the two, and writes the other one as an Identity of the first.)
+// True if the module of `name` has a running variance that no BatchNormalization reads. Compares names in the file,
+// because BatchNormalization may read a copy of the variance that split_merged() made under another name.
 bool Judge::stands_beside_statistics(const std::string &name) const {
   const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
   const ValueId found = graph_.find(statistic);
@@ -337,8 +340,8 @@ Finding Judge::judge(ValueId id) const {
   return finding;
 }
 
-// Returns why a Constant may have been a parameter; "" if there is no doubt. onnxsim writes folded values as Constants.
-// A framework does not write weights that way.
+// Returns why a Constant may have been a parameter; "" if there is no doubt. Frameworks write weights as initializers,
+// but onnxsim writes values that it folded as Constants, and weights can be among them.
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
   const bool of_file = value.name.find("/constant") == std::string::npos;  // false for constants of rewritten operators
@@ -384,7 +387,9 @@ std::map<ValueId, Finding> states_of(const Graph &graph) {
   return found;
 }
 
-// Returns the verdict on an initializer that follows from the findings about another graph of the same file.
+// Returns the finding about an initializer of a second graph of the same file. `settled` are the findings about the
+// graph that is trained. Parameters of that graph, and initializers that are tied to one, are parameters here too. All
+// others are constants.
 Finding settled_finding(const std::vector<Finding> &settled, const std::string &name) {
   const auto found = std::ranges::find(settled, name, &Finding::initializer);
   Finding finding = {.initializer = name, .reason = "is no parameter of the graph that is trained"};

@@ -344,9 +344,9 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True if the place adds a penalty without parameters to the loss, such as a weight decay term that the exporter
-// computed. The penalty is a single number. Each initializer that it is computed from meets data only as a single
-// number.
+// True if the place adds to the loss a penalty that no parameter changes, such as a weight decay term that the exporter
+// computed. The penalty is a single number. The initializers that it was computed from meet data nowhere except as
+// single numbers.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -419,9 +419,9 @@ bool Places::is_inverse_root(const Node &node) const {
   return root != nullptr && root->op == "Sqrt";
 }
 
-// True if the node's other factor is a normalized value: the result of a normalization, or of a Mul or Div by one
-// number per row, such as the standard deviation or its inverse. Also true if the other factor is the inverse of a
-// deviation, because TensorFlow and JAX multiply this inverse by the scale first, and the product by the data.
+// True if the node's other factor is a normalized value. This is the result of a normalization, or of a Mul or Div by
+// one number per row, such as the standard deviation or its inverse. Also true if the other factor is the inverse of a
+// deviation: TensorFlow and JAX multiply the scale by this inverse first, and then the data by the product.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
@@ -514,10 +514,9 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// True if the place's value has one number per channel of images, or per head of scores. False if the data does not
-// have this axis before the product, as in a product with ALiBi's slopes, which creates the axis of heads. Also false
-// if the graph computes the value, because it may be a statistic. Nodes may only have changed its shape, type or order
-// of axes.
+// True if the place's value has one number per channel of images, or per head of scores. The data must have this axis
+// before the product. It lacks the axis in a product with ALiBi's slopes, which creates the axis of heads. The value
+// must be stored: a computed value may be a statistic. Nodes may have changed only its shape, type or order of axes.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);
@@ -532,8 +531,9 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
   return shape == along;
 }
 
-// True if the node looks up cosines and sines by position. Then only Rotary, and products with data that has more than
-// one number per row, read the result. A product with a mask, which has one number per row, rules this out.
+// True if the node looks up cosines and sines by position. They are read by Rotary or by products with data of more
+// than one number per row, and by nothing else. A table of embeddings does not pass when it is multiplied by a mask,
+// because a mask has one number per row.
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};

@@ -14,10 +14,10 @@ namespace protrain::passes {
 // parameter, and for each scale.
 std::vector<Finding> settle_quantised(graph::Graph &graph, const LoadInitializer &load);
 
-// Moves the nodes that dequantise weights, and the nodes behind them, to later places in the list of nodes. Nodes that
-// depend on inputs of the model do not move. A moved node comes right before the first unmoved node that needs its
-// result. Some files list the dequantising nodes before all others. The widened matrices of all layers would then exist
-// at once, and outside of the layers.
+// Moves the nodes that dequantise weights, and the nodes behind them, to later places in the list of nodes. Some files
+// list the dequantising nodes before all others. The widened matrices of all layers would then exist at once, and
+// outside of the layers. A moved node comes right before the first unmoved node that needs its result. Nodes that
+// depend on inputs of the model do not move.
 void widen_late(graph::Graph &graph);
 
 // True if the node reads that input as a scale or zero point.

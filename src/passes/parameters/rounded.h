@@ -21,9 +21,9 @@ struct Rounding {
   // The number of elements along a product's inner axis that share a scale; the last block may be shorter. 0: there are
   // no scales, and the form is bfloat16.
   std::int64_t block = 0;
-  // True: elements are codes of NF4, and a block's scale is its largest magnitude, which is itself rounded to eight
-  // bits, as bitsandbytes does with `compress_statistics`. False: elements are integers from 0 on, and each block has a
-  // scale and a zero point, as ONNX Runtime's MatMulNBitsQuantizer makes them by default.
+  // True: elements are codes of NF4. A block's scale is the largest magnitude in the block. The scale is itself rounded
+  // to eight bits, as bitsandbytes does with `compress_statistics`. False: elements are integers from 0 on, and each
+  // block has a scale and a zero point, as ONNX Runtime's MatMulNBitsQuantizer makes them by default.
   bool codes = false;
 };
 inline constexpr std::int64_t kScaleBlock = 256;       // with codes: the scales of this many blocks share one scale
@@ -40,9 +40,9 @@ struct RoundedMatrix {
   std::vector<std::string> others = {};
 };
 
-// Finds the parameters to round. If they become bfloat16, these are all frozen parameters of two or more axes in
-// float32, or in the bfloat16 of a narrow step. If they become integers or codes, these are the frozen float matrices
-// that are used only as the right operand of products.
+// Finds the parameters to round, which are all frozen. Rounding to bfloat16 takes the floats of two or more axes,
+// except those in float16. Rounding to integers or codes takes the float matrices that are used only as the right
+// operand of products.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
 // Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds

@@ -41,9 +41,9 @@ bool holds_vectors(const Node &node) {
          node.op.starts_with("com.microsoft::");
 }
 
-// Finds the stored matrices that data passes shortly before and after a node. Exporters merge equal vectors of
-// different layers. The matrices near a reader identify the reader's layer. They show which readers already shared a
-// vector before the merge.
+// Finds the stored matrices that data passes shortly before and after a node. The matrices near a node identify the
+// layer that it belongs to. Exporters merge equal vectors of different layers. The layers of a vector's readers show
+// which readers shared a vector before the merge.
 class Neighbours {
  public:
   explicit Neighbours(const Graph &graph)

@@ -8,12 +8,12 @@
 
 namespace protrain::passes {
 
-// Gives each place that reads a merged vector a vector of its own. Exporters keep one of several initializers of equal
-// value: all norms of a fresh model read one vector of ones. So a vector may be merged if all its numbers are equal.
-// Places keep one vector if the matrices near them are also applied in several places: then a whole layer is shared on
-// purpose. Takes the graph as the file has it, and loads only vectors that may be split.
-//
-// Means and variances of normalizations are no parameters, and never share a vector with a parameter.
+// Gives the readers of a merged vector vectors of their own. Exporters store only one of several initializers with
+// equal numbers: all norms of a fresh model read one vector of ones. So a vector is taken for a merged one if all its
+// numbers are equal and it has several readers. Readers next to the same stored matrix go on sharing a vector if
+// several nodes apply this matrix, because the model then uses a whole layer several times. Takes the graph as the file
+// has it, and loads a vector only if some of its readers would not go on sharing it.
+//   Means and variances of normalizations are no parameters. They never share a vector with a parameter.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load);
 
 // True if the input is a mean or variance that the node does not compute itself.

@@ -20,8 +20,8 @@ using graph::ValueId;
 
 bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-// Marks the nodes that depend on frozen weights and constants alone. Among these, marks as widened the nodes that widen
-// stored weights, and the nodes behind them.
+// Marks two kinds of nodes. Stored nodes depend on frozen weights and constants alone. Widened nodes are stored nodes,
+// too: those that turn stored weights into floats, and those behind them.
 class StoredNodes {
  public:
   explicit StoredNodes(const Graph &graph) : graph_(graph), stored_(graph.node_count()), widened_(graph.node_count()) {
@@ -33,7 +33,7 @@ class StoredNodes {
     }
   }
 
-  // Returns the node that makes the value if the node widens stored weights, or is behind one that does; else nullptr.
+  // Returns the node that makes the value if it is a widened node; else nullptr.
   const Node *maker(ValueId id) const { return is_widened(id) ? &graph_.node(graph_.value(id).producer) : nullptr; }
   bool is_widened(NodeId node) const { return widened_[index(node)]; }
   bool widens(const Node &node) const {

@@ -15,9 +15,9 @@ namespace protrain::passes {
 void store_frozen(graph::Graph &graph, const std::function<DType(const std::string &parameter)> &stored_as);
 
 // Moves, copies or removes the nodes that turn stored weights into floats. A product's kernel takes the weights as they
-// are stored, and widens them panel by panel. A node that only moves elements moves the stored ones. For each other
-// reader, the weights are widened right before it, once for each block and phase, so that no widened weights live from
-// forward to backward. Takes the graph of a step, whose gradients are there already.
+// are stored, and widens them panel by panel. A node that only moves elements moves 16-bit weights as they are stored.
+// For each other reader, the weights are widened right before it, once for each block and phase, so that no widened
+// weights live from forward to backward. Takes the graph of a step, whose gradients are there already.
 void widen_inside(graph::Graph &graph);
 
 }  // namespace protrain::passes

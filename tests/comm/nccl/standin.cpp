@@ -4,7 +4,8 @@
 //   - a communicator is non-blocking: calls return before they are done, and the state tells when they are;
 //   - a group's messages move later, on a thread of the communicator's, in parallel and at an irregular pace;
 //   - messages must lie in the memory of the emulated GPU, if the process has one;
-//   - two ranks on one GPU, messages whose sizes differ, and calls outside a group or after a failure are errors;
+//   - two ranks on one GPU, a send and a receive of different sizes, and calls outside a group or after a failure are
+//     errors;
 //   - NCCL does not report that a rank is gone: its partners wait for ever.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -150,8 +151,8 @@ std::uint64_t take(Ring &ring, std::byte *to, std::uint64_t bytes) {
 
 }  // namespace
 
-// Moves as much of the message as its ring allows. Returns whether anything moved. In the ring, a message begins with
-// its size.
+// Sends or receives the next bytes of the message, until the ring is full or empty. Returns whether any byte moved. In
+// the ring, a message begins with its size.
 bool ncclComm::advance(Message &message) const {
   constexpr std::uint64_t kHeader = sizeof message.header;
   Ring &way = message.sends ? ring(rank, message.peer) : ring(message.peer, rank);

@@ -2,8 +2,8 @@
 //   comm_ranks SCENARIO mpi
 //   comm_ranks SCENARIO gloo RANK RANKS RENDEZVOUS
 //   comm_ranks SCENARIO nccl RANK RANKS RENDEZVOUS    over the stand-in for NCCL, with Gloo between the hosts
-// Prints "rank N: SCENARIO as expected", or else what went wrong. With the ending -by-0 of SCENARIO, rank 0 fails
-// instead of rank 1.
+// Prints "rank N: SCENARIO as expected", or else what went wrong. In scenarios with a failure, rank 1 fails, or rank 0
+// if SCENARIO ends with -by-0.
 //   comm_ranks port
 // Prints the number of a port on which nobody listens.
 #include <ifaddrs.h>
@@ -111,7 +111,7 @@ void agree(Channel &channel) {
   barrier(channel);
 }
 
-// Waits until all ranks have called meet(), because every rank receives a byte of every other.
+// Exchanges a byte with every other rank. So meet() returns only after all ranks have called it.
 void meet(Channel &channel) { gather_values(channel, std::byte{1}); }
 
 Error error_of(const std::function<void()> &act) {
@@ -227,8 +227,9 @@ std::string record(const std::string &key, const std::string &value) {
   return std::string(reinterpret_cast<const char *>(sizes), sizeof sizes) + key + value;
 }
 
-// Connects to rank 0's port and sends it what no rank would send. Rank 0 must close each of these connections. Returns
-// connections that send nothing, or too little; the ranks must meet in spite of them.
+// Connects to rank 0's port several times and sends words that no rank would send. Rank 0 must close these connections.
+// Then opens further connections that send nothing, or too little, and returns them. The ranks must meet in spite of
+// these.
 std::vector<Stranger> bring_strangers(int port) {
   std::mt19937 random(7);
   std::string noise(100'000, ' ');
@@ -253,8 +254,8 @@ void expect_refusal(const ChannelRequest &request, Code code, const std::string 
          "the error is: " + error.subject + ": " + error.text);
 }
 
-// Opens channels, all from this process, with a HOST:PORT, a rank or a number of ranks that cannot work. Each error
-// must name the reason.
+// Tries to open channels that cannot work: the HOST:PORT, the rank or the number of ranks is wrong. Each error must
+// name the reason. This process plays all ranks.
 void be_refused(ChannelRequest request, int port) {
   request.ranks = 3;
   {
@@ -314,9 +315,9 @@ std::string address_of_network() {
   return found;
 }
 
-// Rank 1 announces an address and then never connects. Rank 0 waits for it, because of two ranks the one with the
-// higher address connects to the other. Rank 0 must give up in time, although Gloo alone would wait five times its
-// timeout.
+// Rank 1 announces an address higher than rank 0's and then never connects. Between two ranks, the one with the higher
+// address connects to the other, so rank 0 waits. Rank 0 must give up in time, although Gloo alone would wait for five
+// times the timeout.
 void wait_for_one_that_never_connects(ChannelRequest request, int port) {
   request.ranks = 2;
   request.timeout = timeout;

@@ -92,7 +92,8 @@ class Stranger {
     char byte = 0;
     return is_ready() && recv(socket_, &byte, 1, MSG_DONTWAIT) > 0;
   }
-  // The next bytes that the other end sends. Fewer if it closes the connection, or sends nothing for ten seconds.
+  // Returns the next bytes that the other end sends. Stops early if the other end closes the connection or sends
+  // nothing for ten seconds.
   std::string take(std::size_t bytes) const {
     std::string taken;
     for (char byte = 0; taken.size() < bytes && is_ready() && recv(socket_, &byte, 1, 0) == 1;) taken += byte;

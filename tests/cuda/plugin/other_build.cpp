@@ -1,4 +1,4 @@
-// A plugin of another build. The library may ask it only for its build id.
+// A plugin of another build. The library must ask for its build id and then open nothing, so the other function aborts.
 #include <cstdlib>
 
 #define PROTRAIN_EXPORT extern "C" __attribute__((visibility("default")))

@@ -1,8 +1,9 @@
-// A rank that trains until it fails; injected.py starts a group of them and makes one fail.
+// A rank that trains until a call fails. injected.py starts a group of such ranks and makes one of them fail.
 //   injected_rank KIND MODEL REPORTS CHECKPOINTS KEY=VALUE...
-// SIGUSR1 injects the KIND into this rank: `error` (the disk fails), `exception` (no memory is left), `nan` (a value of
-// the next batch) or `label` (one beyond the classes). Other kinds come from outside. The file REPORTS/rank.N gets a
-// line for each event: the time of the monotonic clock in seconds, the event, a number, and a text.
+// The signal SIGUSR1 makes this rank fail in the way that KIND names: `error` (the disk fails), `exception` (no memory
+// is left), `nan` (a value of the next batch is NaN) or `label` (a label of the next batch lies beyond the classes).
+// For all other kinds injected.py makes the rank fail from outside, for example by SIGKILL. The file REPORTS/rank.N
+// gets a line for each event: the time of the monotonic clock in seconds, the event, a number, and a text.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -87,7 +88,7 @@ bool set_inputs(protrain_session *session, bool *usable) {
                  usable);
 }
 
-// Trains until a call fails; after an error that left the session usable, for some steps more.
+// Trains until a call fails. If the session is still usable then, trains for some more steps.
 void train(protrain_session *session, const char *checkpoints) {
   bool usable = true;
   int after = -1;  // steps since the error; -1: there was none
