@@ -87,9 +87,11 @@ class Ledger {
   // Returns the first byte, from `from` on, that a buffer holds. If `held` is false, returns the first byte that no
   // buffer holds. Returns the number of bytes if there is no such byte.
   std::size_t next(Tier t, bool held, std::size_t from) const {
+    const std::size_t end = held_[t].size();
+    if (from == end) return end;  // data() may be null
     const char *bytes = held_[t].data();
-    const void *found = std::memchr(bytes + from, held, held_[t].size() - from);
-    return found == nullptr ? held_[t].size() : static_cast<std::size_t>(static_cast<const char *>(found) - bytes);
+    const void *found = std::memchr(bytes + from, held, end - from);
+    return found == nullptr ? end : static_cast<std::size_t>(static_cast<const char *>(found) - bytes);
   }
 
   const program::Program &program_;
