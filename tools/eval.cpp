@@ -159,8 +159,8 @@ void require_files(const std::map<std::string, std::string> &files, const EvalFl
   require_writable(outputs, inputs);
 }
 
-// Computes the loss of batch `batch`. Returns nothing, and warns, if no label of the batch counts. The error of a loss
-// that is not finite names the batch.
+// Computes the loss of batch `batch`. If no label of the batch counts, warns and returns nothing. If the loss is not
+// finite for another reason, throws a Failure that names the batch.
 std::optional<float> evaluate(protrain_session *session, const Batches &batches, std::uint64_t batch,
                               std::uint64_t count) {
   float loss = 0;

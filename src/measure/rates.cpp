@@ -280,8 +280,8 @@ class RateMeasurement {
   }
 
   // Returns the speed of bfloat16 matrix products in a long run, divided by their speed in a short one. A GPU that
-  // limits its power lowers its clock after a while. Copies between the products take a third of the time, as kernels
-  // limited by memory do in a step.
+  // limits its power lowers its clock after a while. The long run has copies between the products. They take a third of
+  // its time, as kernels that memory limits do in a step.
   double sustained(double flops) const {
     for (const std::int64_t side : kLongSides) {
       SquareProduct product(device_, DType::bf16, side);

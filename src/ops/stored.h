@@ -38,7 +38,8 @@ void take_stored(Node &node, const Node &widening);
 std::vector<Type> infer(const NodeTypes &types);
 std::vector<Array> evaluate(const Node &node, std::span<const Array *const> inputs, std::span<const Type> outputs);
 
-// The node that would make floats of a stored operand, with the types of its inputs.
+// A node with a stored operand widens that operand itself. This is the separate node that would do the same, with the
+// types of its inputs.
 struct Widening {
   explicit Widening(const NodeTypes &stored);  // of a node with a stored operand
   NodeTypes types() const { return {node, inputs}; }

@@ -110,7 +110,8 @@ class Updates {
   };
 
   // True for a chunk that rests on host or disk and has one parameter, which is larger than a piece. The optimizer goes
-  // through the parameter piece by piece. Each piece of arrays that rest in another tier is brought and stored.
+  // through the parameter piece by piece. An array may rest in another tier than the one where the optimizer runs. Then
+  // each of its pieces is brought to that tier for the update, and stored again after it if the update changes it.
   bool by_pieces(std::size_t chunk) const;
   std::uint64_t elements_of(std::size_t parameter) const { return state_.parameters[parameter].elements; }
   std::uint64_t piece_elements(std::size_t parameter) const;

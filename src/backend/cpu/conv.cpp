@@ -3,8 +3,8 @@
 //
 // Let a window have K elements. The matrix `columns` (C * K, windows) has a row for each of C channels and each element
 // of a window, and a column for each window. With w (M, C * K) and y (M, windows), y = w columns and dw = dy columns^T.
-// The columns of dx are w^T dy. Only some rows of y, or some channels of x, are unrolled at a time, so that their
-// columns stay in the cache.
+// The columns of dx are w^T dy. Only a part of `columns` exists at a time, so that it stays in the cache. Conv takes
+// the windows of some lines along the last axis of y. ConvTranspose and ConvWeightGrad take some channels of x.
 #include "backend/cpu/conv.h"
 
 #include <algorithm>

@@ -14,8 +14,8 @@ namespace protrain::backend::cpu {
 
 class StoredGemm {
  public:
-  // Prepares the product of a with the stored weights, which take the place of b and are widened to the type
-  // `shape.in`. `shape` must neither transpose a nor accumulate.
+  // Prepares the product of the operand `a` with the stored weights. The weights take the place of `b`, and are widened
+  // to the type `shape.in`. `shape.trans_a` and `shape.accumulate` must be false.
   StoredGemm(const GemmShape &shape, const StoredRows &weights, int team_size);
 
   std::uint64_t scratch_bytes() const { return weights_bytes_ + results_bytes_ + product_bytes_; }  // of one member

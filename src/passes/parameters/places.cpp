@@ -514,9 +514,11 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// True if the place's value has one number per channel of images, or per head of scores. The data must have this axis
-// before the product. It lacks the axis in a product with ALiBi's slopes, which creates the axis of heads. The value
-// must be stored: a computed value may be a statistic. Nodes may have changed only its shape, type or order of axes.
+// True if the place's value has one number per channel of images, or per head of scores: its only axis with more than
+// one element lines up with axis 1 of the data. Axis 1 of the data must have more than one element. This excludes
+// ALiBi's slopes, because there the product itself creates the axis of heads.
+//   The value must come from storage through Reshape, Transpose and Cast only. A value that other nodes computed may be
+// a statistic.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);
