@@ -24,9 +24,9 @@ class SharedMemory {
 
   // Returns the path at which other processes of this machine can open the memory while this object lives.
   std::string place() const;
-  // Maps the pages from `offset` on at the address `memory`, in place of the pages there, which must come from mmap
-  // (base/memory.h). Their contents are lost. The mapping outlives this object. All arguments are multiples of a page.
-  // Code::nomem if the system refuses.
+  // Maps `bytes` bytes of this memory, from `offset` on, at the address `memory`. They take the place of the pages that
+  // are there, whose contents are lost. Those pages must come from mmap (base/memory.h). The mapping outlives this
+  // object. All arguments are multiples of a page. Throws Code::nomem if the system refuses.
   void map_over(std::byte *memory, std::uint64_t bytes, std::uint64_t offset) const;
 
  private:

@@ -52,8 +52,8 @@ StepAlarms alarms_of(const draft::Draft &draft) {
   return {std::move(trained), draft.alarms};
 }
 
-// Adds to an error's text. If memory is short the text stays as it is, and the C door returns a fixed text that says
-// the same.
+// Adds to an error's text what the error means for the session. Without memory for it the text stays as it is. Then the
+// C door returns a fixed text that says what the addition would have said (capture() in protrain.cpp).
 void append(Error &error, const char *text) {
   try {
     error.text += text;

@@ -62,7 +62,7 @@ OneNode with(OneNode node, const Stored &matrix, std::size_t behind) {
   return node;
 }
 
-// Where weights have four bits, the odd sizes put the first element of some rows and panels into the upper half of a
+// With weights of four bits, the odd sizes put the first element of some rows and panels into the upper half of a
 // byte.
 TEST_P(StoredKernel, MultipliesByEveryFormOfWeights) {
   struct Sizes {

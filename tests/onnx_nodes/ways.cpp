@@ -76,7 +76,7 @@ Array as_bfloat16(const Array &array) {
 }
 
 // Converts an array of floats to the float type `dtype`; other arrays stay as they are. This is needed because the
-// importer replaces float16, bfloat16 and float64 of a file by float32.
+// importer replaces float16 and bfloat16 of a file by float32, and float64 too in a model of float64.
 Array in_type_of(DType dtype, const Array &array) {
   if (array.dtype() == dtype || !is_float(array.dtype()) || !is_float(dtype)) return array;
   return Array::from_doubles({dtype, array.shape()}, array.doubles());

@@ -104,9 +104,9 @@ TEST_P(RoundedBlocks, AreThoseOfTheOriginalBitForBit) {
   EXPECT_EQ(fnv1a(bytes), golden_["floats"].get<std::uint64_t>());
 }
 
-// Blocks lie along the inner axis of the product. So a matrix and its transpose have the same blocks, and the same
-// elements after rounding. The scales of the blocks are compressed to codes in groups, and the groups of the transpose
-// hold other scales. So the codes may differ, and are not compared.
+// Blocks lie along the inner axis of the product. So a matrix and its transpose have the same blocks, and rounding
+// gives them the same integers or NF4 codes, which the test compares. It does not compare the scales. nf4 compresses
+// them in groups, and the groups of the transpose hold other scales, so the codes of the scales may differ.
 TEST_P(RoundedBlocks, LieAlongTheInnerAxisEitherWay) {
   const RoundedMatrix m = matrix(GetParam(), {rows_, columns_}, 1), across = matrix(GetParam(), {columns_, rows_}, 0);
   const auto straight = unpacked(m, rounded(m, floats_));

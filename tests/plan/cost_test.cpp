@@ -103,8 +103,8 @@ TEST(CostModel, FetchesNothingThatPersists) {
 }
 
 TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
-  // The host's updates take 3 x 20 s, and forward and backward together only 25 s, so the updates count. Backward's 15 s
-  // hide a quarter of the updates. The rest is 2.25 updates, which the estimate rounds down to 2 deferred ones.
+  // The host's updates take 3 x 20 s, and forward and backward together only 25 s, so the updates count. Backward takes
+  // 15 s and hides a quarter of them. The rest is 2.25 updates, which the estimate rounds down to 2 deferred ones.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 60);
   EXPECT_EQ(priced.model->estimate(0, 3, 3).n_deferred, 2);

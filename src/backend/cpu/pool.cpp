@@ -16,8 +16,8 @@ namespace protrain::backend::cpu {
 
 namespace {
 
-// Loops over the windows of a row, for one element of each window, such as the first. In x these elements lie kStride
-// apart, or `stride` apart if kStride is 0.
+// Loops over the windows of a row. A call handles one element of every window: the first of each, or the second of
+// each, and so on. In x these elements lie kStride apart, or `stride` apart if kStride is 0.
 template <int kStride>
 struct RowLoops {
   PROTRAIN_CLONES static void take_larger(const float *x, std::int64_t stride, std::int64_t count, float *best) {

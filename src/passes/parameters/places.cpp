@@ -344,9 +344,9 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True if the place adds to the loss a penalty that no parameter changes, such as a weight decay term that the exporter
-// computed. The penalty is a single number. The initializers that it was computed from meet data nowhere except as
-// single numbers.
+// True if the place only adds a constant number to the loss, such as a weight decay term that the exporter computed.
+// Training cannot change such a number, so the initializers behind it are no parameters. But they may be weights if one
+// of them meets data anywhere as more than a single number. Then returns false.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {

@@ -224,8 +224,8 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // Leaves out the matrices after a bias, because a bias belongs to the product before it. The products of
-        // queries and of keys have the same matrix after them, and still have different biases.
+        // Leaves out the matrices after a bias, because a bias belongs to the product before it. Otherwise the biases
+        // of queries and keys would count as one vector, because the same product comes after both.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
