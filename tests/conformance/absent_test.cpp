@@ -39,8 +39,9 @@ TEST(EveryOperator, HasAKernelOrIsAnAliasOrOnlyOccursInFiles) {
   }
 }
 
-// The tests of absent operands can leave out only operands that a sample has. So each optional input of an operator must
-// be in its sample of every_kernel() or of document_nodes(). The sample of every_kernel() must also have all outputs.
+// The tests of absent operands can leave out only operands that a sample has. So each optional input of an operator
+// must be in its sample of every_kernel() or of document_nodes(). The sample of every_kernel() must also have all
+// outputs.
 TEST(EveryKernel, HasASampleWithEachOfItsOperands) {
   const std::vector<OneNode> documents = document_nodes();
   for (const OneNode &node : every_kernel()) {
