@@ -84,10 +84,10 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
   return shares;
 }
 
-// Adds choices with different n_persist, n_host and n_buffer to the shortlist. persists() gives the values of n_persist,
-// from `around`. chunks_on_host() gives n_host: mostly all that fit, because the host is never slower than the disk.
-// n_buffer takes the values 1 and 3, and the three largest that fit. `share`: the part of the non-persistent chunks that
-// the device updates.
+// Adds choices with different n_persist, n_host and n_buffer to the shortlist. persists() gives the values of
+// n_persist, from `around`. chunks_on_host() gives n_host: mostly all that fit, because the host is never slower than
+// the disk. n_buffer takes the values 1 and 3, and the three largest that fit. `share`: the part of the non-persistent
+// chunks that the device updates.
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
   const std::size_t n = model.chunks();
