@@ -59,7 +59,7 @@ class RankedFailure : public testing::Test {
     session.step();
   }
 
-  Options options = base_options(kModel);
+  Pairs options = base_options(kModel);
   std::vector<comm::Channel *> channels = std::vector<comm::Channel *>(kRanks);  // by rank; valid while its work runs
   std::function<void(int rank, const Outcome &outcome)> check = [](int, const Outcome &) {};
 
@@ -340,7 +340,7 @@ TEST_F(RankedFailure, OfARankThatLeavesLosesTheSessionsThatReadAGradient) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::ok : Code::peer) << outcome.text;
     EXPECT_EQ(outcome.text.find("the session is lost") == std::string::npos, rank == kOdd) << outcome.text;
   };
-  options.set("keep_gradients", "*");
+  options.emplace_back("keep_gradients", "*");
   run([&](session::Session &session, int rank) {
     step(session, rank);
     const std::string &name = session.parameter_name(0);
