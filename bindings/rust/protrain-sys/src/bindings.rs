@@ -255,7 +255,7 @@ extern "C" {
     ///                   uses the binding that fits the shapes of the present inputs
     ///   constant        NAME=VALUE,...: binds an input to a value for all its elements, or to a list for its last axis or
     ///                   for all elements. It is no input of the session any more. A condition of an If, such as
-    ///                   use_cache_branch, must be bound
+    ///                   use_cache_branch, must be bound unless both branches give results of the same types and shapes
     ///   past            none: inputs for keys and values of earlier tokens (past_key_values and the like) have length 0,
     ///                   and are no inputs of the session
     ///   packed          NAME: a window of tokens holds several documents. NAME is an int64 input (batch, sequence) of the
