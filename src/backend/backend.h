@@ -204,8 +204,9 @@ class Device {
   // Makes all work that is appended to the queue from now on wait until the event has completed. If the event was
   // recorded several times, the last record() counts.
   virtual void wait(Queue queue, std::size_t event);
-  // Makes the calling thread wait for the event. Any thread may call it. Throws if work that was appended earlier
-  // failed.
+  // Makes the calling thread wait for the event. Any thread may call it. Throws if the device failed. A value that a
+  // kernel cannot use is no failure of the device: run_step() throws it at its end, because all other work still
+  // counts.
   virtual void wait_here(std::size_t event);
   // Returns the time of the event in nanoseconds, counted from the beginning of the last run_step, or of the last
   // replay of a timed recording.

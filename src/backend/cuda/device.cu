@@ -227,7 +227,6 @@ class CudaDevice : public Device {
   void wait_here(std::size_t event) override {
     use_device(index_);
     finish(events_.all.at(event));
-    state_->faults.raise();
   }
   std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
 
