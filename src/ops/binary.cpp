@@ -210,8 +210,9 @@ void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a /
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-// Emits the gradient of y = a^b with respect to a: dL/da = dy b a^(b-1). If b is one constant number, b and b - 1 are
-// constants too. If b is 2, a^(b-1) is a itself and needs no Pow.
+// Emits the gradient of y = a^b with respect to a: dL/da = dy b a^(b-1), and 0 where b is 0, because a^(b-1) is
+// infinite where a is 0 too. If b is one constant number, b and b - 1 are constants too. If b is 2, a^(b-1) is a itself
+// and needs no Pow.
 void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0], b = node.inputs[1];
   const DType dtype = builder.type(a).dtype;
@@ -220,9 +221,11 @@ void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) 
     const ValueId factor = is_float(exponent.type.dtype) && exponent.type.dtype == dtype
                                ? b
                                : builder.emit("Cast", {b}, {{"to", std::string(name_of(dtype))}});
+    const ValueId zero = builder.constant({dtype, {}}, 0);
     const ValueId less = builder.emit("Sub", {factor, builder.constant({dtype, {}}, 1)});
     const ValueId slope = builder.emit("Mul", {factor, builder.emit("Pow", {a, less})});
-    return give(builder, node, 0, builder.emit("Mul", {dy, slope}));
+    const ValueId finite = builder.emit("Where", {builder.emit("Equal", {factor, zero}), zero, slope});
+    return give(builder, node, 0, builder.emit("Mul", {dy, finite}));
   }
   const double power = exponent.array.stored_double(0);
   if (power == 0) return;

@@ -57,6 +57,22 @@ TEST(PowOp, GradientOfTheExponentIsZeroAtBaseZero) {
   EXPECT_TRUE(std::isfinite(found[1]));
 }
 
+// The general rule would give 0 * infinity where both are 0. A constant of several exponents takes this rule too.
+TEST(PowOp, GradientOfTheBaseIsZeroAtExponentZero) {
+  const Array base = Array::from_doubles({DType::f64, {4}}, {0, 0, 3, -3});
+  for (const Array &exponent : {Array::from_doubles({DType::f64, {4}}, {0, 2, 0, 0}), Array::integers({0, 2, 0, 0}),
+                                Array::from_doubles({DType::f32, {4}}, {0, 2, 0, 0})}) {
+    const std::vector<std::size_t> constant = {1}, none = {};
+    for (const std::vector<std::size_t> &fixed : {constant, none}) {
+      OneNodeGraph one({.op = "Pow", .attributes = {}, .inputs = {base, exponent}, .fixed = fixed});
+      const ValueId gradient = one.differentiate()[0];
+      const std::vector<double> found = ops::interpret(one.graph, one.bound)[index(gradient)].doubles();
+      for (const double element : found) EXPECT_EQ(element, 0);
+    }
+  }
+  expect_gradient({.op = "Pow", .attributes = {}, .inputs = {base, Array::integers({0, 2, 0, 3})}, .fixed = {1}});
+}
+
 TEST(MaxOp, GradientIsSharedByEqualOperands) {
   const Array a = Array::from_doubles({DType::f64, {2}}, {1, 2}), b = Array::from_doubles({DType::f64, {2}}, {1, 3});
   OneNodeGraph one({.op = "Max", .attributes = {}, .inputs = {a, b}, .is_loss = true});
