@@ -1,5 +1,6 @@
 // Rule for Resize. Along each axis that changes, it becomes a product with a constant matrix of interpolation weights.
 #include "ops/resize.h"
+#include "base/error.h"
 #include "passes/canonical/canonical.h"
 
 namespace protrain::passes {
@@ -19,6 +20,9 @@ ValueId along_axis(Canonical &c, const Node &node, ValueId x, std::size_t axis, 
 }
 
 bool resize(Canonical &c, Node &node) {
+  const std::string coordinates = node.attributes.text("coordinate_transformation_mode", "half_pixel");
+  require(coordinates != "tf_crop_and_resize", Code::unsupported, node.name,
+          "Resize with coordinates {} is not supported, because it cuts x to a region", coordinates);
   const auto constant = [&](std::size_t i) -> const graph::Array * {
     const graph::Array *array = has(node, i) ? c.constant_of(node.inputs[i]) : nullptr;
     return array != nullptr && element_count(array->shape()) > 0 ? array : nullptr;

@@ -1,0 +1,30 @@
+// Resize becomes products with matrices of weights, or is refused.
+#include <gtest/gtest.h>
+
+#include "passes/canonical/fold_budget.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test::resize_rule_test {
+namespace {
+
+// A region may be smaller than x even if the result is as large as x.
+TEST(Resize, OfARegionIsRefusedWhateverItsSize) {
+  for (const std::int64_t height : {4, 8}) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {1, 1, 4, 4}, DType::f32);
+    const ValueId region = b.constant(Array::from_doubles({DType::f32, {8}}, {0, 0, 0, 0, 1, 1, 0.5, 0.5}));
+    const ValueId sizes = b.integers({1, 1, height, 4});
+    b.graph.outputs = {b.add(
+        "Resize", {x, region, ValueId::none, sizes},
+        {{"mode", std::string("linear")}, {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}})};
+    passes::FoldBudget budget(b.graph);
+    const auto refusals = passes::fold(b.graph, budget);
+    ASSERT_EQ(refusals.size(), 1u) << height;
+    EXPECT_NE(refusals.begin()->second.find("tf_crop_and_resize"), std::string::npos) << refusals.begin()->second;
+    EXPECT_EQ(histogram(b.graph), (std::map<std::string, int>{{"Resize", 1}}));
+  }
+}
+
+}  // namespace
+}  // namespace protrain::test::resize_rule_test
