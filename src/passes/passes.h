@@ -179,10 +179,11 @@ void clean_up(graph::Graph &graph);
 // Replaces patterns by fused operators. Returns true if anything changed; more patterns may match once constants are
 // folded and the graph is cleaned up.
 bool fuse(graph::Graph &graph);
-// Sets the mode of each BatchNormalization in a file's graph; as_exported changes nothing. Throws Code::arg if the
-// graph has no such node. Throws Code::unsupported if the mode is `frozen` and something reads running statistics that
-// a node computes, because a frozen node computes none.
-void set_batch_norm(graph::Graph &graph, BatchNorm batch_norm);
+// Sets the mode of each BatchNormalization in a file's graph, and returns a copy of the graph's bodies in which it is
+// set too; as_exported changes nothing. `bodies` may be nullptr. Throws Code::arg if neither has such a node. Throws
+// Code::unsupported if the mode is `frozen` and something reads running statistics that a node computes, because a
+// frozen node computes none.
+graph::Bodies set_batch_norm(graph::Graph &graph, const graph::Bodies *bodies, BatchNorm batch_norm);
 // Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
 // the running statistics. Adds no values to the graph.
 void for_evaluation(graph::Graph &graph);

@@ -31,7 +31,7 @@ void say_what_was_split(PreparedModel &prepared) {
 }
 
 // Returns the names of initializers that only BatchNormalization reads, as running mean or variance.
-std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bodies) {
+std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies &bodies) {
   std::set<std::string> found, others;
   const auto look_at = [&](const Graph &one) {
     for (const Node &node : one.nodes())
@@ -42,8 +42,7 @@ std::set<std::string> statistics_of(const Graph &graph, const graph::Bodies *bod
       }
   };
   look_at(graph);
-  if (bodies != nullptr)
-    for (const graph::Body &body : *bodies) look_at(body.graph);
+  for (const graph::Body &body : bodies) look_at(body.graph);
   std::erase_if(found, [&](const std::string &name) { return others.contains(name); });
   return found;
 }
@@ -140,13 +139,13 @@ bool replace_doubles(Graph &graph) {
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   PreparedModel prepared;
   Problems problems;
-  set_batch_norm(graph, choices.batch_norm);
+  const graph::Bodies bodies = set_batch_norm(graph, choices.bodies, choices.batch_norm);
   const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
   // Splits merged vectors. Leaves them alone if the exporter's declarations show that it merged none. Also leaves them
   // alone if the file itself trains, because its training updates each initializer as a whole.
   if (!choices.declared.updated && !holds_all_declared(graph, choices.declared))
     prepared.splits = split_merged(graph, load_from_file);
-  const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, choices.bodies)};
+  const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, bodies)};
   FoldBudget budget(graph);
   const LoadInitializer load = [&](const std::string &name) {
     const auto split = std::ranges::find(prepared.splits, name, &graph::Split::name);
@@ -156,7 +155,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   };
   const std::vector<Finding> sizes = settle_sizes(graph, load);
   // Folds, and puts nodes of bodies in the place of control flow nodes. Otherwise no pass finds the weights in bodies.
-  const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies);
+  const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies == nullptr ? nullptr : &bodies);
   leave_out_sequences(graph, choices.shown);
   widen_integer_inputs(graph);
   std::optional<std::string> loss_from =

@@ -100,6 +100,29 @@ TEST(If, IsTheBranchThatIsTaken) {
   }
 }
 
+// The option batch_norm holds for normalizations in bodies too, even if the graph itself has none.
+TEST(If, NormalizesInTheModeThatTheUserAsksFor) {
+  for (const passes::BatchNorm mode : {passes::BatchNorm::train, passes::BatchNorm::frozen}) {
+    const bool trains = mode == passes::BatchNorm::train;
+    BodyBuilder taken({"x", "scale", "bias", "mean", "variance"}, 0), other({"x"}, 0);
+    const ValueId normal = taken.add("BatchNormalization", taken.ids, {{"training_mode", std::int64_t{!trains}}});
+    const graph::Bodies bodies = {other.done({other.add("Neg", other.ids)}), taken.done({normal})};
+    HandBuilt b;
+    const ValueId x = b.add("MatMul", {b.input("x", {4, 3}, DType::f32), b.initializer("w", {3, 3}, DType::f32)});
+    std::vector<ValueId> inputs = {truth(b, true), x, x};
+    for (const char *name : {"scale", "bias", "mean", "variance"})
+      inputs.push_back(b.initializer(name, {3}, DType::f32));
+    b.graph.outputs = control(b, "If", inputs, {{"else_branch", std::int64_t{0}}, {"then_branch", std::int64_t{1}}});
+    const auto load = [&](const std::string &name) {
+      return Array::filled({DType::f32, name == "w" ? Shape{3, 3} : Shape{3}}, 1);
+    };
+    const passes::PreparedModel made = passes::prepare(
+        b.graph, load,
+        {.losses = {{.kind = passes::Loss::Kind::mse, .labels = "y"}}, .batch_norm = mode, .bodies = &bodies});
+    EXPECT_EQ(histogram(made.graph).contains("BatchNorm"), trains) << made.graph.print();
+  }
+}
+
 TEST(If, PassesOnWhatItsBranchDoesNotCompute) {
   HandBuilt b;
   const ValueId x = b.input("x", {3});

@@ -231,11 +231,8 @@ bool local_response_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-}  // namespace
-
-void set_batch_norm(Graph &graph, BatchNorm batch_norm) {
-  if (batch_norm == BatchNorm::as_exported) return;
-  const bool trains = batch_norm == BatchNorm::train;
+// Sets the mode of each BatchNormalization of one graph. Returns true if there was one.
+bool set_mode(Graph &graph, bool trains) {
   const auto readers = graph.consumers();
   bool found = false;
   for (std::size_t n = 0; n < graph.node_count(); ++n) {
@@ -253,9 +250,21 @@ void set_batch_norm(Graph &graph, BatchNorm batch_norm) {
     }
     if (!trains) node.outputs.resize(1);
   }
+  return found;
+}
+
+}  // namespace
+
+graph::Bodies set_batch_norm(Graph &graph, const graph::Bodies *bodies, BatchNorm batch_norm) {
+  graph::Bodies changed = bodies == nullptr ? graph::Bodies() : *bodies;
+  if (batch_norm == BatchNorm::as_exported) return changed;
+  const bool trains = batch_norm == BatchNorm::train;
+  bool found = set_mode(graph, trains);
+  for (graph::Body &body : changed) found |= set_mode(body.graph, trains);
   require(found, Code::arg, "batch_norm",
           "the model has no BatchNormalization; exporters fold it into convolutions unless they are told not to "
           "(optimize=False, do_constant_folding=False)");
+  return changed;
 }
 
 Rules channel_rules() {
