@@ -168,6 +168,20 @@ TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
     }
 }
 
+// A mask that doubles 40 times has 2^40 terms, and one of a long chain has more than the stack holds. Neither is split.
+TEST(FuseAttention, LeavesSumsOfTooManyTerms) {
+  for (const bool doubles : {true, false}) {
+    AttentionInputs p = heads({});
+    const ValueId one = p.b.input("mask", {kBatch, 1, 1, kQueries});
+    ValueId sum = one;
+    for (int i = 0; i < (doubles ? 40 : 100'000); ++i) sum = p.b.add("Add", {sum, doubles ? sum : one});
+    const ValueId bias = p.b.add("Add", {sum, p.b.constant(causal_mask(-kInfinity))});
+    Graph graph = finish(p, p.b.add("Add", {scores(p, {}), bias}), {});
+    for (int i = 0; i < 3; ++i) passes::fuse(graph);
+    expect_attention(graph, 0, 0, 4);
+  }
+}
+
 TEST(FuseAttention, TakesBooleanMasksByWhere) {
   AttentionInputs p = heads({});
   std::vector<std::int64_t> visible;

@@ -115,40 +115,60 @@ struct Term {
   bool negated = false;
 };
 
-// Splits the condition `id` into terms that together hide the same keys, and adds them to `terms`. A condition hides a
-// key where it is false. An And hides each key that one of its operands hides, so each operand becomes a term of its
-// own. With `negated`, a condition hides a key where it is true, and an Or is split like this. A Not inverts `negated`.
-void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
-  const Node *node = r.producer(id);
-  if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);
-  if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
-    return add_conditions(r, node->inputs[0], hidden, negated, terms);
+// Splits a mask into the terms whose sum it is. Looks at no more than kMost values, because a sum that reads one value
+// several times may have more terms than memory holds.
+class Terms {
+ public:
+  Terms(const Rewriter &r, ValueId mask) : r_(r) { add(mask); }
+
+  bool too_many() const { return left_ < 0; }
+  std::vector<Term> found;  // not all if there are too many
+
+ private:
+  static constexpr int kMost = 128;
+
+  void add(ValueId id);
+  void add_conditions(ValueId id, double hidden, bool negated);
+
+  const Rewriter &r_;
+  int left_ = kMost;  // values to look at; negative: there are more
+};
+
+// Splits the condition `id` into terms that together hide the same keys. A condition hides a key where it is false. An
+// And hides each key that one of its operands hides, so each operand becomes a term of its own. With `negated`, a
+// condition hides a key where it is true, and an Or is split like this. A Not inverts `negated`.
+void Terms::add_conditions(ValueId id, double hidden, bool negated) {
+  if (too_many() || --left_ < 0) return;
+  const Node *node = r_.producer(id);
+  if (node != nullptr && node->op == "Not") return add_conditions(node->inputs[0], hidden, !negated);
+  if (node != nullptr && node->op == "Expand" && r_.shape(node->inputs[0]).size() == 4)
+    return add_conditions(node->inputs[0], hidden, negated);
   if (node != nullptr && node->op == (negated ? "Or" : "And")) {
-    for (ValueId in : node->inputs) add_conditions(r, in, hidden, negated, terms);
+    for (ValueId in : node->inputs) add_conditions(in, hidden, negated);
     return;
   }
-  terms.push_back({id, hidden, negated});
+  found.push_back({id, hidden, negated});
 }
 
-// Adds to `terms` the terms whose sum is `id`.
-void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
-  const Node *node = r.producer(id);
-  if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
-    return add_terms(r, node->inputs[0], terms);
+// Adds the terms whose sum is `id`.
+void Terms::add(ValueId id) {
+  if (too_many() || --left_ < 0) return;
+  const Node *node = r_.producer(id);
+  if (node != nullptr && node->op == "Expand" && r_.shape(node->inputs[0]).size() == 4) return add(node->inputs[0]);
   if (node != nullptr && node->op == "Add") {
-    for (ValueId in : node->inputs) add_terms(r, in, terms);
+    for (ValueId in : node->inputs) add(in);
     return;
   }
   if (node != nullptr && node->op == "Where")
     for (std::size_t i : {1, 2}) {
-      const auto hidden = uniform(r, node->inputs[i]);
+      const auto hidden = uniform(r_, node->inputs[i]);
       if (!hidden || *hidden > kHidden) continue;
-      add_conditions(r, node->inputs[0], *hidden, i == 1, terms);
+      add_conditions(node->inputs[0], *hidden, i == 1);
       const ValueId other = node->inputs[3 - i];
-      if (uniform(r, other) != 0.0) add_terms(r, other, terms);
+      if (uniform(r_, other) != 0.0) add(other);
       return;
     }
-  terms.push_back({id, std::nullopt, false});
+  found.push_back({id, std::nullopt, false});
 }
 
 // Returns a term as a bias of rank 4.
@@ -192,9 +212,9 @@ bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))
     return false;
-  std::vector<Term> terms;
-  add_terms(r, attention.inputs[3], terms);
-  if (terms.size() < 2) return false;
+  const Terms split(r, attention.inputs[3]);
+  if (split.too_many() || split.found.size() < 2) return false;
+  std::vector<Term> terms = split.found;
   const auto known = std::ranges::find_if(terms, [&](const Term &term) {
     if (r.constant_of(term.value) == nullptr || term.negated) return false;
     return says_all(r, attention, term.value, mask_of(fusion, term.value));
