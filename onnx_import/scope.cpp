@@ -221,6 +221,10 @@ void Scope::add_node(const NodeProto &proto) {
   }
   for (const std::string &output : proto.output())
     node.outputs.push_back(output.empty() ? ValueId::none : names_.at(output));
+  // Gives an absent first output a value that nothing reads. Later code need not ask whether a first output is there.
+  if (node.outputs[0] == ValueId::none)
+    node.outputs[0] =
+        graph_.add_value({.name = (node.name.empty() ? node.op : node.name) + "/unread", .type = {}, .array = {}});
   if (has_bodies(proto)) add_bodies(proto, subject, node);
   const OlderForm *older = is_default_domain(proto.domain()) ? older_form(node.op, sources_.opset) : nullptr;
   if (older != nullptr) convert_older(*older, graph_, node, subject);

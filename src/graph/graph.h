@@ -46,9 +46,11 @@ struct Node {
   std::string op;    // "MatMul"; see ops/op.h
   std::string name;  // for people; may repeat
   Attributes attributes;
-  std::vector<ValueId> inputs;   // ValueId::none: an optional input that is absent
-  std::vector<ValueId> outputs;  // ValueId::none: an output that is not computed
-  std::int32_t block = -1;       // the repeated layer it belongs to; -1: none
+  std::vector<ValueId> inputs;  // ValueId::none: an optional input that is absent
+  // ValueId::none: an output that is not computed. The first output is always there, until
+  // grad::prune_unread_outputs removes outputs that nothing reads.
+  std::vector<ValueId> outputs;
+  std::int32_t block = -1;  // the repeated layer it belongs to; -1: none
   Phase phase = Phase::forward;
 };
 

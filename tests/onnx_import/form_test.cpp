@@ -52,6 +52,17 @@ TEST_F(Form, SmallModelIsReadAsWritten) {
   EXPECT_EQ(found.value(found.outputs[0]).type.dtype, DType::none);
 }
 
+TEST_F(Form, AFirstOutputThatIsAbsentIsAValueThatNothingReads) {
+  Wire wire;
+  wire.nodes = {node("MatMul", {"x", "w"}, {"z"}), node("LayerNormalization", {"z", "w"}, {"", "y"})};
+  const graph::Graph found = graph(wire);
+  const std::vector<ValueId> outputs = found.nodes()[1].outputs;
+  ASSERT_EQ(outputs.size(), 2u);
+  ASSERT_NE(outputs[0], ValueId::none);
+  EXPECT_TRUE(found.consumers()[index(outputs[0])].empty());
+  EXPECT_EQ(outputs[1], found.find("y"));
+}
+
 TEST_F(Form, AnIdentityThatPyTorchWroteForDetachStopsGradients) {
   const auto is_detach = [&](const std::string &op, const std::string &call) {
     Wire wire;

@@ -47,6 +47,26 @@ std::string contents(const std::string &name) {
   return model.str();
 }
 
+// A node may leave out its first output and make others. Passes read the first output of nodes in many places.
+TEST(AbsentOutputs, OfNodesThatMakeOthersAreSurvived) {
+  const Names layer = {node("LayerNormalization", {"z", "s"}, {"", "part"})};
+  const Names dropout = {node("Dropout", {"z", "ratio", "on"}, {"", "mask"}),
+                         node("Cast", {"mask"}, {"part"}, {int_attribute("to", kFloat)})};
+  const Names largest = {node("TopK", {"z", "k"}, {"", "places"}),
+                         node("Cast", {"places"}, {"part"}, {int_attribute("to", kFloat)})};
+  for (const Names &some : {layer, dropout, largest}) {
+    Wire wire;
+    wire.nodes = {node("MatMul", {"x", "w"}, {"z"})};
+    wire.nodes.insert(wire.nodes.end(), some.begin(), some.end());
+    wire.nodes.push_back(node("Mul", {"z", "part"}, {"y"}));
+    wire.initializers.push_back(floats("s", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}));
+    wire.initializers.push_back(floats("ratio", {}, {0.5}));
+    wire.initializers.push_back(tensor("on", kBool, {}, raw_data("\1")));
+    wire.initializers.push_back(tensor("k", kInt64, {1}, raw_data(raw<std::int64_t>({4}))));
+    EXPECT_TRUE(trains(Scratch(), wire.bytes())) << some.front();
+  }
+}
+
 // Each symbolic dim of a model, in turn, is bound to 0. The library must make a training graph or throw an Error.
 TEST(EmptyDims, AreSurvived) {
   const Scratch scratch;
