@@ -161,6 +161,21 @@ std::string refusal_of(FromFile &b, ValueId y) {
   return "";
 }
 
+// So many nodes would overflow the stack if each of them took a part of it.
+TEST(Quantised, ALongChainBehindWeightsMovesAsAWhole) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4}, DType::f32), w = b.initializer("w", {4, 4}, DType::i8);
+  ValueId wide = b.add("DequantizeLinear", {w, b.number(0.5, DType::f32)});
+  for (int i = 0; i < 200'000; ++i) wide = b.add("Neg", {wide});
+  const ValueId early = b.add("Neg", {x});
+  b.graph.outputs = {b.add("MatMul", {early, wide})};
+  passes::widen_late(b.graph);
+  graph::verify(b.graph);
+  EXPECT_EQ(b.graph.node_count(), 200'003u);
+  EXPECT_EQ(b.graph.nodes().front().outputs[0], early);
+  EXPECT_EQ(b.graph.nodes().back().op, "MatMul");
+}
+
 TEST(Quantised, IntegersThatNothingDequantisesAreRefused) {
   QuantisedProduct b;
   const ValueId q = b.file_node("QuantizeLinear", {b.h, b.stored("one", {}), b.stored("no", {}, DType::i8)});

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 
@@ -147,13 +146,29 @@ void widen_late(Graph &graph) {
     }
     late[n] = late[n] && stored[n];
   }
+  struct Visit {
+    std::size_t node, next_input;
+  };
   std::vector<Node> ordered;
-  const std::function<void(std::size_t)> place = [&](std::size_t n) {
+  std::vector<Visit> path;  // a stack of its own, because chains may be long
+  const auto enter = [&](std::size_t n) {
     if (placed[n]) return;
     placed[n] = true;
-    for (ValueId in : nodes[n].inputs)
-      if (const NodeId made = maker(in); made != NodeId::none && late[index(made)]) place(index(made));
-    ordered.push_back(nodes[n]);
+    path.push_back({n, 0});
+  };
+  // Places the late nodes that node n reads, then the node itself.
+  const auto place = [&](std::size_t n) {
+    enter(n);
+    while (!path.empty()) {
+      const Node &node = nodes[path.back().node];
+      if (path.back().next_input == node.inputs.size()) {
+        ordered.push_back(node);
+        path.pop_back();
+        continue;
+      }
+      const NodeId made = maker(node.inputs[path.back().next_input++]);
+      if (made != NodeId::none && late[index(made)]) enter(index(made));
+    }
   };
   for (std::size_t n = 0; n < nodes.size(); ++n)
     if (!late[n]) place(n);
