@@ -487,6 +487,38 @@ TEST(Canonical, BatchNormalizationKeepsRunningStatisticsThatDoNotComeFromItsInpu
   EXPECT_TRUE(histogram(b.graph).contains("BatchNorm"));
 }
 
+// The constants that rules write take their bytes from the budget. Nodes with equal constants share one.
+TEST(Canonical, ConstantsOfRulesCountInTheBudget) {
+  const Attributes step = {{"frame_step", Integers{2}}, {"frame_length", Integers{4}}, {"onesided", std::int64_t{0}}};
+  const auto nodes_on = [&](HandBuilt &b, ValueId x) {  // x (8, 8, 2)
+    const ValueId none = ValueId::none, sizes = b.integers({8, 16, 2});
+    return std::vector<ValueId>{b.add("LRN", {x}, {{"size", std::int64_t{3}}}),
+                                b.add("DFT", {x}, {{"axis", std::int64_t{1}}}), b.add("STFT", {x}, step),
+                                b.add("Resize", {x, none, none, sizes}, {{"mode", std::string("linear")}}),
+                                b.add("Einsum", {x}, {{"equation", std::string("iij->ij")}})};
+  };
+  for (std::size_t rule = 0; rule < 5; ++rule) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {8, 8, 2}), y = b.input("y", {8, 8, 2});
+    const ValueId first = nodes_on(b, x)[rule], second = nodes_on(b, y)[rule];
+    SCOPED_TRACE(b.graph.node(b.graph.value(first).producer).op);
+    const auto taken = [&](const std::vector<ValueId> &outputs) {
+      Graph graph = b.graph;
+      graph.outputs = outputs;
+      passes::FoldBudget budget(graph);
+      const std::uint64_t bytes = budget.bytes;
+      passes::fold(graph, budget);
+      return bytes - budget.bytes;
+    };
+    EXPECT_GT(taken({first}), 64u);
+    EXPECT_EQ(taken({first, second}), taken({first}));
+    b.graph.outputs = {first};
+    passes::FoldBudget poor(b.graph);
+    poor.bytes = 8;
+    EXPECT_EQ(error_of([&] { passes::fold(b.graph, poor); }).code, Code::limit);
+  }
+}
+
 TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
   HandBuilt file, plain;
   for (HandBuilt *b : {&file, &plain}) {

@@ -2,6 +2,7 @@
 // operators by a table of rules, types the results, and evaluates nodes that depend on constants alone.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -38,6 +39,10 @@ class Canonical {
     return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
   }
   ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
+  // Returns the constant of that type that `make` computes. Rules make constants that may be large in this way, because
+  // it takes their bytes from the budget. `key` names all that the elements depend on beside the type. Rules that give
+  // the same key and type share one constant. Throws Code::limit if the budget has too little left.
+  ValueId constant(const std::string &key, const Type &type, const std::function<graph::Array()> &make);
   ValueId reshape(ValueId x, const Shape &shape);  // x itself if it has that shape
   ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
   ValueId stopped_at_zero(ValueId x);  // x, but without a gradient where it is 0
@@ -80,6 +85,7 @@ class Canonical {
   FoldBudget &budget_;
   const graph::Bodies *bodies_;
   std::map<std::string, ValueId> small_constants_;         // by type and bytes
+  std::map<std::string, ValueId> rules_constants_;         // by key and type: the results of constant()
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 

@@ -1,5 +1,6 @@
 // Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for
 // normalizations by a vector's length.
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <set>
@@ -217,12 +218,15 @@ bool local_response_normalization(Canonical &c, Node &node) {
   require(size > 0 && size < 1 << 30, Code::graph, node.name, "size is {}", size);
   require(channels <= kMostChannels, Code::limit, node.name, "{} channels are too many", channels);
   const double share = node.attributes.real("alpha", 1e-4) / static_cast<double>(size);
-  std::vector<double> band(static_cast<std::size_t>(channels * channels), 0);
-  for (std::int64_t at = 0; at < channels; ++at)
-    for (std::int64_t i = std::max<std::int64_t>(0, at - (size - 1) / 2); i <= std::min(channels - 1, at + size / 2);
-         ++i)
-      band[static_cast<std::size_t>(at * channels + i)] = share;
-  const ValueId weights = c.rewriter().constant(graph::Array::from_doubles({type.dtype, {channels, channels}}, band));
+  const Type square = {type.dtype, {channels, channels}};
+  const ValueId weights = c.constant(fmt::format("LRN {} {}", size, share), square, [&] {
+    std::vector<double> band(static_cast<std::size_t>(channels * channels), 0);
+    for (std::int64_t at = 0; at < channels; ++at)
+      for (std::int64_t i = std::max<std::int64_t>(0, at - (size - 1) / 2); i <= std::min(channels - 1, at + size / 2);
+           ++i)
+        band[static_cast<std::size_t>(at * channels + i)] = share;
+    return graph::Array::from_doubles(square, band);
+  });
   const Shape rows = {type.shape[0], channels, element_count({type.shape.begin() + 2, type.shape.end()})};
   const ValueId sum = c.reshape(c.add("MatMul", {weights, c.reshape(c.add("Mul", {x, x}), rows)}), type.shape);
   const ValueId base = c.add("Add", {sum, c.scalar(type.dtype, node.attributes.real("bias", 1))});

@@ -1,5 +1,6 @@
 // Rules for attention of the domain com.microsoft. Most of these rules emit ONNX's Attention, whose operands have the
 // shape (batch, sequence, heads * features), with the number of heads as an attribute.
+#include <fmt/format.h>
 #include <cmath>
 #include <limits>
 
@@ -284,12 +285,14 @@ bool contrib_rotary(Canonical &c, Node &node) {
 ValueId window_mask(Canonical &c, const Node &node, DType dtype, const Shape &scores, std::int64_t window) {
   require(scores[0] <= kMostPairs / std::max<std::int64_t>(1, scores[1]), Code::limit, node.name,
           "a mask of {} is too large", to_text(scores));
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < scores[0]; ++i)
-    for (std::int64_t j = 0; j < scores[1]; ++j)
-      values.push_back(j <= i && j > i - window ? 0 : -std::numeric_limits<double>::infinity());
-  const Shape shape = {1, 1, scores[0], scores[1]};
-  return c.rewriter().constant(graph::Array::from_doubles({dtype, shape}, values).compact());
+  const Type type = {dtype, {1, 1, scores[0], scores[1]}};
+  return c.constant(fmt::format("window mask {}", window), type, [&] {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < scores[0]; ++i)
+      for (std::int64_t j = 0; j < scores[1]; ++j)
+        values.push_back(j <= i && j > i - window ? 0 : -std::numeric_limits<double>::infinity());
+    return graph::Array::from_doubles(type, values).compact();
+  });
 }
 
 void refuse_parts_of_group_query(Canonical &c, const Node &node) {
@@ -383,11 +386,13 @@ bool relative_position_bias(Canonical &c, Node &node) {
           "a table of {} for distances up to {}", to_text(table), most);
   require(lengths[0] > 0 && lengths[1] > 0 && lengths[0] <= kMostPairs / lengths[1], Code::limit, node.name,
           "a bias for {} queries and {} keys", lengths[0], lengths[1]);
-  Integers rows;
-  for (std::int64_t i = 0; i < lengths[0]; ++i)
-    for (std::int64_t j = 0; j < lengths[1]; ++j) rows.push_back(bucket_of(j - i, table[0], most, both_sides));
-  const Shape pairs = {lengths[0], lengths[1]};
-  const ValueId indices = c.rewriter().constant(graph::Array::from_integers({DType::i64, pairs}, rows));
+  const Type pairs = {DType::i64, {lengths[0], lengths[1]}};
+  const ValueId indices = c.constant(fmt::format("buckets {} {} {}", table[0], most, both_sides), pairs, [&] {
+    Integers rows;
+    for (std::int64_t i = 0; i < lengths[0]; ++i)
+      for (std::int64_t j = 0; j < lengths[1]; ++j) rows.push_back(bucket_of(j - i, table[0], most, both_sides));
+    return graph::Array::from_integers(pairs, rows);
+  });
   const ValueId gathered = c.add("Gather", {node.inputs[0], indices}, {{"axis", std::int64_t{0}}});
   const ValueId heads_first = c.transpose(gathered, {2, 0, 1});
   c.become(node, "Reshape", {heads_first}, {{"shape", Shape{1, table[1], lengths[0], lengths[1]}}});

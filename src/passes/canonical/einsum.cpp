@@ -103,12 +103,14 @@ class Contraction {
   EinsumTerm diagonal(const EinsumTerm &term, std::size_t first, std::size_t second) {
     const Shape shape = c_.shape(term.value);
     const std::int64_t size = shape[first];
-    std::vector<double> ones(static_cast<std::size_t>(size * size), 0.0);
-    for (std::int64_t i = 0; i < size; ++i) ones[static_cast<std::size_t>(i * (size + 1))] = 1;
     Shape stretched(shape.size(), 1);
     stretched[first] = stretched[second] = size;
     const Type type = {c_.type(term.value).dtype, stretched};
-    const ValueId mask = c_.rewriter().constant(graph::Array::from_doubles(type, ones));
+    const ValueId mask = c_.constant("diagonal", type, [&] {
+      std::vector<double> ones(static_cast<std::size_t>(size * size), 0.0);
+      for (std::int64_t i = 0; i < size; ++i) ones[static_cast<std::size_t>(i * (size + 1))] = 1;
+      return graph::Array::from_doubles(type, ones);
+    });
     const ValueId kept = c_.add("Mul", {term.value, mask});
     AxisLabels labels = term.labels;
     labels.erase(second, 1);

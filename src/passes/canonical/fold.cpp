@@ -217,6 +217,15 @@ bool Canonical::settle_empty(const Node &node) {
   return true;
 }
 
+ValueId Canonical::constant(const std::string &key, const Type &type, const std::function<Array()> &make) {
+  const std::string name = key + " " + to_text(type);
+  if (const auto known = rules_constants_.find(name); known != rules_constants_.end()) return known->second;
+  const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+  require(bytes <= kLargestFold && budget_.take(bytes, static_cast<double>(element_count(type.shape))), Code::limit, "",
+          "it needs a constant of {} bytes, more than the limit for a model with these inputs", bytes);
+  return rules_constants_[name] = rewriter_.constant(make());
+}
+
 std::vector<ValueId> Canonical::add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                         std::size_t output_count) {
   Node node{.op = op,

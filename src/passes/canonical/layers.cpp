@@ -1,4 +1,5 @@
 // Rules for whole layers: normalizations over the last axes, attention, rotary embeddings.
+#include <fmt/format.h>
 #include <cmath>
 #include <limits>
 
@@ -69,15 +70,16 @@ void become_like_input(Canonical &c, const Node &node, ValueId y) {
     c.become(node, "Reshape", {y}, {{"shape", Shape{shape[0], shape[1], shape[2] * shape[3]}}});
 }
 
-// Returns a mask (1, 1, queries, keys): 0 where visible(query, key), else -inf.
-template <typename Visible>
-ValueId fixed_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t keys, Visible visible) {
-  std::vector<double> values(static_cast<std::size_t>(
-      checked_multiply(static_cast<std::uint64_t>(queries), static_cast<std::uint64_t>(keys))));
-  for (std::int64_t i = 0; i < queries; ++i)
-    for (std::int64_t j = 0; j < keys; ++j)
-      if (!visible(i, j)) values[static_cast<std::size_t>(i * keys + j)] = -kInfinity;
-  return c.rewriter().constant(graph::Array::from_doubles({dtype, {1, 1, queries, keys}}, values).compact());
+// Returns a mask (1, 1, queries, keys) that hides from each query the keys after it: 0 or -inf. The first `past` keys
+// come before all queries.
+ValueId causal_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t keys, std::int64_t past) {
+  const Type type = {dtype, {1, 1, queries, keys}};
+  return c.constant(fmt::format("causal mask {}", past), type, [&] {
+    std::vector<double> values(static_cast<std::size_t>(queries * keys));
+    for (std::int64_t i = 0; i < queries; ++i)
+      for (std::int64_t j = i + past + 1; j < keys; ++j) values[static_cast<std::size_t>(i * keys + j)] = -kInfinity;
+    return graph::Array::from_doubles(type, values).compact();
+  });
 }
 
 // Turns a boolean into a term to add to scores: 0 or -inf.
@@ -108,11 +110,13 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
 // length, and each earlier query sees one key fewer than the query after it.
 ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
   const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
-  std::vector<std::int64_t> least;  // by (i, j): the least length with which query i sees key j
-  for (std::int64_t i = 0; i < queries; ++i)
-    for (std::int64_t j = 0; j < keys; ++j) least.push_back(causal ? j - i + queries : j + 1);
-  const DType counts = c.type(lengths).dtype;
-  const ValueId bound = c.rewriter().constant(graph::Array::from_integers({counts, {1, 1, queries, keys}}, least));
+  const Type type = {c.type(lengths).dtype, {1, 1, queries, keys}};
+  const ValueId bound = c.constant(causal ? "causal lengths" : "lengths", type, [&] {
+    std::vector<std::int64_t> least;  // by (i, j): the least length with which query i sees key j
+    for (std::int64_t i = 0; i < queries; ++i)
+      for (std::int64_t j = 0; j < keys; ++j) least.push_back(causal ? j - i + queries : j + 1);
+    return graph::Array::from_integers(type, least);
+  });
   lengths = c.reshape(lengths, {element_count(c.shape(lengths)), 1, 1, 1});
   return as_bias(c, c.add("LessOrEqual", {bound, lengths}), dtype);
 }
@@ -184,8 +188,7 @@ bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows
   else if (causal && !shows_scores && !learned && h.past == scores[3] - scores[2])
     h.causal = true;
   else if (causal)
-    parts.push_back(
-        fixed_mask(c, dtype, scores[2], scores[3], [&](std::int64_t i, std::int64_t j) { return j <= i + h.past; }));
+    parts.push_back(causal_mask(c, dtype, scores[2], scores[3], h.past));
   for (ValueId part : parts) h.bias = h.bias == ValueId::none ? part : c.add("Add", {h.bias, part});
   return true;
 }

@@ -1,5 +1,8 @@
 // Rule for Resize. Along each axis that changes, it becomes a product with a constant matrix of interpolation weights.
 #include "ops/resize.h"
+
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
 
@@ -13,7 +16,9 @@ ValueId along_axis(Canonical &c, const Node &node, ValueId x, std::size_t axis, 
   const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
   const Shape matrices = {element_count({shape.begin(), at}), resized.from, element_count({at + 1, shape.end()})};
   const Type type = {c.type(x).dtype, {resized.to, resized.from}};
-  const ValueId weights = c.rewriter().constant(graph::Array::from_doubles(type, ops::resize_weights(node, resized)));
+  const std::string key = fmt::format("Resize {} {}", resized.scale, node.attributes.print());
+  const ValueId weights =
+      c.constant(key, type, [&] { return graph::Array::from_doubles(type, ops::resize_weights(node, resized)); });
   const ValueId made = c.add("MatMul", {weights, c.reshape(x, matrices)});
   shape[axis] = resized.to;
   return c.reshape(made, shape);

@@ -2,6 +2,7 @@
 // interpolated from a few elements, called taps. A tap has a position and a weight. Each combination of one tap per
 // axis is read by a Gather, with all its C channels, and multiplied by the product of the weights. The gradients of x
 // and of the places follow from these nodes.
+#include <fmt/format.h>
 #include <cmath>
 #include <numeric>
 
@@ -180,14 +181,17 @@ bool affine_grid(Canonical &c, Node &node) {
   const bool aligned = node.attributes.integer("align_corners", 0) != 0;
   const std::int64_t places = element_count(dims), axes = result.shape.back();
   require(places <= kLargestGrid, Code::limit, node.name, "a grid of {} is too large", to_text(dims));
-  std::vector<double> rows;
-  for (std::int64_t stride = 1, axis = axes - 1; axis >= 0; stride *= dims[static_cast<std::size_t>(axis--)])
-    for (std::int64_t place = 0; place < places; ++place) {
-      const std::int64_t dim = dims[static_cast<std::size_t>(axis)];
-      rows.push_back(coordinate(place / stride % dim, dim, aligned));
-    }
-  rows.resize(rows.size() + static_cast<std::size_t>(places), 1);
-  const ValueId base = c.rewriter().constant(graph::Array::from_doubles({result.dtype, {axes + 1, places}}, rows));
+  const Type type = {result.dtype, {axes + 1, places}};
+  const ValueId base = c.constant(fmt::format("grid {} {}", to_text(dims), aligned), type, [&] {
+    std::vector<double> rows;
+    for (std::int64_t stride = 1, axis = axes - 1; axis >= 0; stride *= dims[static_cast<std::size_t>(axis--)])
+      for (std::int64_t place = 0; place < places; ++place) {
+        const std::int64_t dim = dims[static_cast<std::size_t>(axis)];
+        rows.push_back(coordinate(place / stride % dim, dim, aligned));
+      }
+    rows.resize(rows.size() + static_cast<std::size_t>(places), 1);
+    return graph::Array::from_doubles(type, rows);
+  });
   const ValueId grids = c.add("MatMul", {node.inputs[0], base});  // (N, axes, places)
   c.become(node, "Reshape", {c.transpose(grids, {0, 2, 1})}, {{"shape", result.shape}});
   return true;

@@ -1,5 +1,6 @@
 // Rules for Fourier transforms. A transform becomes a product with a matrix of constants, which takes length * bins
 // operations.
+#include <fmt/format.h>
 #include <numeric>
 
 #include "base/error.h"
@@ -37,9 +38,11 @@ bool dft(Canonical &c, Node &node) {
   x = c.transpose(x, there);
   Shape moved = c.shape(x);
   const std::int64_t count = element_count({moved.begin(), moved.end() - 2});
-  const graph::Array matrix = graph::Array::from_doubles({result.dtype, {rows * parts, fourier.bins * 2}},
-                                                         ops::fourier_matrix(fourier, rows, parts));
-  x = c.add("MatMul", {c.reshape(x, {count, rows * parts}), c.rewriter().constant(matrix)});
+  const Type type = {result.dtype, {rows * parts, fourier.bins * 2}};
+  const ValueId matrix = c.constant(fmt::format("DFT {} {} {}", fourier.length, fourier.inverse, parts), type, [&] {
+    return graph::Array::from_doubles(type, ops::fourier_matrix(fourier, rows, parts));
+  });
+  x = c.add("MatMul", {c.reshape(x, {count, rows * parts}), matrix});
   moved.end()[-2] = fourier.bins;
   moved.back() = 2;
   c.become(node, "Transpose", {c.reshape(x, moved)}, {{"perm", back}});
@@ -56,11 +59,14 @@ bool stft(Canonical &c, Node &node) {
   const std::int64_t length = given.empty() ? c.shape(node.inputs.at(2)).at(0) : given[0];
   require(element_count({result[1], length}) <= kMostTerms, Code::limit, node.name,
           "{} frames of {} elements are too many", result[1], length);
-  Integers places;
-  for (std::int64_t frame = 0; frame < result[1]; ++frame)
-    for (std::int64_t i = 0; i < length; ++i) places.push_back(frame * step + i);
-  const graph::Array indices = graph::Array::from_integers({DType::i64, {result[1], length}}, places);
-  ValueId frames = c.add("Gather", {node.inputs[0], c.rewriter().constant(indices)}, {{"axis", std::int64_t{1}}});
+  const Type type = {DType::i64, {result[1], length}};
+  const ValueId indices = c.constant(fmt::format("STFT {}", step), type, [&] {
+    Integers places;
+    for (std::int64_t frame = 0; frame < result[1]; ++frame)
+      for (std::int64_t i = 0; i < length; ++i) places.push_back(frame * step + i);
+    return graph::Array::from_integers(type, places);
+  });
+  ValueId frames = c.add("Gather", {node.inputs[0], indices}, {{"axis", std::int64_t{1}}});
   if (has(node, 2)) frames = c.add("Mul", {frames, c.reshape(node.inputs[2], {length, 1})});
   c.become(node, "DFT", {frames}, {{"axis", std::int64_t{2}}, {"onesided", node.attributes.integer("onesided", 1)}});
   return true;
