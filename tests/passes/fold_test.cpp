@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "errors.h"
+#include "grad/training.h"
 #include "passes/canonical/fold_budget.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
@@ -168,6 +169,20 @@ TEST(Canonical, FunctionsOfIntegersOnDataNeedNoKernels) {
   b.graph.outputs.push_back(b.add("Clip", {x}, {{"min", Integers{1}}}));
   const Histogram left = histogram_of_folded(b.graph);
   for (const char *op : {"Mod", "Neg", "Abs", "Sign", "Relu", "Clip"}) EXPECT_FALSE(left.contains(op)) << op;
+}
+
+// The remainder with the sign of x, x - y trunc(x / y), grows like x everywhere between its jumps.
+TEST(Canonical, TheSlopeOfARemainderIsOneAtZeroToo) {
+  HandBuilt b;
+  const ValueId x = b.parameter("x", {5});
+  const ValueId y = b.add("Mod", {x, b.number(3)}, {{"fmod", std::int64_t{1}}});
+  b.graph.outputs = {b.add("ReduceSum", {y}, {{"axes", Integers{0}}, {"keepdims", std::int64_t{0}}}), y};
+  passes::fold(b.graph);
+  const grad::Training training = grad::build(b.graph, b.graph.outputs[0]);
+  const Array at = Array::from_doubles({DType::f64, {5}}, {-7, -1, 0, 1, 7.5});
+  const auto values = ops::interpret(training.graph, {{x, at}});
+  EXPECT_EQ(values[index(training.gradients.at(0))].doubles(), (std::vector<double>{1, 1, 1, 1, 1}));
+  EXPECT_EQ(values[index(b.graph.outputs[1])].doubles(), (std::vector<double>{-1, -1, 0, 1, 1.5}));
 }
 
 TEST(Canonical, TestsOfFloatsNeedNoFloat64) {

@@ -164,7 +164,8 @@ ValueId integer_mod(Canonical &c, ValueId x, ValueId y, bool signed_like_x) {
   return c.add("Where", {moved, c.add("Add", {rest, y}), rest});
 }
 
-// Computes x - y floor(x / y). With fmod, the result has the sign of x: it is sign(x) (|x| - |y| floor(|x| / |y|)).
+// Computes x - y floor(x / y). With fmod, the result has the sign of x: it is s (s x - |y| floor(s x / |y|)), where s
+// is -1 for negative x and 1 otherwise. With Sign and Abs of x instead, the gradient would be 0 where x is 0.
 bool mod(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0), y = node.inputs.at(1);
   if (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr) return false;
@@ -173,9 +174,11 @@ bool mod(Canonical &c, Node &node) {
     c.pass(node, integer_mod(c, x, y, signed_like_x));
     return true;
   }
-  const ValueId sign = signed_like_x ? c.add("Sign", {x}) : ValueId::none;
+  ValueId sign = ValueId::none;
   if (signed_like_x) {
-    x = c.add("Abs", {x});
+    const DType dtype = c.type(x).dtype;
+    sign = c.add("Where", {c.add("Less", {x, c.scalar(dtype, 0)}), c.scalar(dtype, -1), c.scalar(dtype, 1)});
+    x = c.add("Mul", {x, sign});
     y = c.add("Abs", {y});
   }
   const ValueId whole = c.add("Floor", {c.add("Div", {x, y})});
