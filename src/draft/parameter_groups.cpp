@@ -90,10 +90,15 @@ class Places {
       for (NodeId reader : readers_[index(at)]) {
         const Node &node = graph_.node(reader);
         const auto input = std::ranges::find(node.inputs, at) - node.inputs.begin();
-        if (data_[index(node.outputs[0])])
-          found.push_back({reader, static_cast<std::size_t>(input)});
-        else
-          pending.push_back(node.outputs[0]);
+        bool meets = false;
+        for (ValueId out : node.outputs) {
+          if (out == ValueId::none) continue;
+          if (data_[index(out)])
+            meets = true;
+          else
+            pending.push_back(out);
+        }
+        if (meets) found.push_back({reader, static_cast<std::size_t>(input)});
       }
     }
     std::ranges::sort(found, {}, &Place::node);

@@ -193,6 +193,16 @@ TEST(ParameterGroups, FindTheBiasesOfBothDirections) {
   EXPECT_EQ(that_stay(b, y, "biases"), std::vector<std::string>{"b"});
 }
 
+// A file may leave out the first output of a Split.
+TEST(ParameterGroups, FollowEveryPartOfASplitThatIsThere) {
+  test::HandBuilt b;
+  const graph::ValueId x = b.input("x", {2, 4}), biases = b.parameter("biases", {12});
+  const std::vector<graph::ValueId> parts = b.add_all("Split", {biases}, {}, 3);
+  const graph::ValueId y = b.add("Add", {b.add("Exp", {x}), parts[2]});
+  b.graph.node(b.graph.value(parts[0]).producer).outputs[0] = graph::ValueId::none;
+  EXPECT_EQ(that_stay(b, y, "biases"), std::vector<std::string>{"biases"});
+}
+
 TEST(ParameterGroups, TakeTheFirstGroupThatMatches) {
   const Groups groups("rates/blocks", {{"group", "head.*,learning_rate_scale=2"},
                                        {"group", "*.bias,weight_decay=0.5,learning_rate_scale=3"},
