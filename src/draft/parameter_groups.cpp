@@ -84,9 +84,12 @@ class Places {
   std::vector<Place> of(ValueId parameter) const {
     std::vector<Place> found;
     std::vector<ValueId> pending = {parameter};
+    std::vector<bool> seen(graph_.value_count());  // a value may be computed from the parameter in many ways
     while (!pending.empty()) {
       const ValueId at = pending.back();
       pending.pop_back();
+      if (seen[index(at)]) continue;
+      seen[index(at)] = true;
       for (NodeId reader : readers_[index(at)]) {
         const Node &node = graph_.node(reader);
         const auto input = std::ranges::find(node.inputs, at) - node.inputs.begin();

@@ -203,6 +203,15 @@ TEST(ParameterGroups, FollowEveryPartOfASplitThatIsThere) {
   EXPECT_EQ(that_stay(b, y, "biases"), std::vector<std::string>{"biases"});
 }
 
+// The graph has 2^45 ways from the parameter to the data.
+TEST(ParameterGroups, FollowAValueOnceHoweverManyWaysLeadToIt) {
+  test::HandBuilt b;
+  graph::ValueId many = b.parameter("bias", {4});
+  for (int doubled = 0; doubled < 45; ++doubled) many = b.add("Add", {many, many});
+  const graph::ValueId y = b.add("Add", {b.add("Exp", {b.input("x", {2, 4})}), many});
+  EXPECT_EQ(that_stay(b, y, "biases"), std::vector<std::string>{"bias"});
+}
+
 TEST(ParameterGroups, TakeTheFirstGroupThatMatches) {
   const Groups groups("rates/blocks", {{"group", "head.*,learning_rate_scale=2"},
                                        {"group", "*.bias,weight_decay=0.5,learning_rate_scale=3"},
