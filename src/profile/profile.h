@@ -65,7 +65,11 @@ struct Profile {
   // Returns the disk's total rate while it reads and writes at the same time. If a described machine leaves out
   // disk_both_ways, this is the faster of the two rates alone.
   double disk_total() const { return disk_both_ways > 0 ? disk_both_ways : std::max(disk_read, disk_write); }
-  double matrix_flops(DType dtype) const { return dtype == DType::bf16 ? bf16_flops : fp32_flops; }
+  // Returns the rate of matrix products. A GPU multiplies float16 as fast as bfloat16, a CPU widens it to float32.
+  double matrix_flops(DType dtype) const {
+    const bool half = dtype == DType::bf16 || (dtype == DType::f16 && kind == DeviceKind::gpu);
+    return half ? bf16_flops : fp32_flops;
+  }
   std::uint64_t usable_device() const { return device_memory - std::min(device_memory, device_reserve); }
   std::uint64_t usable_host() const { return host_memory - std::min(host_memory, host_reserve); }
   bool operator==(const Profile &) const = default;

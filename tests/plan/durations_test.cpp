@@ -61,6 +61,15 @@ TEST(Durations, TakesProductsInBfloat16AtTheirOwnRateAndHalfTheTraffic) {
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), Product::kFlops / 1000 + 0.5);
 }
 
+TEST(Durations, TakesProductsInFloat16AtTheRateOfBfloat16OnAGpuAndOfFloat32OnACpu) {
+  const Product product(DType::f16);
+  profile::Profile profile = machine();
+  profile.kind = DeviceKind::gpu;
+  EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), Product::kFlops / 4000 + 0.5);
+  profile.kind = DeviceKind::cpu;
+  EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), Product::kFlops / 1000 + 0.5);
+}
+
 TEST(Durations, TakesNothingForAnotherNameOfTheSameBytes) {
   const Product product;
   const profile::Profile profile = machine();
