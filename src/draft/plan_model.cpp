@@ -51,7 +51,8 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
 }
 
 // Plans again with 1.5 and 0.75 times the device's budget. For a machine that is only described, also plans with twice
-// the batch. On this machine that would take longer: the kernels of the larger batch would have to be measured.
+// the batch. On this machine that would take longer: the kernels of the larger batch would have to be measured. Leaves
+// out a change that the model or another option does not allow.
 std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;
@@ -60,9 +61,13 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   if (!settings.plan.empty() || !draft.decision.found.best || first > kMost) return found;
   ProfiledMachine profiled(machine, draft.profile);
   const auto add = [&](const std::string &change, const Settings &other) {
-    const Draft changed = estimate(other, source, profiled, IfNothingFits::stop);
-    const auto &best = changed.decision.found.best;
-    found.push_back({change, best ? best->cost.seconds : 0, changed.samples()});
+    try {
+      const Draft changed = estimate(other, source, profiled, IfNothingFits::stop);
+      const auto &best = changed.decision.found.best;
+      found.push_back({change, best ? best->cost.seconds : 0, changed.samples()});
+    } catch (const Error &error) {
+      if (error.code == Code::nomem) throw;
+    }
   };
   const bool shared = draft.budget.shared_memory;
   for (const double factor : {1.5, 0.75}) {

@@ -324,6 +324,14 @@ TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
   }
 }
 
+// Twice the batch would be 128 tokens.
+TEST(PlanModel, OffersNoBatchThatAnotherOptionForbids) {
+  const Json plan = planned({{"hardware", "rtx3090"}, {"tokens_per_step", "64"}});
+  EXPECT_TRUE(plan["feasible"].get<bool>());
+  EXPECT_TRUE(mentions(plan, "x 0.75")) << plan["explanation"].dump(1);
+  EXPECT_FALSE(mentions(plan, "batch=4")) << plan["explanation"].dump(1);
+}
+
 TEST(ProfileModel, SaysWhatScratchTheKernelsTake) {
   const Scratch scratch;
   Json machine = Json::parse(profiled({{"profile_dir", scratch.file("kept")}}));
