@@ -74,6 +74,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
     if (draft.decision.found.all_fits && factor > 1) continue;  // nothing would change
     Settings other = settings;
     const auto bytes = static_cast<std::uint64_t>(static_cast<double>(first) * factor);
+    if (bytes > draft.profile.device_memory) continue;  // a budget is at most what the machine has
     (shared ? other.memory : other.device_memory) = bytes;
     add(fmt::format("{}={} (x {})", shared ? "memory" : "device_memory", bytes_text(bytes), factor), other);
   }

@@ -211,6 +211,18 @@ TEST(Explanation, SaysWhatKeepingAllWouldTakeWhereNextToNoTimeSparesMemory) {
   EXPECT_FALSE(mentions(plan, "x 1.5")) << "more memory changes nothing";
 }
 
+TEST(Explanation, OffersNoMoreMemoryThanTheMachineHas) {
+  const Scratch scratch;
+  const Pairs tight = tightened({{"hardware", "rtx3090"}}, "device_memory");
+  EXPECT_TRUE(mentions(planned(tight), "x 1.5"));
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["device_reserve"] = 0;
+  machine["device_memory"] = std::stoull(tight.back().second);
+  const Json plan = planned({{"hardware", scratch.file("small.json", machine.dump())}});
+  EXPECT_TRUE(mentions(plan, "x 0.75")) << plan["explanation"].dump(1);
+  EXPECT_FALSE(mentions(plan, "x 1.5")) << plan["explanation"].dump(1);
+}
+
 TEST(PlanModel, KeepsToTheMachineWhereABudgetIsLarger) {
   const Scratch scratch;
   const Json all = planned({{"hardware", "rtx3090"}});
