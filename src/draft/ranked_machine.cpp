@@ -32,11 +32,6 @@ std::uint64_t bytes_between(comm::Channel &channel, const std::vector<const grap
   return std::ranges::min(comm::gather_values(channel, bytes)) / static_cast<std::uint64_t>(channel.ranks());
 }
 
-// The memory that a rank can give to its session.
-struct Memory {
-  std::uint64_t device, host, disk;
-};
-
 }  // namespace
 
 std::string RankedMachine::of_rank_0(const std::function<std::string()> &make) {
@@ -64,17 +59,17 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   profile = profile::from_json(comm::broadcast_text(channel_, profile::to_json(profile)));
   machine_.adopt(profile);
   // Measures the link before it reads the free memory, because the first exchanges take memory of the device.
-  const std::uint64_t free = machine_.measure_link(link_, bytes_between(channel_, graphs), profile);
-  profile.device_memory = std::min(profile.device_memory, free);
-  // Divides the host's memory among the ranks of one machine. On a CPU the device's memory is the host's, so it is
-  // divided too.
-  const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
-                      .host = profile.host_memory / sharers,
-                      .disk = profile.disk_memory / sharers};
-  const std::vector<Memory> all = comm::gather_values(channel_, own);
-  profile.device_memory = std::ranges::min(all, {}, &Memory::device).device;
-  profile.host_memory = std::ranges::min(all, {}, &Memory::host).host;
-  profile.disk_memory = std::ranges::min(all, {}, &Memory::disk).disk;
+  plan::Bytes own = machine_.measure_link(link_, bytes_between(channel_, graphs), profile);
+  // Divides the host's memory and the disk among the ranks of one machine. On a CPU the device's memory is the host's,
+  // so it is divided too.
+  for (const Tier t : kTiers)
+    if (t != Tier::device || profile.shares_memory) own[t] /= sharers;
+  plan::Bytes least = own;
+  for (const plan::Bytes &bytes : comm::gather_values(channel_, own))
+    for (const Tier t : kTiers) least[t] = std::min(least[t], bytes[t]);
+  profile.device_memory = least[Tier::device];
+  profile.host_memory = least[Tier::host];
+  profile.disk_memory = least[Tier::disk];
   return profile;
 }
 

@@ -76,9 +76,10 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
 // other.
 bool LocalMachine::has_cores() const { return neighbours_.ranks == 1 && device_.info().threads <= available_threads(); }
 
-std::uint64_t LocalMachine::measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) {
+plan::Bytes LocalMachine::measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) {
   measure::measure_link(device_, link, bytes, profile);
-  return link.on_device ? device_.free_bytes() : profile.device_memory;
+  const profile::Profile own = measure::describe(device_.info());
+  return {link.on_device ? device_.free_bytes() : own.device_memory, own.host_memory, own.disk_memory};
 }
 
 program::Workspace LocalMachine::workspace(const graph::Graph &graph) { return kernels_.compile(graph); }

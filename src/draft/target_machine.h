@@ -12,6 +12,7 @@
 #include "draft/settings.h"
 #include "measure/link.h"
 #include "measure/measure.h"
+#include "plan/cost.h"
 #include "profile/profile.h"
 #include "run/kernels.h"
 
@@ -33,11 +34,11 @@ class TargetMachine {
   // Announces that other ranks will measure this machine at the same time as this rank.
   virtual void measure_beside(const measure::Neighbours &) {}
   // Measures the link between ranks while each rank sends `bytes` to each other rank, and adds its speed to the
-  // profile. Returns the bytes of the device's memory that may be used afterwards. All ranks must make this call
-  // together, with the same `bytes`.
-  virtual std::uint64_t measure_link(const measure::Link &, [[maybe_unused]] std::uint64_t bytes,
-                                     profile::Profile &profile) {
-    return profile.device_memory;
+  // profile, which may be another rank's. Returns the bytes of each tier that this rank's own machine has afterwards.
+  // All ranks must make this call together, with the same `bytes`.
+  virtual plan::Bytes measure_link(const measure::Link &, [[maybe_unused]] std::uint64_t bytes,
+                                   profile::Profile &profile) {
+    return {profile.device_memory, profile.host_memory, profile.disk_memory};
   }
   // Makes this rank's kernels use the algorithms (Profile::variants) that another rank measured as fastest.
   virtual void adopt(const profile::Profile &) {}
@@ -62,7 +63,7 @@ class LocalMachine final : public TargetMachine {
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
   void measure_beside(const measure::Neighbours &neighbours) override { neighbours_ = neighbours; }
-  std::uint64_t measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) override;
+  plan::Bytes measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) override;
   void adopt(const profile::Profile &profile) override { kernels_.use_variants(profile.variants); }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "draft/ranked_machine.h"
 #include "ranked_training.h"
 
 namespace protrain::test::ranked_measure_test {
@@ -32,6 +33,59 @@ std::ptrdiff_t profiles_in(const std::string &directory) {
   return std::ranges::count_if(std::filesystem::directory_iterator(directory), [](const auto &file) {
     return file.path().filename().string().starts_with("profile-");
   });
+}
+
+// A machine of which only the bytes of each tier are known. Device and host share their memory.
+class BareMachine final : public draft::TargetMachine {
+ public:
+  explicit BareMachine(const plan::Bytes &bytes) : bytes_(bytes) {}
+  profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
+    profile::Profile profile = profile::known_machine("rtx3090");
+    profile.shares_memory = true;
+    profile.device_memory = bytes_[Tier::device];
+    profile.host_memory = bytes_[Tier::host];
+    profile.disk_memory = bytes_[Tier::disk];
+    return profile;
+  }
+  program::Workspace workspace(const graph::Graph &) override { return {}; }
+  plan::Bytes measure_link(const measure::Link &, std::uint64_t, profile::Profile &) override { return bytes_; }
+
+ private:
+  const plan::Bytes bytes_;
+};
+
+// The ranks are threads, so all of them are on one machine and share what it has.
+TEST(RankedMeasure, GivesAllRanksTheMemoryOfTheRankThatHasTheLeast) {
+  const graph::Graph graph;
+  const std::vector<plan::Bytes> bytes = {{800, 8000, 80000}, {600, 9000, 60000}, {700, 6000, 90000}};
+  const auto errors = ThreadGroup(3).run([&](std::shared_ptr<comm::Channel> channel) {
+    BareMachine machine(bytes[static_cast<std::size_t>(channel->rank())]);
+    draft::RankedMachine ranked(machine, {.hosts = *channel, .steps = *channel, .on_device = false});
+    const profile::Profile profile = ranked.profile({&graph}, {});
+    EXPECT_EQ(profile.device_memory, 200u);
+    EXPECT_EQ(profile.host_memory, 2000u);
+    EXPECT_EQ(profile.disk_memory, 20000u);
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+TEST(RankedMeasure, TakesTheMemoryOfARankFromItsOwnMachine) {
+  const auto errors = ThreadGroup(2).run([&](std::shared_ptr<comm::Channel> channel) {
+    draft::Settings settings;
+    settings.threads = 1;
+    const auto device = draft::open_device(settings);
+    run::Kernels kernels(*device);
+    const draft::Log log;
+    draft::LocalMachine machine(*device, kernels, settings, log);
+    profile::Profile of_rank_0 = {.device_memory = 1, .host_memory = 2};
+    const plan::Bytes own =
+        machine.measure_link({.hosts = *channel, .steps = *channel, .on_device = false}, 0, of_rank_0);
+    EXPECT_EQ(own[Tier::device], device->info().memory_bytes);
+    EXPECT_EQ(own[Tier::host], device->info().memory_bytes);
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 TEST(RankedMeasure, GivesAllRanksTheSameKernelsAndLink) {
