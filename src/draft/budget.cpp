@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 
 namespace protrain::draft {
@@ -39,7 +38,7 @@ std::uint64_t to_be_taken(const plan::Bytes &needed, const Settings &settings, c
 std::uint64_t disk_budget(const Settings &settings, const profile::Profile &profile) {
   if (!settings.hardware.empty()) return settings.disk_memory.value_or(profile.disk_memory);
   if (settings.offload_dir.empty()) return 0;
-  return settings.disk_memory ? *settings.disk_memory : free_space(settings.offload_dir) / 20 * 19;
+  return settings.disk_memory.value_or(profile.disk_memory / 20 * 19);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const std::string &disk = settings_.offload_dir;
   const std::string kept = settings_.profile_dir.empty() ? measure::default_cache_directory() : settings_.profile_dir;
   const measure::Cache cache(kept, device_.info(), disk, neighbours_);
-  profile::Profile profile = measure::describe(device_.info());
+  profile::Profile profile = measure::describe(device_.info(), disk);
   const auto processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   if (earlier_ == Earlier::reused) cache.load(profile, measure::cores_are_idle(processors));
   kernels_.use_variants(profile.variants);
@@ -78,7 +78,7 @@ bool LocalMachine::has_cores() const { return neighbours_.ranks == 1 && device_.
 
 plan::Bytes LocalMachine::measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) {
   measure::measure_link(device_, link, bytes, profile);
-  const profile::Profile own = measure::describe(device_.info());
+  const profile::Profile own = measure::describe(device_.info(), settings_.offload_dir);
   return {link.on_device ? device_.free_bytes() : own.device_memory, own.host_memory, own.disk_memory};
 }
 

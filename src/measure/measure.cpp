@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/memory.h"
 #include "measure/contention.h"
 #include "measure/disk.h"
@@ -163,7 +164,7 @@ class Measurement {
 
 }  // namespace
 
-profile::Profile describe(const backend::DeviceInfo &device) {
+profile::Profile describe(const backend::DeviceInfo &device, const std::string &disk_directory) {
   profile::Profile profile;
   profile.name = device.description;
   profile.device_memory = device.memory_bytes;
@@ -172,6 +173,7 @@ profile::Profile describe(const backend::DeviceInfo &device) {
   profile.shares_memory = device.shares_memory;
   profile.shares_cores = device.shares_cores;
   profile.host_memory = device.shares_memory ? device.memory_bytes : available_memory();
+  if (!disk_directory.empty()) profile.disk_memory = free_space(disk_directory);
   return profile;
 }
 

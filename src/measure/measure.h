@@ -18,8 +18,10 @@ struct Neighbours {
   std::size_t ranks = 1, place = 0;
 };
 
-// Returns a profile with the machine's capacities, but without its speeds.
-profile::Profile describe(const backend::DeviceInfo &device);
+// Returns a profile with the machine's capacities, but without its speeds. The disk is the one that holds the
+// directory;
+// "": there is none.
+profile::Profile describe(const backend::DeviceInfo &device, const std::string &disk_directory = "");
 
 struct Request {
   std::vector<const graph::Graph *> graphs;

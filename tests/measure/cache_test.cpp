@@ -1,6 +1,7 @@
 // The cache that keeps a machine's profile between runs.
 #include <gtest/gtest.h>
 
+#include "errors.h"
 #include "measure/measure.h"
 #include "scratch.h"
 
@@ -47,6 +48,13 @@ std::string only_file(const std::string &directory) {
   return path;
 }
 
+TEST(Description, HasTheFreeSpaceOfTheDiskIfThereIsOne) {
+  const Scratch scratch;
+  EXPECT_EQ(describe(kDevice).disk_memory, 0u);
+  EXPECT_GT(describe(kDevice, scratch.path()).disk_memory, 0u);
+  EXPECT_EQ(test::code_of([] { describe(kDevice, "/no/such/folder"); }), Code::path);
+}
+
 TEST(Cache, TellsTheNextProcessAllThatWasMeasured) {
   const Scratch scratch;
   store(Cache(scratch.path(), kDevice, ""));
@@ -65,9 +73,12 @@ TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
   store(Cache(scratch.path(), kDevice, ""));
   backend::DeviceInfo now = kDevice;
   now.memory_bytes = 500;
-  const Profile profile = found(Cache(scratch.path(), now, ""), now);
+  Profile profile = describe(now);
+  profile.disk_memory = 700;
+  Cache(scratch.path(), now, "").load(profile);
   EXPECT_EQ(profile.device_memory, 500u);
   EXPECT_EQ(profile.host_memory, 500u);
+  EXPECT_EQ(profile.disk_memory, 700u);
   EXPECT_EQ(profile.kernels, measured().kernels);
 }
 

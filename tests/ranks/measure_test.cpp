@@ -71,9 +71,11 @@ TEST(RankedMeasure, GivesAllRanksTheMemoryOfTheRankThatHasTheLeast) {
 }
 
 TEST(RankedMeasure, TakesTheMemoryOfARankFromItsOwnMachine) {
+  const Scratch scratch;
   const auto errors = ThreadGroup(2).run([&](std::shared_ptr<comm::Channel> channel) {
     draft::Settings settings;
     settings.threads = 1;
+    if (channel->rank() == 1) settings.offload_dir = scratch.path();
     const auto device = draft::open_device(settings);
     run::Kernels kernels(*device);
     const draft::Log log;
@@ -83,6 +85,7 @@ TEST(RankedMeasure, TakesTheMemoryOfARankFromItsOwnMachine) {
         machine.measure_link({.hosts = *channel, .steps = *channel, .on_device = false}, 0, of_rank_0);
     EXPECT_EQ(own[Tier::device], device->info().memory_bytes);
     EXPECT_EQ(own[Tier::host], device->info().memory_bytes);
+    EXPECT_EQ(own[Tier::disk] > 0, channel->rank() == 1) << "only this rank has a disk";
   });
   for (const std::exception_ptr &error : errors)
     if (error) std::rethrow_exception(error);
