@@ -29,10 +29,8 @@ bool within(const plan::Bytes &bytes, const Budget &budget) {
   return true;
 }
 
-std::int64_t largest_that_fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
-                               const std::string &dim, std::int64_t samples) {
-  const profile::Profile rates = machine.profile({}, {});
-  ProfiledMachine profiled(machine, rates);
+std::int64_t largest_that_fits(const Settings &settings, const onnx_import::ModelSource &source,
+                               TargetMachine &profiled, const std::string &dim, std::int64_t samples) {
   std::int64_t any = 1;
   for (const std::int64_t batch : divisors_downward(samples)) {
     Settings bound = settings;
@@ -83,8 +81,10 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
   require(settings.plan.empty(), Code::arg, "plan",
           "a plan from a file says nothing about the batch, and none is chosen for it: bind {} with the option dim",
           batch.dim);
+  const profile::Profile profile = machine.profile({}, {});  // all ranks make it together, to share their memory
+  ProfiledMachine profiled(machine, profile);
   const std::string chosen = machine.of_rank_0(
-      [&] { return fmt::format("{}", largest_that_fits(settings, source, machine, batch.dim, samples)); });
+      [&] { return fmt::format("{}", largest_that_fits(settings, source, profiled, batch.dim, samples)); });
   return MicroBatch{batch.dim, parse_integer(chosen).value()};
 }
 

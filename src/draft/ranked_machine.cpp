@@ -25,10 +25,11 @@ Json parsed(const std::string &text, std::size_t rank) {
 // same number, even if one of them has another model. That model is refused later.
 std::uint64_t bytes_between(comm::Channel &channel, const std::vector<const graph::Graph *> &graphs) {
   std::uint64_t bytes = 0;
-  for (const graph::ValueId p : graphs[0]->parameters) {
-    const graph::Type &type = graphs[0]->value(p).type;
-    bytes += byte_count(type.dtype, type.shape);
-  }
+  if (!graphs.empty())
+    for (const graph::ValueId p : graphs[0]->parameters) {
+      const graph::Type &type = graphs[0]->value(p).type;
+      bytes += byte_count(type.dtype, type.shape);
+    }
   return std::ranges::min(comm::gather_values(channel, bytes)) / static_cast<std::uint64_t>(channel.ranks());
 }
 

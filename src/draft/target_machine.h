@@ -26,7 +26,7 @@ void require_precision(const backend::DeviceInfo &device, DType precision);
 class TargetMachine {
  public:
   virtual ~TargetMachine() = default;
-  // Returns the machine's profile: capacities and rates, and kernel times if they can be measured.
+  // Returns the machine's profile: capacities and rates, and times of the graphs' kernels if they can be measured.
   virtual profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                                    const backend::Optimizer &optimizer) = 0;
   // Returns the scratch that the kernels of the graph need. Code::unsupported lists every operator without a kernel.
