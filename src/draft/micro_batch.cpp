@@ -69,13 +69,15 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
   require(tokens / batch.tokens_per_sample % settings.ranks.count == 0, Code::arg, "tokens_per_step",
           "{} tokens are {} samples, which {} ranks cannot divide among them", tokens, tokens / batch.tokens_per_sample,
           settings.ranks.count);
-  const std::int64_t samples = tokens / batch.tokens_per_sample / settings.ranks.count;
+  const int ranks = settings.ranks.count;
+  const std::int64_t samples = tokens / batch.tokens_per_sample / ranks;
   if (const std::int64_t kept = samples_of_checkpoint(settings.resume); kept > 0) {
     require(
         samples % kept == 0, Code::mismatch, "tokens_per_step",
-        "the checkpoint's micro-batch is {} and a step now has {} samples: give tokens_per_step a multiple of {}, or "
+        "the checkpoint's micro-batch is {} and a step now has {} samples{}: give tokens_per_step a multiple of {}, or "
         "bind {} to go on with another",
-        kept, samples, kept * batch.tokens_per_sample, batch.dim);
+        kept, samples * ranks, ranks > 1 ? fmt::format(" on {} ranks", ranks) : "",
+        kept * batch.tokens_per_sample * ranks, batch.dim);
     return MicroBatch{batch.dim, kept};
   }
   require(settings.plan.empty(), Code::arg, "plan",

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "draft/ranked_machine.h"
+#include "errors.h"
 #include "ranked_training.h"
 
 namespace protrain::test::ranked_micro_batch_test {
@@ -33,12 +34,13 @@ class SmallMachine final : public draft::TargetMachine {
 
 // Returns the size that all ranks settle for. Each has `samples` samples of a step. Throws the error of the first rank
 // that has one.
-std::int64_t settled(int ranks, std::uint64_t memory, std::int64_t samples) {
+std::int64_t settled(int ranks, std::uint64_t memory, std::int64_t samples, const std::string &resume = "") {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks));
   const auto errors = ThreadGroup(ranks).run([&](std::shared_ptr<comm::Channel> channel) {
     draft::Settings settings;
     settings.dims["sequence"] = kSequence;
     settings.tokens_per_step = ranks * samples * kSequence;
+    settings.resume = resume;
     settings.ranks.rank = channel->rank();
     settings.ranks.count = ranks;
     SmallMachine machine(memory);
@@ -59,6 +61,20 @@ TEST(RankedMicroBatch, FitsTheMemoryThatARankHasOfItsMachine) {
   EXPECT_EQ(settled(1, kMemory, kSamples), kSamples);
   EXPECT_LT(settled(2, kMemory, kSamples), kSamples);
   EXPECT_EQ(settled(2, 2 * kMemory, kSamples), kSamples);
+}
+
+TEST(RankedMicroBatch, OfACheckpointDividesTheSamplesOfEachRank) {
+  const Scratch scratch;
+  const Pairs pairs = {{"dim", "sequence=16"}, {"tokens_per_step", "512"}, {"memory", "8MiB"}};
+  const auto session = session::Session::create(options_with(pairs), kPath, nullptr);
+  const std::int64_t kept = session->input_shape(0)[0];
+  ASSERT_GT(kept, 1);
+  session->save(scratch.path());
+  EXPECT_EQ(settled(2, 1024 * kMiB, 3 * kept, scratch.path()), kept);
+  const Error error = error_of([&] { settled(2, 1024 * kMiB, kept + 1, scratch.path()); });
+  EXPECT_EQ(error.code, Code::mismatch);
+  EXPECT_NE(error.text.find(fmt::format("has {} samples on 2 ranks", 2 * (kept + 1))), std::string::npos) << error.text;
+  EXPECT_NE(error.text.find(fmt::format("a multiple of {},", 2 * kept * kSequence)), std::string::npos) << error.text;
 }
 
 }  // namespace
