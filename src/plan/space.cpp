@@ -11,6 +11,10 @@ namespace {
 // and the host's optimizer can fall behind too.
 constexpr int kSlackShared = 1, kSlackApart = 4;
 
+// Chunks are cut as if the weights made at most this many blocks. The time that a search takes to begin grows with the
+// third power of the number of chunks.
+constexpr std::uint64_t kMostBlocks = 512;
+
 }  // namespace
 
 Choice with_terms(Choice choice, const Terms &terms) {
@@ -32,7 +36,8 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Duration
     all += bytes;
     if (outline.block_of_parameter[p] >= 0) in_blocks += bytes;
   }
-  const std::uint64_t block = space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16;
+  const std::uint64_t block =
+      std::max(space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16, all / kMostBlocks);
   for (std::uint64_t eighths : {5, 9, 18})
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
   space.host_updates = !terms.shared_memory;
