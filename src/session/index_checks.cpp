@@ -23,8 +23,8 @@ using graph::ValueId;
 // The largest number of elements in a value that Trace follows. Only kernels check the indices in larger values.
 constexpr std::int64_t kMostElements = 1 << 20;
 // The unit of the codes by which Trace tells the elements of the inputs apart. An element's code is kInput times the
-// number of its input, counted from 1, plus the element's place in the input. Elements of constants keep their values,
-// which are smaller than kInput.
+// number of its input, counted from 1, plus the element's place in the input. Elements of constants and of padding have
+// the code 0, whatever their values are.
 constexpr std::int64_t kInput = std::int64_t{1} << 40;
 
 bool is_index(DType dtype) { return dtype == DType::i64 || dtype == DType::i32; }
@@ -77,8 +77,7 @@ class IndexChecks::Trace {
       const ValueId id = node.inputs[i];
       const bool constant = id != ValueId::none && graph_.value(id).origin == graph::Origin::constant;
       if (constant && is_index(graph_.value(id).type.dtype))
-        constants[i] =
-            Array::from_integers({DType::i64, graph_.value(id).type.shape}, graph_.value(id).array.integers());
+        constants[i] = Array::filled({DType::i64, graph_.value(id).type.shape}, 0);
       if (id == ValueId::none)
         in.push_back(nullptr);
       else if (constants[i].dtype() == DType::i64)
@@ -97,7 +96,9 @@ class IndexChecks::Trace {
       elements_[node.outputs[0]] = *in[0];
       return;
     }
-    const std::vector<Array> moved = ops::find(node.op)->evaluate(node, in, out);
+    Node mover = node;
+    mover.attributes.erase("value");  // Pad fills with 0 then
+    const std::vector<Array> moved = ops::find(node.op)->evaluate(mover, in, out);
     for (std::size_t i = 0; i < moved.size(); ++i) elements_[node.outputs[i]] = moved[i];
   }
 

@@ -87,6 +87,25 @@ TEST(IndexChecks, FollowIndicesThroughTransposesAndConcatenations) {
   EXPECT_EQ(model.refusal({0, 0, -6, 0}), "input tokens holds -6, but x has 5 entries: index -6 is outside 0..4");
 }
 
+// A file chooses the values of its constants and paddings. If such a value stood for an element of an input, it could
+// stand for an element far beyond the input's end.
+TEST(IndexChecks, TakeNoConstantForAnElementOfAnInput) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  const graph::Attributes last = {{"starts", std::vector<std::int64_t>{2}},
+                                  {"ends", std::vector<std::int64_t>{3}},
+                                  {"axes", std::vector<std::int64_t>{0}}};
+  Model joined, padded;
+  const ValueId ids = joined.input("ids", {DType::i64, {2}});
+  const ValueId longer = joined.add("Concat", {ids, joined.constant({kLarge})}, {{"axis", std::int64_t{0}}});
+  joined.add("Gather", {joined.floats({4, 3}), joined.add("Slice", {longer}, last)});
+  const ValueId wider =
+      padded.add("Pad", {padded.input("ids", {DType::i64, {2}})},
+                 {{"pads", std::vector<std::int64_t>{0, 1}}, {"value", std::vector<std::int64_t>{kLarge}}});
+  padded.add("Gather", {padded.floats({4, 3}), padded.add("Slice", {wider}, last)});
+  EXPECT_EQ(joined.refusal({4, 4}), "") << "the node reads only the constant";
+  EXPECT_EQ(padded.refusal({4, 4}), "") << "the node reads only the padding";
+}
+
 TEST(IndexChecks, LeaveComputedIndicesToTheKernels) {
   Model model;
   const ValueId tokens = model.input("tokens", {DType::i64, {2}});
