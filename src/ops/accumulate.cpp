@@ -81,7 +81,7 @@ std::vector<Type> infer_counted_loss(const NodeTypes &types) {
 
 std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   const double loss = in[0]->doubles()[0], weight = in[1]->stored_double(0);
-  return {array_of(out[0], std::vector<double>{weight > 0 ? loss : 0})};
+  return {array_of(out[0], std::vector<double>{weight != 0 ? loss : 0})};
 }
 
 }  // namespace

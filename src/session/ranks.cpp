@@ -1,6 +1,7 @@
 #include "session/ranks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <optional>
 #include <vector>
@@ -148,9 +149,8 @@ void Ranks::agree(Call call, bool cancelled, const std::function<Terms()> &prepa
 }
 
 float Ranks::mean(const Evaluated &own) {
-  static constexpr const char *kText = "the loss is not finite";
   const auto require_mean = [](bool finite, double weights) {
-    require(finite, Code::nonfinite, "loss", "{}", kText);
+    require(finite && std::isfinite(weights), Code::nonfinite, "loss", "the loss is not finite");
     require(weights != 0, Code::nonfinite, "targets",
             "none of the targets counts: every label of the batch is ignored, or has the weight zero");
   };
@@ -162,11 +162,10 @@ float Ranks::mean(const Evaluated &own) {
   bool finite = true;
   for (const Evaluated &of_rank : comm::gather_values(channel_, own)) {
     finite = finite && of_rank.finite;
-    if (of_rank.weight > 0) sum += of_rank.weight * static_cast<double>(of_rank.loss);
+    if (of_rank.weight != 0) sum += of_rank.weight * static_cast<double>(of_rank.loss);
     weights += of_rank.weight;
   }
   require_mean(finite, weights);
-  require(weights > 0, Code::nonfinite, "loss", "{}", kText);
   return static_cast<float>(sum / weights);
 }
 

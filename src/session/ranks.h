@@ -67,8 +67,8 @@ class Ranks {
     double weight = 1;
   };
   // Returns the weighted mean of all ranks' losses, summed in the order of ranks. With one rank, returns this rank's
-  // loss. Throws Code::nonfinite on all ranks, with the subject "loss" if a loss is not finite, and with the subject
-  // "targets" if the weights add up to 0.
+  // loss. Throws Code::nonfinite on all ranks, with the subject "loss" if a loss or the sum of the weights is not
+  // finite, and with the subject "targets" if the weights add up to 0.
   float mean(const Evaluated &own);
 
   // Runs work(pulse) on every rank and returns the results of all ranks. If work throws on a rank, that error is thrown

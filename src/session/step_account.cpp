@@ -21,7 +21,7 @@ std::optional<StepResult> StepAccount::add(const RoundNumbers &numbers, double s
   seconds_ = (is_first() ? 0 : seconds_) + seconds;
   // Weighs the losses, so that the step's loss is the mean over all counted targets, as one large batch would give it.
   for (const RoundNumbers::Batch &batch : numbers.batches) {
-    if (batch.weight > 0) loss_sum_ += batch.weight * static_cast<double>(batch.loss);
+    if (batch.weight != 0) loss_sum_ += batch.weight * static_cast<double>(batch.loss);
     weight_sum_ += batch.weight;
   }
   const std::uint64_t scale = loss_scale();  // the scale of these gradients

@@ -11,7 +11,10 @@ TEST(CountedLossKernel, IsZeroWhereNothingCounts) {
   const Array none = Array::scalar(DType::f64, 0), some = Array::scalar(DType::f64, 7);
   EXPECT_EQ(run_on_cpu({"CountedLoss", {}, {loss, some}}, 2)[0].doubles()[0], 2.5);
   EXPECT_EQ(run_on_cpu({"CountedLoss", {}, {nan, none}}, 2)[0].doubles()[0], 0);
-  EXPECT_TRUE(std::isnan(run_on_cpu({"CountedLoss", {}, {nan, some}}, 2)[0].doubles()[0]));
+  for (const double weight : {7.0, -7.0, std::nan("")})
+    EXPECT_TRUE(
+        std::isnan(run_on_cpu({"CountedLoss", {}, {nan, Array::scalar(DType::f64, weight)}}, 2)[0].doubles()[0]))
+        << weight;
 }
 
 TEST(GradientScaleKernel, LeavesSmallNormsAlone) {

@@ -1,4 +1,4 @@
-// The kernels of Accumulate, CountTargets, GradientScale and ScaledNorm.
+// The kernels of Accumulate, CountTargets, CountedLoss, GradientScale and ScaledNorm.
 #include <cmath>
 
 #include "conformance/arena.h"
@@ -9,6 +9,7 @@ namespace {
 
 PROTRAIN_FAMILY(AccumulateKernel);
 PROTRAIN_FAMILY(CountTargetsKernel);
+PROTRAIN_FAMILY(CountedLossKernel);
 PROTRAIN_FAMILY(GradientScaleKernel);
 PROTRAIN_FAMILY(LossScaleKernel);
 
@@ -141,6 +142,11 @@ TEST_P(AccumulateKernel, PartsAddedAtOnceHaveTheBitsOfPartsAddedOneAfterTheOther
 TEST_P(CountTargetsKernel, CountsLabelsThatAreNotIgnored) {
   expect_reference({"CountTargets", {}, {random_integers({37}, 1, 0, 5)}}, 0);
   expect_reference({"CountTargets", {{"ignore_index", std::int64_t{2}}}, {random_integers({4, 9}, 2, 0, 5)}}, 0);
+}
+
+TEST_P(CountedLossKernel, IsZeroOnlyIfTheWeightIs) {
+  for (double weight : {0.0, 2.0, -2.0})
+    expect_reference({"CountedLoss", {}, {Array::scalar(DType::f32, 1.5), Array::scalar(DType::f64, weight)}}, 0);
 }
 
 TEST_P(GradientScaleKernel, DividesByTheWeightsAndCutsToTheNorm) {

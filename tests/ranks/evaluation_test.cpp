@@ -2,6 +2,7 @@
 // the same batches in one step must get the same loss.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -70,6 +71,31 @@ TEST_P(RankedEvaluation, OfNoTargetsAtAllIsNotFiniteOnEveryRank) {
     session->evaluate();
   });
   for (const std::exception_ptr &error : errors) EXPECT_FALSE(error);
+}
+
+// Calls Ranks::mean on each rank. Rank r has the loss r + 1 and weights[r].
+std::vector<float> means(const std::vector<double> &weights) {
+  std::vector<float> losses(weights.size());
+  const auto errors = ThreadGroup(static_cast<int>(weights.size())).run([&](std::shared_ptr<comm::Channel> channel) {
+    const auto r = static_cast<std::size_t>(channel->rank());
+    losses[r] = session::Ranks(*channel).mean({.loss = static_cast<float>(r + 1), .weight = weights[r]});
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+  return losses;
+}
+
+TEST(MeanOfRanks, CountsWeightsBelowZeroToo) {
+  EXPECT_EQ(means({-1, 0, -3}), std::vector<float>(3, 2.5F));
+  EXPECT_EQ(means({2, -1}), std::vector<float>(2, 0));
+}
+
+TEST(MeanOfRanks, IsNotFiniteIfAWeightIsNot) {
+  for (const std::vector<double> &weights : {std::vector<double>{NAN}, {1, NAN}, {INFINITY, 1}}) {
+    const Error error = error_of([&] { means(weights); });
+    EXPECT_EQ(error.code, Code::nonfinite) << weights.size();
+    EXPECT_EQ(error.subject, "loss");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RankedEvaluation, testing::Values("gpt2-dynamic-opset18"), model_name);

@@ -129,11 +129,16 @@ class Trial {
     return found_;
   }
 
+  float evaluate() {
+    set_inputs();
+    return session_->evaluate();
+  }
+
   Session &session() { return *session_; }
   const Outcome &found() const { return found_; }
 
  private:
-  void step() {
+  void set_inputs() {
     for (std::size_t i = 0; i < session_->input_count(); ++i) {
       const std::string &name = session_->input_name(i);
       const Shape &shape = session_->input_shape(i);
@@ -144,6 +149,10 @@ class Trial {
       else
         session_->set_input(name, DType::f32, shape, floats_of(name, shape).data());
     }
+  }
+
+  void step() {
+    set_inputs();
     session_->step();
   }
 
@@ -360,11 +369,10 @@ std::vector<Fault> wrong_numbers() {
        "nonfinite", "the input factors holds a NaN"},
       {"NanInAFirstBatch",
        [](Case &run) {
-         after(1, [](Case &later, Session &) { later.other_floats["factors"][1] = 1; })(run);
+         after(1, [](Case &later, Session &) { std::ranges::fill(later.x, 0.F); })(run);
+         between("Sqrt")(run);
+         run.fill("layers.0.bias", 0.2F);  // some units of the first batch are zero, and none of the second
          run.option("accumulation", "2");
-         run.option("loss_weights", "factors");
-         run.other_floats["factors"].assign(kRows, 1);
-         run.other_floats["factors"][1] = kNan;
        },
        "nonfinite", "an earlier batch of the step"},
       {"SkippedNan",
@@ -457,6 +465,26 @@ TEST(HealthyRuns, RaiseNoAlarm) {
     EXPECT_EQ(trial.found().error, "");
     EXPECT_TRUE(trial.found().alarms.empty()) << Json(trial.found().alarms) << " with " << Json(options);
   }
+}
+
+// Returns a trial whose labels have the weights `factors`.
+Trial weighted(const std::vector<float> &factors) {
+  Case run;
+  run.option("loss_weights", "factors");
+  run.other_floats["factors"] = factors;
+  return Trial(std::move(run));
+}
+
+TEST(Evaluations, AreNotFiniteIfTheWeightsAreNot) {
+  std::vector<float> factors(kRows, 1);
+  factors[1] = kNan;
+  const Error error = test::error_of([&] { weighted(factors).evaluate(); });
+  EXPECT_EQ(error.code, Code::nonfinite);
+  EXPECT_EQ(error.subject, "loss");
+}
+
+TEST(Evaluations, AreMeansWhateverTheSignOfTheWeights) {
+  EXPECT_EQ(weighted(std::vector<float>(kRows, -1)).evaluate(), weighted(std::vector<float>(kRows, 1)).evaluate());
 }
 
 TEST(Alarms, StandInTheReportOnceEach) {

@@ -49,6 +49,12 @@ TEST(StepAccount, WeighsMicroBatchesByTheirTargets) {
   EXPECT_EQ(books.seconds(), 1) << "of the next step";
 }
 
+TEST(StepAccount, CountsWeightsBelowZeroToo) {
+  StepAccount books = account({.accumulation = 2});
+  books.add({.batches = {{.loss = 4, .weight = -1}}}, 1);
+  EXPECT_EQ(books.add({.batches = {{.loss = 2, .weight = -3}}}, 1)->loss, 2.5F);
+}
+
 TEST(StepAccount, OfSeveralRanksIsThatOfOneRankWithAsManyMicroBatches) {
   const RoundNumbers::Batch batches[] = {
       {.loss = 4, .weight = 1}, {.loss = NAN, .weight = 0}, {.loss = 2, .weight = 3}, {.loss = 0.1F, .weight = 7}};

@@ -129,7 +129,7 @@ class CountedLoss : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     if (member.index != 0) return;
-    *output<float>(launch, 0) = *input<double>(launch, 1) > 0 ? *input<float>(launch, 0) : 0.0F;
+    *output<float>(launch, 0) = *input<double>(launch, 1) != 0 ? *input<float>(launch, 0) : 0.0F;
   }
 };
 }  // namespace

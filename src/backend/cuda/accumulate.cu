@@ -106,7 +106,7 @@ class CountedLoss : public CudaKernel {
     const float *loss = input<float>(launch, 0);
     const double *weight = input<double>(launch, 1);
     float *to = output<float>(launch, 0);
-    each(stream, 1, [loss, weight, to] __device__(std::int64_t) { *to = *weight > 0 ? *loss : 0.0f; });
+    each(stream, 1, [loss, weight, to] __device__(std::int64_t) { *to = *weight != 0 ? *loss : 0.0f; });
   }
 };
 }  // namespace
