@@ -18,7 +18,7 @@ namespace protrain::session {
 // The counters that the next step's bits depend on, besides the arrays, the inputs and the options.
 struct Counters {
   std::uint64_t steps = 0;    // all steps; random numbers count them
-  std::uint64_t skipped = 0;  // steps that changed nothing; the optimizer does not count them
+  std::uint64_t skipped = 0;  // steps that the optimizer does not count, mostly because they changed nothing
   std::uint64_t seed = 0;
   LossScale loss_scale;  // for float16
 };
@@ -78,8 +78,12 @@ class StepAccount {
   std::optional<StepResult> add(const RoundNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();
-  // Counts a step that failed after some parameters took it.
-  void count_half_applied() { ++counters_.steps; }
+  // Counts a step that failed after some parameters took it. The optimizer does not count it if no step was complete
+  // before. Then the next step is still the first, in which the moving averages of all parameters begin.
+  void count_half_applied() {
+    if (counters_.skipped == counters_.steps) ++counters_.skipped;
+    ++counters_.steps;
+  }
 
   // Throws Code::state in the middle of a step. `how` ends the error's text and says what to do.
   void require_complete(const char *subject, const char *how) const;

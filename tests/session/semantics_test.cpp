@@ -256,10 +256,10 @@ TEST(Clipping, ByValueCutsEveryElement) {
 
 // A session of the model of tests/fixtures/make_root.py. With x = 0 the loss is finite and the gradient of W is NaN.
 struct Root {
-  explicit Root(const std::string &policy, const std::string &optimizer = "adamw")
-      : session(session_of(
-            "root",
-            {{"dim", "batch=3"}, {"on_nonfinite", policy}, {"optimizer", optimizer}, {"learning_rate", "0.01"}})) {}
+  explicit Root(const std::string &policy, Pairs more = {}) {
+    more.insert(more.begin(), {{"dim", "batch=3"}, {"on_nonfinite", policy}, {"learning_rate", "0.01"}});
+    session = session_of("root", more);
+  }
 
   StepResult step(float x) {
     const std::vector<float> xs(12, x), us(12, 1);
@@ -284,6 +284,18 @@ TEST(NonfiniteGradient, StopsAndSaysThatTheStepIsHalfApplied) {
   const Bits after = parameters(*root.session);
   for (float weight : after[0]) EXPECT_TRUE(std::isfinite(weight));
   EXPECT_EQ(root.error_of_step(1).code, Code::ok) << "the session goes on";
+}
+
+TEST(NonfiniteGradient, OfTheFirstStepLeavesNoMovingAverageAtZero) {
+  const test::Scratch scratch;
+  Root root("stop", {{"ema", "0.9"}, {"export_weights", "ema"}});
+  EXPECT_EQ(root.error_of_step(0).code, Code::nonfinite);
+  root.step(1);
+  root.session->export_model(scratch / "average.onnx");
+  draft::Options options;
+  options.set("dim", "batch=3");
+  const auto exported = Session::create(options, scratch / "average.onnx", nullptr);
+  EXPECT_EQ(parameters(*exported), parameters(*root.session)) << "all averages begin in the first complete step";
 }
 
 TEST(NonfiniteGradient, RollsBackToTheBytesBefore) {

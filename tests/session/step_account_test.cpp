@@ -72,6 +72,18 @@ TEST(StepAccount, OfSeveralRanksIsThatOfOneRankWithAsManyMicroBatches) {
   EXPECT_EQ(two.counters().steps, 1u);
 }
 
+TEST(StepAccount, LeavesTheFirstStepOfTheOptimizerToTheFirstCompleteStep) {
+  StepAccount books = account({});
+  books.count_half_applied();
+  books.count_half_applied();
+  EXPECT_EQ(books.counters().steps, 2u);
+  EXPECT_EQ(books.counters().skipped, 2u);
+  books.add({}, 0);
+  books.count_half_applied();
+  EXPECT_EQ(books.counters().steps, 4u);
+  EXPECT_EQ(books.counters().skipped, 2u) << "the optimizer counts it, because some parameters took it";
+}
+
 TEST(StepAccount, NumbersTheSamplesOfAStep) {
   StepAccount books = account({.accumulation = 3}, {.steps = 7, .skipped = 2, .seed = 5});
   for (const std::uint64_t samples : {4u, 2u, 8u}) {
