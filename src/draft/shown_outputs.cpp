@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "grad/training.h"
+#include "program/storage.h"
 
 namespace protrain::draft {
 
@@ -75,10 +76,12 @@ ShownOutputs shown_outputs(const Graph &graph, const Settings &settings) {
 void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained) {
   Graph &graph = prepared.graph;
   graph.outputs.erase(graph.outputs.begin(), graph.outputs.end() - static_cast<std::ptrdiff_t>(shown));
-  for (ValueId id : graph.outputs)
-    require(graph.value(id).producer != graph::NodeId::none, Code::unsupported, kOption,
-            "output {} is an input, a weight or a constant; no node computes it", printable(graph.value(id).name));
   passes::for_evaluation(graph);
+  const std::vector<ValueId> roots = program::storage_roots(graph);
+  for (ValueId id : graph.outputs)
+    require(graph.value(roots[graph::index(id)]).producer != graph::NodeId::none, Code::unsupported, kOption,
+            "output {} is an input, a weight or a constant, or another shape of one; no node computes it",
+            printable(graph.value(id).name));
   graph.drop_dead_nodes();
   grad::prune_unread_outputs(graph);
   align(trained.graph, trained.graph.parameters, graph, graph.parameters);

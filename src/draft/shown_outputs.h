@@ -22,7 +22,7 @@ ShownOutputs shown_outputs(const graph::Graph &graph, const Settings &settings);
 
 // Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these outputs. The
 // graph gets the parameters and inputs of `trained`, in the same order. It keeps its blocks only if `trained` has as
-// many. Code::unsupported if the two graphs do not fit together, or if no node computes an output.
+// many. Code::unsupported if the two graphs do not fit together, or if no node computes the elements of an output.
 void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained);
 
 }  // namespace protrain::draft

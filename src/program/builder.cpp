@@ -95,7 +95,10 @@ void Builder::store(Operand from, Operand home, std::uint64_t bytes) {
   move(at, home, bytes);
 }
 
-void Builder::keep_to_end(BufferId id) { kept_.push_back(id); }
+void Builder::keep_to_end(BufferId id) {
+  require(id != BufferId::none, Code::internal, "", "a value to keep is nowhere");
+  kept_.push_back(id);
+}
 
 std::size_t Builder::end_of_slack(std::size_t instruction) const {
   if (slack_ == 0) return instruction;
