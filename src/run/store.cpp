@@ -74,7 +74,8 @@ void Store::clear_disk(std::uint64_t offset, std::uint64_t bytes) {
 
 std::byte *Store::staging(std::uint64_t bytes) {
   for (const Tier tier : {Tier::host, Tier::device}) {
-    const std::uint64_t begin = round_up(room_.state_bytes[tier], kDiskAlignment);
+    const std::uint64_t results_end = tier == Tier::device ? results_end_ : 0;
+    const std::uint64_t begin = round_up(std::max(room_.state_bytes[tier], results_end), kDiskAlignment);
     const bool reachable = tier == Tier::host || device_.info().shares_memory;
     if (reachable && begin + bytes <= room_.bytes[tier]) return at(tier, begin);
   }

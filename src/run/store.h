@@ -54,6 +54,9 @@ class Store {
   // Returns memory for data on its way between disk and caller, outside of steps. The content lasts until the next
   // call. Steps use the same memory for what does not outlive them. More is allocated only if this memory is too small.
   std::byte *staging(std::uint64_t bytes);
+  // Keeps staging memory off the first `end` bytes of the device's memory, which hold results of a Program that has
+  // run. 0: there are none.
+  void keep_results(std::uint64_t end) { results_end_ = end; }
 
   // Copy `bytes` at `offset` of a persistent buffer, in any tier, to the caller's memory or back. Not for use in steps.
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
@@ -112,6 +115,7 @@ class Store {
   std::unique_ptr<SpillFile> disk_;
   const Room room_;
   MemoryBlock staging_;
+  std::uint64_t results_end_ = 0;
   bool sweeping_ = false;
   std::array<Held, 2> held_;
   std::size_t latest_ = 0;  // index in held_ of the piece that was asked for last

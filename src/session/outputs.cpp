@@ -25,6 +25,23 @@ DType Outputs::dtype(std::size_t i) const {
   return both_floats ? found->dtype : computed;
 }
 
+void Outputs::note(std::size_t variant) {
+  variant_ = variant;
+  readable_ = true;
+  const program::Program &program = draft_.programs.variants[variant].prediction;
+  std::uint64_t end = 0;
+  for (const program::Operand &output : program.outputs) {
+    const program::Buffer &buffer = program.buffers[program::index(output.buffer)];
+    end = std::max(end, buffer.offset + buffer.bytes);
+  }
+  store_.keep_results(end);
+}
+
+void Outputs::forget() {
+  readable_ = false;
+  store_.keep_results(0);
+}
+
 Outputs::Computed Outputs::last(std::size_t i) const {
   require(readable_, Code::state, name(i),
           "there is nothing to read: call protrain_predict first, and read before the next step or evaluation");

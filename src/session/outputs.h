@@ -6,13 +6,14 @@
 #include <string>
 
 #include "draft/draft.h"
+#include "run/store.h"
 
 namespace protrain::session {
 
 class Outputs {
  public:
-  // `draft` must outlive this object.
-  explicit Outputs(const draft::Draft &draft) : draft_(draft) {}
+  // Draft and store must outlive this object.
+  Outputs(const draft::Draft &draft, run::Store &store) : draft_(draft), store_(store) {}
 
   std::size_t count() const { return draft_.output_names.size(); }  // in the file's order
   const std::string &name(std::size_t i) const { return draft_.output_names.at(i); }
@@ -23,13 +24,10 @@ class Outputs {
   // Returns the output's shape in the last prediction. Before any prediction, this is its shape in the first variant.
   const Shape &shape(std::size_t i) const { return computed(i).shape; }
 
-  // note() records that a prediction was made for a shape variant. forget() records that its results can no longer be
-  // read, because their memory has another use.
-  void note(std::size_t variant) {
-    variant_ = variant;
-    readable_ = true;
-  }
-  void forget() { readable_ = false; }
+  // note() records that a prediction was made for a shape variant, and makes the store keep its results. forget()
+  // records that they can no longer be read, because their memory has another use.
+  void note(std::size_t variant);
+  void forget();
 
   // The type and the place of an output of the last prediction. last() throws Code::state if there is no prediction
   // that can be read.
@@ -44,6 +42,7 @@ class Outputs {
   const graph::Type &computed(std::size_t i) const;
 
   const draft::Draft &draft_;
+  run::Store &store_;
   std::size_t variant_ = 0;  // of the last prediction
   bool readable_ = false;
 };

@@ -86,7 +86,7 @@ Session::Session(const draft::Settings &settings, const onnx_import::ModelSource
     : machine_(settings, source, std::move(device), std::move(channels), progress),
       ranks_(*machine_.channels().hosts),
       inputs_(machine_.draft()),
-      outputs_(machine_.draft()),
+      outputs_(machine_.draft(), machine_.store()),
       account_(terms_of(machine_.draft()), resume(machine_)),
       alarms_(alarms_of(machine_.draft())) {
   reporting_.log = std::move(log);

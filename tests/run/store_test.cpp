@@ -116,6 +116,27 @@ TEST_F(Stores, SweepOverTwoArraysOnDiskInTurn) {
   }
 }
 
+// Results of a Program lie in the memory that staging uses. Reads and writes of the disk must leave them there.
+TEST_F(Stores, KeepTheResultsOfAProgram) {
+  const Store::Bytes state = {4096, 0, kTierBytes};
+  for (const std::uint64_t results : {std::uint64_t{100}, std::uint64_t{4096}, kTierBytes - 4096}) {
+    device_ = backend::open("cpu", 1);  // a device has one arena
+    Store store(*device_, {.bytes = {kTierBytes, 0, kTierBytes},
+                           .state_bytes = state,
+                           .piece_bytes = 8192,
+                           .directory = directory_.path()});
+    const std::vector<std::byte> values = counted(results, 7), array = counted(20'000, 3);
+    std::ranges::copy(values, store.at(Tier::device, 4096));
+    store.keep_results(4096 + results);
+    const Buffer b = buffer(Tier::disk, array.size());
+    store.write(b, 0, array.data(), array.size());
+    EXPECT_EQ(read(store, b, 0, b.bytes), array);
+    EXPECT_TRUE(std::ranges::equal(values, std::span(store.at(Tier::device, 4096), results))) << results;
+    store.keep_results(0);
+    EXPECT_EQ(store.staging(8192), store.at(Tier::device, 4096));
+  }
+}
+
 TEST_F(Stores, LeaveTheMemoryBehindAnOddReadAlone) {
   const auto store = make(kTierBytes);
   const std::vector<std::byte> values = counted(5000, 7);

@@ -132,6 +132,33 @@ TEST(Outputs, HaveTheSameBitsUnderOtherPlans) {
   }
 }
 
+// Parameters on the disk are read and written through memory that a prediction uses too.
+TEST(Outputs, StayWhileParametersAreReadAndWritten) {
+  const test::Scratch scratch;
+  for (const char *piece_bytes : {"4096", "8192", "16777216"}) {
+    const std::string plan = R"({"n_persist": 0, "n_buffer": 1, "chunk_bytes": 4096, "piece_bytes": )";
+    Classifier model(Pairs{{"keep_outputs", "*"},
+                           {"plan", scratch.file("plan.json", plan + piece_bytes + "}")},
+                           {"offload_dir", scratch.path()}});
+    std::vector<float> values(model->flat_parameters_elements());
+    const std::vector<float> before = model.predict();
+    const auto expect_the_same = [&](const char *call) {
+      std::vector<float> after = model.floats("logits");
+      const std::vector<float> features = model.floats("features");
+      after.insert(after.end(), features.begin(), features.end());
+      EXPECT_TRUE(same_bits(after, before)) << call << " with pieces of " << piece_bytes;
+    };
+    model->read_flat_parameters(values.data(), values.size());
+    expect_the_same("read");
+    model->write_flat_parameters(values.data(), values.size());
+    expect_the_same("write");
+    model->export_model(scratch / "model.onnx");
+    expect_the_same("export");
+    model->save(scratch / "checkpoints");
+    expect_the_same("save");
+  }
+}
+
 TEST(Outputs, AreThoseOfTheShapesThatAreSet) {
   Classifier model(Pairs{{"keep_outputs", "logits"}, {"shapes", "batch=1"}});
   model.set_tokens(0);
