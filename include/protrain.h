@@ -741,7 +741,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameter_read(protrain_sessio
  * between its batches.
  *   values, values_len: as in protrain_session_parameter_read; any value is accepted, even NaN.
  * Errors: ARG for a name that is no parameter; SHAPE for another length, with the one expected.
- *   IO, NOSPC if offload_dir failed: the session is lost then.
+ *   IO, NOSPC, CORRUPT if offload_dir failed: the session is lost then.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name,
                                                                   const float *values, size_t values_len);
@@ -764,7 +764,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_flat_parameters_read(protrain_
 /* Overwrites all parameters from one flat buffer. The optimizer state stays as it is.
  *   values, values_len: as in protrain_session_flat_parameters_read; any value is accepted, even NaN.
  * Errors: SHAPE for another length, with the one expected.
- *   IO, NOSPC if offload_dir failed: the session is lost then, because some parameters may be new and others not.
+ *   IO, NOSPC, CORRUPT if offload_dir failed: the session is lost then, because some parameters may be new, others not.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_flat_parameters_write(protrain_session *session, const float *values,
                                                                         size_t values_len);

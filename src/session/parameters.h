@@ -54,7 +54,7 @@ class Parameters {
     std::size_t parameter, array;
     std::span<const std::byte> values;
   };
-  // Writes several arrays that belong together. If one cannot be written, the error says that the state is broken.
+  // Writes arrays that belong together. If one cannot be written, the error says that the state is broken.
   void write_together(const std::vector<NewValues> &changes);
   void read_grad(std::size_t parameter, std::span<float> out);
   // owned() returns how many elements this rank owns of each array of each shown parameter. read_owned() reads these

@@ -163,7 +163,7 @@ class Session {
   void write_export(const std::string &path, Export *write);
 
   std::size_t find_parameter(const std::string &name, std::size_t count) const;
-  void for_flat_parameters(Call call, std::size_t count, const std::function<void(std::size_t, std::size_t)> &act);
+  void meet_flat(Call call, std::size_t count);
   void require_adapters() const;
   void require_adapters_in_use() const;
 

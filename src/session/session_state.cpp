@@ -1,5 +1,4 @@
 // The calls of a Session between steps: parameters, adapters, exports and checkpoints.
-#include <functional>
 #include <optional>
 #include <span>
 
@@ -33,37 +32,42 @@ void Session::write_parameter(const std::string &name, const float *values, std:
     std::size_t p = 0;
     meet(Call::write, [&] { return p = find_parameter(name, count); });
     settle();
-    machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values, count)));
+    machine_.parameters().write_together({{p, 0, std::as_bytes(std::span(values, count))}});
   });
 }
 
 void Session::read_flat_parameters(float *out, std::size_t count) {
-  for_flat_parameters(Call::read, count, [&](std::size_t p, std::size_t at) {
-    const std::span<float> values(out + at, machine_.parameters().elements(p));
-    machine_.parameters().read(p, 0, 0, std::as_writable_bytes(values));
+  guarded([&] {
+    meet_flat(Call::read, count);
+    for (const std::size_t p : machine_.parameters().shown()) {
+      const std::span<float> values(out, machine_.parameters().elements(p));
+      machine_.parameters().read(p, 0, 0, std::as_writable_bytes(values));
+      out += values.size();
+    }
   });
 }
 
 void Session::write_flat_parameters(const float *values, std::size_t count) {
-  for_flat_parameters(Call::write, count, [&](std::size_t p, std::size_t at) {
-    machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values + at, machine_.parameters().elements(p))));
+  guarded([&] {
+    meet_flat(Call::write, count);
+    std::vector<Parameters::NewValues> changes;
+    for (const std::size_t p : machine_.parameters().shown()) {
+      const std::span<const float> own(values, machine_.parameters().elements(p));
+      changes.push_back({p, 0, std::as_bytes(own)});
+      values += own.size();
+    }
+    machine_.parameters().write_together(changes);
   });
 }
 
-// Calls act(parameter, its place in a flat buffer of `count` elements) for each parameter that is shown.
-void Session::for_flat_parameters(Call call, std::size_t count,
-                                  const std::function<void(std::size_t, std::size_t)> &act) {
-  guarded([&] {
-    meet(call, [&] {
-      require(count == flat_parameters_elements(), Code::shape, "values",
-              "the parameters have {} elements together, not {}", flat_parameters_elements(), count);
-      return parameter_count();
-    });
-    settle();
-    std::size_t at = 0;
-    for (const std::size_t p : machine_.parameters().shown())
-      act(p, std::exchange(at, at + machine_.parameters().elements(p)));
+// Begins a call that reads or writes all parameters that are shown, in a flat buffer of `count` elements.
+void Session::meet_flat(Call call, std::size_t count) {
+  meet(call, [&] {
+    require(count == flat_parameters_elements(), Code::shape, "values",
+            "the parameters have {} elements together, not {}", flat_parameters_elements(), count);
+    return parameter_count();
   });
+  settle();
 }
 
 void Session::read_grad(const std::string &name, float *out, std::size_t count) {

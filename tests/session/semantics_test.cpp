@@ -1,9 +1,12 @@
 // Special kinds of steps: several batches in one step, clipped gradients, numbers that are not finite, batches of
 // several shapes, and a full disk.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "errors.h"
@@ -375,6 +378,40 @@ TEST(FullDisk, AmidUpdatesLosesTheSessionAndSaysSo) {
   EXPECT_EQ(aftermath_of(error.facts), Aftermath::lost);
   EXPECT_NE(error.text.find("lost"), std::string::npos) << error.text;
   EXPECT_EQ(code_of([&] { on_disk.session->step(); }), Code::state);
+}
+
+// Overwrites a byte of each page of the spill file in a directory. The file has no name, so the function looks for it
+// among the process's open files.
+void damage_spill_file(const std::string &directory) {
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (!std::filesystem::read_symlink(entry.path(), ignored).string().starts_with(directory)) continue;
+    const int file = ::open(entry.path().c_str(), O_RDWR);
+    const off_t end = ::lseek(file, 0, SEEK_END);
+    for (off_t at = 0; at < end; at += 4096) ASSERT_EQ(::pwrite(file, "x", 1, at + 17), 1);
+    ASSERT_EQ(::fsync(file), 0);
+    ::close(file);
+  }
+}
+
+// A parameter that shares a piece of the disk with others is written into the piece, which is read before.
+TEST(DamagedDisk, UnderParametersThatAreWrittenLosesTheSessionAndSaysSo) {
+  for (const bool flat : {false, true}) {
+    const OnDisk on_disk;
+    Session &session = *on_disk.session;
+    const Bits values = parameters(session);
+    damage_spill_file(on_disk.scratch.path());
+    const Error error = error_of([&] {
+      if (flat)
+        session.write_flat_parameters(std::vector<float>(session.flat_parameters_elements()).data(),
+                                      session.flat_parameters_elements());
+      for (std::size_t p = 0; p < values.size(); ++p)
+        session.write_parameter(session.parameter_name(p), values[p].data(), values[p].size());
+    });
+    EXPECT_EQ(error.code, Code::corrupt) << error.text;
+    EXPECT_EQ(aftermath_of(error.facts), Aftermath::lost) << error.text;
+    EXPECT_EQ(code_of([&] { session.step(); }), Code::state);
+  }
 }
 
 TEST(Shapes, AreServedOverOneStateAndOthersRefusedByList) {

@@ -940,7 +940,7 @@ extern "C" {
     /// ```text
     ///   values, values_len: as in protrain_session_parameter_read; any value is accepted, even NaN.
     /// Errors: ARG for a name that is no parameter; SHAPE for another length, with the one expected.
-    ///   IO, NOSPC if offload_dir failed: the session is lost then.
+    ///   IO, NOSPC, CORRUPT if offload_dir failed: the session is lost then.
     /// Since: 0.1
     /// ```
     #[must_use]
@@ -986,7 +986,7 @@ extern "C" {
     /// ```text
     ///   values, values_len: as in protrain_session_flat_parameters_read; any value is accepted, even NaN.
     /// Errors: SHAPE for another length, with the one expected.
-    ///   IO, NOSPC if offload_dir failed: the session is lost then, because some parameters may be new and others not.
+    ///   IO, NOSPC, CORRUPT if offload_dir failed: the session is lost then, because some parameters may be new, others not.
     /// Since: 0.1
     /// ```
     #[must_use]
