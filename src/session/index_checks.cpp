@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -20,8 +21,9 @@ using graph::Node;
 using graph::Type;
 using graph::ValueId;
 
-// The largest number of elements in a value that Trace follows. Only kernels check the indices in larger values.
-constexpr std::int64_t kMostElements = 1 << 20;
+// The largest number of elements that Trace follows, in a value and in all values and checks of a graph together. Only
+// kernels check the indices beyond. A hostile file can have any number of values.
+constexpr std::int64_t kMostElements = 1 << 20, kMostOfAll = 1 << 24;
 // The unit of the codes by which Trace tells the elements of the inputs apart. An element's code is kInput times the
 // number of its input, counted from 1, plus the element's place in the input. Elements of constants and of padding have
 // the code 0, whatever their values are.
@@ -59,7 +61,7 @@ class IndexChecks::Trace {
   Trace(const Graph &graph, const std::vector<ValueId> &inputs) : graph_(graph) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Type &type = graph.value(inputs[i]).type;
-      if (!is_index(type.dtype) || element_count(type.shape) > kMostElements) continue;
+      if (!is_index(type.dtype) || !takes(element_count(type.shape))) continue;
       std::vector<std::int64_t> places(static_cast<std::size_t>(element_count(type.shape)));
       for (std::size_t e = 0; e < places.size(); ++e)
         places[e] = static_cast<std::int64_t>(i + 1) * kInput + static_cast<std::int64_t>(e);
@@ -89,7 +91,7 @@ class IndexChecks::Trace {
     }
     std::vector<Type> out;
     for (const ValueId id : node.outputs) {
-      if (id == ValueId::none || element_count(graph_.value(id).type.shape) > kMostElements) return;
+      if (id == ValueId::none || !takes(element_count(graph_.value(id).type.shape))) return;
       out.push_back({DType::i64, graph_.value(id).type.shape});
     }
     if (node.op == "Cast") {
@@ -103,14 +105,23 @@ class IndexChecks::Trace {
   }
 
   // Returns, for each element of a value, the code of the input's element that it holds (see kInput). The result is
-  // empty if Trace did not follow the value.
-  std::vector<std::int64_t> elements_of(ValueId id) const {
+  // empty if Trace did not follow the value, or has followed too many elements already.
+  std::vector<std::int64_t> elements_of(ValueId id) {
     const auto found = elements_.find(id);
-    return found == elements_.end() ? std::vector<std::int64_t>() : found->second.integers();
+    const bool taken = found != elements_.end() && takes(element_count(found->second.shape()));
+    return taken ? found->second.integers() : std::vector<std::int64_t>();
   }
 
  private:
+  // Counts elements that are to be kept. False if they are too many.
+  bool takes(std::int64_t elements) {
+    if (elements > std::min(kMostElements, left_)) return false;
+    left_ -= elements;
+    return true;
+  }
+
   const Graph &graph_;
+  std::int64_t left_ = kMostOfAll;
   std::map<ValueId, Array> elements_;
 };
 
@@ -137,7 +148,7 @@ IndexChecks::IndexChecks(const Graph &graph, std::vector<ValueId> inputs) : grap
   }
 }
 
-void IndexChecks::add_check(const Trace &trace, const Node &node, const Operand &operand) {
+void IndexChecks::add_check(Trace &trace, const Node &node, const Operand &operand) {
   const bool labels = operand.what == What::label;
   const std::vector<std::int64_t> elements = trace.elements_of(node.inputs.at(operand.at));
   for (std::size_t input = 0; input < inputs_.size(); ++input) {

@@ -15,7 +15,7 @@ namespace protrain::session {
 class IndexChecks {
  public:
   // Follows `inputs` of a training graph to the nodes that read them as indices or labels, through nodes that only
-  // move elements. Indices that are computed in other ways are left to the kernels.
+  // move elements. Indices that are computed in other ways, and those in very many elements, are left to the kernels.
   IndexChecks(const graph::Graph &graph, std::vector<graph::ValueId> inputs);
 
   // A value that a node refuses.
@@ -44,7 +44,7 @@ class IndexChecks {
   class Trace;
   struct Operand;
   static std::vector<Operand> operands_of(const graph::Graph &graph, const graph::Node &node);
-  void add_check(const Trace &trace, const graph::Node &node, const Operand &operand);
+  void add_check(Trace &trace, const graph::Node &node, const Operand &operand);
 
   const graph::Graph &graph_;
   const std::vector<graph::ValueId> inputs_;

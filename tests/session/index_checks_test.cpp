@@ -114,6 +114,21 @@ TEST(IndexChecks, LeaveComputedIndicesToTheKernels) {
   EXPECT_EQ(model.refusal({7, 7}), "");
 }
 
+TEST(IndexChecks, FollowOnlySoManyElementsInAll) {
+  constexpr std::int64_t kCount = 1 << 20;
+  std::vector<std::int64_t> values(kCount);
+  values[5] = 3;
+  for (const int moves : {4, 20}) {
+    Model model;
+    ValueId moved = model.input("ids", {DType::i64, {kCount}});
+    for (int i = 0; i < moves; ++i)
+      moved = model.add("Reshape", {moved}, {{"shape", std::vector<std::int64_t>{kCount}}});
+    model.add("Gather", {model.floats({3}), moved});
+    EXPECT_EQ(model.refusal(values),
+              moves == 4 ? "input ids holds 3, but x has 3 entries: index 3 is outside 0..2" : "");
+  }
+}
+
 TEST(IndexChecks, ReadNarrowIndicesAtAnyAddress) {
   Model model;
   const ValueId tokens = model.input("tokens", {DType::i32, {2}});
