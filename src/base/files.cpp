@@ -208,6 +208,7 @@ void File::read(std::uint64_t offset, std::span<std::byte> out) const {
 namespace {
 
 constexpr std::string_view kUnfinished = ".partial";
+constexpr std::uint64_t kSyncBytes = 256 << 20;  // what a FileWriter writes between two syncs, at most
 
 std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
 
@@ -292,7 +293,13 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     require(done > 0, Code::io, path_, "cannot write it: the system wrote none of {} bytes", bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     position_ += static_cast<std::uint64_t>(done);
+    if (position_ - synced_ >= kSyncBytes) sync();
   }
+}
+
+void FileWriter::sync() {
+  if (sys_sync(descriptor_) != 0) refuse(path_, "sync it", errno);
+  synced_ = position_;
 }
 
 void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
@@ -307,7 +314,7 @@ void FileWriter::pad_to(std::uint64_t multiple) {
 }
 
 void FileWriter::commit() {
-  if (sys_sync(descriptor_) != 0) refuse(path_, "sync it", errno);
+  sync();
   if (sys_rename(temporary_.c_str(), path_.c_str()) != 0) refuse(path_, "rename it into place", errno);
   temporary_.clear();
   sys_close(std::exchange(descriptor_, -1));  // unlocks only now: other writers remove an unlocked temporary file

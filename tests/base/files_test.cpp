@@ -5,11 +5,13 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -17,6 +19,17 @@
 #include <vector>
 
 #include "base/error.h"
+
+namespace {
+
+std::atomic<int> syncs = 0;  // of this program
+
+}  // namespace
+
+extern "C" int fsync(int file) {
+  ++syncs;
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
 
 namespace protrain::files_test {
 namespace {
@@ -142,6 +155,17 @@ TEST_F(Files, CommitPutsTheWholeFileInPlace) {
   writer.commit();
   EXPECT_EQ(get(path), std::string("new\0\0\0\0\0!", 9));
   EXPECT_EQ(entries(), 1u);
+}
+
+// If ranks save together, each waits for the others now and then, and none may be late by the sync of a whole file.
+TEST_F(Files, WriterSyncsEvery256MiB) {
+  FileWriter writer(directory_ + "/a");
+  const std::vector<std::byte> part(16 << 20);
+  const int before = syncs;
+  for (int i = 0; i < 15; ++i) writer.write(part);
+  EXPECT_EQ(syncs - before, 0);
+  writer.write(part);
+  EXPECT_EQ(syncs - before, 1);
 }
 
 TEST_F(Files, AbandonedWriterLeavesNothing) {
