@@ -107,6 +107,22 @@ TEST_P(ConvKernel, IsTheReferenceOverOneAndThreeAxes) {
   for (const Form &form : forms) expect_form(*this, form, seed += 10);
 }
 
+// The windows spread over many more places than x has elements: over up to 2^64, which a product of the strides counts
+// as 0.
+TEST_P(ConvKernel, IsTheReferenceWhereNearlyAllPlacesAreSkippedOrPads) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 30;
+  const std::vector<Form> forms = {
+      {{1, 2, 1, 1, 1}, {2, 1, 1, 1, 1}, {kFar, kFar, 16}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}, 2},
+      {{2, 2, 3, 4}, {2, 1, 1, 1}, {1 << 15, 1 << 15}, {1, 1}, {0, 0, 0, 0}, 2},
+      {{2, 2, 2, 3}, {2, 1, 1, 1}, {kFar, kFar}, {1, 1}, {kFar, kFar, 0, 0}, 2},
+      {{1, 2, 2, 2, 2}, {2, 1, 2, 2, 2}, {1, 1, 1}, {kFar, kFar, kFar}, {kFar, kFar, kFar, 0, 0, 0}, 2},
+      {{2, 2, 3, 4}, {3, 2, 1, 1}, {kFar, kFar}, {1, 1}, {0, 0, 0, 0}},
+      {{2, 2, 2, 3}, {4, 2, 1, 1}, {kFar, kFar}, {1, 1}, {kFar, kFar, 0, 0}},
+  };
+  unsigned seed = 700;
+  for (const Form &form : forms) expect_form(*this, form, seed += 10);
+}
+
 // These layers are so large that the CPU cuts some of their results. If oneDNN computes them, the gradients of the
 // first layer are cut into parts for the members of the team. The gradient of the second layer's weights is the sum of
 // two results, one for each sample.

@@ -15,7 +15,7 @@ class ScratchLayout {
  public:
   template <typename E>
   std::uint64_t take(std::int64_t count) {
-    return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
+    return bytes(checked_multiply(static_cast<std::uint64_t>(count), sizeof(E)));
   }
   // Adds a part for `count` results that are computed in float32 and then rounded to T. The part is empty if T is
   // float32, because then nothing is rounded.

@@ -275,7 +275,18 @@ KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size) {
 }
 
 namespace {
+// Returns true if the windows spread over far more places than x, w and y have elements: nearly all places are pads, or
+// elements that strides and dilations skip. A file can ask for more places than 64 bits can count.
+bool is_nearly_empty(const ConvShape &s) {
+  constexpr double kMostPlaces = 64;  // for each element
+  double places = 1;
+  for (std::size_t i = 0; i < kConvAxes; ++i)
+    places *= static_cast<double>(s.output[i] * s.strides[i] + (s.kernel[i] - 1) * s.dilations[i]);
+  return places > kMostPlaces * static_cast<double>(s.input_count() + s.kernel_count() + s.output_count());
+}
+
 KernelPtr make_in_float32(const ConvShape &shape, int team_size) {
+  if (is_nearly_empty(shape)) return make_unrolled_conv(shape, team_size);
   if (KernelPtr depthwise = make_depthwise_conv(shape, team_size)) return depthwise;
   if (KernelPtr blocked = make_blocked_conv(shape, team_size)) return blocked;
   return make_unrolled_conv(shape, team_size);

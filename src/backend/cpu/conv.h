@@ -14,9 +14,10 @@ namespace protrain::backend::cpu {
 
 // Uses oneDNN's convolutions, in oneDNN's layouts. Returns nullptr if oneDNN has none for the shape.
 KernelPtr make_blocked_conv(const ConvShape &shape, int team_size);
-// Computes each channel by itself. Returns nullptr unless each channel is a group with one map.
+// Computes each channel by itself. Returns nullptr unless each channel is a group with one map. A member's scratch has
+// room for all places of a channel from the first window's beginning to the last one's end.
 KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size);
-// Computes products of unrolled windows. Takes any shape.
+// Computes products of unrolled windows. Takes any shape, however far its windows spread.
 KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size);
 
 // Adds the channel's bias to its `sums`, if the launch has a bias, and stores the results in `to`.
