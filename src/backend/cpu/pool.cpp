@@ -70,15 +70,32 @@ struct RowPlace {
   std::int64_t plane, first, second;
 };
 
+// The quotient n / by, rounded up, of a number n that falls by `step` each time. Follows it without a division.
+class FallingQuotient {
+ public:
+  FallingQuotient(std::int64_t n, std::int64_t by, std::int64_t step)
+      : quotient_(divided_up(n, by)), excess_(quotient_ * by - n), by_(by), whole_(step / by), rest_(step % by) {}
+  std::int64_t value() const { return quotient_; }
+  void fall() {
+    excess_ += rest_;
+    const bool more = excess_ >= by_;
+    excess_ -= more ? by_ : 0;
+    quotient_ -= whole_ + (more ? 1 : 0);
+  }
+
+ private:
+  std::int64_t quotient_, excess_;  // excess_: quotient_ * by_ - n
+  std::int64_t by_, whole_, rest_;
+};
+
 class PoolKernel : public CpuKernel {
  protected:
-  explicit PoolKernel(const KernelRequest &request) : shape_(request) {
-    for (std::int64_t k = 0; k < shape_.kernel[2]; ++k) {
-      const std::int64_t begin = k * shape_.dilations[2] - shape_.before[2], stride = shape_.strides[2];
-      const std::int64_t least = begin >= 0 ? 0 : divided_up(-begin, stride);
-      const std::int64_t end = begin >= shape_.input[2] ? 0 : (shape_.input[2] - 1 - begin) / stride + 1;
-      inside_.push_back({std::min(least, shape_.output[2]), std::min(end, shape_.output[2])});
-    }
+  explicit PoolKernel(const KernelRequest &request)
+      : shape_(request),
+        reaching_(reaching(shape_)),
+        first_inside_(-place_in_first_window(reaching_.begin), shape_.strides[2], shape_.dilations[2]),
+        first_behind_(shape_.input[2] - place_in_first_window(reaching_.begin), shape_.strides[2],
+                      shape_.dilations[2]) {
     for (std::int64_t o = 0; o < shape_.output[2]; ++o) counts_.push_back(static_cast<float>(shape_.counted(2, o)));
   }
 
@@ -106,11 +123,10 @@ class PoolKernel : public CpuKernel {
   // these windows.
   template <typename Act>
   void each_element(Act act) const {
-    for (std::size_t k = 0; k < inside_.size(); ++k) {
-      const Range &windows = inside_[k];
-      if (windows.begin < windows.end)
-        act(windows,
-            windows.begin * shape_.strides[2] + static_cast<std::int64_t>(k) * shape_.dilations[2] - shape_.before[2]);
+    FallingQuotient begin = first_inside_, end = first_behind_;
+    for (std::int64_t k = reaching_.begin; k < reaching_.end; ++k, begin.fall(), end.fall()) {
+      const Range windows = {std::max<std::int64_t>(begin.value(), 0), std::min(end.value(), width())};
+      if (windows.begin < windows.end) act(windows, windows.begin * shape_.strides[2] + place_in_first_window(k));
     }
   }
 
@@ -140,7 +156,19 @@ class PoolKernel : public CpuKernel {
   const PoolShape shape_;
 
  private:
-  std::vector<Range> inside_;  // for each element of a window along the last axis: the windows where it is inside of x
+  // Returns the elements of a window along the last axis that can lie inside of x. In a window with many pads these are
+  // few.
+  static Range reaching(const PoolShape &s) {
+    const std::int64_t farthest = (s.output[2] - 1) * s.strides[2];  // from the first window to the last
+    const std::int64_t begin = std::max<std::int64_t>(divided_up(s.before[2] - farthest, s.dilations[2]), 0);
+    return {begin, std::min(divided_up(s.before[2] + s.input[2], s.dilations[2]), s.kernel[2])};
+  }
+  std::int64_t place_in_first_window(std::int64_t k) const { return k * shape_.dilations[2] - shape_.before[2]; }
+
+  const Range reaching_;
+  // For element reaching_.begin of the windows: the number of the first window in which it is no pad in front of x, and
+  // of the first one in which it is a pad behind x.
+  const FallingQuotient first_inside_, first_behind_;
   std::vector<float> counts_;  // how many elements of each window along the last axis count
 };
 
