@@ -64,9 +64,9 @@ struct ChannelRequest {
   std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
 };
 
-// Opens a channel and returns when all ranks have met. Code::arg if the request makes no sense, Code::unsupported or
-// Code::version if the transport's plugin cannot be used, Code::timeout if not all ranks came in time, Code::peer if a
-// rank gave up earlier.
+// Opens a channel and returns when all ranks have met. Code::arg if the request makes no sense or another session has
+// met in the folder, Code::unsupported or Code::version if the transport's plugin cannot be used, Code::timeout if not
+// all ranks came in time, Code::peer if a rank gave up earlier.
 std::unique_ptr<Channel> open(const ChannelRequest &request);
 
 // A rank's request for a channel between GPUs.

@@ -78,13 +78,19 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
     context_ = std::make_shared<Mesh>(request, *store_, deadline);
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
+    const auto *refusal = dynamic_cast<const Error *>(&error);
+    // True if the place is another session's. Then what lies there is no reason of this session's ranks, and this rank
+    // leaves none there either.
+    const bool taken = refusal != nullptr && refusal->code == Code::arg;
     // Looks whether rank 0 gave up first and left a reason. That reason says more than Gloo's error.
-    const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
+    const bool may_know = !late && !taken && rank_ != 0;
+    const std::optional<std::string> reason = may_know ? reason_of(0, kReasonWait) : std::nullopt;
     const std::string within = late ? fmt::format(" within {} ms", timeout_.count()) : "";
     const std::string why = reason ? "rank 0 failed: " + *reason : words_of(error);
-    const Error own(late ? Code::timeout : Code::peer, "rendezvous",
+    const Code code = late ? Code::timeout : (taken ? Code::arg : Code::peer);
+    const Error own(code, "rendezvous",
                     fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous, within, why));
-    leave_reason(own.text);
+    if (!taken) leave_reason(own.text);
     throw own;
   }
 }

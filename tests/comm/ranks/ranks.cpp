@@ -221,6 +221,24 @@ void meet_in_vain(const ChannelRequest &request) {
   expect(error.code == Code::timeout || another_gave_up, "the error is: " + error.text);
 }
 
+void expect_refusal(const ChannelRequest &request, Code code, const std::string &text) {
+  const Error error = error_of([&] { open(request); });
+  expect(error.code == code && error.subject == "rendezvous" && error.text.find(text) != std::string::npos,
+         "the error is: " + error.subject + ": " + error.text);
+}
+
+// The ranks meet in a folder where another session has met and failed. Each must be told that, and not why the other
+// session failed.
+void meet_where_others_have_met(const ChannelRequest &request) {
+  const std::unique_ptr<Channel> others = open(request);
+  error_of([&] {
+    meet(*others);
+    if (request.rank == failing) others->abort("the disk is full");
+    meet(*others);
+  });
+  expect_refusal(request, Code::arg, "another session has met there");
+}
+
 // A record as ranks send it to each other while they meet: both sizes, the key, the value.
 std::string record(const std::string &key, const std::string &value) {
   const std::uint32_t sizes[] = {static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())};
@@ -246,12 +264,6 @@ std::vector<Stranger> bring_strangers(int port) {
   for (int i = 0; i < 100; ++i) silent.emplace_back(port);
   silent.back().say("prot");
   return silent;
-}
-
-void expect_refusal(const ChannelRequest &request, Code code, const std::string &text) {
-  const Error error = error_of([&] { open(request); });
-  expect(error.code == code && error.subject == "rendezvous" && error.text.find(text) != std::string::npos,
-         "the error is: " + error.subject + ": " + error.text);
 }
 
 // Tries to open channels that cannot work: the HOST:PORT, the rank or the number of ranks is wrong. Each error must
@@ -374,6 +386,8 @@ int main(int argc, char **argv) {
     const auto port = [&] { return std::stoi(comm::address_of(request.rendezvous).value().port); };
     if (scenario == "absent") {
       comm::meet_in_vain(request);
+    } else if (scenario == "used") {
+      comm::meet_where_others_have_met(request);
     } else if (scenario == "refused") {
       comm::be_refused(request, port());
     } else if (scenario == "unconnected") {

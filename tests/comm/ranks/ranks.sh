@@ -93,6 +93,7 @@ case $transport in
     expect quits-by-0 3 1
     ;;
 esac
+[ "$transport" != gloo ] || expect used-by-0 3 0
 [ "$transport" != gloo-port ] || {
   expect strangers 3 0
   expect refused 1 0
