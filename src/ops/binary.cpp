@@ -307,7 +307,10 @@ Family binary_family() {
     family.push_back({.name = name, .infer = infer_logic, .evaluate = evaluate_comparison});
   family.push_back(
       {.name = "Where", .infer = infer_where, .evaluate = evaluate_where, .gradient = differentiate_where});
-  for (Op &op : family) op.elementwise = true;
+  for (Op &op : family) {
+    op.elementwise = true;
+    op.checks_values = op.name == "Div";  // whether an integer is divided by 0
+  }
   return family;
 }
 

@@ -215,6 +215,7 @@ Family ctc_family() {
            .flops = ctc_flops,
            .optional = {2},
            .wide = {1, 2},
+           .checks_values = true,
            .scratch = ctc_scratch},
           {.name = "CtcLossGrad",
            .infer = infer_ctc_gradient,

@@ -86,6 +86,9 @@ struct Op {
   std::vector<StateInput> states = {};
   // True: an element of the result depends only on the operands' elements at the same position. Operands broadcast.
   bool elementwise = false;
+  // True: a kernel checks values of its inputs, such as indices, and its errors name the node. So each node has a
+  // kernel of its own.
+  bool checks_values = false;
   // True: the result repeats elements of the operator's input. If the result is at least twice as large as the input,
   // only the input is kept for backward. Where backward needs the result, it runs the operator again.
   bool repeats = false;
@@ -120,7 +123,8 @@ inline bool works_in_place(const Node &node) { return storage_of(node) == Storag
 
 bool is_flat(const Node &node);  // false for an unknown operator
 bool is_between_ranks(const Node &node);
-bool has_kernel(const Node &node);  // false: an alias, or between ranks
+bool checks_values(const Node &node);  // false for an unknown operator
+bool has_kernel(const Node &node);     // false: an alias, or between ranks
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
 // Returns the bytes of scratch to assume for a node's kernel on a target machine that is only described: Op::scratch,

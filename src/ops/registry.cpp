@@ -138,6 +138,11 @@ bool is_between_ranks(const Node &node) {
   return op != nullptr && op->between_ranks;
 }
 
+bool checks_values(const Node &node) {
+  const Op *op = find(node.op);
+  return op != nullptr && op->checks_values;
+}
+
 bool has_kernel(const Node &node) { return !is_alias(node) && !is_between_ranks(node); }
 
 std::vector<std::string_view> names() {

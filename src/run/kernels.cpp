@@ -24,7 +24,7 @@ backend::KernelRequest request(const graph::Graph &graph, const graph::Node &nod
 
 backend::Kernel &Kernels::of_node(const graph::Graph &graph, const graph::Node &node) {
   const std::string signature = ops::signature(graph, node);
-  std::unique_ptr<backend::Kernel> &kernel = by_signature_[signature];
+  std::unique_ptr<backend::Kernel> &kernel = kernels_[{signature, ops::checks_values(node) ? node.name : ""}];
   if (!kernel) {
     kernel = device_.compile(request(graph, node));
     use_variant(signature, *kernel);
@@ -34,8 +34,8 @@ backend::Kernel &Kernels::of_node(const graph::Graph &graph, const graph::Node &
 
 void Kernels::use_variants(std::map<std::string, std::uint64_t> variants) {
   variants_ = std::move(variants);
-  for (const auto &[signature, kernel] : by_signature_)
-    if (kernel) use_variant(signature, *kernel);
+  for (const auto &[key, kernel] : kernels_)
+    if (kernel) use_variant(key.signature, *kernel);
 }
 
 void Kernels::use_variant(const std::string &signature, backend::Kernel &kernel) const {
@@ -48,24 +48,24 @@ backend::Kernel &Kernels::of_check(DType dtype, const std::vector<program::Statu
   std::vector<std::uint32_t> bits;
   for (const program::StatusWord word : words) bits.push_back(word.bits());
   std::unique_ptr<backend::Kernel> &kernel =
-      by_signature_[fmt::format("check {} {}", name_of(dtype), fmt::join(bits, " "))];
+      kernels_[{fmt::format("check {} {}", name_of(dtype), fmt::join(bits, " "))}];
   if (!kernel) kernel = device_.compile_check(dtype, bits);
   return *kernel;
 }
 
 backend::Kernel &Kernels::of_update(const backend::UpdateRequest &request) {
-  std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format(
+  std::unique_ptr<backend::Kernel> &kernel = kernels_[{fmt::format(
       "update{} {} {} {} of {}{}", request.optimizer.kind == backend::Optimizer::Kind::assign ? " of state" : "",
       name_of(request.weights), name_of(request.gradient), fmt::join(request.elements, " "),
-      fmt::join(request.groups, " "), request.earlier ? " earlier" : "")];
+      fmt::join(request.groups, " "), request.earlier ? " earlier" : "")}];
   if (!kernel) kernel = device_.compile_update(request);
   return *kernel;
 }
 
 std::map<std::string, std::uint64_t> Kernels::scratch() const {
   std::map<std::string, std::uint64_t> scratch;
-  for (const auto &[signature, kernel] : by_signature_)
-    if (kernel) scratch[signature] = kernel->scratch_bytes;
+  for (const auto &[key, kernel] : kernels_)
+    if (kernel) scratch[key.signature] = kernel->scratch_bytes;
   return scratch;
 }
 

@@ -1,6 +1,8 @@
-// Kernels: every kernel that a graph's nodes need, compiled once per distinct (operator, attributes, types).
+// Kernels: every kernel that a graph's nodes need, compiled once per distinct (operator, attributes, types). Nodes
+// whose errors depend on values have kernels of their own.
 #pragma once
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,11 +34,17 @@ class Kernels {
   std::map<std::string, std::uint64_t> scratch() const;
 
  private:
+  struct Key {
+    std::string signature;
+    std::string node = {};  // the name of the only node that uses the kernel; "": any node may use it
+    auto operator<=>(const Key &) const = default;
+  };
+
   void use_variant(const std::string &signature, backend::Kernel &kernel) const;
 
   backend::Device &device_;
   std::map<std::string, std::uint64_t> variants_;
-  std::map<std::string, std::unique_ptr<backend::Kernel>> by_signature_;
+  std::map<Key, std::unique_ptr<backend::Kernel>> kernels_;
 };
 
 }  // namespace protrain::run
