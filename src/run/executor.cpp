@@ -215,10 +215,18 @@ void Executor::append() {
 }
 
 // Runs the instructions that the previous step deferred to this step and that have not run yet, because this step ended
-// early. One thread can do this, because the order of the Program's list is also a valid order for a single queue.
-void Executor::finish_earlier() {
-  for (std::size_t i = 0; i < issues_.size(); ++i)
-    if (issues_[i].earlier && !issues_[i].over) execute(i);
+// early. One thread can do this, because the order of the Program's list is also a valid order for a single queue. If
+// one of them fails, its error becomes the outcome.
+void Executor::finish_earlier(QueueWorkers::Outcome &outcome) {
+  for (std::size_t i = 0; i < issues_.size(); ++i) {
+    if (!issues_[i].earlier || issues_[i].over) continue;
+    try {
+      execute(i);
+    } catch (...) {
+      outcome = {std::current_exception(), i};
+      return;
+    }
+  }
 }
 
 void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
@@ -299,15 +307,16 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
 }
 
 // Runs the instructions that the previous step deferred to this step and that have not run yet. They must run although
-// this step ended early, because the previous step was reported as complete. If one of them fails, its error becomes
-// the outcome.
+// this step ended early, because the previous step was reported as complete. If one of them fails, or the device does
+// at their end, that error becomes the outcome.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {
-    backend::run_step(device_, [this] { finish_earlier(); });
-  } catch (...) {
-    const auto undone = std::ranges::find_if(issues_, [](const Issue &issue) { return issue.earlier && !issue.over; });
-    outcome = {std::current_exception(), static_cast<std::size_t>(undone - issues_.begin())};
+    backend::run_step(device_, [&] { finish_earlier(outcome); });
+  } catch (Error &error) {
+    error.facts.device_gone = true;
+    comm::abort_for(channel_, error);
+    outcome.error = std::current_exception();
   }
 }
 

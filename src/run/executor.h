@@ -135,7 +135,7 @@ class Executor final : public Job {
   void issue();
   void record();
   void append();
-  void finish_earlier();
+  void finish_earlier(QueueWorkers::Outcome &outcome);
   bool stopped(std::size_t instruction);
   void move(const Issue &issue);
   void add_messages(const program::Instruction &instruction, Issue &issue) const;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "errors.h"
 #include "random_plans/bench.h"
@@ -366,6 +368,33 @@ TEST(Executor, SaysThatADeviceIsGoneThatFailedWithinTheStepAndAtItsEnd) {
     EXPECT_EQ(error.text, "it is gone");
     EXPECT_TRUE(error.facts.device_gone);
   }
+}
+
+// A device whose run_step() fails at its end, but not the first time.
+class GoneLater final : public Forwarding {
+ public:
+  void run_step(void (*issue)(void *), void *argument) override {
+    Forwarding::run_step(issue, argument);
+    if (runs_++ > 0) fail(Code::device, "adder", "it is gone");
+  }
+
+ private:
+  int runs_ = 0;
+};
+
+// A step that ends early is followed by a run of what the step before deferred to it.
+TEST(Executor, SaysThatADeviceIsGoneThatFailsAtTheEndOfDeferredWork) {
+  const Scratch scratch;
+  plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::barrier);
+  for (plan::Chunk &chunk : plan.chunks) chunk.deferred = true;
+  Bench bench(kModel, following(plan, scratch), std::make_unique<GoneLater>());
+  bench.load(bench.program(), false);
+  ASSERT_TRUE(std::ranges::any_of(bench.program().instructions, &program::Instruction::earlier));
+  bench.feed();
+  bench.cancelled = true;
+  const Error error = error_of([&] { bench.step(); });
+  EXPECT_EQ(error.text, "it is gone");
+  EXPECT_TRUE(error.facts.device_gone);
 }
 
 // A device on which the copies of every queue except compute fail.
