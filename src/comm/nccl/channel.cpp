@@ -52,15 +52,15 @@ ncclUniqueId common_id(Channel &hosts) {
 }  // namespace
 
 NcclChannel::NcclChannel(const GpuRequest &request) : hosts_(request.hosts), timeout_(request.timeout) {
-  check(cudaDeviceGetByPCIBusId(&gpu_, request.cuda_pci_bus_id.c_str()), "cudaDeviceGetByPCIBusId");
-  use_gpu();
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   try {
+    check(cudaDeviceGetByPCIBusId(&gpu_, request.cuda_pci_bus_id.c_str()), "cudaDeviceGetByPCIBusId");
+    use_gpu();
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     meet();
   } catch (const Error &error) {
     break_with(error);
     abort_communicator();
-    cudaStreamDestroy(stream_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
     throw *broken_;
   }
 }

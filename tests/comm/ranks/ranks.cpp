@@ -176,9 +176,23 @@ void reuse_what_was_sent(Channel &channel, std::chrono::milliseconds delay) {
   std::this_thread::sleep_for(kUntilAllHaveRead);
 }
 
+// The failing rank's GPU cannot be used, and the others wait for it in NCCL. All must get its error, and none may use
+// the channel between the hosts any more.
+void open_without_a_gpu(Channel &hosts) {
+  const bool fails = hosts.rank() == failing;
+  const Error error = error_of([&] {
+    open_between_gpus({hosts, fails ? "no GPU" : fmt::format("emulated:{}", hosts.rank()), timeout});
+  });
+  expect(error.code == (fails ? Code::device : Code::peer), "the error is: " + error.text);
+  expect(error.text.find("cudaDeviceGetByPCIBusId") != std::string::npos, "the error does not say why: " + error.text);
+  expect(error.facts.channel_broken, "the channel seems to be whole");
+  error_of([&] { hosts.throw_if_failed(); });
+}
+
 void run(const std::string &scenario, Channel &channel) {
   if (scenario == "exchange" || scenario == "strangers") return exchange_at_random(channel);
   if (scenario == "agree") return agree(channel);
+  if (scenario == "no-gpu") return open_without_a_gpu(channel);
   if (scenario == "reuse") return reuse_what_was_sent(channel, 3 * kUntilRank1Fails);
   if (scenario == "reuse-meanwhile") return reuse_what_was_sent(channel, kUntilRank1Fails);
   if (scenario == "abort")  // the others hear the reason
@@ -398,7 +412,7 @@ int main(int argc, char **argv) {
       const std::unique_ptr<comm::Channel> hosts = comm::open(request);
       std::unique_ptr<comm::Channel> gpus;
       rank = hosts->rank();
-      if (comm::between_gpus)
+      if (comm::between_gpus && scenario != "no-gpu")
         gpus = comm::open_between_gpus({*hosts, fmt::format("emulated:{}", rank), request.timeout});
       for (const comm::Stranger &stranger : strangers) comm::expect(stranger.is_closed(), "a stranger stayed");
       comm::run(scenario, gpus ? *gpus : *hosts);

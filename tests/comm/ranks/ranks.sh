@@ -84,6 +84,8 @@ case $transport in
     expect killed-by-0 3 1
     expect abort-by-0 3 0
     expect quits 3 1
+    expect no-gpu 3 0
+    expect no-gpu-by-0 3 0
     ;;
   gloo*)
     expect killed 4 1
