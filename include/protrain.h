@@ -702,9 +702,9 @@ PROTRAIN_API void protrain_session_cancel(protrain_session *session);
 /* ---- Sessions: parameters ---------------------------------------------------------------------------------------- */
 
 /* Gets the number of parameters (tensors) of the model, including frozen ones and, after all others, running statistics
- * that steps update. Weights that the file holds as integers (quantised ones) are not among them, and neither are the
- * frozen ones of a session with adapters: they never change. No function reads or writes them, and no checkpoint has
- * them.
+ * that steps update. Weights that the file holds as integers (quantised ones) are not among them. Neither are frozen
+ * ones in float64 of a model that computes in float32, nor the frozen ones of a session with adapters. They never
+ * change. No function reads or writes them, and no checkpoint has them.
  * Errors: none of its own.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_count(protrain_session *session, size_t *count);

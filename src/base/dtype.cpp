@@ -40,6 +40,8 @@ bool is_float(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
+bool fits_float32(DType dtype) { return is_float(dtype) && dtype != DType::f64; }
+
 bool is_integer(DType dtype) { return dtype != DType::none && dtype != DType::boolean && !is_float(dtype); }
 
 }  // namespace protrain

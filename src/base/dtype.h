@@ -13,6 +13,7 @@ std::size_t size_of(DType dtype);          // bytes of one element; 0 for none
 std::string_view name_of(DType dtype);     // "float32", "int64", "bool", ...
 DType dtype_named(std::string_view name);  // DType::none where there is no such type
 bool is_float(DType dtype);
-bool is_integer(DType dtype);  // bool is neither float nor integer
+bool fits_float32(DType dtype);  // floats that are no wider than float32
+bool is_integer(DType dtype);    // bool is neither float nor integer
 
 }  // namespace protrain

@@ -64,10 +64,11 @@ std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
     const graph::Value &value = graph.value(graph.parameters[p]);
     require(is_float(value.type.dtype), Code::unsupported, value.name,
             "{} is quantised; gradients are checked for models of floats", value.name);
-    std::vector<float> floats(machine.parameters().elements(p));
-    machine.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(floats)));
+    const graph::Type read{value.type.dtype == DType::f64 ? DType::f64 : DType::f32, value.type.shape};
+    std::vector<std::byte> bytes(byte_count(read.dtype, read.shape));
+    machine.parameters().read(p, 0, 0, bytes);
     values[graph.parameters[p]] =
-        Array::from_doubles({DType::f64, value.type.shape}, std::vector<double>(floats.begin(), floats.end()));
+        Array::from_doubles({DType::f64, read.shape}, Array::dense(read, std::move(bytes)).doubles());
   }
   return values;
 }

@@ -96,7 +96,7 @@ struct Parameters::PlaneBuffer {
 Parameters::Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base)
     : draft_(draft), store_(store), channel_(channel), base_(base) {
   for (std::size_t p = 0; p < forward().parameters.size(); ++p)
-    if (is_float(value(p).type.dtype) && (draft.adapters.empty() || !value(p).frozen) && rounded_part(p).part == 0)
+    if (fits_float32(value(p).type.dtype) && (draft.adapters.empty() || !value(p).frozen) && rounded_part(p).part == 0)
       shown_.push_back(p);
 }
 

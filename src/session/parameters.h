@@ -1,8 +1,9 @@
 // Parameters: reads and writes every parameter of floats as float32, wherever it rests and whatever type a step
 // computes in. If masters are kept in two planes (arith/planes.h), it splits what it writes and joins what it reads.
 // With several ranks, each rank has its shards and sends them to the ranks that read.
-//   Parameters also fills quantised weights, from the file or by rounding the file's floats. It does not show quantised
-// weights or the frozen base of adapters. It must not be used during a step.
+//   Parameters also fills quantised weights, from the file or by rounding the file's floats. It also fills frozen
+// weights in float64 from the file. It does not show either of them, nor the frozen base of adapters. It must not be
+// used during a step.
 #pragma once
 
 #include <optional>
@@ -23,8 +24,8 @@ class Parameters {
   // Draft, store and channel must outlive this object. `base` is hash_of_base().
   Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base);
 
-  // Returns the parameters of floats, without the frozen base of adapters, as positions in the graph's list. All
-  // functions here know a parameter by this position.
+  // Returns the parameters whose values are float32 or narrower floats, without the frozen base of adapters, as
+  // positions in the graph's list. All functions here know a parameter by this position.
   const std::vector<std::size_t> &shown() const { return shown_; }
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
   const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
@@ -44,9 +45,9 @@ class Parameters {
   // Fills the optimizer's arrays with the state that the model's file declares.
   void fill_moments();
 
-  // Read or write whole elements of an array, from byte `offset` of the array on. Array 0 is the weights; 1 and up are
-  // those of Optimizer::state(). With several ranks, all must make the same call: read() gives every rank all values,
-  // and in write() each rank stores the values that it keeps.
+  // Read or write whole elements of an array, from byte `offset` of the array on. Array 0 is the weights, as float32,
+  // or as they rest if they are not shown; 1 and up are those of Optimizer::state(). With several ranks, all must make
+  // the same call: read() gives every rank all values, and in write() each rank stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   // New values for a whole array of a parameter.

@@ -210,6 +210,14 @@ TEST(RoundedWeights, AreFrozenRightOperandsOfProductsAlone) {
   EXPECT_EQ(m.found("bf16"), (Names{"table", "tied", "w"}));
 }
 
+TEST(RoundedWeights, AreNeverInFloat64) {
+  Model m;
+  const ValueId w = m.weight("w", {8, 8});
+  m.graph.value(w).type.dtype = DType::f64;
+  m.graph.outputs = {m.add("MatMul", {m.input("x", {2, 8}, DType::f64), w})};
+  for (const char *form : {"bf16", "int8", "nf4", "int4"}) EXPECT_EQ(m.found(form), Names{}) << form;
+}
+
 // The product's kernel takes the integers in the form in which they rest. Scales that rest as codes are different: a
 // DequantizeLinear right before the product turns them into floats.
 TEST(RoundedWeights, AreWidenedInsideTheProducts) {

@@ -7,6 +7,7 @@
 
 #include "draft/check.h"
 #include "fixtures.h"
+#include "float64_scale.h"
 #include "merged.h"
 #include "session/session.h"
 
@@ -175,6 +176,27 @@ TEST_F(MergedNorms, MayBeFrozen) {
   Case frozen = training();
   frozen.options.emplace_back("frozen", "ones*");
   expect_one_more_step_is_the_second(model, frozen);
+}
+
+// No float32 holds such weights, so no function shows them, and an export has the file's bytes.
+TEST(FrozenFloat64, StaysAsTheFileHasIt) {
+  const test::Scratch scratch;
+  const std::string model = scratch.put("scaled.onnx", test::float64_scale().bytes());
+  const Case training = {{{"loss", "mse"}, {"frozen", "scale"}}, [](Session &session) {
+                           const std::vector<float> x = {0.5, -1, 2, 1.5, 0.25, -0.75};
+                           const std::vector<float> labels = {1, 0, 2, -1, 0.5, 1, 0, -2};
+                           session.set_input("x", DType::f32, {2, 3}, x.data());
+                           session.set_input("labels", DType::f32, {2, 4}, labels.data());
+                         }};
+  expect_one_more_step_is_the_second(model, training);
+  const auto session = Session::create(options_of(training), model, nullptr);
+  ASSERT_EQ(session->parameter_count(), 1u);
+  EXPECT_EQ(session->parameter_name(0), "w");
+  step(*session, training);
+  session->export_model(scratch / "once.onnx");
+  const auto before = onnx_import::Model::open(model), after = onnx_import::Model::open(scratch / "once.onnx");
+  EXPECT_TRUE(after->load("scale").same_as(before->load("scale")));
+  EXPECT_FALSE(after->load("w").same_as(before->load("w")));
 }
 
 }  // namespace

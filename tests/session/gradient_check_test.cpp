@@ -10,6 +10,7 @@
 #include "draft/loaded_model.h"
 #include "errors.h"
 #include "fixtures.h"
+#include "float64_scale.h"
 #include "grad/training.h"
 #include "onnx_import/wire.h"
 #include "session/session.h"
@@ -211,6 +212,18 @@ TEST(CheckedGradients, KnowWhereNoGradientPasses) {
   const Json answer = Json::parse(session->check_gradients(12));
   EXPECT_TRUE(answer["passed"]) << answer;
   EXPECT_EQ(answer["parameters"][0]["elements"], 8) << "all but the row of padding: " << answer;
+}
+
+TEST(CheckedGradients, ReadFrozenFloat64AsItRests) {
+  const test::Scratch scratch;
+  const auto session = Session::create(options_of({{"loss", "mse"}, {"frozen", "scale"}}),
+                                       scratch.put("scaled.onnx", test::float64_scale().bytes()), nullptr);
+  const std::vector<float> x = {0.5, -1, 2, 1.5, 0.25, -0.75}, labels = {1, 0, 2, -1, 0.5, 1, 0, -2};
+  session->set_input("x", DType::f32, {2, 3}, x.data());
+  session->set_input("labels", DType::f32, {2, 4}, labels.data());
+  const Json answer = Json::parse(session->check_gradients(12));
+  EXPECT_TRUE(answer["passed"]) << answer;
+  EXPECT_NEAR(answer["loss"].get<double>(), answer["loss_float64"].get<double>(), 1e-6);
 }
 
 TEST(CheckedGradients, RefuseWhatHasNoArithmeticInFloat64) {

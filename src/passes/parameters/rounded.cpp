@@ -159,7 +159,7 @@ std::vector<RoundedMatrix> find_rounded(const Graph &graph, const Rounding &roun
   for (const ValueId id : graph.weights()) {
     const Value &value = graph.value(id);
     const Shape &shape = value.type.shape;
-    if (!value.frozen || shape.size() < 2 || element_count(shape) == 0 || !is_float(value.type.dtype)) continue;
+    if (!value.frozen || shape.size() < 2 || element_count(shape) == 0 || !fits_float32(value.type.dtype)) continue;
     if (rounding.block == 0) {
       if (value.type.dtype != DType::f16) found.push_back({&rounding, value.name, shape});
     } else if (const auto axis = inner_axis(graph, readers[index(id)], id); axis && shape.size() == 2) {

@@ -40,9 +40,9 @@ struct RoundedMatrix {
   std::vector<std::string> others = {};
 };
 
-// Finds the parameters to round, which are all frozen. Rounding to bfloat16 takes the floats of two or more axes,
-// except those in float16. Rounding to integers or codes takes the float matrices that are used only as the right
-// operand of products.
+// Finds the parameters to round, which are all frozen, and none in float64. Rounding to bfloat16 takes the floats of
+// two or more axes, except those in float16. Rounding to integers or codes takes the float matrices that are used only
+// as the right operand of products.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
 // Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds

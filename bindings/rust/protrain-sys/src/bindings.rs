@@ -864,9 +864,9 @@ extern "C" {
     pub fn protrain_session_cancel(session: *mut protrain_session);
 
     /// Gets the number of parameters (tensors) of the model, including frozen ones and, after all others, running
-    /// statistics that steps update. Weights that the file holds as integers (quantised ones) are not among them, and
-    /// neither are the frozen ones of a session with adapters: they never change. No function reads or writes them, and
-    /// no checkpoint has them.
+    /// statistics that steps update. Weights that the file holds as integers (quantised ones) are not among them.
+    /// Neither are frozen ones in float64 of a model that computes in float32, nor the frozen ones of a session with
+    /// adapters. They never change. No function reads or writes them, and no checkpoint has them.
     ///
     /// ```text
     /// Errors: none of its own.
