@@ -17,6 +17,7 @@
 #include "rank.h"
 #include "session_flags.h"
 #include "stop_signal.h"
+#include "tell.h"
 
 namespace tool {
 
@@ -169,7 +170,7 @@ std::optional<float> evaluate(protrain_session *session, const Batches &batches,
   const LibraryFailure failure(error.get(), batches.suspicion(error.get()));
   if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
   if (!failure.counts_nothing()) throw Failure(fmt::format("batch {} of {}: {}", batch + 1, count, failure.what()));
-  fmt::print(stderr, "protrain: warning: batch {} of {} is left out: {}\n", batch + 1, count, failure.what());
+  tell("protrain: warning: batch {} of {} is left out: {}\n", batch + 1, count, failure.what());
   return std::nullopt;
 }
 
@@ -223,7 +224,7 @@ int eval(const EvalFlags &flags) {
   if (!rank_of(session.get()).alone()) throw Failure("eval does not run on several ranks; start it alone");
   batches.settle(session.get());
   if (const std::string left_out = whole ? batches.left_out() : ""; !left_out.empty())
-    fmt::print(stderr, "protrain: warning: {}\n", left_out);
+    tell("protrain: warning: {}\n", left_out);
   Amount amount{.batches = whole ? batches.count() : flags.batches, .batch = batches.batch()};
   for (std::uint64_t batch = 0; batch < amount.batches; ++batch) amount.samples += batches.samples_in(batch);
   note_stop_signals();

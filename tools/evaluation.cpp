@@ -1,9 +1,9 @@
 #include "evaluation.h"
 
-#include <fmt/format.h>
-
 #include <limits>
 #include <memory>
+
+#include "tell.h"
 
 namespace tool {
 
@@ -36,7 +36,7 @@ Evaluation::Evaluation(const EvaluationFlags &flags, const DataFlags &training, 
 void Evaluation::settle(protrain_session *session, const Rank &rank) {
   batches_.settle(session);
   const std::string left_out = batches_.left_out();
-  if (rank.leads() && !left_out.empty()) fmt::print(stderr, "protrain: warning: evaluations: {}\n", left_out);
+  if (rank.leads() && !left_out.empty()) tell("protrain: warning: evaluations: {}\n", left_out);
 }
 
 // Deals the batches out to the ranks, one for each rank at a time. If fewer batches than ranks are left, or if the
@@ -59,8 +59,8 @@ double Evaluation::run(protrain_session *session, const Rank &rank) {
       const LibraryFailure failure(error.get(), batches_.suspicion(error.get()));
       if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
       if (rank.leads())
-        fmt::print(stderr, "protrain: warning: evaluation: batch {} of {}{}: {}\n", own(first) + 1, count,
-                   failure.counts_nothing() ? " is left out" : "", failure.what());
+        tell("protrain: warning: evaluation: batch {} of {}{}: {}\n", own(first) + 1, count,
+             failure.counts_nothing() ? " is left out" : "", failure.what());
       if (!failure.counts_nothing()) return std::numeric_limits<double>::quiet_NaN();
       first = next;
       continue;

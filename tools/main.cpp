@@ -1,12 +1,11 @@
 // The protrain command. Returns 0, 1 (an error), 2 (a wrong command line), or 128 + n after signal n.
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <exception>
 
 #include "command_line.h"
 #include "commands.h"
 #include "handles.h"
+#include "tell.h"
 
 namespace {
 
@@ -35,10 +34,10 @@ int main(int argc, char **argv) {
   try {
     return run(argc, argv);
   } catch (const tool::UsageError &error) {
-    fmt::print(stderr, "protrain: {}\n", error.what());
+    tool::tell("protrain: {}\n", error.what());
     return tool::kUsage;
   } catch (const std::exception &error) {
-    fmt::print(stderr, "protrain: {}\n", error.what());
+    tool::tell("protrain: {}\n", error.what());
     return tool::kFailed;
   }
 }

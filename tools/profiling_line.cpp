@@ -1,10 +1,10 @@
 #include "profiling_line.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "tell.h"
 
 namespace tool {
 
@@ -14,12 +14,12 @@ ProfilingLine::ProfilingLine(const Options &options) : options_(options) {
 
 ProfilingLine::~ProfilingLine() {
   protrain_error_destroy(protrain_options_set_log(options_.get(), nullptr, nullptr));
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+  if (shown_) tell("\r\x1b[K");
 }
 
 void ProfilingLine::show(const char *line, void *self) {
   const auto event = nlohmann::json::parse(line);
-  fmt::print(stderr, "\r\x1b[Kmeasuring this machine: {} of {}", event["done"].dump(), event["of"].dump());
+  tell("\r\x1b[Kmeasuring this machine: {} of {}", event["done"].dump(), event["of"].dump());
   static_cast<ProfilingLine *>(self)->shown_ = true;
 }
 

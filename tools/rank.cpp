@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "commands.h"
+#include "tell.h"
 
 namespace tool {
 
@@ -32,7 +33,7 @@ Rank rank_of(protrain_session *session) {
 void say(const Rank &rank, const std::exception &failure) {
   const auto *common = dynamic_cast<const LibraryFailure *>(&failure);
   if (common == nullptr || !is_said_by_rank_0(rank, *common))
-    fmt::print(stderr, "protrain: {}{}\n", rank.leads() ? "" : fmt::format("rank {}: ", rank.number), failure.what());
+    tell("protrain: {}{}\n", rank.leads() ? "" : fmt::format("rank {}: ", rank.number), failure.what());
 }
 
 int give_up(const Rank &rank, const std::exception &failure) {

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tell.h"
+
 namespace tool {
 
 namespace {
@@ -88,7 +90,7 @@ void bind_defaults(const Options &options, const std::string &model) {
   for (const auto &[name, dim] : about.at("dims").items()) {
     if (!dim["default"].get<bool>() || (batch_is_settled && batch.at("dim") == name)) continue;
     const std::string pair = fmt::format("{}={}", name, dim["value"].dump());
-    fmt::print(stderr, "protrain: --dim {} is {}\n", pair, dim["inferred"].get<bool>() ? "inferred" : "assumed");
+    tell("protrain: --dim {} is {}\n", pair, dim["inferred"].get<bool>() ? "inferred" : "assumed");
     check(protrain_options_set(options.get(), "dim", pair.c_str()));
   }
 }

@@ -32,6 +32,7 @@
 #include "session_flags.h"
 #include "stop_signal.h"
 #include "svg.h"
+#include "tell.h"
 
 namespace tool {
 
@@ -49,9 +50,9 @@ struct TrainFlags {
   SessionFlags session;
 };
 
-void warn(const std::string &text) { fmt::print(stderr, "protrain: warning: {}\n", text); }
+void warn(const std::string &text) { tell("protrain: warning: {}\n", text); }
 
-void alarm(const Json &about) { fmt::print(stderr, "protrain: alarm: {}\n", about.value("text", "")); }
+void alarm(const Json &about) { tell("protrain: alarm: {}\n", about.value("text", "")); }
 
 // A log callback that shows the session's warnings and alarms. It keeps the newest step's line in the string `user`.
 void hear(const char *line, void *user) {
@@ -368,13 +369,13 @@ int Training::save_after(const std::exception &failure) {
   say(rank_, failure);
   const Results results = write_results(session_, flags_, checkpoints_, record_);
   if (rank_.leads() && !results.written.empty())
-    fmt::print(stderr, "protrain: saved after step {}: {}\n", record_.last_step(), fmt::join(results.written, ", "));
+    tell("protrain: saved after step {}: {}\n", record_.last_step(), fmt::join(results.written, ", "));
   for (const std::exception_ptr &other : results.failures) try {
       std::rethrow_exception(other);
     } catch (const LibraryFailure &unsaved) {
       const bool amid = unsaved.code == PROTRAIN_ERROR_STATE;  // a checkpoint holds whole steps
       if (amid && rank_.leads())
-        fmt::print(stderr, "protrain: no checkpoint: the error came amid the batches of a step\n");
+        tell("protrain: no checkpoint: the error came amid the batches of a step\n");
       else if (std::string_view(unsaved.what()) != failure.what())
         say(rank_, unsaved);
     } catch (const std::exception &unsaved) {

@@ -57,6 +57,18 @@ leaves_with 1
 prints 'step 4'
 complains 'saved after step 4: bad.onnx'
 
+# An error that nobody can read does not keep the results from being written, and does not change the status.
+ran='protrain train, without stderr'
+"$command" train "$model" --input input_ids="$fixtures/input_ids.npy" --input labels=bad.npy --seed 3 --steps 10 \
+  --save unheard --export unheard.onnx --report unheard.json >out 2>/dev/full
+status=$?
+leaves_with 1
+[ "$(ls unheard)" = step-0000000004 ] && [ -s unheard.json ] || wrong "expected all results of step 4"
+cmp four.onnx unheard.onnx || wrong "the weights are not those after step 4"
+"$command" train "$model" --steps no 2>/dev/full
+status=$?
+leaves_with 2
+
 # In the middle of a step there is no checkpoint, but the weights are those of the last step.
 ends_early "$fixtures/labels.npy" --steps 1 --accumulation 3 --export one.onnx
 leaves_with 0
