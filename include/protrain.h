@@ -384,6 +384,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  * shapes in the model; if there is not exactly one, it gets a small default, 224 for images and 0 for a past.
  *   json: one object, lent until the next call on the options:
  *     "model"       what was asked for
+ *     "files"       array of paths: the files that the model is read from, with those of external data, which may be
+ *                   missing, and those of artifacts. Empty if "problems" says that the file cannot be read
  *     "trainable"   true or false
  *     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. A missing operator has one
  *                   entry, with the names of all its nodes. "nodes" is empty for problems of any other kind

@@ -136,6 +136,13 @@ std::optional<std::string> Artifacts::find(const char *file) const {
 
 std::optional<std::string> Artifacts::eval_model() const { return find(kEvalModel); }
 
+std::set<std::string> Artifacts::files() const {
+  std::set<std::string> files;
+  for (const char *file : {kCheckpoint, kOptimizerModel})
+    if (const auto path = find(file)) files.insert(*path);
+  return files;
+}
+
 std::vector<std::string> Artifacts::cut(ModelProto &proto, Messages &messages) const {
   GraphProto &graph = *proto.mutable_graph();
   std::vector<std::string> trained;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class Artifacts {
 
   // Returns the eval model's path; nothing if there is none.
   std::optional<std::string> eval_model() const;
+  // Returns the paths of all files that this object was read from.
+  std::set<std::string> files() const;
 
  private:
   void add_initializer(ModelProto &proto, const CheckpointTensor &tensor, const std::string &name) const;

@@ -85,6 +85,10 @@ class Model {
   static std::unique_ptr<Model> open(const ModelSource &source);
   virtual ~Model() = default;
 
+  // Returns the paths of the files that the model is read from: its own, those of external data, and the artifacts
+  // beside it. Those of external data may be missing.
+  virtual std::set<std::string> files() const = 0;
+
   virtual const std::vector<Input> &inputs() const = 0;  // inputs that the user sets, without initializers
   virtual const std::vector<Output> &outputs() const = 0;
   // The dims that need a size, in order of appearance. A dim whose name is a sum of others, such as "past + sequence",

@@ -70,6 +70,7 @@ class OpenModel : public Model {
     take(proto);
   }
 
+  std::set<std::string> files() const override;
   const std::vector<Input> &inputs() const override { return unbound_.inputs; }
   const std::vector<Output> &outputs() const override { return unbound_.outputs; }
   std::vector<std::string> symbolic_dims() const override;
@@ -109,6 +110,7 @@ class OpenModel : public Model {
   const ModelProto *proto_ = nullptr;  // unbound_ points into it
   UnboundGraph unbound_;
   graph::FileDeclarations declared_;
+  std::set<std::string> artifacts_;      // the paths of a training model's artifacts
   const bool in_checkpoint_ = false;     // the weights lie in the checkpoint of artifacts
   std::unique_ptr<OpenModel> exported_;  // the model to export; nullptr: the one that is trained
 };
@@ -118,6 +120,7 @@ void OpenModel::take_artifacts(ModelProto &proto) {
   const std::vector<std::string> trained = artifacts.cut(proto, messages_);
   artifacts.bind(proto, messages_);
   take_training(proto, artifacts.add_moments(proto, trained), trained);
+  artifacts_ = artifacts.files();
   if (const auto eval = artifacts.eval_model()) exported_ = std::make_unique<OpenModel>(*eval, &artifacts);
 }
 
@@ -126,6 +129,14 @@ void OpenModel::take_training(const ModelProto &proto, graph::FileTraining train
   if (!trained.empty()) declared_.updated = std::move(trained);
   declared_.training = std::move(training);
   check_moments(*declared_.training, unbound_.initializers);
+}
+
+std::set<std::string> OpenModel::files() const {
+  std::set<std::string> found = storage_.external_files(proto_->graph());
+  found.insert(storage_.model().path());
+  found.insert(artifacts_.begin(), artifacts_.end());
+  if (exported_) found.merge(exported_->files());
+  return found;
 }
 
 void OpenModel::save(const std::string &path, const Weights &weights, const SavedForm &form) const {

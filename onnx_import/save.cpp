@@ -96,17 +96,6 @@ bool has_parts(const NodeProto &node) {
                              [](const AttributeProto &attribute) { return attribute.has_t() || attribute.has_g(); });
 }
 
-// Visits initializers and the tensors of attributes of a graph and of the bodies in it.
-template <typename Visit>
-void visit_tensors(const GraphProto &graph, const Visit &visit) {
-  for (const TensorProto &proto : graph.initializer()) visit(proto);
-  for (const NodeProto &node : graph.node())
-    for (const AttributeProto &attribute : node.attribute()) {
-      if (attribute.has_t()) visit(attribute.t());
-      if (attribute.has_g()) visit_tensors(attribute.g(), visit);
-    }
-}
-
 // Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
 // unchanged), then the files are written in one pass, fetching one tensor at a time.
 class ModelWriter {
@@ -195,12 +184,7 @@ TensorProto &ModelWriter::head_of(const Tensor &tensor) {
 
 void ModelWriter::refuse_own_files() const {
   const Storage &storage = original_.storage;
-  std::set<std::string> data;
-  const auto add = [&](const TensorProto &proto) {
-    if (proto.external_data_size() > 0 && !storage.roots().empty())
-      data.insert(storage.roots().front() + "/" + parse_external(proto, storage.model().path()).location);
-  };
-  visit_tensors(original_.proto.graph(), add);
+  const std::set<std::string> data = storage.external_files(original_.proto.graph());
   for (const std::string &target : {path_, data_path_}) {
     const auto identity = identity_of(target);
     const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };

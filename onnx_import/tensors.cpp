@@ -324,6 +324,21 @@ Storage::Storage(const ModelSource &source)
   }
 }
 
+std::set<std::string> Storage::external_files(const GraphProto &graph) const {
+  std::set<std::string> files;
+  const auto add = [&](const TensorProto &proto) {
+    if (proto.external_data_size() > 0 && !roots_.empty())
+      files.insert(roots_.front() + "/" + parse_external(proto, model_.path()).location);
+  };
+  for (const TensorProto &proto : graph.initializer()) add(proto);
+  for (const NodeProto &node : graph.node())
+    for (const AttributeProto &attribute : node.attribute()) {
+      if (attribute.has_t()) add(attribute.t());
+      if (attribute.has_g()) files.merge(external_files(attribute.g()));
+    }
+  return files;
+}
+
 File Storage::open_data(const Tensor &tensor) const {
   File file = open_external(roots_, tensor.external->location, tensor.subject);
   require(file.identity() != model_.identity(), Code::path, tensor.subject,

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +54,9 @@ class Storage {
   // Directories for external data. Files are looked up in the first one, and may be links into any of them. If there
   // are none, external data is not allowed.
   const std::vector<std::string> &roots() const { return roots_; }
+  // Returns the paths of the files that the tensors of a graph, and of the bodies in it, name as their external data.
+  // The files may be missing.
+  std::set<std::string> external_files(const GraphProto &graph) const;
   // Reads all bytes of the tensor's values, row-major. Throws Code::format, shape, path, io, limit, corrupt.
   void read(const Tensor &tensor, std::byte *out) const;
   // Reads a part of a tensor's bytes. Any thread may call it. The whole tensor is read for each part if the file holds

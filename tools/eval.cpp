@@ -150,7 +150,7 @@ std::string batches_text(std::uint64_t count) { return fmt::format("{} batch{}",
 // Checks before the work that the files can be written to their places.
 void require_files(const std::map<std::string, std::string> &files, const EvalFlags &flags, const ModelData &model,
                    const Options &options) {
-  std::vector<Input> inputs = model_files(flags.model, options);
+  std::vector<Input> inputs = model_files(flags.model, model.files, options);
   for (const std::vector<Input> &data :
        {array_files("--input", flags.data.arrays, model), token_files("--tokens", flags.data.tokens)})
     inputs.insert(inputs.end(), data.begin(), data.end());

@@ -65,7 +65,7 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   check(protrain_model_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
   require_trainable(about);
-  ModelData data{.path = model, .inputs = {}, .bound = {}, .batch_input = {}};
+  ModelData data{.path = model, .files = about.at("files"), .inputs = {}, .bound = {}, .batch_input = {}};
   for (const nlohmann::json &row : about.at("inputs")) {
     ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
     if (row["dims"].is_null()) continue;
@@ -88,6 +88,12 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   const double factor = std::stod(value_of(options, "loss_factor"));
   if (factor != 1 || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
   return data;
+}
+
+std::vector<std::string> files_of(const Options &options, const std::string &model) {
+  const char *json = nullptr;
+  check(protrain_model_check(options.get(), model.c_str(), &json));
+  return nlohmann::json::parse(json).at("files");
 }
 
 }  // namespace tool

@@ -32,6 +32,7 @@ using Dims = std::map<std::string, std::int64_t>;
 // The data that a model takes, as `check` describes it.
 struct ModelData {
   std::string path;
+  std::vector<std::string> files;  // that the model is read from
   std::vector<ModelInput> inputs;
   Dims bound;               // sizes given by the option `dim`
   std::string batch_input;  // the input whose axis 0 counts samples
@@ -42,5 +43,8 @@ struct ModelData {
 // Describes the data of a model. If the flags ask for packed documents, sets the option that makes the model take their
 // positions.
 ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags);
+
+// Returns the paths of the files that a model is read from, as `check` lists them.
+std::vector<std::string> files_of(const Options &options, const std::string &model);
 
 }  // namespace tool

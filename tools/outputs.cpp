@@ -81,10 +81,10 @@ void require_apart(const Output &one, const Output &other) {
 
 }  // namespace
 
-std::vector<Input> model_files(const std::string &model, const Options &options) {
+std::vector<Input> model_files(const std::string &model, const std::vector<std::string> &parts,
+                               const Options &options) {
   std::vector<Input> files = {{"MODEL", model}};
-  // The names that exporters give to external data.
-  for (const char *end : {".data", "_data"}) files.push_back({"external data of MODEL", model + end});
+  for (const std::string &part : parts) files.push_back({"a part of MODEL", part});
   for (const auto &[key, flag] : {std::pair("adapter_names", "--adapter-names"),
                                   {"plan", "--plan"},
                                   {"hardware", "--hardware"},

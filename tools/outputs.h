@@ -30,9 +30,9 @@ struct Output {
   std::string path;  // empty: the output is not wanted
 };
 
-// Return what a command reads: the model and the files that options name, an adapter, and data. `flag` is the word that
-// names the adapter, the arrays or the tokens.
-std::vector<Input> model_files(const std::string &model, const Options &options);
+// Return what a command reads: the model and the files that options name, an adapter, and data. `parts` are the files
+// that the model is read from. `flag` is the word that names the adapter, the arrays or the tokens.
+std::vector<Input> model_files(const std::string &model, const std::vector<std::string> &parts, const Options &options);
 std::vector<Input> adapter_files(const std::string &flag, const std::string &path);
 std::vector<Input> array_files(const std::string &flag, const std::vector<std::string> &words, const ModelData &model);
 std::vector<Input> token_files(const std::string &flag, const std::vector<std::string> &words);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "model_data.h"
 #include "outputs.h"
 #include "pictures.h"
 #include "profiling_line.h"
@@ -74,9 +75,10 @@ int run_profile(const std::string &model, const SessionFlags &flags) {
 int run_plan(const PlanFlags &flags) {
   const Options options = flags.session.make_options();
   if (!flags.devices.empty()) check<UsageError>(protrain_options_set(options.get(), "ranks", flags.devices.c_str()));
-  require_writable(
-      {{Output::Kind::stream, "--picture", flags.picture}, {Output::Kind::stream, "--save-plan", flags.save}},
-      model_files(flags.model, options));
+  if (!flags.picture.empty() || !flags.save.empty())
+    require_writable(
+        {{Output::Kind::stream, "--picture", flags.picture}, {Output::Kind::stream, "--save-plan", flags.save}},
+        model_files(flags.model, files_of(options, flags.model), options));
   bind_defaults(options, flags.model);
   const ProfilingLine line(options);
   const bool from_file = !value_of(options, "plan").empty();

@@ -178,7 +178,7 @@ void require_places(const TrainFlags &flags, const ModelData &model, const Optio
     if (value_of(options, "resume").empty()) require_checkpoint_place(flags.save.directory, 0);
   }
 
-  std::vector<Input> inputs = model_files(flags.model, options);
+  std::vector<Input> inputs = model_files(flags.model, model.files, options);
   for (const std::vector<Input> &data :
        {array_files("--input", flags.data.arrays, model), array_files("--eval-input", flags.evaluation.arrays, model),
         token_files("--tokens", flags.data.tokens), token_files("--eval-tokens", {flags.evaluation.tokens})})

@@ -143,6 +143,7 @@ void describe_graph(const LoadedModel &loaded, Json &json) {
 // Returns an answer with every key, so that readers need not ask which keys exist.
 Json empty_answer(const std::string &model_path) {
   return {{"model", model_path},
+          {"files", Json::array()},
           {"trainable", false},
           {"problems", Json::array()},
           {"unseen_nodes", 0},
@@ -219,6 +220,7 @@ std::string check_model(const Options &options, const std::string &model_path) {
   const std::unique_ptr<backend::Device> device = open_device(settings);
   json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
   if (std::unique_ptr<onnx_import::Model> file = open_model(model_path, json)) {
+    json["files"] = file->files();
     if (file->declared().training) json["training"] = training_json(*file->declared().training);
     for (const DType dtype : file->replaced_floats()) json["replaced_floats"].push_back(name_of(dtype));
     const onnx_import::DimBindings dims = bind_all(settings, *file, json);

@@ -63,6 +63,15 @@ TEST_F(External, DataBesideTheModelIsRead) {
   expect_loads(external("w", "0", "48") + entry("__class__", "x") + entry("basepath", "/etc"));
 }
 
+TEST_F(External, FilesAreListedEvenIfTheyAreMissing) {
+  Wire wire;
+  wire.nodes.push_back(test::node("Constant", {}, {"c"},
+                                  {test::tensor_attribute("value", tensor("", kFloat, {1}, external("c", "0", "4")))}));
+  wire.initializers = {tensor("w", kFloat, {3, 4}, external("sub/./w", "0", "48"))};
+  const auto model = Model::open(scratch_.put("m/model.onnx", wire.bytes()));
+  EXPECT_EQ(model->files(), (std::set<std::string>{scratch_ / "m/c", scratch_ / "m/model.onnx", scratch_ / "m/sub/w"}));
+}
+
 TEST_F(External, OffsetsNeedNoAlignment) {
   scratch_.put("m/w", "x" + raw(kValues) + "tail");
   expect_loads(external("w", "1", "48"));

@@ -175,6 +175,49 @@ own 'list.txt: --metrics would replace what this run reads as --parameters-from'
   --metrics list.txt
 own 'both --export and --report would write it' --export result --report ./result
 own 'result.data: both --export and --metrics would write it' --export result --metrics result.data
+# A model may be read from several files.
+python3 - <<'END_OF_PYTHON' || wrong "no model could be written"
+import struct
+
+def field(number, value):
+    if isinstance(value, int):
+        return bytes([number * 8, value])
+    value = value.encode() if isinstance(value, str) else value
+    return bytes([number * 8 + 2, len(value)]) + value
+
+def value(name):
+    dims = field(1, field(1, 2)) + field(1, field(1, 2))
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, dims)))
+
+entries = {"location": "shared.data", "offset": "0", "length": "16"}
+weight = (field(1, 2) + field(1, 2) + field(2, 1) + field(8, "w") + field(14, 1) +
+          b"".join(field(13, field(1, key) + field(2, entries[key])) for key in entries))
+graph = (field(1, field(1, "x") + field(1, "w") + field(2, "y") + field(4, "MatMul")) + field(2, "g") + field(5, weight) +
+         field(11, value("x")) + field(12, value("y")))
+open("parts.onnx", "wb").write(field(1, 8) + bytes([7 * 8 + 2, len(graph) % 128 + 128, len(graph) // 128]) + graph + field(8, field(2, 18)))
+open("shared.data", "wb").write(struct.pack("<4f", 1, 2, 3, 4))
+header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2), }".ljust(117) + "\n"
+open("x.npy", "wb").write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<4f", 1, 0, 2, 1))
+END_OF_PYTHON
+cp shared.data unshared
+parts() { # SENTENCE ARGS...
+  sentence=$1
+  shift
+  refused 1 "$sentence" train parts.onnx --loss mse --steps 1 --input x=x.npy --input labels=x.npy "$@"
+}
+parts 'shared.data: --export would replace what this run reads as a part of MODEL' --export shared
+parts 'shared.data: --metrics would replace what this run reads as a part of MODEL' --metrics ./shared.data
+refused 1 'shared.data: --save-plan would replace what this run reads as a part of MODEL' plan parts.onnx --loss mse \
+  --save-plan shared.data
+cmp shared.data unshared || wrong "the model's data were replaced"
+run train parts.onnx --loss mse --steps 1 --input x=x.npy --input labels=x.npy --export apart
+leaves_with 0
+cp -r "$fixtures/artifacts/plain" artifacts
+for part in training_model.onnx eval_model.onnx optimizer_model.onnx checkpoint; do
+  refused 1 "$part: --picture would replace what this run reads as a part of MODEL" plan artifacts \
+    --picture artifacts/$part
+done
+
 mkdir folder
 own 'folder: a directory, and --export needs the name of a file' --export folder
 own 'folder: a directory, and --report needs the name of a file' --report folder

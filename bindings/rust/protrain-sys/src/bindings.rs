@@ -387,6 +387,8 @@ extern "C" {
     /// ```text
     ///   json: one object, lent until the next call on the options:
     ///     "model"       what was asked for
+    ///     "files"       array of paths: the files that the model is read from, with those of external data, which may be
+    ///                   missing, and those of artifacts. Empty if "problems" says that the file cannot be read
     ///     "trainable"   true or false
     ///     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. A missing operator has one
     ///                   entry, with the names of all its nodes. "nodes" is empty for problems of any other kind
