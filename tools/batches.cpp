@@ -250,6 +250,33 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
     if (const std::string misfit = bind(fed.input, {batch_, sequence_}, dims_); !misfit.empty())
       throw Failure(fmt::format("{}, read as batches of {} for input {} {}: {}", windows_->file(0).path(),
                                 tuple_text({batch_, sequence_}), fed.input.name, dims_text(*fed.input.dims), misfit));
+  for (const ArrayInput &array : arrays_)
+    if (array.rows() > 1 || array.of_samples()) require_rows_of_windows(array, flags);
+}
+
+void Batches::require_rows_of_windows(const ArrayInput &array, const DataFlags &flags) const {
+  const std::string tokens = flags.name_of("tokens");
+  if (windows_->weighted())
+    throw UsageError(
+        fmt::format("{} with weights takes its files in turns, so the rows of {} would belong to other windows; give "
+                    "no weights, or an array of 1 batch, which serves every batch",
+                    tokens, array.path()));
+  if (flags.separator)
+    throw UsageError(
+        fmt::format("--separator packs documents into windows, so the rows of {} would belong to other windows; leave "
+                    "it out, or give an array of 1 batch, which serves every batch",
+                    array.path()));
+  if (shuffle_ && !array.of_samples())
+    throw UsageError(
+        fmt::format("--shuffle takes windows one by one, and the rows of {} as whole batches, so they would belong to "
+                    "other windows; give an array of samples, or of 1 batch, which serves every batch",
+                    array.path()));
+  const auto in_row = static_cast<std::uint64_t>(array.of_samples() ? 1 : batch_);
+  if (in_row == 0 || windows_->count() % in_row != 0 || windows_->count() / in_row != array.rows())
+    throw Failure(fmt::format(
+        "{} has {} {}, and {} has {} windows, {} in a batch; give a sample for each window, or 1 batch, "
+        "which serves every batch",
+        array.path(), array.rows(), array.of_samples() ? "samples" : "batches", tokens, windows_->count(), batch_));
 }
 
 double Batches::tokens_per_batch() const {

@@ -49,8 +49,9 @@ class Batches {
   // Feeds batch number `batch`, and begins to read batch `next`.
   //   An array of batches gives one row of its axis 0, and starts again after its last row. An array of samples gives a
   // row for each sample of the batch. All arrays have the same number of rows, or a single row that every batch uses.
-  //   Token files are cut into windows of `sequence` tokens, or their documents are packed into such windows. If a
-  // batch has n samples or windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each
+  //   Token files are cut into windows of `sequence` tokens, or their documents are packed into such windows. Beside
+  // them an array has a row for each window, or for each batch of windows, or a single row. If a batch has n samples or
+  // windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each
   // pass over rows or windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next = std::nullopt);
 
@@ -92,6 +93,9 @@ class Batches {
                   const Options &options);
   void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
+  // Throws unless each row of the array goes with the windows that lie at the same place in the token files. Otherwise
+  // a batch would take windows, and rows that belong to others.
+  void require_rows_of_windows(const ArrayInput &array, const DataFlags &flags) const;
   // Adds the symbolic dims of the input to `dims`, with the sizes that they have in the shape of a batch. Returns why
   // the shape does not fit the input; "" if it does.
   static std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims);

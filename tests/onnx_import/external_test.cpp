@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cctype>
+#include <set>
 #include <span>
 #include <thread>
 

@@ -6,6 +6,7 @@ The same values in every form that --input takes: batches and samples, types, or
 """
 import itertools
 import json
+import math
 import os
 import random
 import struct
@@ -53,6 +54,8 @@ def tokens(fixtures):
         write_npy(f"folder/{name}.npy", "<i8", (10, 2, 32), values)
         tensors[name] = ("I32", [20, 32], struct.pack("<640i", *values))
     write_npy("labels.narrow.npy", "<i8", (20, 16), values[:20 * 16])
+    for name, shape in {"samples": (20, 32), "nineteen": (19, 32), "batches": (10, 2, 32), "nine": (9, 2, 32), "one": (1, 2, 32)}.items():
+        write_npy(f"mask.{name}.npy", "<i8", shape, [1] * math.prod(shape))
     write_npy("ids.npy", "<i8", (2, 64), [1] * 128)
     write_npy("nan.npy", "<f4", (2, 3), [-float("nan")] * 6)
     with open("objects.npy", "wb") as file:

@@ -99,6 +99,29 @@ leaves_with 0
 run eval trained.onnx --tokens tokens.bin --labels same --batch 1 --sequence 32
 near "$(sed 's/^loss \([0-9.]*\),.*/\1/' out)" "$(value eval_loss windows.jsonl)"
 
+# Beside 20 windows of tokens, an array has a sample for each window, or a batch for each two, or one for all.
+head -c 1280 /dev/zero >twenty.bin
+masked() { # STATUS MASK ARGS...
+  expected=$1 mask=$2
+  shift 2
+  run train "$fixtures/families/gpt-neox.dynamo23.onnx" --input "attention_mask=mask.$mask.npy" --labels same --batch 2 \
+    --sequence 32 --steps 1 "$@"
+  leaves_with "$expected"
+}
+masked 0 samples --tokens twenty.bin --shuffle 1
+masked 0 batches --tokens twenty.bin
+masked 0 one --tokens twenty.bin=1 --tokens twenty.bin=2 --shuffle 1
+for mask in nineteen nine; do
+  masked 1 $mask --tokens twenty.bin
+  complains "mask.$mask.npy has .*, and --tokens has 20 windows, 2 in a batch; give a sample for each window, or 1 batch"
+done
+masked 2 batches --tokens twenty.bin --shuffle 1
+complains 'the rows of mask.batches.npy as whole batches, so they would belong to other windows'
+masked 2 samples --tokens twenty.bin=1 --tokens twenty.bin=2
+complains '--tokens with weights takes its files in turns, so the rows of mask.samples.npy would belong to other windows'
+masked 2 samples --tokens twenty.bin --separator 0
+complains '--separator packs documents into windows, so the rows of mask.samples.npy would belong to other windows'
+
 # How long a step waits for data is measured.
 [ "$(grep -c '"data_seconds":[0-9]' tokens.jsonl)" -eq 12 ] || wrong "a step does not say how long it waited for data"
 run train "$model" --input folder --steps 2 --report report.html
