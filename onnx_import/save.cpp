@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -97,7 +98,8 @@ bool has_parts(const NodeProto &node) {
 }
 
 // Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
-// unchanged), then the files are written in one pass, fetching one tensor at a time.
+// unchanged), then the files are written in one pass, fetching one tensor at a time. Both files are complete before one
+// of them takes its place, so that a failure leaves no new file beside an old one.
 class ModelWriter {
  public:
   ModelWriter(const OriginalModel &original, const std::string &path, const Model::Weights &weights)
@@ -114,8 +116,12 @@ class ModelWriter {
     const MessageParts model = model_parts();
     require(model.size() <= kMaxFileBytes, Code::limit, path_,
             "its constants alone take {} bytes; a model file holds 2 GiB", model.size());
-    if (external_) write_data();  // before the model, which must not name a missing file
-    write_model(model);
+    FileWriter file(path_);
+    std::optional<FileWriter> data;
+    if (external_) write_data(data.emplace(data_path_));
+    write_model(model, file);
+    if (data) data->commit();  // before the model, which must not name a missing file
+    file.commit();
   }
 
  private:
@@ -128,8 +134,8 @@ class ModelWriter {
   MessageParts graph_parts(const GraphProto &graph);
   bool names_replaced_type(const AttributeProto &attribute) const;
   void retype_values(GraphProto &graph) const;
-  void write_data();
-  void write_model(const MessageParts &model);
+  void write_data(FileWriter &file) const;
+  void write_model(const MessageParts &model, FileWriter &file) const;
   void write_tensor(FileWriter &file, const Tensor &tensor) const;
   bool fetch(const Tensor &tensor, std::byte *out) const;
   void read(const Tensor &tensor, std::byte *out) const;
@@ -321,20 +327,16 @@ void ModelWriter::write_tensor(FileWriter &file, const Tensor &tensor) const {
   file.write(std::span<const std::byte>(bytes.get(), size));
 }
 
-void ModelWriter::write_data() {
-  FileWriter file(data_path_);
+void ModelWriter::write_data(FileWriter &file) const {
   for (const Tensor *tensor : data_) {
     file.pad_to(kAlignment);
     write_tensor(file, *tensor);
   }
-  file.commit();
 }
 
-void ModelWriter::write_model(const MessageParts &model) {
-  FileWriter file(path_);
+void ModelWriter::write_model(const MessageParts &model, FileWriter &file) const {
   model.write([&](const std::string &bytes) { file.write(bytes); },
               [&](const Tensor &tensor) { write_tensor(file, tensor); });
-  file.commit();
 }
 
 }  // namespace

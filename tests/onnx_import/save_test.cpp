@@ -216,5 +216,32 @@ TEST_F(Save, FailureLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
+TEST_F(Save, FailureOfTheModelLeavesTheOldDataToo) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  scratch_.put("out.onnx.data", "old");
+  std::filesystem::create_directory(scratch_ / "out.onnx");
+  EXPECT_EQ(test::error_of([&] { model->save(scratch_ / "out.onnx", kUntouched, {.inline_bytes = 0}); }).code,
+            Code::path);
+  EXPECT_EQ(scratch_.get("out.onnx.data"), "old");
+  const auto files = std::filesystem::directory_iterator(scratch_.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 3);
+}
+
+// The weight w goes to the data, and then the constant c is copied to the model file.
+TEST_F(Save, FailureAmidTheModelLeavesTheOldDataToo) {
+  const std::string path = scratch_.put("model.onnx", mixed().bytes());
+  const auto model = Model::open(path);
+  scratch_.put("out.onnx.data", "old");
+  const Model::Weights weights = [&](const std::string &name, std::byte *out) {
+    if (name != "w") return false;
+    std::fill_n(out, 4800, std::byte{0});
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+    return true;
+  };
+  EXPECT_EQ(test::error_of([&] { model->save(scratch_ / "out.onnx", weights, {.inline_bytes = 0}); }).code,
+            Code::mismatch);
+  EXPECT_EQ(scratch_.get("out.onnx.data"), "old");
+}
+
 }  // namespace
 }  // namespace protrain::onnx_import::save_test
