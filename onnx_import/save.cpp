@@ -259,9 +259,10 @@ MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
 // True for an attribute that names an element type, such as `to` of Cast, if the saved file must name float32 in its
 // place.
 bool ModelWriter::names_replaced_type(const AttributeProto &attribute) const {
-  const bool is_type = one_of(attribute.name(), {"to", "dtype", "output_datatype"}) && attribute.has_i();
-  if (!original_.as_computed || !is_type) return false;
-  const DType dtype = dtype_of(static_cast<std::int32_t>(attribute.i()), attribute.name());
+  const bool is_type =
+      one_of(attribute.name(), {"to", "dtype", "output_dtype", "output_datatype"}) && attribute.has_i();
+  if (!original_.as_computed || !is_type || attribute.i() == 0) return false;  // 0: the scale's type
+  const DType dtype = stored_dtype_of(static_cast<std::int32_t>(attribute.i()), attribute.name());
   return written(dtype) != dtype;
 }
 

@@ -112,6 +112,29 @@ TEST_F(FloatTypes, SavedWeightsAreRoundedToTheFilesType) {
   }
 }
 
+// A product with a weight that DequantizeLinear turns into float16, and with data that are rounded to four bits.
+TEST_F(FloatTypes, SavedAsComputedADequantizedWeightIsFloat32) {
+  const auto typed = [](std::int64_t type) { return test::Names{int_attribute("output_dtype", type)}; };
+  Wire wire;
+  wire.opset = field(8, field(2, 23));
+  wire.initializers = {tensor("w", test::kUint8, {3, 4}, test::raw_data(std::string(12, '\1'))),
+                       tensor("s", test::kHalf, {}, test::raw_data(test::raw<std::uint16_t>({kHalfOne})))};
+  wire.inputs = {test::value("x", test::kHalf, {"2", "3"})};
+  wire.nodes = {node("DequantizeLinear", {"w", "s"}, {"wide"}, typed(test::kHalf)),
+                node("QuantizeLinear", {"x", "s"}, {"q"}, typed(test::kInt4)),
+                node("DequantizeLinear", {"q", "s"}, {"rounded"}, typed(0)),
+                node("MatMul", {"rounded", "wide"}, {"y"})};
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  EXPECT_EQ(model->computed_dtype("w"), DType::f16);
+  model->save(scratch_ / "out.onnx", [](const std::string &, std::byte *) { return false; }, {.as_computed = true});
+  const std::string bytes = scratch_.get("out.onnx");
+  EXPECT_EQ(bytes.find(typed(test::kHalf)[0]), std::string::npos);
+  EXPECT_NE(bytes.find(typed(test::kInt4)[0]), std::string::npos);
+  const auto again = Model::open(scratch_ / "out.onnx");
+  EXPECT_EQ(again->computed_dtype("w"), DType::f32);
+  EXPECT_TRUE(again->replaced_floats().empty());
+}
+
 TEST_F(FloatTypes, ModelOfFloat64IsFloat32) {
   Wire wire;
   const std::vector<double> w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -std::numeric_limits<double>::max()};
