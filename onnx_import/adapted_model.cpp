@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -70,7 +72,33 @@ std::optional<AdaptedReader> reader_of(const NodeProto &node, const std::string 
 // True for a node that only passes the matrix `w` on to its readers, perhaps transposed or as another type.
 bool passes_on(const NodeProto &node, const std::string &w) {
   const bool one_of_them = one_of(node.op_type(), {"Transpose", "Identity", "DequantizeLinear", "Cast"});
-  return one_of_them && reads_as(node, 0, w) && std::ranges::count(node.input(), w) == 1;
+  const bool has_result = node.output_size() > 0 && !node.output(0).empty();
+  return one_of_them && has_result && reads_as(node, 0, w) && std::ranges::count(node.input(), w) == 1;
+}
+
+using Readers = std::unordered_map<std::string_view, std::vector<const NodeProto *>>;  // of a value, by its name
+
+// Returns the nodes that read each value as their first input.
+Readers first_readers(const GraphProto &graph) {
+  Readers readers;
+  for (const NodeProto &node : graph.node())
+    if (node.input_size() > 0) readers[node.input(0)].push_back(&node);
+  return readers;
+}
+
+// Calls pass(node, value) for each node that may pass on `value`, one of `values`. If it returns true, goes on with the
+// node's result. A file may have its nodes in any order.
+template <typename Pass>
+void follow(const GraphProto &graph, std::vector<std::string> values, const Pass &pass) {
+  const Readers readers = first_readers(graph);
+  while (!values.empty()) {
+    const std::string value = std::move(values.back());
+    values.pop_back();
+    const auto found = readers.find(value);
+    if (found == readers.end()) continue;
+    for (const NodeProto *node : found->second)
+      if (passes_on(*node, value) && pass(*node, value)) values.push_back(node->output(0));
+  }
 }
 
 // Returns the element type of a DequantizeLinear node's result.
@@ -93,13 +121,12 @@ std::string fresh(std::set<std::string> &taken, const std::string &name) {
 std::int32_t computed_type(const GraphProto &graph, const std::string &initializer) {
   const std::int32_t own = stored_type(graph, initializer);
   if (is_float_type(own, initializer)) return own;
-  std::set<std::string> passed = {initializer};
-  for (const NodeProto &node : graph.node()) {
-    if (node.input_size() == 0 || !passed.contains(node.input(0)) || !passes_on(node, node.input(0))) continue;
-    if (node.op_type() == "DequantizeLinear") return dequantised_type(graph, node);
-    passed.insert(node.output(0));
-  }
-  return kFloatType;
+  const NodeProto *dequantises = nullptr;
+  follow(graph, {initializer}, [&](const NodeProto &node, const std::string &) {
+    if (dequantises == nullptr && node.op_type() == "DequantizeLinear") dequantises = &node;
+    return dequantises == nullptr;
+  });
+  return dequantises != nullptr ? dequantised_type(graph, *dequantises) : kFloatType;
 }
 
 AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::LowRank> &adapters)
@@ -118,6 +145,7 @@ AdaptedModel::AdaptedModel(const ModelProto &original, const std::vector<graph::
       adapted_[name] = {&adapter, transposed, is_float_type(type, name) ? type : kNoFloat};
     }
   }
+  find_adapted();
   rewrite();
   for (const TensorProto &tensor : graph.initializer())
     initializers_.emplace(tensor.name(), parse_tensor(tensor, tensor.name()));
@@ -153,6 +181,16 @@ void AdaptedModel::add_input(const std::string &name, const Shape &shape, std::i
     else
       dim.set_dim_param(name + ".rank");
   }
+}
+
+// Adds to the adapted initializers the values that nodes make of them on the way to a product.
+void AdaptedModel::find_adapted() {
+  std::vector<std::string> initializers;
+  for (const auto &[name, value] : adapted_) initializers.push_back(name);
+  follow(proto_.graph(), std::move(initializers), [&](const NodeProto &node, const std::string &w) {
+    const std::optional<Adapted> passed = passed_on(node, w);
+    return passed && adapted_.emplace(node.output(0), *passed).second;
+  });
 }
 
 void AdaptedModel::rewrite() {
@@ -214,8 +252,7 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
   GraphProto &graph = *proto_.mutable_graph();
   const std::string w = changed.front(), result = node.output_size() > 0 ? node.output(0) : "";
   const Adapted value = adapted_.at(w);
-  if (const std::optional<Adapted> passed = changed.size() == 1 ? passed_on(node, w) : std::nullopt) {
-    adapted_[result] = *passed;
+  if (changed.size() == 1 && passed_on(node, w)) {
     *graph.add_node() = std::move(node);
     return;
   }

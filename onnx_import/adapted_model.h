@@ -38,6 +38,7 @@ class AdaptedModel {
   };
   void add_inputs(const graph::LowRank &adapter);
   void add_input(const std::string &name, const Shape &shape, std::int32_t type);
+  void find_adapted();
   void rewrite();
   void require_no_reader(const GraphProto &body, const NodeProto &node) const;
   const char *advice(const std::string &value) const;

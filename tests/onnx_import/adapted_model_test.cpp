@@ -1,5 +1,6 @@
 // Models that are exported with inputs for an adapter. These inputs have the element type of the adapted weight. If the
 // weight consists of integers, they have the type that DequantizeLinear gives the integers.
+#include <algorithm>
 #include <set>
 
 #include "onnx_import/wire.h"
@@ -80,6 +81,34 @@ TEST_F(AdaptedModel, FindsTheScaleOfAConstantNode) {
                 node("Transpose", {"w"}, {"turned"}), node("DequantizeLinear", {"turned", "scale"}, {"floats"}),
                 node("MatMul", {"x", "floats"}, {"y"})};
   EXPECT_EQ(type_of_inputs(wire), DType::f16);
+}
+
+TEST_F(AdaptedModel, IsFoundWhateverTheOrderOfTheNodes) {
+  Wire wire = dequantised(test::kUint8, "abcd", test::kHalf);
+  wire.nodes = {node("MatMul", {"x", "floats"}, {"y"}), node("DequantizeLinear", {"turned", "scale"}, {"floats"}),
+                node("Transpose", {"w"}, {"turned"})};
+  EXPECT_EQ(type_of_inputs(wire), DType::f16);
+  const graph::Graph graph = Model::open(scratch_ / "adapted.onnx")->graph({});
+  EXPECT_EQ(std::ranges::count(graph.nodes(), "MatMul", &graph::Node::op), 3);
+}
+
+TEST_F(AdaptedModel, MayNotBeReadByABodyBeforeIt) {
+  Wire wire;
+  wire.inputs.push_back(test::value("condition", test::kBool, {}));
+  const std::string body = node("Identity", {"turned"}, {"result"});
+  wire.nodes = {node("If", {"condition"}, {"again"},
+                     {test::body_attribute("then_branch", {}, {body}, {"result"}),
+                      test::body_attribute("else_branch", {}, {body}, {"result"})}),
+                node("MatMul", {"x", "w"}, {"y"}), node("Transpose", {"w"}, {"turned"})};
+  wire.outputs.push_back(test::value("again", test::kFloat, {"4", "3"}));
+  const graph::LowRank adapter = {.initializers = {{"w", true}}, .a = "a", .b = "b", .in = 3, .out = 4};
+  const auto model = open(wire);
+  const Error error = test::error_of([&] {
+    model->save(scratch_ / "adapted.onnx", [](const std::string &, std::byte *) { return false; },
+                {.adapters = {adapter}});
+  });
+  EXPECT_EQ(error.code, Code::unsupported);
+  EXPECT_EQ(error.subject, "turned");
 }
 
 // Converters to float16 add a Cast after a product, and name this node as the product's result is named. The export
