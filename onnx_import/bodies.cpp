@@ -6,6 +6,8 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "onnx_import/tensors.h"
@@ -90,18 +92,21 @@ class WeightMover {
   }
 
   // Replaces the names in `renamed` wherever `body`, or a body inside it, reads them. If an inner body defines such a
-  // name itself, the name is not replaced there.
-  static void rename(GraphProto &body, const Names &renamed) {
+  // name itself, the name is not replaced there. There may be as many names as inner bodies, so `renamed` is not copied
+  // for each body: the names that a body defines are taken out, and put back after it.
+  static void rename(GraphProto &body, Names &renamed) {
     for (ValueInfo &output : *body.mutable_output()) rename(*output.mutable_name(), renamed);
     for (NodeProto &node : *body.mutable_node()) {
       for (std::string &input : *node.mutable_input()) rename(input, renamed);
       visit_bodies(node, [&](GraphProto &inner) {
-        Names others = renamed;
-        for (const TensorProto &tensor : inner.initializer()) others.erase(tensor.name());
-        for (const ValueInfo &input : inner.input()) others.erase(input.name());
+        std::vector<Names::node_type> defined;
+        const auto take_out = [&](const std::string &name) { defined.push_back(renamed.extract(name)); };
+        for (const TensorProto &tensor : inner.initializer()) take_out(tensor.name());
+        for (const ValueInfo &input : inner.input()) take_out(input.name());
         for (const NodeProto &one : inner.node())
-          for (const std::string &output : one.output()) others.erase(output);
-        if (!others.empty()) rename(inner, others);
+          for (const std::string &output : one.output()) take_out(output);
+        if (!renamed.empty()) rename(inner, renamed);
+        for (Names::node_type &name : defined) renamed.insert(std::move(name));
       });
     }
   }

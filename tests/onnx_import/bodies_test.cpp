@@ -113,6 +113,22 @@ TEST_F(Bodies, HaveTheirWeightsInTheMainGraphUnderNamesOfTheirOwn) {
   EXPECT_EQ(open(wire)->load("v").doubles()[2], 3) << "the only one of its name keeps it";
 }
 
+// The weight w of each branch gets a name of its own. A body inside the branch has a w itself, and the next one reads
+// that of the branch.
+TEST_F(Bodies, HideTheWeightsAroundThemIfTheyDefineTheName) {
+  const std::string weight = floats("w", {2, 3}, {1, 2, 3, 4, 5, 6});
+  const std::string sum = node("Add", {"x", "w"}, {"d"});
+  const auto inside = [&](const std::string &result, const Names &nodes) {
+    return node("If", {"c"}, {result}, {then(nodes, {"d"}), otherwise({node("Neg", {"x"}, {"d"})}, {"d"})});
+  };
+  const auto model = open(branching(
+      then({inside("p", {node("Abs", {"x"}, {"w"}), sum}), inside("q", {sum}), node("Add", {"p", "q"}, {"a"})}, {"a"},
+           {weight}),
+      otherwise({node("Add", {"x", "w"}, {"b"})}, {"b"}, {weight})));
+  const graph::Graph graph = model->graph({});
+  EXPECT_EQ(names_of(graph, graph.nodes()[1].inputs), (Names{"c", "x", "w_2", "c", "x", "w_1"}));
+}
+
 TEST_F(Bodies, AreSavedWithAllTheirParts) {
   std::vector<float> large(600, 0.5f);
   const std::string constant = node("Constant", {}, {"k"}, {tensor_attribute("value", floats("", {2, 300}, large))});

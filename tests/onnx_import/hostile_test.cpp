@@ -89,5 +89,26 @@ TEST(HostileFile, LongChainsOfNodesOpen) {
   EXPECT_EQ(test::open_bytes(scratch, wire.bytes())->graph({}).node_count(), 20'001u);
 }
 
+// Each weight of the branch gets another name, because the model has its name too. The bodies inside the branch are
+// then searched for these names. The time must not grow with the number of weights times that of the bodies.
+TEST(HostileFile, ManyBodiesBesideManyWeightsOpen) {
+  constexpr int kMany = 20'000;
+  test::Names weights, nodes = {node("Neg", {"x"}, {"a"})};
+  for (int i = 0; i < kMany; ++i) {
+    weights.push_back(test::floats("w" + std::to_string(i), {2}, {1, 2}));
+    nodes.push_back(node("If", {"c"}, {"d" + std::to_string(i)},
+                         {test::body_attribute("then_branch", {}, {node("Neg", {"x"}, {"e"})}, {"e"}),
+                          test::body_attribute("else_branch", {}, {node("Abs", {"x"}, {"e"})}, {"e"})}));
+  }
+  Wire wire;
+  wire.inputs.push_back(value("c", test::kBool, {}));
+  wire.initializers.insert(wire.initializers.end(), weights.begin(), weights.end());
+  wire.nodes.push_back(node("If", {"c"}, {"z"},
+                            {test::body_attribute("then_branch", {}, nodes, {"a"}, weights),
+                             test::body_attribute("else_branch", {}, {node("Abs", {"x"}, {"b"})}, {"b"})}));
+  const Scratch scratch;
+  EXPECT_EQ(test::open_bytes(scratch, wire.bytes())->bodies().size(), 2u * kMany + 2);
+}
+
 }  // namespace
 }  // namespace protrain::onnx_import::hostile_test
