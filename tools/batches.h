@@ -51,8 +51,8 @@ class Batches {
   // row for each sample of the batch. All arrays have the same number of rows, or a single row that every batch uses.
   //   Token files are cut into windows of `sequence` tokens, or their documents are packed into such windows. Beside
   // them an array has a row for each window, or for each batch of windows, or a single row. If a batch has n samples or
-  // windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each
-  // pass over rows or windows has an order of its own.
+  // windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each pass over rows or windows
+  // has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next = std::nullopt);
 
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all

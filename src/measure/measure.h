@@ -19,8 +19,7 @@ struct Neighbours {
 };
 
 // Returns a profile with the machine's capacities, but without its speeds. The disk is the one that holds the
-// directory;
-// "": there is none.
+// directory. If the name is empty, there is no disk.
 profile::Profile describe(const backend::DeviceInfo &device, const std::string &disk_directory = "");
 
 struct Request {
