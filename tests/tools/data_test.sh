@@ -119,8 +119,6 @@ masked 2 batches --tokens twenty.bin --shuffle 1
 complains 'the rows of mask.batches.npy as whole batches, so they would belong to other windows'
 masked 2 samples --tokens twenty.bin=1 --tokens twenty.bin=2
 complains '--tokens with weights takes its files in turns, so the rows of mask.samples.npy would belong to other windows'
-masked 2 samples --tokens twenty.bin --separator 0
-complains '--separator packs documents into windows, so the rows of mask.samples.npy would belong to other windows'
 
 # How long a step waits for data is measured.
 [ "$(grep -c '"data_seconds":[0-9]' tokens.jsonl)" -eq 12 ] || wrong "a step does not say how long it waited for data"
