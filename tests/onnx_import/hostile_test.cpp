@@ -92,7 +92,7 @@ TEST(HostileFile, LongChainsOfNodesOpen) {
 // Each weight of the branch gets another name, because the model has its name too. The bodies inside the branch are
 // then searched for these names. The time must not grow with the number of weights times that of the bodies.
 TEST(HostileFile, ManyBodiesBesideManyWeightsOpen) {
-  constexpr int kMany = 20'000;
+  constexpr int kMany = 15'000;
   test::Names weights, nodes = {node("Neg", {"x"}, {"a"})};
   for (int i = 0; i < kMany; ++i) {
     weights.push_back(test::floats("w" + std::to_string(i), {2}, {1, 2}));
