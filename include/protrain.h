@@ -775,7 +775,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_flat_parameters_write(protrain
  * kept; the memory of all others is reused at once.
  *   values, values_len: as in protrain_session_parameter_read.
  * Errors: ARG for a name that is no parameter, or whose gradient is not kept; SHAPE for another length; STATE before
- *   the first step, between the batches of a step, and after a later call that failed.
+ *   the first step, between the batches of a step, and after a later call that failed or checked gradients.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *session, const char *name, float *values,
                                                             size_t values_len);

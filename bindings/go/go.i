@@ -15,15 +15,26 @@
 %typemap(out, fragment="protrain_failure") protrain_error * "$result = protrain_failure($1);"
 %typemap(goout) protrain_error * "$result = takeFailure($1)"
 %fragment("protrain_failure", "header") %{
-// The bytes of the block: the code, whether the object is usable, the subject, NUL, the text.
+// The bytes of the block: the code, whether the object is usable, the subject, NUL, the text. takeFailure() frees the
+// block, unless its capacity is larger than its length: then there was no memory for a block, and this is a fixed one.
 static _goslice_ protrain_failure(protrain_error *error) {
   _goslice_ bytes = {nullptr, 0, 0};
   if (error == nullptr) return bytes;
   const char *subject = protrain_error_subject(error), *text = protrain_error_text(error);
   const size_t subject_len = strlen(subject), text_len = strlen(text), len = 2 + subject_len + 1 + text_len;
+  const char code = static_cast<char>(protrain_error_code(error)), usable = static_cast<char>(protrain_error_usable(error));
   char *block = static_cast<char *>(malloc(len));
-  block[0] = static_cast<char>(protrain_error_code(error));
-  block[1] = static_cast<char>(protrain_error_usable(error));
+  if (block == nullptr) {
+    static char lost[] = "\022\0\0out of memory", unharmed[] = "\022\1\0out of memory";
+    static_assert(PROTRAIN_ERROR_NOMEM == 022, "the first byte is the code");
+    protrain_error_destroy(error);
+    bytes.array = usable ? unharmed : lost;
+    bytes.len = sizeof lost - 1;
+    bytes.cap = sizeof lost;
+    return bytes;
+  }
+  block[0] = code;
+  block[1] = usable;
   memcpy(block + 2, subject, subject_len + 1);
   memcpy(block + 3 + subject_len, text, text_len);
   protrain_error_destroy(error);

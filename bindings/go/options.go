@@ -36,9 +36,9 @@ func NewOptions(pairs ...string) (*Options, error) {
 // Close frees the options. Sessions made from them live on. Closing again does nothing.
 func (o *Options) Close() error { return o.c.close() }
 
-// Set sets one option; protrain.h and Help list the keys. For a list (dim, shapes, constant, also_loss, group,
-// trainable, frozen, tie, lora, keep_gradients), each call adds one item. For any other option, a call replaces the
-// value.
+// Set sets one option; protrain.h and Help list the keys. For a list (dim, shapes, constant, also_loss, group, no_decay,
+// trainable, frozen, tie, lora, keep_gradients, keep_outputs), each call adds one item. For any other option, a call
+// replaces the value.
 func (o *Options) Set(key, value string) error {
 	if err := checkTexts(key, value); err != nil {
 		return err

@@ -384,6 +384,15 @@ void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   }
 }
 
+// Logs a checkpoint. Without memory for the line there is none: the checkpoint is complete all the same.
+void Session::log_saved(const std::string &path) const {
+  if (!reporting_.log) return;
+  try {
+    reporting_.log(saved_json(step_count(), path));
+  } catch (const std::exception &) {
+  }
+}
+
 // Warns once per session that the device could not record (capture) a step for replay. Training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
   if (!reporting_.log || report.not_recorded.empty() || std::exchange(reporting_.warned, true)) return;
@@ -414,8 +423,10 @@ std::string Session::check_gradients(std::size_t samples) {
     settle();
     account_.begin_batch();
     outputs_.forget();
-    return session::check_gradients(
+    std::string json = session::check_gradients(
         machine_, {variant, account_.scalars(draft().settings.optimizer, draft().groups.groups)}, samples, cancelled_);
+    finish_cancelled();
+    return json;
   });
 }
 

@@ -157,6 +157,7 @@ class Session {
   void finish_cancelled();
 
   void log_step(const StepResult &result, std::uint64_t scale) const;
+  void log_saved(const std::string &path) const;
   void warn_of_recording(const run::Report &report);
 
   using Export = void(const ExportSource &, const std::string &path);

@@ -163,7 +163,7 @@ std::string Session::save(const std::string &directory) {
     const run::Store::Sweep sweep(machine_.store());
     return session::save(machine_, account_.counters(), ranks_, directory);
   });
-  if (reporting_.log) reporting_.log(saved_json(step_count(), path));
+  log_saved(path);
   return path;
 }
 

@@ -77,7 +77,7 @@ double StepAccount::gradient_factor(const std::string &parameter) const {
   require(last_.has_value(), Code::state, parameter, "there is no gradient before the first step");
   require_complete(parameter.c_str(), "");
   require(gradients_hold_, Code::state, parameter,
-          "the gradients of the last step were lost in the call that failed after it");
+          "the gradients of the last step are gone: a later call failed, or computed others");
   return 1 / last_weight_;
 }
 

@@ -21,6 +21,8 @@ func takeFailure(block []byte) *Failure {
 	}
 	end := 2 + bytes.IndexByte(block[2:], 0)
 	failure := &Failure{int(block[0]), block[1] != 0, string(block[2:end]), string(block[end+1:])}
-	Swig_free(uintptr(unsafe.Pointer(&block[0])))
+	if cap(block) == len(block) {
+		Swig_free(uintptr(unsafe.Pointer(&block[0])))
+	}
 	return failure
 }

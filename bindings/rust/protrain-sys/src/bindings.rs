@@ -1004,7 +1004,7 @@ extern "C" {
     /// ```text
     ///   values, values_len: as in protrain_session_parameter_read.
     /// Errors: ARG for a name that is no parameter, or whose gradient is not kept; SHAPE for another length; STATE before
-    ///   the first step, between the batches of a step, and after a later call that failed.
+    ///   the first step, between the batches of a step, and after a later call that failed or checked gradients.
     /// Since: 0.1
     /// ```
     #[must_use]

@@ -52,8 +52,8 @@ impl Options {
     /// Sets one option to a number or a text. [`Options::help`] lists the keys. `protrain.h` explains the common ones:
     /// `memory`, `learning_rate`, `optimizer`, `threads`, `accumulation`, `frozen` and others.
     ///
-    /// For a list (`dim`, `shapes`, `constant`, `also_loss`, `group`, `trainable`, `frozen`, `tie`, `lora`,
-    /// `keep_gradients`), each call adds one item. For any other option, a call replaces the value.
+    /// For a list (`dim`, `shapes`, `constant`, `also_loss`, `group`, `no_decay`, `trainable`, `frozen`, `tie`, `lora`,
+    /// `keep_gradients`, `keep_outputs`), each call adds one item. For any other option, a call replaces the value.
     ///
     /// # Errors
     /// `Arg` for a key that does not exist (the text names the nearest key) or a value of the wrong type or out of

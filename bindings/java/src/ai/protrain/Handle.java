@@ -36,7 +36,10 @@ final class Handle implements AutoCloseable {
     inside(body);
   }
 
-  /** As {@link #call}, but throws BUSY if another call is inside. Options need this; a session checks it in C. */
+  /**
+   * As {@link #call}, but throws BUSY if another call is inside. Options need this. A session checks it in C, which is
+   * too late for {@link #listen}.
+   */
   void callAlone(LongConsumer body) {
     life.enter(true);
     inside(body);

@@ -21,8 +21,8 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets an option. For a list (dim, shapes, constant, also_loss, group, trainable, frozen, tie, lora, keep_gradients),
-   * each call adds one item. For any other option, a call replaces the value.
+   * Sets an option. For a list (dim, shapes, constant, also_loss, group, no_decay, trainable, frozen, tie, lora,
+   * keep_gradients, keep_outputs), each call adds one item. For any other option, a call replaces the value.
    *
    * @param key its name, such as "memory"
    * @param value its value, converted by {@code toString}

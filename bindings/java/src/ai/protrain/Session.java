@@ -101,7 +101,7 @@ public final class Session implements AutoCloseable {
    * @param listener the listener, called on the thread of the call that logs; or null
    */
   public void setLog(LogListener listener) {
-    handle.call(session -> handle.listen(listener, log -> Native.session_log(session, log)));
+    handle.callAlone(session -> handle.listen(listener, log -> Native.session_log(session, log)));
   }
 
   /**
