@@ -2,6 +2,8 @@
 // compares gradients with slopes of the loss.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -135,14 +137,17 @@ void print_check(const Json &about) {
   print_findings(about, "constants");
 }
 
+// Returns an error of a gradient, which is null if the gradient is not finite.
+double error_in(const Json &error) { return error.is_null() ? std::nan("") : error.get<double>(); }
+
 void print_gradients(const Json &about) {
   fmt::print("loss {:.7g}, in float64 {:.7g}\n", about["loss"].get<double>(), about["loss_float64"].get<double>());
   fmt::print("errors of gradients; up to {} passes\n", plain(about["tolerance"]));
   for (const Json &row : about["parameters"])
     fmt::print("  {} {:.1e} in {} elements{}, {:.1e} along a direction  {}\n", row["passed"] ? "ok  " : "FAIL",
-               row["element_error"].get<double>(), plain(row["elements"]),
+               error_in(row["element_error"]), plain(row["elements"]),
                row["kinks"] == 0 ? "" : fmt::format(" ({} left out at kinks)", plain(row["kinks"])),
-               row["direction_error"].get<double>(), plain(row["name"]));
+               error_in(row["direction_error"]), plain(row["name"]));
 }
 
 // Compares gradients on the first batch of the data.

@@ -76,12 +76,12 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
-// ScaledNorm(norm, factor) -> norm / factor. `norm` is the norm of gradients that are still too large by `factor`,
-// which is the sum of the micro-batches' weights, times the loss scale.
+// ScaledNorm(norm, factor) -> norm / |factor|. `norm` is the norm of gradients that are still too large by `factor`,
+// which is the sum of the micro-batches' weights, times the loss scale. Weights of labels may be negative.
 std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
 
 std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
-  return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
+  return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / std::abs(in[1]->stored_double(0))})};
 }
 
 // GradientScale([norm][, factor]){max_norm} -> the number by which Updates multiply gradients. It is 1 / factor, and

@@ -1,6 +1,7 @@
 #include "session/checked_gradients.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -94,6 +95,10 @@ GradientCheck::Small small_beside(double largest, DType precision) {
   return {.slope = 1e-4 * largest, .size = rounding / tolerance_of(precision)};
 }
 
+bool is_finite(const std::vector<double> &gradient) {
+  return std::ranges::all_of(gradient, [](double value) { return std::isfinite(value); });
+}
+
 // Returns the factor by which the gradients of a step that has just run are too large: the loss scale, times the weight
 // of a micro-batch.
 double factor_of(Machine &machine, const CheckedStep &step, const program::Program &program) {
@@ -133,7 +138,8 @@ std::string check_gradients(Machine &machine, const CheckedStep &step, std::size
   Json json = {{"loss", loss}, {"loss_float64", check.loss()}, {"tolerance", tolerance}};
   double largest = 0;
   for (std::size_t p = 0; p < training.gradients.size(); ++p)
-    if (!reader.of(p).empty()) largest = std::max(largest, root_mean_square(reader.of(p)) / factor);
+    if (!reader.of(p).empty() && is_finite(reader.of(p)))
+      largest = std::max(largest, root_mean_square(reader.of(p)) / std::abs(factor));
   const GradientCheck::Small small = small_beside(largest, draft.settings.precision);
   bool passed = true;
   json["parameters"] = Json::array();
@@ -142,7 +148,7 @@ std::string check_gradients(Machine &machine, const CheckedStep &step, std::size
     if (gradient.empty()) continue;
     for (double &value : gradient) value /= factor;
     const GradientCheck::Result result = check.compare(training.graph.parameters[p], gradient, samples, small);
-    const bool good = std::max(result.worst_element, result.direction) <= tolerance;
+    const bool good = is_finite(gradient) && std::max(result.worst_element, result.direction) <= tolerance;
     passed = passed && good;
     json["parameters"].push_back(result_json(machine.parameters().name(p), result, good));
   }

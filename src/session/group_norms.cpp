@@ -22,7 +22,7 @@ void GroupNorms::take(std::uint64_t step, const std::vector<StepAlarms::Paramete
   step_ = step;
   for (Group &group : groups_) group.norm = 0;
   for (std::size_t i = 0; i < trained.size(); ++i) groups_[of_trained_[i]].norm += trained[i].squared_norm;
-  for (Group &group : groups_) group.norm = std::sqrt(group.norm) / factor;
+  for (Group &group : groups_) group.norm = std::sqrt(group.norm) / std::abs(factor);
 }
 
 Json GroupNorms::json() const {

@@ -194,8 +194,9 @@ StepResult Session::take_batch() {
   const bool has_norms = last && reads_norms();
   const std::uint64_t scale = account_.loss_scale();
   const std::optional<StepResult> result = account_.add(numbers_, last_.executor->report().seconds);
-  const bool traces =
-      !result || (!numbers_.status.finite() && !draft().scales_loss() && !std::exchange(reporting_.traced, true));
+  // A loss scale that shrinks is no mistake of the model or its data. It shrinks after the step's last batch.
+  const bool may_shrink = draft().scales_loss() && (!last || account_.loss_scale() < scale);
+  const bool traces = !result || (!numbers_.status.finite() && !may_shrink && !std::exchange(reporting_.traced, true));
   const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
   if (!result) refuse_nonfinite(numbers_.status, last, origin);
   // Keeps the learning rates and other optimizer numbers for deferred Updates. The next step or settle() runs these.
@@ -284,7 +285,7 @@ std::string Session::trace_nonfinite(std::size_t variant, const backend::StepSca
     last_.executor->run_watched(scalars, trace);
     const std::optional<NonfiniteTrace::Origin> origin = trace.origin(numbers_.status);
     if (!origin) return "";
-    log_alarms(alarms_.raise(step_count() + 1, {"nonfinite", origin->subject, origin->sentence}));
+    log_alarms(alarms_.raise(scalars.step, {"nonfinite", origin->subject, origin->sentence}));
     return "; " + origin->sentence;
   } catch (const std::exception &) {
     return "";

@@ -8,6 +8,7 @@ processes must end: whoever has done neither after LIMIT seconds hangs. The figu
 bench/results/rank-failures.json. With --smoke they are only printed. Exits with 1 if a rank hung or was wrong, and with
 77 if the launcher does not start programs here.
 """
+import contextlib
 import argparse
 import collections
 import json
@@ -176,7 +177,8 @@ class Group:
     def end(self):
         for rank in range(RANKS):
             if "ready" in self.events(rank) and not self.is_gone(rank):
-                os.kill(self.pid(rank), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it may end meanwhile
+                    os.kill(self.pid(rank), signal.SIGKILL)
         for child in self.children:
             try:
                 child.wait(5)

@@ -216,6 +216,16 @@ TEST_F(Fp16, LeavesALossThatIsNotFiniteToThePolicyAndKeepsTheScale) {
   EXPECT_EQ(lines.back()["loss_scale"], 65536);
 }
 
+TEST_F(Fp16, NamesTheStepWhoseLossIsNotFinite) {
+  const auto session = session_of({{"on_nonfinite", "skip"}});
+  StepResult result;
+  const int skipped = step_until_applied(*session, near, result);
+  step(*session, std::vector<float>(8, HUGE_VALF));
+  ASSERT_EQ(alarms.size(), 1u) << Json(alarms);
+  EXPECT_EQ(alarms[0]["code"], "nonfinite");
+  EXPECT_EQ(alarms[0]["step"], skipped + 2);
+}
+
 TEST_F(Fp16, GoesOnFromACheckpointWithItsScale) {
   const test::Scratch saved;
   const auto session = session_of({});

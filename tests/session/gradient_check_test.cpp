@@ -201,6 +201,19 @@ std::string model_that_stops_gradients() {
   return wire.bytes();
 }
 
+// The loss is finite, but its gradient times the loss scale is too large for float16.
+TEST(CheckedGradients, FailIfTheyAreNotFinite) {
+  const test::Scratch scratch;
+  const std::string model = scratch.put("product.onnx", test::Wire().bytes());
+  const auto session = Session::create(options_of({{"loss", "mse"}, {"precision", "fp16"}}), model, nullptr);
+  const std::vector<float> x = {0.5, -1, 2, 1.5, 0.25, -0.75}, labels(8, 3e5F);
+  session->set_input("x", DType::f32, {2, 3}, x.data());
+  session->set_input("labels", DType::f32, {2, 4}, labels.data());
+  const Json answer = Json::parse(session->check_gradients(3));
+  EXPECT_FALSE(answer["passed"]) << answer;
+  EXPECT_FALSE(answer["parameters"][0]["passed"]) << answer;
+}
+
 TEST(CheckedGradients, KnowWhereNoGradientPasses) {
   const test::Scratch scratch;
   const auto session = Session::create(options_of({{"loss", "mse"}, {"trainable", "w"}}),

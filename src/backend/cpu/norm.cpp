@@ -124,7 +124,7 @@ class ScaledNorm : public CpuKernel {
   }
 
   void run(Member &member, const Launch &launch) override {
-    if (member.index == 0) *output<double>(launch, 0) = *input<double>(launch, 0) / *input<double>(launch, 1);
+    if (member.index == 0) *output<double>(launch, 0) = *input<double>(launch, 0) / std::abs(*input<double>(launch, 1));
   }
 };
 

@@ -260,7 +260,7 @@ class ScaledNorm : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     const double *norm = input<double>(launch, 0), *weights = input<double>(launch, 1);
     double *to = output<double>(launch, 0);
-    each(stream, 1, [norm, weights, to] __device__(std::int64_t) { *to = *norm / *weights; });
+    each(stream, 1, [norm, weights, to] __device__(std::int64_t) { *to = *norm / fabs(*weights); });
   }
 };
 
