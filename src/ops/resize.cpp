@@ -90,13 +90,28 @@ std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Ar
   return axes;
 }
 
+std::vector<std::int64_t> nearest_elements(const Node &node, const ResizedAxis &axis) {
+  const std::string &subject = subject_of(node);
+  const std::string coordinates = node.attributes.text("coordinate_transformation_mode", "half_pixel");
+  const std::string mode = node.attributes.text("nearest_mode", "round_prefer_floor");
+  require(axis.to <= kMostWeights, Code::limit, subject, "{} elements are too many", axis.to);
+  std::vector<std::int64_t> elements;
+  for (std::int64_t at = 0; at < axis.to; ++at) {
+    // Computes in float32, as frameworks do. Scales are float32, so x may be exactly on the border between two elements
+    // in float32 but beside it in double.
+    const double x = source<float>(coordinates, axis, at, subject);
+    const double chosen = std::clamp(nearest(mode, axis, x), 0.0, static_cast<double>(axis.from - 1));
+    elements.push_back(static_cast<std::int64_t>(chosen));
+  }
+  return elements;
+}
+
 std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
   const std::string &subject = subject_of(node);
   const std::string mode = node.attributes.text("mode", "nearest");
   const std::string coordinates = node.attributes.text("coordinate_transformation_mode", "half_pixel");
   const bool is_cubic = mode == "cubic", skips_outside = node.attributes.integer("exclude_outside", 0) != 0;
-  require(is_cubic || mode == "linear" || mode == "nearest", Code::unsupported, subject,
-          "Resize with mode {} is not supported", mode);
+  require(is_cubic || mode == "linear", Code::unsupported, subject, "Resize with mode {} is not supported", mode);
   require(checked_multiply(static_cast<std::uint64_t>(axis.to), static_cast<std::uint64_t>(axis.from)) <= kMostWeights,
           Code::limit, subject, "{} by {} weights are too many", axis.to, axis.from);
   const bool filters = node.attributes.integer("antialias", 0) != 0;
@@ -106,14 +121,6 @@ std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
   for (std::int64_t at = 0; at < axis.to; ++at) {
     double *row = weights.data() + at * axis.from;
     const auto last = static_cast<double>(axis.from - 1);
-    if (mode == "nearest") {
-      // Computes in float32, as frameworks do. Scales are float32, so x may be exactly on the border between two
-      // elements in float32 but beside it in double.
-      const double x = source<float>(coordinates, axis, at, subject);
-      const double chosen = nearest(node.attributes.text("nearest_mode", "round_prefer_floor"), axis, x);
-      row[static_cast<std::int64_t>(std::clamp(chosen, 0.0, last))] = 1;
-      continue;
-    }
     const double x = source<double>(coordinates, axis, at, subject);
     double total = 0;
     for (double i = std::floor(x - radius); i <= std::ceil(x + radius); ++i) {

@@ -1,4 +1,4 @@
-// Resize along one axis, as a matrix product: each new element is a weighted sum of the old ones.
+// Resize along one axis. Each new element is the nearest old one, or a weighted sum of the old ones: a matrix product.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,9 @@ struct ResizedAxis {
 // Returns one entry per axis of x. One of `scales` and `sizes` is nullptr. Throws Code::graph, Code::shape or
 // Code::unsupported with the node's name.
 std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Array *scales, const Array *sizes);
-// Returns a matrix (to, from), row-major: the weight of each old element in each new one.
+// For the mode nearest: returns the number of the old element that each new one repeats.
+std::vector<std::int64_t> nearest_elements(const Node &node, const ResizedAxis &axis);
+// For the other modes: returns a matrix (to, from), row-major: the weight of each old element in each new one.
 std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis);
 
 }  // namespace protrain::ops

@@ -53,6 +53,8 @@ TEST(SliceOp, FollowsOnnxBounds) {
   EXPECT_EQ(of(-100, 2, 1), (Integers{0, 1}));
   EXPECT_EQ(of(100, INT64_MIN, -3), (Integers{6, 3, 0}));
   EXPECT_EQ(of(5, 1, -2), (Integers{5, 3}));
+  EXPECT_EQ(of(-100, INT64_MIN, -1), Integers{0});
+  EXPECT_EQ(of(-100, 0, -1), Integers{});
   EXPECT_EQ(of(3, 3, 1), Integers{});
   EXPECT_EQ(of(5, 2, 1), Integers{});
   EXPECT_EQ(code_of([&] { of(0, 1, 0); }), Code::shape);

@@ -1,4 +1,7 @@
-// Gathers with constant indices become cheaper operators where possible.
+// Gathers with constant indices become cheaper operators where possible. GatherND and ScatterND check each index.
+#include <numeric>
+
+#include "errors.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -40,6 +43,28 @@ TEST(Gather, OfRepeatedIndicesReadsOnce) {
 TEST(Gather, OfOtherIndicesStays) {
   const Array indices = Array::from_integers({DType::i64, {3}}, {0, 2, 1});
   EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Gather", 1}}));
+}
+
+// Axes are joined to one, where the index (0, 7) of a matrix (3, 5) would be that of the element (1, 2).
+TEST(GatherND, RefusesAnIndexOutsideOfItsAxis) {
+  const auto picked = [](bool scatters, const Integers &place) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {3, 5}), at = b.input("at", {1, 2}, DType::i64), one = b.input("one", {1});
+    b.graph.outputs = {scatters ? b.add("ScatterND", {x, at, one}) : b.add("GatherND", {x, at})};
+    passes::fold(b.graph);
+    std::vector<double> counts(15);
+    std::iota(counts.begin(), counts.end(), 0);
+    const Array index_of = Array::from_integers({DType::i64, {1, 2}}, place);
+    const auto arrays = ops::interpret(b.graph, {{x, Array::from_doubles({DType::f64, {3, 5}}, counts)},
+                                                 {at, index_of},
+                                                 {one, Array::filled({DType::f64, {1}}, 1)}});
+    return arrays.at(index(b.graph.outputs[0])).doubles();
+  };
+  EXPECT_EQ(picked(false, {0, 4}), std::vector<double>{4});
+  EXPECT_EQ(picked(false, {-1, -5}), std::vector<double>{10});
+  for (const bool scatters : {false, true})
+    for (const Integers &place : {Integers{0, 7}, Integers{1, -6}, Integers{3, 0}})
+      EXPECT_NE(code_of([&] { picked(scatters, place); }), Code::ok) << place[0] << " " << place[1];
 }
 
 }  // namespace protrain::test::gather_test

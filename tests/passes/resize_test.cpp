@@ -1,5 +1,7 @@
-// Resize becomes products with matrices of weights, or is refused.
+// Resize becomes products with matrices of weights, or picks the nearest elements, or is refused.
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "passes/canonical/fold_budget.h"
 #include "passes/hand_built.h"
@@ -24,6 +26,18 @@ TEST(Resize, OfARegionIsRefusedWhateverItsSize) {
     EXPECT_NE(refusals.begin()->second.find("tf_crop_and_resize"), std::string::npos) << refusals.begin()->second;
     EXPECT_EQ(histogram(b.graph), (std::map<std::string, int>{{"Resize", 1}}));
   }
+}
+
+// A product with a matrix of 0 and 1 would make NaN of the infinity, in all elements.
+TEST(Resize, ToTheNearestElementKeepsInfinitiesApart) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {1, 1, 1, 3}, DType::f32), none = ValueId::none;
+  b.graph.outputs = {b.add("Resize", {x, none, none, b.integers({1, 1, 1, 6})}, {{"mode", std::string("nearest")}})};
+  passes::fold(b.graph);
+  EXPECT_EQ(histogram(b.graph), (std::map<std::string, int>{{"Gather", 1}}));
+  const Array values = Array::from_doubles({DType::f32, {1, 1, 1, 3}}, {1, -HUGE_VAL, 3});
+  EXPECT_EQ(ops::interpret(b.graph, {{x, values}}).at(index(b.graph.outputs[0])).doubles(),
+            (std::vector<double>{1, 1, -HUGE_VAL, -HUGE_VAL, 3, 3}));
 }
 
 }  // namespace

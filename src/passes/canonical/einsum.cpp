@@ -105,13 +105,14 @@ class Contraction {
     const std::int64_t size = shape[first];
     Shape stretched(shape.size(), 1);
     stretched[first] = stretched[second] = size;
-    const Type type = {c_.type(term.value).dtype, stretched};
+    const Type type = {DType::boolean, stretched};
     const ValueId mask = c_.constant("diagonal", type, [&] {
-      std::vector<double> ones(static_cast<std::size_t>(size * size), 0.0);
+      Integers ones(static_cast<std::size_t>(size * size), 0);
       for (std::int64_t i = 0; i < size; ++i) ones[static_cast<std::size_t>(i * (size + 1))] = 1;
-      return graph::Array::from_doubles(type, ones);
+      return graph::Array::from_integers(type, ones);
     });
-    const ValueId kept = c_.add("Mul", {term.value, mask});
+    // A product with 0 and 1 would make NaN of an infinity beside the diagonal.
+    const ValueId kept = c_.add("Where", {mask, term.value, c_.scalar(c_.type(term.value).dtype, 0)});
     AxisLabels labels = term.labels;
     labels.erase(second, 1);
     return {c_.add("ReduceSum", {kept},

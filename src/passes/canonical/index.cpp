@@ -27,6 +27,20 @@ ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
 }
 
+// Returns indices of an axis of `dim` elements, all counted from its front. Reads them from a list of the numbers 0 to
+// dim - 1, because Gather refuses an index outside of its axis. Very long axes would take a long list, so their indices
+// are not checked.
+ValueId checked_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
+  if (dim > kLongestSequence) return counted_from_front(c, indices, dim);
+  const Type type = {c.type(indices).dtype, {dim}};
+  const ValueId places = c.constant("places", type, [&] {
+    Integers counts(static_cast<std::size_t>(dim));
+    std::iota(counts.begin(), counts.end(), 0);
+    return graph::Array::from_integers(type, counts);
+  });
+  return c.add("Gather", {places, indices}, {{"axis", std::int64_t{0}}});
+}
+
 // Joins the indices of several axes to an index of one. The given indices (..., depth) address the first `depth` axes
 // of `dims`. The returned indices (...) address the same elements once these axes are joined to one.
 ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
@@ -41,7 +55,7 @@ ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   for (std::int64_t d = 0; d < depth; ++d) {
     ValueId one =
         c.add("Slice", {indices}, {{"starts", Integers{d}}, {"ends", Integers{d + 1}}, {"axes", Integers{last}}});
-    one = counted_from_front(c, c.reshape(one, places), addressed[static_cast<std::size_t>(d)]);
+    one = checked_from_front(c, c.reshape(one, places), addressed[static_cast<std::size_t>(d)]);
     if (strides[static_cast<std::size_t>(d)] != 1)
       one = c.add("Mul", {one, integer(c, dtype, strides[static_cast<std::size_t>(d)])});
     joined = joined == ValueId::none ? one : c.add("Add", {joined, one});
@@ -129,7 +143,7 @@ bool become_reduced(Canonical &c, const Node &node, const Write &write, const Re
   Integers counts(static_cast<std::size_t>(d));
   std::iota(counts.begin(), counts.end(), 0);
   const ValueId elements = c.rewriter().constant(graph::Array::from_integers({index, {1, 1, d, 1}}, counts));
-  const ValueId indices = counted_from_front(c, write.indices, d);
+  const ValueId indices = checked_from_front(c, write.indices, d);
   const ValueId meets =
       c.add("Equal", {c.reshape(indices, one_by_one ? Shape{a, k, 1, b} : Shape{1, k, 1, 1}), elements});
   const ValueId pairs =

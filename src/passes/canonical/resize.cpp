@@ -1,4 +1,5 @@
-// Rule for Resize. Along each axis that changes, it becomes a product with a constant matrix of interpolation weights.
+// Rule for Resize. Along each axis that changes, it becomes a product with a constant matrix of interpolation weights,
+// or a Gather of the nearest elements.
 #include "ops/resize.h"
 
 #include <fmt/format.h>
@@ -13,10 +14,16 @@ namespace {
 // Resizes one axis: (..., from, ...) -> (..., to, ...).
 ValueId along_axis(Canonical &c, const Node &node, ValueId x, std::size_t axis, const ops::ResizedAxis &resized) {
   Shape shape = c.shape(x);
+  const std::string key = fmt::format("Resize {} {} {}", resized.scale, resized.from, node.attributes.print());
+  if (node.attributes.text("mode", "nearest") == "nearest") {
+    const Type list = {DType::i64, {resized.to}};
+    const ValueId elements =
+        c.constant(key, list, [&] { return graph::Array::from_integers(list, ops::nearest_elements(node, resized)); });
+    return c.add("Gather", {x, elements}, {{"axis", static_cast<std::int64_t>(axis)}});
+  }
   const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
   const Shape matrices = {element_count({shape.begin(), at}), resized.from, element_count({at + 1, shape.end()})};
   const Type type = {c.type(x).dtype, {resized.to, resized.from}};
-  const std::string key = fmt::format("Resize {} {}", resized.scale, node.attributes.print());
   const ValueId weights =
       c.constant(key, type, [&] { return graph::Array::from_doubles(type, ops::resize_weights(node, resized)); });
   const ValueId made = c.add("MatMul", {weights, c.reshape(x, matrices)});

@@ -156,10 +156,10 @@ bool concat(Canonical &c, Node &node) {
 // elements become constants.
 bool split(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
-  if (node.outputs.size() == 1) return pass_input(c, node);
   const Shape shape = c.shape(node.inputs[0]);
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
   const std::vector<Type> parts = c.infer(node);
+  if (parts.size() == 1) return pass_input(c, node);
   Node rest = node;
   rest.outputs.clear();
   Integers sizes;
