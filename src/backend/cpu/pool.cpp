@@ -70,32 +70,11 @@ struct RowPlace {
   std::int64_t plane, first, second;
 };
 
-// The quotient n / by, rounded up, of a number n that falls by `step` each time. Follows it without a division.
-class FallingQuotient {
- public:
-  FallingQuotient(std::int64_t n, std::int64_t by, std::int64_t step)
-      : quotient_(divided_up(n, by)), excess_(quotient_ * by - n), by_(by), whole_(step / by), rest_(step % by) {}
-  std::int64_t value() const { return quotient_; }
-  void fall() {
-    excess_ += rest_;
-    const bool more = excess_ >= by_;
-    excess_ -= more ? by_ : 0;
-    quotient_ -= whole_ + (more ? 1 : 0);
-  }
-
- private:
-  std::int64_t quotient_, excess_;  // excess_: quotient_ * by_ - n
-  std::int64_t by_, whole_, rest_;
-};
-
 class PoolKernel : public CpuKernel {
  protected:
-  explicit PoolKernel(const KernelRequest &request)
-      : shape_(request),
-        reaching_(reaching(shape_)),
-        first_inside_(-place_in_first_window(reaching_.begin), shape_.strides[2], shape_.dilations[2]),
-        first_behind_(shape_.input[2] - place_in_first_window(reaching_.begin), shape_.strides[2],
-                      shape_.dilations[2]) {
+  explicit PoolKernel(const KernelRequest &request) : shape_(request), reaching_(reaching(shape_)) {
+    for (std::int64_t k = reaching_.begin; k < std::min(reaching_.end, reaching_.begin + kMostKept); ++k)
+      inside_.push_back(windows_of(k));
     for (std::int64_t o = 0; o < shape_.output[2]; ++o) counts_.push_back(static_cast<float>(shape_.counted(2, o)));
   }
 
@@ -123,9 +102,9 @@ class PoolKernel : public CpuKernel {
   // these windows.
   template <typename Act>
   void each_element(Act act) const {
-    FallingQuotient begin = first_inside_, end = first_behind_;
-    for (std::int64_t k = reaching_.begin; k < reaching_.end; ++k, begin.fall(), end.fall()) {
-      const Range windows = {std::max<std::int64_t>(begin.value(), 0), std::min(end.value(), width())};
+    for (std::int64_t k = reaching_.begin; k < reaching_.end; ++k) {
+      const auto at = static_cast<std::size_t>(k - reaching_.begin);
+      const Range windows = at < inside_.size() ? inside_[at] : windows_of(k);
       if (windows.begin < windows.end) act(windows, windows.begin * shape_.strides[2] + place_in_first_window(k));
     }
   }
@@ -164,11 +143,17 @@ class PoolKernel : public CpuKernel {
     return {begin, std::min(divided_up(s.before[2] + s.input[2], s.dilations[2]), s.kernel[2])};
   }
   std::int64_t place_in_first_window(std::int64_t k) const { return k * shape_.dilations[2] - shape_.before[2]; }
+  // Returns the windows in which element k along the last axis lies inside of x.
+  Range windows_of(std::int64_t k) const {
+    const std::int64_t begin = place_in_first_window(k), stride = shape_.strides[2];
+    const std::int64_t least = begin >= 0 ? 0 : divided_up(-begin, stride);
+    const std::int64_t end = begin >= shape_.input[2] ? 0 : (shape_.input[2] - 1 - begin) / stride + 1;
+    return {std::min(least, shape_.output[2]), std::min(end, shape_.output[2])};
+  }
 
+  static constexpr std::int64_t kMostKept = 1 << 12;
   const Range reaching_;
-  // For element reaching_.begin of the windows: the number of the first window in which it is no pad in front of x, and
-  // of the first one in which it is a pad behind x.
-  const FallingQuotient first_inside_, first_behind_;
+  std::vector<Range> inside_;  // windows_of() the first kMostKept of the elements `reaching_`
   std::vector<float> counts_;  // how many elements of each window along the last axis count
 };
 
