@@ -589,7 +589,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  * Running statistics take up each call's batch in turn, and change with the update: a step that fails, is skipped or is
  * cancelled leaves them as they were.
  * Random numbers (dropout) depend on the seed, the step and an element's place in its sample. They do not depend on the
- * plan, or on how a step is cut into batches.
+ * plan, or on how a step is cut into batches. A tensor whose first axis has no samples has other numbers in each batch.
  * Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no single binding that is served; ARG if a
  *   value of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
  *   infinite; CANCELLED; DEVICE; IO, NOSPC or CORRUPT if offload_dir failed.

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "fixtures.h"
+#include "onnx_import/wire.h"
 #include "session/session.h"
 
 namespace protrain::session::dropout_test {
@@ -128,6 +129,26 @@ TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
   const double norm = at(0, &gradients).grad_norm, step = 1e-2 / norm;
   const double quotient = (at(step / norm, &gradients).loss - at(-step / norm, &gradients).loss) / (2 * step);
   EXPECT_NEAR(quotient, norm, 5e-3 * norm);
+}
+
+// The mask lies over (positions, samples). Each batch of a step still has a mask of its own.
+TEST(DropoutSession, DrawsANewMaskInEachBatchWhereTheFirstAxisHasNoSamples) {
+  using test::node;
+  const test::Scratch scratch;
+  test::Wire wire;
+  wire.nodes = {node("Transpose", {"x"}, {"turned"}), node("Mul", {"turned", "factors"}, {"scaled"}),
+                node("Dropout", {"scaled", "ratio", "trains"}, {"kept"}),
+                node("ReduceMean", {"kept"}, {"loss"}, {test::int_attribute("keepdims", 0)})};
+  wire.initializers = {test::floats("factors", {3, 2}, {1, 2, 3, 4, 5, 6}), test::floats("ratio", {}, {0.5F}),
+                       test::tensor("trains", test::kBool, {}, test::raw_data("\1"))};
+  wire.outputs = {test::value("loss", test::kFloat, {})};
+  draft::Options options;
+  for (const auto &[key, value] : {std::pair{"accumulation", "2"}, {"trainable", "factors"}}) options.set(key, value);
+  const auto session = Session::create(options, scratch.put("turned.onnx", wire.bytes()), nullptr);
+  const std::vector<float> x = {1, 2, 3, 4, 5, 6};
+  session->set_input("x", DType::f32, {2, 3}, x.data());
+  const float first = session->step().loss, mean = session->step().loss;
+  EXPECT_NE(mean, first);
 }
 
 }  // namespace

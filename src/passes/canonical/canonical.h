@@ -124,9 +124,9 @@ Rule rule_for(std::string_view op);  // nullptr if there is none
 
 // Returns the number of samples in a batch: axis 0 of the model's first input that has axes.
 std::int64_t batch_of(const Graph &graph);
-// Returns the number of samples along axis 0 of `shape`. This is `batch` if the axis has a multiple of `batch`
-// elements, as in (batch, ...) and (batch * positions, ...). It is 0 if the axis has another number of elements or
-// none.
+// Returns the number of samples along axis 0 of `shape`, for random numbers. This is `batch` if the axis has a multiple
+// of `batch` elements, as in (batch, ...) and (batch * positions, ...). Otherwise the whole tensor counts as the first
+// sample of its batch, so that each batch has other numbers. It is 0 without axes or elements.
 std::int64_t samples_in(const Shape &shape, std::int64_t batch);
 
 bool has(const Node &node, std::size_t input);           // true if the node has that input

@@ -124,7 +124,8 @@ std::int64_t batch_of(const Graph &graph) {
 }
 
 std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
-  return !shape.empty() && batch > 0 && shape[0] > 0 && shape[0] % batch == 0 ? batch : 0;
+  if (shape.empty() || shape[0] == 0) return 0;
+  return batch > 0 && shape[0] % batch == 0 ? batch : 1;
 }
 
 Rules random_rules() {
