@@ -20,7 +20,7 @@ using Names = std::unordered_map<std::string, std::string>;
 
 bool is_weight(const TensorProto &tensor) {
   const bool several = std::any_of(tensor.dims().begin(), tensor.dims().end(), [](auto dim) { return dim > 1; });
-  return several && is_float(dtype_of(tensor.data_type(), printable(tensor.name())));
+  return several && is_float(stored_dtype_of(tensor.data_type(), printable(tensor.name())));
 }
 
 class WeightMover {

@@ -228,6 +228,9 @@ void Inliner::copy(const NodeProto &body, const Call &call) {
   node.set_op_type(body.op_type());
   node.set_domain(body.domain());
   node.set_overload(body.overload());
+  // PyTorch says in metadata which call of torch a node comes from. If a function's node has none, it is that of the
+  // call.
+  *node.mutable_metadata_props() = body.metadata_props_size() > 0 ? body.metadata_props() : call.node.metadata_props();
   node.set_name(call.scope + "/" + (body.name().empty() ? body.op_type() : body.name()));
   charge(static_cast<std::uint64_t>(1 + body.input_size() + body.output_size()), node.ByteSizeLong());
   check_operator_of(body, call, node.name());

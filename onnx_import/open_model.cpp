@@ -104,6 +104,7 @@ class OpenModel : public Model {
                                         : unbound_.floats.computed(storage_.load(tensor));
   }
   DimBindings all_dims(const DimBindings &dims) const;
+  void refuse_own_files(const std::string &path) const;
 
   Storage storage_;
   Messages messages_;
@@ -139,8 +140,21 @@ std::set<std::string> OpenModel::files() const {
   return found;
 }
 
+// Artifacts are several files. The one that is saved, the eval model, does not know the others.
+void OpenModel::refuse_own_files(const std::string &path) const {
+  for (const std::string &target : {path, path + ".data"}) {
+    const auto identity = identity_of(target);
+    const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
+    require(!identity || std::ranges::none_of(files(), is_read), Code::path, target,
+            "the model is read from this file; save under another name");
+  }
+}
+
 void OpenModel::save(const std::string &path, const Weights &weights, const SavedForm &form) const {
-  if (exported_) return exported_->save(path, weights, form);
+  if (exported_) {
+    refuse_own_files(path);
+    return exported_->save(path, weights, form);
+  }
   require(!declared_.training, Code::unsupported, storage_.model().path(),
           "no eval model beside it; an export of onnxruntime-training's artifacts writes that model with new weights");
   const auto save_as = [&](const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
@@ -276,6 +290,12 @@ graph::Array bound_array(const Input &input, const graph::Type &type, const std:
   }
   const Shape given = count == 1 ? Shape{} : is_last ? Shape{count} : shape;
   const graph::Array array = graph::Array::from_doubles({type.dtype, given}, values);
+  if (!is_float(type.dtype)) {
+    const std::vector<double> held = array.doubles();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      require(held[i] == values[i], Code::arg, printable(input.name), "is bound to {}, which is no {}",
+              real_text(values[i]), name_of(type.dtype));
+  }
   return array.expanded(shape);
 }
 

@@ -272,7 +272,7 @@ void ModelWriter::retype_values(GraphProto &graph) const {
   for (auto *values : {graph.mutable_input(), graph.mutable_output()})
     for (ValueInfo &value : *values) {
       if (value.type().tensor_type().elem_type() == 0) continue;
-      const DType dtype = dtype_of(value.type().tensor_type().elem_type(), value.name());
+      const DType dtype = stored_dtype_of(value.type().tensor_type().elem_type(), value.name());
       if (written(dtype) != dtype) value.mutable_type()->mutable_tensor_type()->set_elem_type(kFloat32Number);
     }
 }

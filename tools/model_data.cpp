@@ -85,8 +85,12 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   }
   for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
     data.cross_entropies += about.at("operators").value(op, 0);
-  const double factor = std::stod(value_of(options, "loss_factor"));
-  if (factor != 1 || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
+  // Some losses are built of a cross entropy, and are none. So is a cross entropy with a further term.
+  const auto number = [&](const char *key) { return std::stod(value_of(options, key)); };
+  const std::string loss = value_of(options, "loss");
+  const bool is_plain = (loss.empty() || loss == "cross_entropy") && number("loss_factor") == 1 &&
+                        number("focal") == 0 && number("z_loss") == 0 && number("label_smoothing") == 0;
+  if (!is_plain || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
   return data;
 }
 

@@ -85,6 +85,8 @@ std::vector<Input> model_files(const std::string &model, const std::vector<std::
                                const Options &options) {
   std::vector<Input> files = {{"MODEL", model}};
   for (const std::string &part : parts) files.push_back({"a part of MODEL", part});
+  // `parts` come as JSON, which holds no paths that are not UTF-8.
+  for (const char *end : {".data", "_data"}) files.push_back({"a part of MODEL", model + end});
   for (const auto &[key, flag] : {std::pair("adapter_names", "--adapter-names"),
                                   {"plan", "--plan"},
                                   {"hardware", "--hardware"},

@@ -104,8 +104,9 @@ void require_fitting_options(const Options &options, passes::Loss::Kind kind) {
   const bool shift = options.integer("loss_shift") != 0;
   require(kind == Kind::cross_entropy || !shift || !options.is_set("packed"), Code::unsupported, "packed",
           "packed documents and loss_shift go together with loss=cross_entropy alone; shift the labels in the data");
-  require(kind != Kind::ctc || !options.is_set("packed"), Code::unsupported, "packed",
-          "ctc is a loss of whole samples, which are not packed into one window; leave out the option packed");
+  require((kind != Kind::ctc && kind != Kind::dpo) || !options.is_set("packed"), Code::unsupported, "packed",
+          "{} is a loss of whole samples, which are not packed into one window; leave out the option packed",
+          options.text("loss"));
 }
 
 // Returns the one loss that the options describe. Ignores also_loss.

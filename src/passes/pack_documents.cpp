@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "ops/op.h"
+#include "ops/slices.h"
 #include "passes/pattern.h"
 
 namespace protrain::passes {
@@ -283,18 +284,12 @@ class Packing {
 
   // Returns where the tokens lie after a Slice, such as one that drops the first label for a loss of next tokens.
   Tokens sliced(const Node &node, const TokenAxis &at) const {
-    const std::int64_t before = r_.shape(node.inputs[0])[at.axis], after = r_.shape(node.outputs[0])[at.axis];
-    if (before == after) return at;
-    if (before != at.length) refuse(node, "takes windows of tokens apart");
-    return TokenAxis{at.axis, after, at.first + start_of(node, at.axis)};
-  }
-
-  static std::int64_t start_of(const Node &slice, std::size_t axis) {
-    const std::vector<std::int64_t> axes = slice.attributes.integers("axes"),
-                                    starts = slice.attributes.integers("starts");
-    for (std::size_t i = 0; i < starts.size(); ++i)
-      if ((axes.empty() ? i : static_cast<std::size_t>(axes[i])) == axis) return starts[i];
-    return 0;
+    const Shape shape = r_.shape(node.inputs[0]);
+    const ops::AxisSlice slice = ops::resolve_slices(node, shape)[at.axis];
+    if (slice.step != 1) refuse(node, "takes tokens in another order");
+    if (slice.count == shape[at.axis]) return at;
+    if (shape[at.axis] != at.length) refuse(node, "takes windows of tokens apart");
+    return TokenAxis{at.axis, slice.count, at.first + slice.start};
   }
 
   // Returns where the tokens lie after a reduction over axes without tokens; nothing for a loss, which has one element.

@@ -194,9 +194,10 @@ StepResult Session::take_batch() {
   const bool has_norms = last && reads_norms();
   const std::uint64_t scale = account_.loss_scale();
   const std::optional<StepResult> result = account_.add(numbers_, last_.executor->report().seconds);
-  // A loss scale that shrinks is no mistake of the model or its data. It shrinks after the step's last batch.
-  const bool may_shrink = draft().scales_loss() && (!last || account_.loss_scale() < scale);
-  const bool traces = !result || (!numbers_.status.finite() && !may_shrink && !std::exchange(reporting_.traced, true));
+  // A loss scale that shrinks is no mistake of the model or its data. It shrinks after the step's last batch. In the
+  // batches before, only the loss is checked.
+  const bool shrinks = account_.loss_scale() < scale;
+  const bool traces = !result || (!numbers_.status.finite() && !shrinks && !std::exchange(reporting_.traced, true));
   const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
   if (!result) refuse_nonfinite(numbers_.status, last, origin);
   // Keeps the learning rates and other optimizer numbers for deferred Updates. The next step or settle() runs these.

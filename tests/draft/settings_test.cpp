@@ -143,6 +143,7 @@ TEST(Settings, OfALossContradictNothing) {
   EXPECT_EQ(error_of([] { settings({{"loss", "mse"}, {"loss_from", "logits"}}); }).subject, "loss_from");
   EXPECT_EQ(error_of([] { settings({{"loss", "dpo"}, {"loss_temperature", "2"}}); }).subject, "loss_temperature");
   EXPECT_EQ(error_of([] { settings({{"loss", "triplet"}, {"loss_shift", "1"}}); }).subject, "loss_shift");
+  EXPECT_EQ(error_of([] { settings({{"loss", "dpo"}, {"packed", "positions"}}); }).subject, "packed");
   EXPECT_EQ(error_of([] { settings({{"loss", "cross_entropy"}, {"focal", "2"}, {"z_loss", "1"}}); }).subject, "focal");
   for (const char *key : {"loss_axis", "loss_weights", "label_smoothing", "z_loss", "class_weights"}) {
     const std::string value = std::string(key) == "loss_weights" ? "w" : "1e-1";

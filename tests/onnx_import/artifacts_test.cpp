@@ -183,7 +183,7 @@ TEST(Artifacts, WithAnotherOptimizerNameItsNode) {
 TEST(Artifacts, AreNotWrittenOver) {
   Copy copy;
   const auto model = copy.open();
-  for (const char *name : {"eval_model.onnx", "checkpoint"})
+  for (const char *name : {"eval_model.onnx", "checkpoint", "training_model.onnx", "optimizer_model.onnx"})
     EXPECT_EQ(error_of([&] { model->save(copy.scratch / name, [](auto &&...) { return false; }); }).code, Code::path)
         << name;
 }

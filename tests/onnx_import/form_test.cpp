@@ -330,9 +330,9 @@ TEST_F(Form, InputsOfNoElementsAreConstants) {
 TEST_F(Form, InputsThatAreBoundToValuesAreConstants) {
   Wire wire;
   wire.inputs.insert(wire.inputs.end(), {test::value("b", kBool, {"1"}), test::value("i", kInt64, {"2", "3"}),
-                                         test::value("h", test::kHalf, {})});
+                                         test::value("h", test::kHalf, {}), test::value("u", test::kUint8, {})});
   const auto model = test::open_bytes(scratch_, wire.bytes());
-  const graph::Graph found = model->graph({}, {{"b", {0}}, {"i", {4, 5, 6}}, {"h", {0.5}}});
+  const graph::Graph found = model->graph({}, {{"b", {0}}, {"i", {4, 5, 6}}, {"h", {0.5}}, {"u", {255}}});
   ASSERT_EQ(found.inputs.size(), 1u);
   const auto array = [&](const char *name) { return found.value(found.find(name)).array; };
   EXPECT_EQ(array("b").type(), (graph::Type{DType::boolean, {1}}));
@@ -341,9 +341,10 @@ TEST_F(Form, InputsThatAreBoundToValuesAreConstants) {
   EXPECT_EQ(model->graph({}, {{"i", {1, 2, 3, 4, 5, 6}}}).value(found.find("i")).array.integers().back(), 6);
 
   const auto refusal = [&](const InputValues &values) { return test::error_of([&] { model->graph({}, values); }); };
-  EXPECT_EQ(refusal({{"c", {0}}}).text, "the model has no input c to bind to a value; its inputs are x, b, i, h");
+  EXPECT_EQ(refusal({{"c", {0}}}).text, "the model has no input c to bind to a value; its inputs are x, b, i, h, u");
   EXPECT_EQ(refusal({{"b", {2}}}).text, "is bound to 2, which is no bool");
   EXPECT_EQ(refusal({{"i", {0.5}}}).text, "is bound to 0.5, which is no int64");
+  for (const double beyond : {-1, 256}) EXPECT_EQ(refusal({{"u", {beyond}}}).code, Code::arg) << beyond;
   EXPECT_NE(refusal({{"i", {1, 2}}}).text.find("2 values, and has the shape [2, 3]"), std::string::npos);
 }
 

@@ -52,6 +52,19 @@ class Functions : public testing::Test {
   Scratch scratch_;
 };
 
+// PyTorch's metadata say that a node is a detach(). They are on the function's node, or on its call.
+TEST_F(Functions, NodesKeepTheirMetadata) {
+  const std::string text =
+      "%y : [num_users=1] = call_function[target=torch.ops.aten.detach.default](args = (%x,), kwargs = {})";
+  const std::string metadata = field(9, test::pair("pkg.torch.onnx.fx_node", text)), none;
+  for (const bool inside : {true, false}) {
+    const std::string stops =
+        function("Stops", {"a"}, {"b"}, {node("Identity", {"a"}, {"b"}) + (inside ? metadata : none)});
+    const graph::Graph found = graph({call("Stops", {"y"}, {"p"}) + (inside ? none : metadata)}, stops);
+    EXPECT_TRUE(found.nodes()[1].attributes.has("detach")) << inside;
+  }
+}
+
 TEST_F(Functions, NamesOfTwoCallsDoNotMeet) {
   const std::string twice = function("Twice", {"a"}, {"c"}, {node("Neg", {"a"}, {"b"}), node("Neg", {"b"}, {"c"})});
   const graph::Graph found =

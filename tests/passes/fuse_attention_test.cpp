@@ -313,6 +313,21 @@ TEST(FuseRotary, LeavesHalvesThatDiffer) {
   EXPECT_FALSE(histogram(fused(rotary({true, false, 0}))).contains("Rotary"));
 }
 
+// A file's own operator may rotate pairs of neighbours.
+TEST(FuseRotary, OfAPartKeepsTheOrderOfItsPairs) {
+  for (const std::int64_t interleaved : {0, 1}) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {2, 3, 5, 6});
+    const ValueId cos = b.input("cos", {2, 3, 2}), sin = b.input("sin", {2, 3, 2});
+    const ValueId turned =
+        b.add("Rotary", {b.slice(x, 3, 0, 4), cos, sin},
+              {{"interleaved", interleaved}, {"inverse", std::int64_t{0}}, {"rotary_dim", std::int64_t{4}}});
+    b.graph.outputs = {b.add("Concat", {turned, b.slice(x, 3, 4, 6)}, {{"axis", std::int64_t{3}}})};
+    const Graph graph = fused(b.graph);
+    EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Rotary", 1}})) << graph.print();
+  }
+}
+
 TEST(FuseRotary, LeavesLearnedFrequencies) {
   for (std::int64_t passed : {0, 2})
     EXPECT_FALSE(histogram(fused(rotary({true, true, passed, true}))).contains("Rotary"));

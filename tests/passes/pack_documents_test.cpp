@@ -76,6 +76,13 @@ TEST(PackDocuments, RefusesWhatCarriesSomethingFromOneTokenToAnother) {
   const ValueId before = shifted.slice(all, 1, 0, kLength - 1), after = shifted.slice(all, 1, 1, kLength);
   EXPECT_EQ(refusal(shifted, shifted.add("Add", {before, after})), "Add mixes tokens of different places");
 
+  HandBuilt reversed;
+  const ValueId forwards = reversed.reshape(attend(reversed), {kBatch, kLength, kWidth});
+  const ValueId backwards = reversed.add(
+      "Slice", {forwards},
+      {{"starts", Integers{-1}}, {"ends", Integers{INT64_MIN}}, {"axes", Integers{-2}}, {"steps", Integers{-1}}});
+  EXPECT_EQ(refusal(reversed, backwards), "Slice takes tokens in another order");
+
   HandBuilt mixed;
   const ValueId turned = mixed.transpose(mixed.reshape(attend(mixed), {kBatch, kLength, kWidth}), {0, 2, 1});
   const ValueId product = mixed.add("MatMul", {turned, mixed.parameter("w", {kLength, 3})});

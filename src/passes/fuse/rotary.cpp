@@ -83,9 +83,7 @@ ValueId first_half(Rewriter &r, ValueId angles, const Shape &shape) {
 
 // Replaces the node by the Rotary of x. The result has the layout of x.
 void become_rotary(Rewriter &r, const Node &node, ValueId x, const std::vector<ValueId> &angles, bool heads_first,
-                   std::int64_t rotary_dim) {
-  const Attributes attributes = {
-      {"interleaved", std::int64_t{0}}, {"inverse", std::int64_t{0}}, {"rotary_dim", rotary_dim}};
+                   const Attributes &attributes) {
   if (!heads_first) {
     r.become(node, "Rotary", {x, angles[0], angles[1]}, attributes);
     return;
@@ -117,7 +115,8 @@ bool fuse_rotary(Fusion &fusion, const Node &add) {
       if (trained(r, cos) || trained(r, sin)) continue;  // Rotary has no gradient to its tables
       const std::vector<ValueId> angles = {first_half(r, cos, cos_layout->angles),
                                            first_half(r, sin, sin_layout->angles)};
-      become_rotary(r, add, x, angles, cos_layout->heads_first, shape.back());
+      become_rotary(r, add, x, angles, cos_layout->heads_first,
+                    {{"interleaved", std::int64_t{0}}, {"inverse", std::int64_t{0}}, {"rotary_dim", shape.back()}});
       return true;
     }
   }
@@ -145,7 +144,7 @@ bool fuse_partial_rotary(Fusion &fusion, const Node &concat) {
       second->end != shape[3] || rotary->attributes.integer("rotary_dim", 0) != first->end)
     return false;
   const std::vector<ValueId> angles = {rotary->inputs[1], rotary->inputs[2]};
-  become_rotary(r, concat, first->source, angles, heads_first, first->end);
+  become_rotary(r, concat, first->source, angles, heads_first, Attributes(rotary->attributes));
   return true;
 }
 

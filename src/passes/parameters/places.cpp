@@ -265,10 +265,12 @@ bool Places::is_attention(const Node &softmax) const {
 
 bool Places::adds_to_scores(const Node &node) const {
   bool found = false;
+  std::set<ValueId> met;
   std::vector<ValueId> pending = {node.outputs.at(0)};
   while (!pending.empty()) {
     const ValueId at = pending.back();
     pending.pop_back();
+    if (!met.insert(at).second) continue;
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
       const bool bias = next.op == "FusedAttention" && std::ranges::find(next.inputs, at) == next.inputs.begin() + 3;
@@ -538,10 +540,12 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
 // because a mask has one number per row.
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
+  std::set<ValueId> met;
   std::vector<ValueId> pending = {node.outputs.at(0)};
   while (!pending.empty()) {
     const ValueId at = pending.back();
     pending.pop_back();
+    if (!met.insert(at).second) continue;
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
       const auto is_data = [&](ValueId in) {
