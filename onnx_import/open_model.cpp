@@ -140,23 +140,21 @@ std::set<std::string> OpenModel::files() const {
   return found;
 }
 
-// Artifacts are several files. The one that is saved, the eval model, does not know the others.
 void OpenModel::refuse_own_files(const std::string &path) const {
+  const std::set<std::string> own = files();
   for (const std::string &target : {path, path + ".data"}) {
     const auto identity = identity_of(target);
     const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
-    require(!identity || std::ranges::none_of(files(), is_read), Code::path, target,
-            "the model is read from this file; save under another name");
+    require(!identity || (identity != storage_.model().identity() && std::ranges::none_of(own, is_read)), Code::path,
+            target, "the model reads its weights from this file; save under another name");
   }
 }
 
 void OpenModel::save(const std::string &path, const Weights &weights, const SavedForm &form) const {
-  if (exported_) {
-    refuse_own_files(path);
-    return exported_->save(path, weights, form);
-  }
-  require(!declared_.training, Code::unsupported, storage_.model().path(),
+  require(exported_ || !declared_.training, Code::unsupported, storage_.model().path(),
           "no eval model beside it; an export of onnxruntime-training's artifacts writes that model with new weights");
+  refuse_own_files(path);
+  if (exported_) return exported_->save(path, weights, form);
   const auto save_as = [&](const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
     save_model({proto, initializers, storage_, unbound_.floats, in_checkpoint_, form.as_computed}, path, weights,
                form.inline_bytes);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -106,7 +105,6 @@ class ModelWriter {
       : original_(original), path_(path), data_path_(path + ".data"), weights_(weights) {}
 
   void run(std::uint64_t inline_bytes) {
-    refuse_own_files();
     std::uint64_t bytes = original_.proto.ByteSizeLong();
     for (const auto &[name, tensor] : original_.initializers) {
       bytes = checked_add(bytes, written_bytes(tensor));
@@ -125,7 +123,6 @@ class ModelWriter {
   }
 
  private:
-  void refuse_own_files() const;
   MessageParts model_parts();
   MessageParts tensor_parts(const Tensor &tensor);
   MessageParts external_parts(const Tensor &tensor);
@@ -186,17 +183,6 @@ TensorProto &ModelWriter::head_of(const Tensor &tensor) {
   TensorProto &head = without_values(*tensor.proto, messages_);
   if (written(tensor.type.dtype) != tensor.type.dtype) head.set_data_type(kFloat32Number);
   return head;
-}
-
-void ModelWriter::refuse_own_files() const {
-  const Storage &storage = original_.storage;
-  const std::set<std::string> data = storage.external_files(original_.proto.graph());
-  for (const std::string &target : {path_, data_path_}) {
-    const auto identity = identity_of(target);
-    const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
-    require(!identity || (identity != storage.model().identity() && std::ranges::none_of(data, is_read)), Code::path,
-            target, "the model reads its weights from this file; save under another name");
-  }
 }
 
 // Returns the parts of an initializer. Small untrained values stay as they are, byte for byte.
