@@ -376,35 +376,21 @@ void Session::finish_cancelled() {
     throw Error(Code::cancelled, "", "cancelled; the call had gone too far to stop and ran to its end");
 }
 
-// Logs the step, which is complete. Drops the line if it cannot be made, for example for lack of memory.
 void Session::log_step(const StepResult &result, std::uint64_t scale) const {
-  if (!reporting_.log) return;
-  try {
-    reporting_.log(
-        step_json(step_count(), result, account_.seconds(), draft().scales_loss() ? scale : 0, reporting_.norms));
-  } catch (const std::exception &) {
-  }
-}
-
-// Logs a checkpoint. Without memory for the line there is none: the checkpoint is complete all the same.
-void Session::log_saved(const std::string &path) const {
-  if (!reporting_.log) return;
-  try {
-    reporting_.log(saved_json(step_count(), path));
-  } catch (const std::exception &) {
-  }
+  log_line([&] {
+    return step_json(step_count(), result, account_.seconds(), draft().scales_loss() ? scale : 0, reporting_.norms);
+  });
 }
 
 // Warns once per session that the device could not record (capture) a step for replay. Training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
   if (!reporting_.log || report.not_recorded.empty() || std::exchange(reporting_.warned, true)) return;
-  try {
-    reporting_.log(
-        warning_json(fmt::format("{} could not record the step, so that each is issued kernel by kernel, which is "
-                                 "slower; now and then it is tried again: {}",
-                                 machine_.device().name, report.not_recorded)));
-  } catch (const std::exception &) {
-  }
+  log_line([&] {
+    return warning_json(
+        fmt::format("{} could not record the step, so that each is issued kernel by kernel, which is "
+                    "slower; now and then it is tried again: {}",
+                    machine_.device().name, report.not_recorded));
+  });
 }
 
 std::string Session::plan_json() const { return plan::to_json(draft().decision.plan); }

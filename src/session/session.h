@@ -156,8 +156,14 @@ class Session {
   void settle();
   void finish_cancelled();
 
+  // Logs the line that `make` returns, about something that is complete. Drops the line if it cannot be made, for
+  // example for lack of memory.
+  template <typename Make>
+  void log_line(const Make &make) const try {
+    if (reporting_.log) reporting_.log(make());
+  } catch (const std::exception &) {
+  }
   void log_step(const StepResult &result, std::uint64_t scale) const;
-  void log_saved(const std::string &path) const;
   void warn_of_recording(const run::Report &report);
 
   using Export = void(const ExportSource &, const std::string &path);

@@ -163,7 +163,7 @@ std::string Session::save(const std::string &directory) {
     const run::Store::Sweep sweep(machine_.store());
     return session::save(machine_, account_.counters(), ranks_, directory);
   });
-  log_saved(path);
+  log_line([&] { return saved_json(step_count(), path); });
   return path;
 }
 
