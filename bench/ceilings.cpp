@@ -90,7 +90,7 @@ bool may_multiply_tiles() {
   return has && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 }
 
-// All eight tiles have 16 rows of 64 bytes.
+// The shapes of AMX's tile registers: all eight tiles have 16 rows of 64 bytes.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};

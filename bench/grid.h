@@ -16,7 +16,7 @@ class Grid {
  public:
   Grid(const Space &space, unsigned threads) : space_(space), threads_(threads) {}
 
-  // Returns everything that was laid out.
+  // Searches, and returns every point that was laid out.
   const std::vector<GridPoint> &run() {
     lay_out(points());
     for (std::size_t start = 0; start < kStarts; ++start) {
@@ -75,7 +75,8 @@ class Grid {
     }
   }
 
-  // True if the chunks on the host fit there, and chunks and buffers on the device leave a tenth of it free.
+  // True if the host has room for its chunks, and the device's chunks and buffers leave a tenth of the device's memory
+  // free.
   bool can_fit(const plan::Choice &choice) const {
     const auto chunks = static_cast<std::uint64_t>(chunks_of(choice));
     const std::uint64_t weights = weights_bytes() / chunks, rest = resting_bytes() / chunks;

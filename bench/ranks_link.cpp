@@ -36,7 +36,8 @@ struct Link {
 };
 
 // Ranks that are threads of this process, with an imagined link between them. An exchange begins when the last rank has
-// come. That rank copies everything. Then all ranks sleep until the link would have carried it.
+// arrived. That rank copies the messages of all ranks. Then all ranks sleep until the link would have carried the
+// messages.
 class LinkedRanks {
  public:
   LinkedRanks(int ranks, const Link &link) : link_(link), parts_(static_cast<std::size_t>(ranks)) {}
@@ -73,7 +74,7 @@ class LinkedRanks {
     return bytes;
   }
 
-  // Waits until all ranks have come and have their bytes. Returns the time at which the last rank came.
+  // Waits until all ranks have arrived and all messages are copied. Returns the time at which the last rank arrived.
   Clock::time_point meet(int rank, const Parts &parts) {
     std::unique_lock lock(mutex_);
     parts_[static_cast<std::size_t>(rank)] = parts;

@@ -22,7 +22,7 @@ using namespace protrain;
 using bench::GridPoint;
 using Json = nlohmann::ordered_json;
 
-// Returns a point with its cost, and the closed form's estimate of that cost.
+// Returns a point with two costs: that of its laid-out Program, and the estimate of plan::CostModel, a closed form.
 Json to_json(const bench::Space &space, const GridPoint &laid) {
   const plan::Choice &c = laid.choice;
   const plan::Outline outline(space.graph(), space.durations());

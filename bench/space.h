@@ -1,5 +1,5 @@
-// Space: all plans of a model on a machine. Each can be laid out and simulated as in the search, but without ranking.
-// Benchmarks and tests compare the search with it.
+// Space: all plans of a model on a machine. Each plan can be laid out and simulated as in the search, but without
+// ranking. Benchmarks and tests compare the plan that the search finds with the plans of a Space.
 #pragma once
 
 #include <atomic>

@@ -86,8 +86,8 @@ Readers first_readers(const GraphProto &graph) {
   return readers;
 }
 
-// Calls pass(node, value) for each node that may pass on `value`, one of `values`. If it returns true, goes on with the
-// node's result. A file may have its nodes in any order.
+// Follows each of `values` through the nodes that may pass it on, and calls pass(node, value) for each such node. If
+// pass() returns true, the node's result is followed in the same way. The nodes of a file may be in any order.
 template <typename Pass>
 void follow(const GraphProto &graph, std::vector<std::string> values, const Pass &pass) {
   const Readers readers = first_readers(graph);
@@ -159,8 +159,8 @@ void AdaptedModel::add_inputs(const graph::LowRank &adapter) {
   add_input(adapter.b, {adapter.out, 0}, type);
 }
 
-// Adds an input, and an empty initializer of the same name as its default. A dim of 0 in `shape` stands for the
-// adapter's rank. In the input this dim is symbolic, because the rank depends on the adapter that is given.
+// Adds an input, and an empty initializer of the same name, which is the input's default. A dim of 0 in `shape` stands
+// for the adapter's rank. In the input this dim is symbolic, because the rank depends on the adapter that is given.
 void AdaptedModel::add_input(const std::string &name, const Shape &shape, std::int32_t type) {
   require(names_.insert(name).second, Code::unsupported, printable(name),
           "the model has a value of this name already, so no input for an adapter can have it");
@@ -183,7 +183,8 @@ void AdaptedModel::add_input(const std::string &name, const Shape &shape, std::i
   }
 }
 
-// Adds to the adapted initializers the values that nodes make of them on the way to a product.
+// Extends `adapted_`, which holds the adapted initializers. Adds the results of the nodes that only pass an adapted
+// value on, perhaps transposed or as another type.
 void AdaptedModel::find_adapted() {
   std::vector<std::string> initializers;
   for (const auto &[name, value] : adapted_) initializers.push_back(name);
@@ -222,8 +223,9 @@ void AdaptedModel::require_no_reader(const GraphProto &body, const NodeProto &no
   }
 }
 
-// Returns advice for an error: what the user can do if the adapter of `value` cannot become inputs. If the file holds
-// the weight as integers, the advice is not to merge, because integers cannot hold the sum with an adapter.
+// Returns advice for an error: what the user can do if the model cannot get inputs for the adapter of `value`. If the
+// file holds the weight as floats, the advice is to merge the adapter. If the file holds it as integers, these cannot
+// hold the sum of weight and adapter, so the advice is to save the adapter by itself.
 const char *AdaptedModel::advice(const std::string &value) const {
   const std::string &w = adapted_.at(value).adapter->initializers.front().name;
   if (is_float_type(stored_type(proto_.graph(), w), w)) return "merge the adapter instead";
@@ -231,8 +233,8 @@ const char *AdaptedModel::advice(const std::string &value) const {
   return "save the adapter by itself (--save-adapter DIR), or train on a base that DequantizeLinear dequantises";
 }
 
-// If the node only passes the adapted value `w` on, returns what the node makes of it. Returns nothing for other nodes,
-// and for a Cast to integers or from integers, because the scale of integers comes in a later node.
+// If the node only passes on the adapted value `w`, describes the node's result. Returns an empty optional for other
+// nodes, and for a Cast to or from integers, because only a later node applies the scale of the integers.
 std::optional<AdaptedModel::Adapted> AdaptedModel::passed_on(const NodeProto &node, const std::string &w) const {
   if (!passes_on(node, w)) return {};
   Adapted value = adapted_.at(w);
@@ -278,7 +280,7 @@ void AdaptedModel::adapt(NodeProto node, const std::vector<std::string> &changed
   add("Add", {base, change}, result);
 }
 
-// Returns the name of the matrix's transpose, which is computed once.
+// Returns the name of the matrix's transpose. The first call for a matrix adds the node that computes the transpose.
 std::string AdaptedModel::transpose_of(const std::string &matrix) {
   std::string &name = transposes_[matrix];
   if (!name.empty()) return name;
@@ -291,7 +293,8 @@ std::string AdaptedModel::transpose_of(const std::string &matrix) {
   return name;
 }
 
-// Returns one of an adapter's matrices in the type of the value that it changes. A Cast to this type is added once.
+// Returns the name of `matrix`, a matrix of the adapter that changes `value`, in the type of `value`. If the matrix has
+// another type, adds a Cast, but only one for each matrix and type.
 std::string AdaptedModel::matrix_for(const Adapted &value, const std::string &matrix) {
   if (value.type == types_.at(value.adapter)) return matrix;
   std::string &name = casts_[{matrix, value.type}];

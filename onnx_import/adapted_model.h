@@ -22,15 +22,15 @@ std::int32_t computed_type(const GraphProto &graph, const std::string &initializ
 
 class AdaptedModel {
  public:
-  // Throws Code::unsupported, and names the node, if a node that reads an adapted initializer is no product and no
-  // lookup.
+  // Throws Code::unsupported with the node's name if anything but a product or a lookup computes with an adapted
+  // initializer.
   AdaptedModel(const ModelProto &original, const std::vector<graph::LowRank> &adapters);
 
   const ModelProto &proto() const { return proto_; }
   const std::map<std::string, Tensor> &initializers() const { return initializers_; }
 
  private:
-  // A value that an adapter changes: W, or what W becomes on its way to a product.
+  // A value that an adapter changes: an initializer W, or the result of nodes that only pass W on, such as a Transpose.
   struct Adapted {
     const graph::LowRank *adapter;
     bool transposed;    // of shape (in, out)

@@ -1,5 +1,5 @@
 // The numbers of inputs and outputs are taken from ONNX's own list of operators, opsets 13 to 24, and from ONNX
-// Runtime's. The numbers of inputs of older opsets are in older.cpp, where they differ.
+// Runtime's. If an operator takes other numbers of inputs in older opsets, these numbers are in older.cpp.
 #include "onnx_import/arity.h"
 
 #include <fmt/format.h>
@@ -19,9 +19,10 @@ namespace {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
-// The least and most inputs, and the most outputs, of some operators. `operators` has a space before and after each
-// name. A node must have the first `least` inputs. If `most` is kAny and `least` is not 0, a node must also have all
-// further inputs that it lists. Empty names at the end of the list do not count as inputs.
+// The numbers of inputs and outputs that some operators take: from `least` to `most` inputs, and at most `outputs`
+// outputs. `operators` has a space before and after each name. The first `least` inputs of a node must be present. If
+// `most` is kAny and `least` is not 0, all inputs must be present. Empty names at the end of a node's inputs do not
+// count as inputs.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;

@@ -28,8 +28,8 @@ class Artifacts {
   // Reads the checkpoint that lies beside the training model of `storage`, and the optimizer model if there is one.
   explicit Artifacts(const Storage &storage);
 
-  // Drops the backward part of a training model: the accumulated gradients, and all nodes that no other output needs.
-  // Returns the parameters whose gradients were accumulated.
+  // Drops the backward part of a training model: the outputs that are accumulated gradients, and all nodes that no
+  // other output needs. Returns the parameters whose gradients were accumulated.
   std::vector<std::string> cut(ModelProto &proto, Messages &messages) const;
   // Turns each input of the graph whose values the checkpoint holds into an initializer.
   void bind(ModelProto &proto, Messages &messages) const;
@@ -37,7 +37,7 @@ class Artifacts {
   // the training.
   graph::FileTraining add_moments(ModelProto &proto, const std::vector<std::string> &trained) const;
 
-  // Returns the eval model's path; nothing if there is none.
+  // Returns the eval model's path, or an empty optional if there is no eval model.
   std::optional<std::string> eval_model() const;
   // Returns the paths of all files that this object was read from.
   std::set<std::string> files() const;

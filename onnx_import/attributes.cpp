@@ -21,7 +21,7 @@ namespace {
 // Kinds of attributes, numbered as in ONNX's AttributeProto.AttributeType.
 enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings };
 
-// Limit for tensors in attributes. Tensors of Constant nodes are not read here.
+// Limit for a tensor in an attribute. Tensors of Constant nodes have no such limit: they are not read here.
 constexpr std::uint64_t kMaxAttributeBytes = 1 << 10;
 
 struct KindName {

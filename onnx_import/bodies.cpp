@@ -43,7 +43,7 @@ class WeightMover {
       if (attribute.has_g()) visit(*attribute.mutable_g());
   }
 
-  // Counts for each name how many graphs define it, among `graph` and the bodies in it.
+  // For each name, counts the graphs that define the name. Looks at `graph` and at the bodies in it.
   void count_names(GraphProto &graph) {
     std::unordered_set<std::string> here;
     for (const TensorProto &tensor : graph.initializer()) here.insert(tensor.name());
@@ -92,8 +92,9 @@ class WeightMover {
   }
 
   // Replaces the names in `renamed` wherever `body`, or a body inside it, reads them. If an inner body defines such a
-  // name itself, the name is not replaced there. There may be as many names as inner bodies, so `renamed` is not copied
-  // for each body: the names that a body defines are taken out, and put back after it.
+  // name itself, the name is not replaced there. While an inner body is visited, the names that it defines are taken
+  // out of `renamed`, and then put back. A copy of `renamed` for each body would be slow, because there may be as many
+  // names as inner bodies.
   static void rename(GraphProto &body, Names &renamed) {
     for (ValueInfo &output : *body.mutable_output()) rename(*output.mutable_name(), renamed);
     for (NodeProto &node : *body.mutable_node()) {

@@ -5,8 +5,8 @@
 
 namespace protrain::onnx_import {
 
-// Moves initializers of several floats from bodies to the main graph, so that all weights lie there. A name that is
-// defined in several places gets a suffix.
+// Moves initializers with more than one float from bodies to the main graph, because only the main graph has weights. A
+// body's own inputs and outputs stay in the body. A moved initializer gets a suffix if several graphs define its name.
 void move_weights_out(ModelProto &model);
 
 }  // namespace protrain::onnx_import

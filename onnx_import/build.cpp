@@ -65,7 +65,8 @@ void GraphBuilder::parse_initializers() {
   storage_.check_ranges(unbound_.initializers);
 }
 
-// Decides whether the model is one of float64: an input is float64, or most elements of its float initializers are.
+// Decides whether the model mainly computes in float64. It does so if an input is float64, or if most elements of its
+// float initializers are float64.
 void GraphBuilder::choose_floats() {
   const auto is_double = [&](const ValueInfo &input) {
     constexpr std::int32_t kDouble = 11;

@@ -23,7 +23,7 @@ struct ExternalData {
 ExternalData parse_external(const TensorProto &tensor, const std::string &subject);
 
 // Opens the file `location` in the first of the directories `roots`. The file may be a link to a file in any of the
-// roots. Code::path for other links and if there are no roots. Code::io if there is no such file (yet).
+// roots. Throws Code::path for other links, and if `roots` is empty. Throws Code::io if there is no such file.
 File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject);
 
 }  // namespace protrain::onnx_import

@@ -1,5 +1,5 @@
 // Floats: chooses the element types of a graph's floats. A file may hold its floats in 16 or 64 bits. The graph has
-// float32 in their place, because the session's precision decides in what type a step computes.
+// float32 instead: the type in which a step computes depends on the session's precision, not on the file.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ void convert_floats(DType from, const std::byte *in, std::int64_t count, DType t
 class Floats {
  public:
   Floats() = default;
-  // `doubles` is true for a model that mainly computes in float64. In its graph, float32 takes the place of float64, as
-  // it does for float16 and bfloat16. In other models float64 stays, because some exporters use it in nodes that are
-  // folded.
+  // `doubles` is true for a model that mainly computes in float64. In the graph of such a model, float32 replaces
+  // float64 as well as float16 and bfloat16. In the graphs of other models float64 stays, because some exporters use it
+  // in nodes that are folded.
   explicit Floats(bool doubles) : doubles_(doubles) {}
 
   // computed(dtype) takes an element type of the file, and returns the type of such elements in the graph. Only float

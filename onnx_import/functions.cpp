@@ -149,8 +149,8 @@ std::string Inliner::unique(const std::string &name) {
   }
 }
 
-// Adds a node of `messages_` to the graph being rewritten without copying it. If the node is a call, expands it
-// instead.
+// Adds a node of `messages_`, without copying it, to the graph that is being rewritten. If the node is a call, expands
+// it instead.
 void Inliner::add(NodeProto &node) {
   const auto found = functions_.find(key_of(node, node.op_type()));
   if (found != functions_.end()) return expand(node, found->second);
@@ -176,7 +176,7 @@ void Inliner::expand(const NodeProto &node, const Function &function) {
   open_.push_back(&function);
   for (const NodeProto &body : function.proto->node()) copy(body, call);
   open_.pop_back();
-  // An output that is also an input of the function, or that the function lists twice, needs an Identity.
+  // The call needs an Identity for an output that is also an input of the function, or that the function lists twice.
   for (int i = 0; i < node.output_size(); ++i) {
     const std::string &made = call.names.at(function.proto->output(i));
     if (node.output(i).empty() || node.output(i) == made) continue;
@@ -228,8 +228,8 @@ void Inliner::copy(const NodeProto &body, const Call &call) {
   node.set_op_type(body.op_type());
   node.set_domain(body.domain());
   node.set_overload(body.overload());
-  // PyTorch says in metadata which call of torch a node comes from. If a function's node has none, it is that of the
-  // call.
+  // PyTorch's exporter notes in a node's metadata which PyTorch call the node comes from. If the function's node has no
+  // metadata, the copy gets the metadata of the node that calls the function.
   *node.mutable_metadata_props() = body.metadata_props_size() > 0 ? body.metadata_props() : call.node.metadata_props();
   node.set_name(call.scope + "/" + (body.name().empty() ? body.op_type() : body.name()));
   charge(static_cast<std::uint64_t>(1 + body.input_size() + body.output_size()), node.ByteSizeLong());

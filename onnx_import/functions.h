@@ -15,9 +15,10 @@ inline constexpr std::uint64_t kMaxInlinedParts = 1 << 18;  // calls, nodes, the
 inline constexpr std::uint64_t kMaxInlinedBytes = 16 << 20;
 inline constexpr std::size_t kMaxCallDepth = 100;
 
-// Replaces each call by the nodes of its function, so that no function is left. New values and nodes are named
-// CALL/NAME, made unique. Code::graph for recursive calls and for any mismatch between a call and its function,
-// Code::limit above the limits, Code::version and unsupported for operators that the function's opset does not have.
+// Replaces each call by the nodes of the called function, and removes all functions from the model. A new value or node
+// is named CALL/NAME, or a similar name if this one is taken. Throws Code::graph for recursive calls and for any
+// mismatch between a call and its function, Code::limit if the model exceeds one of the limits above, and Code::version
+// or Code::unsupported for operators that the function's opset does not have.
 void inline_functions(ModelProto &model, Messages &messages, const std::string &path);
 
 }  // namespace protrain::onnx_import

@@ -24,9 +24,9 @@ class Messages {
   }
 
  private:
-  // Allocates zeroed memory for the arena. The arena registers an object for destruction before it constructs it. If
-  // the constructor throws, the arena destroys an object that was never constructed. In zeroed memory that is harmless,
-  // because a string of zeros owns nothing.
+  // Allocates zeroed memory for the arena. The arena registers an object's destructor before it calls the constructor.
+  // So if the constructor throws, the arena later destroys an object that was never constructed. In zeroed memory this
+  // does no harm, because a string of zeros owns nothing.
   static void *take(std::size_t bytes) {
     void *at = std::calloc(1, bytes);
     if (at == nullptr) throw std::bad_alloc();

@@ -51,7 +51,8 @@ inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 struct SavedForm {
   // If a file would be larger than this, its large tensors go to a second file.
   std::uint64_t inline_bytes = kInlineBytes;
-  // Each split adds an initializer, and the nodes that the split lists read the added one instead of the original.
+  // Each split adds an initializer. The nodes listed in the split read the added initializer instead of the original
+  // one.
   std::vector<graph::Split> splits = {};
   // The matrices of these adapters become inputs. Nodes that read an adapted initializer compute with the initializer
   // plus the product of its adapter's matrices.
@@ -85,8 +86,8 @@ class Model {
   static std::unique_ptr<Model> open(const ModelSource &source);
   virtual ~Model() = default;
 
-  // Returns the paths of the files that the model is read from: its own, those of external data, and the artifacts
-  // beside it. Those of external data may be missing.
+  // Returns the paths of the files that the model is read from: the model file, the files of external data, which may
+  // be missing, and the artifacts beside the model file.
   virtual std::set<std::string> files() const = 0;
 
   virtual const std::vector<Input> &inputs() const = 0;  // inputs that the user sets, without initializers
@@ -99,22 +100,22 @@ class Model {
   // The graphs inside the control flow nodes of graph().
   virtual const graph::Bodies &bodies() const = 0;
 
-  // The element types of the file's inputs and initializers that are float32 in the graph: float16 and bfloat16, and
-  // float64 if the model is one of float64.
+  // Returns the element types in the file whose inputs and initializers become float32 in the graph. They can be
+  // float16 and bfloat16, and also float64 if the model mainly computes in float64.
   virtual std::set<DType> replaced_floats() const = 0;
 
   // The element type of an initializer in the file. Code::arg for an unknown name.
   virtual DType dtype_in_file(const std::string &initializer) const = 0;
 
-  // The float type in which the file's nodes compute with an initializer. For floats it is the initializer's own type,
-  // for integers the type that DequantizeLinear gives them.
+  // The float type in which the file's nodes compute with an initializer. For floats it is the initializer's own type.
+  // For integers it is the type to which DequantizeLinear converts them.
   virtual DType computed_dtype(const std::string &initializer) const = 0;
 
   // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Initializers of
   // floats and of integers with 16 bits or less are Origin::initializer. Other initializers and Constant nodes are
-  // constants already. If `values` binds an input, or if an input has no elements, it becomes a constant and no longer
-  // counts as an input of the graph. Unknown operators are kept, because passes report them all at once.
-  // Throws Code::shape if a dim is not bound.
+  // constants already. An input that `values` binds, or that has no elements, becomes a constant and no longer counts
+  // as an input of the graph. Unknown operators are kept, because passes report them all at once. Throws Code::shape if
+  // a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims, const InputValues &values = {}) const = 0;
 
   // Returns the values of an initializer in the type that it has in the graph. Code::arg for an unknown name.
@@ -126,10 +127,10 @@ class Model {
   // Fills `out` with an initializer's new bytes and returns true. Returns false if the initializer keeps the file's
   // bytes.
   using Weights = std::function<bool(const std::string &initializer, std::byte *out)>;
-  // Writes the original graph with these weights to `path`. Large tensors go to a second file, `path`.data, if the
+  // Writes the original graph with new weights to `path`. Large tensors go to a second file, `path`.data, if the
   // original has external data or the file would be too large. Each file is written under a temporary name, synced and
-  // renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time. Weights come
-  // in the type that they have in the graph, and are rounded to the file's.
+  // renamed. Throws Code::path if save() would replace a file that the model is read from. Only one tensor is in memory
+  // at a time. `weights` gives each weight in its type in the graph, and save() rounds it to its type in the file.
   virtual void save(const std::string &path, const Weights &weights, const SavedForm &form = {}) const = 0;
 };
 

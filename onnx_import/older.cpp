@@ -1,4 +1,4 @@
-// The table of older forms, taken from ONNX's own list of operators and their versions.
+// The table of older forms of operators, taken from ONNX's own list of operators and their versions.
 #include "onnx_import/older.h"
 
 #include <algorithm>
@@ -23,9 +23,9 @@ void flatten(Graph &, Node &node) {
   node.attributes.set("flattens", std::int64_t{1});
 }
 
-// Converts the first forms of Resize, which have the inputs x[, scales]. A new element with index i reads x at i /
-// scale. For mode nearest this index is rounded: down on an axis that grows, up on one that shrinks, as ONNX's test
-// cases and ONNX Runtime do.
+// Converts the first forms of Resize, which have the inputs x[, scales]. A new element with index i reads x at i
+// divided by the scale. Mode nearest rounds this quotient down on an axis that grows, and up on an axis that shrinks,
+// as ONNX's test cases and ONNX Runtime do.
 void resize_from_corner(Graph &, Node &node) {
   const std::string mode = node.attributes.text("mode", "nearest");
   node.op = "Resize";
@@ -50,8 +50,8 @@ void require_channels(Graph &, Node &node) {
           "spatial is 0, statistics for each element; only statistics for each channel are supported");
 }
 
-// Converts the form of RoiAlign up to opset 15, which uses the regions at the positions that the file gives. From opset
-// 16 on, the default moves them by half an element, and "output_half_pixel" asks for no move.
+// Converts RoiAlign of opset 15 and older, which uses the regions exactly where the file places them. From opset 16 on,
+// RoiAlign by default moves the regions by half an element. With "output_half_pixel" it does not move them.
 void keep_regions(Graph &, Node &node) {
   node.attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
 }

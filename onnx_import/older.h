@@ -9,9 +9,9 @@
 
 namespace protrain::onnx_import {
 
-// An older form of an operator, which the opsets up to `until` have. The table has a row for a form that takes fewer
-// inputs than the newest form, needs attributes, or means something else. Attributes that became inputs later need no
-// conversion: ops::Op::absorbed turns these inputs into attributes again, under the same names.
+// An older form of an operator, which the opsets up to `until` have. A form has a row in the table if it takes fewer
+// inputs than the newest form, needs attributes, or has another meaning. Attributes that became inputs in a later opset
+// need no conversion, because ops::Op::absorbed turns these inputs of newer forms into attributes of the same names.
 struct OlderForm {
   std::string_view op;
   std::int64_t until;
@@ -21,7 +21,7 @@ struct OlderForm {
   void (*convert)(graph::Graph &, graph::Node &);
 };
 
-// Returns the form that `op` has in `opset`; nullptr for the newest one.
+// Returns the form that `op` has in `opset`; nullptr if this is the newest form.
 const OlderForm *older_form(std::string_view op, std::int64_t opset);
 
 // Converts a node whose operator has this form to the newest form. Throws Code::graph, Code::unsupported.

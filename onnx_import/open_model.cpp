@@ -30,7 +30,8 @@ namespace protrain::onnx_import {
 
 namespace {
 
-// The greatest depth of nested messages that a skeleton has: four levels for each body, and a few around them.
+// The greatest depth to which messages in a skeleton (a model without its large tensors' data) are nested: four levels
+// for each subgraph inside of another one, and a few for the messages around them.
 constexpr int kMostLevels = 4 * kMaxSubgraphDepth + 20;
 
 ModelProto &parse(const Storage &storage, Messages &messages) {
@@ -218,8 +219,8 @@ std::vector<std::string> named_dims(const std::vector<Input> &inputs) {
   return names;
 }
 
-// Splits "past + sequence" or "past + 1" into its terms. Each term must be a number or one of `names`. Otherwise, and
-// if there is only one term, returns nothing.
+// Splits "past + sequence" or "past + 1" into its terms. Returns an empty vector if there is only one term, or if a
+// term is neither a number nor one of `names`.
 std::vector<std::string> terms_of(const std::string &dim, const std::set<std::string> &names) {
   std::vector<std::string> terms = split(dim, '+');
   if (terms.size() < 2) return {};
@@ -273,7 +274,8 @@ DimBindings OpenModel::all_dims(const DimBindings &dims) const {
   return all;
 }
 
-// Returns the elements that an input is bound to.
+// Returns the elements of an input that the caller binds to the numbers `values`. There may be one number for all
+// elements, one for each index of the last axis, or one for each element.
 graph::Array bound_array(const Input &input, const graph::Type &type, const std::vector<double> &values) {
   const auto count = static_cast<std::int64_t>(values.size());
   const Shape &shape = type.shape;

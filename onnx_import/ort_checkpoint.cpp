@@ -128,7 +128,7 @@ class CheckpointReader {
     return pointed(vector.at + i * sizeof(std::uint32_t));
   }
 
-  // Returns the place of a table's field; nothing if the table does not have it.
+  // Returns the place of a table's field, or an empty optional if the table does not have this field.
   std::optional<std::uint64_t> place(std::uint64_t table, std::uint16_t field) const {
     const auto back = static_cast<std::int64_t>(value<std::int32_t>(table));
     const std::int64_t vtable = static_cast<std::int64_t>(table) - back;

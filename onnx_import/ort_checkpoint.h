@@ -27,9 +27,9 @@ struct OrtCheckpoint {
   std::map<std::string, std::vector<CheckpointTensor>> moments;  // by parameter
 };
 
-// Reads the tables and no values. Every offset and length is checked. Code::format for damage, Code::limit for more
-// than 65,536 tensors or 16 MiB of names, Code::unsupported for a nominal checkpoint, which has no values, and for
-// several groups of an optimizer.
+// Reads the tables and no values. Every offset and length is checked. Throws Code::format if the file is damaged.
+// Throws Code::limit for more than 65,536 tensors or 16 MiB of names. Throws Code::unsupported for a nominal
+// checkpoint, which has no values, and for an optimizer that has several groups.
 OrtCheckpoint read_ort_checkpoint(const File &file);
 
 }  // namespace protrain::onnx_import

@@ -96,9 +96,9 @@ bool has_parts(const NodeProto &node) {
                              [](const AttributeProto &attribute) { return attribute.has_t() || attribute.has_g(); });
 }
 
-// Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
-// unchanged), then the files are written in one pass, fetching one tensor at a time. Both files are complete before one
-// of them takes its place, so that a failure leaves no new file beside an old one.
+// Writes one model out with new weights. First decides the form of each tensor: inline, in the second file, or
+// unchanged. Then writes the files in one pass, and fetches one tensor at a time. Both files are complete before either
+// gets its final name, so that a failed write leaves no new file beside an old one.
 class ModelWriter {
  public:
   ModelWriter(const OriginalModel &original, const std::string &path, const Model::Weights &weights)
@@ -185,7 +185,8 @@ TensorProto &ModelWriter::head_of(const Tensor &tensor) {
   return head;
 }
 
-// Returns the parts of an initializer. Small untrained values stay as they are, byte for byte.
+// Returns the parts of an initializer. A small initializer stays as it is, byte for byte, if its values lie in the
+// model file, are not trained and keep their type.
 MessageParts ModelWriter::tensor_parts(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   const std::uint64_t size = written_bytes(tensor);
@@ -242,8 +243,7 @@ MessageParts ModelWriter::stored_parts(const TensorProto &proto) {
   return tensor;
 }
 
-// True for an attribute that names an element type, such as `to` of Cast, if the saved file must name float32 in its
-// place.
+// True if the attribute names an element type, as `to` of Cast does, and the saved file must name float32 instead.
 bool ModelWriter::names_replaced_type(const AttributeProto &attribute) const {
   const bool is_type =
       one_of(attribute.name(), {"to", "dtype", "output_dtype", "output_datatype"}) && attribute.has_i();

@@ -105,8 +105,8 @@ ValueId Scope::define_initializer(graph::Value value) {
   return names_[name] = graph_.add_value(std::move(value));
 }
 
-// Adds a constant whose values are read when the dims are bound. A body's constant lies in the main graph too, and the
-// body reads it from there.
+// Adds a constant whose values are read when the dims are bound. Even a constant of a body is added to the main graph,
+// and the body reads it from there.
 void Scope::add_stored(const std::string &name, const Tensor &tensor, const std::string &subject) {
   require_new(name, subject);
   graph::Graph &main = sources_.unbound.graph;
@@ -245,9 +245,10 @@ const Tensor *Scope::stored(ValueId id) const {
   return found == unbound.initializers.end() ? nullptr : &found->second;
 }
 
-// If the node reads or makes integers of four bits, sets attributes that say so. A node that dequantises also learns
-// their signedness and shape, because its input is a vector of packed bytes. A node that quantises makes a whole byte
-// for each integer, but clamps to the range of four bits.
+// If the node reads or makes integers of four bits, sets attributes that say so. A node that dequantises also gets
+// attributes for the shape of the integers and for whether they are signed, because its input is only a vector of
+// packed bytes. A node that quantises needs no other attributes: it makes a whole byte for each integer, and only
+// clamps to the range of four bits.
 void Scope::describe_four_bits(graph::Node &node, const NodeProto &proto) const {
   const bool dequantises = takes_packed(proto);
   const std::size_t input = dequantises ? 0 : 2;  // the integers that are given, or zero points of the result's type

@@ -33,12 +33,12 @@ class Scope {
   // Adds a value of this scope. Code::graph if its name is taken.
   graph::ValueId define(graph::Value value, const std::string &subject);
   graph::ValueId define_initializer(graph::Value value);  // of the main graph; the caller has checked its name
-  // True for a stored tensor of four-bit elements that only DequantizeLinear or GatherBlockQuantized reads. It stays
-  // packed in the graph.
+  // True for a stored tensor of four-bit elements that only DequantizeLinear or GatherBlockQuantized reads. Such a
+  // tensor stays packed in the graph.
   bool packs(const std::string &name, const Tensor &tensor) const;
   graph::Type type_of(const std::string &name, const Tensor &tensor) const;  // of a stored tensor, in the graph
   void add_nodes();  // once all inputs and initializers are defined
-  // Returns the value of that name, from this scope or those around it; none if there is none.
+  // Returns the value of that name, from this scope or those around it. Returns ValueId::none if no value has the name.
   graph::ValueId find(const std::string &name);
 
  private:

@@ -30,7 +30,7 @@ enum class Message : std::uint8_t {
 // The treatment of a length-delimited field.
 enum class Rule : std::uint8_t {
   bytes,    // copied: strings and all fields not listed
-  numbers,  // copied: packed numbers; parsing may turn a byte into eight, in a list that doubles as it grows
+  numbers,  // copied: packed numbers; parsing may turn one byte into eight, in a list that doubles when full
   leaf,     // copied: a message without inner messages
   walk,     // a message walked field by field
   drop,     // walked, then left empty: only its presence matters
@@ -163,7 +163,7 @@ void Walker::charge(std::uint64_t memory) {
           out_.size());
 }
 
-// Checks that `count` bytes lie inside the message, which ends at `end`. Returns `count`.
+// Checks that the next `count` bytes lie inside the message, which ends at `end`. Returns `count`.
 std::uint64_t Walker::within(std::uint64_t count, std::uint64_t end) {
   if (count <= end - stream_.position()) return count;
   if (count > stream_.file().size() - stream_.position() && count <= kMaxFileBytes) fail_truncated(stream_.file());
@@ -211,8 +211,8 @@ void Walker::group(std::uint64_t number, std::uint64_t end) {
   }
 }
 
-// Walks an inner message and copies it. The copy's length stands before the copy, but is only known after it. So five
-// bytes are reserved for the length, which is written there at the end.
+// Walks an inner message and copies it. The length of the copy stands before the copy, but is known only when the copy
+// is complete. So five bytes are reserved for the length, and are filled in at the end.
 void Walker::child(const Field &field, std::uint64_t tag, std::uint64_t end, int depth) {
   constexpr std::size_t kLengthBytes = 5;
   const bool subgraph = field.in == Message::attribute && field.child == Message::graph;

@@ -206,7 +206,7 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   IntegerSink sink(tensor, out);
   while (stream.position() < end) {
     const std::uint64_t value = stream.varint(end);
-    // int32 fields keep the low half of the wire's value, as protobuf does.
+    // Of a value in an int32 field only the lower 32 bits count, as in protobuf.
     sink.put(field == kInt32Data ? static_cast<std::int32_t>(value) : static_cast<std::int64_t>(value));
   }
   sink.finish();
@@ -357,7 +357,7 @@ void Storage::check_range(const Tensor &tensor, std::uint64_t size) const {
           external.offset, printable(external.location), tensor.bytes);
 }
 
-// Returns the size of the tensor's external file, or nothing if the file cannot be opened (yet). Planning needs no
+// Returns the size of the tensor's external file, or an empty optional if the file cannot be opened. Planning needs no
 // weights, so a missing file is an error only when weights are read.
 std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   try {
@@ -368,7 +368,7 @@ std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   }
 }
 
-// Compares the SHA-1 of a tensor's file with the tensor's checksum, if it has one. Reads each file only once. Refuses a
+// If the tensor has a checksum, compares it with the SHA-1 of the tensor's file. Reads each file only once. Refuses a
 // file that is far larger than all tensors together, because reading it would take long for nothing.
 void Storage::check_sum(const Tensor &tensor, const File &file) const {
   const ExternalData &external = *tensor.external;
@@ -392,8 +392,8 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
           printable(external.location), sum, external.checksum);
 }
 
-// Throws Code::mismatch if the file is not as it was when it was first read. Call it after reading, so that it also
-// notices a change amid the reading.
+// Throws Code::mismatch if the file has changed since it was first read. Call this after each read, so that a change
+// during the read is noticed too.
 void Storage::check_unchanged(const File &file) const {
   const Version now{file.identity(), file.modified()};
   const std::lock_guard lock(noting_);

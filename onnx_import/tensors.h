@@ -59,8 +59,8 @@ class Storage {
   std::set<std::string> external_files(const GraphProto &graph) const;
   // Reads all bytes of the tensor's values, row-major. Throws Code::format, shape, path, io, limit, corrupt.
   void read(const Tensor &tensor, std::byte *out) const;
-  // Reads a part of a tensor's bytes. Any thread may call it. The whole tensor is read for each part if the file holds
-  // its elements as wider integers.
+  // Reads a part of a tensor's bytes. Any thread may call it. If the file holds the elements as wider integers, each
+  // call reads the whole tensor.
   void read_part(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
   graph::Array load(const Tensor &tensor) const;  // takes memory only once the data is known to exist
   // The bytes of a tensor of four-bit elements, as a vector of uint8.

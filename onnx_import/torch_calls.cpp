@@ -11,7 +11,8 @@ namespace protrain::onnx_import {
 
 namespace {
 
-// A call in the metadata. For example "embedding", "torch.ops.aten.embedding.default" and "%p_weight, %i, 0" of
+// A PyTorch call, as a node's metadata describes it. In this example `result` is "embedding", `target` is
+// "torch.ops.aten.embedding.default", and `arguments` is "%p_weight, %i, 0":
 //   %embedding : [num_users=2] = call_function[target=torch.ops.aten.embedding.default](args = (%p_weight, %i, 0), ...
 struct TorchCall {
   std::string_view result, target, arguments;
@@ -109,7 +110,8 @@ std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
     const bool reads_trained = std::ranges::any_of(node.input(), is_trained);
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!names_detach(values[i]) || kept.contains(values[i])) continue;
-      // The arguments of a call are the inputs of its node, unless the exporter wrote several nodes for it.
+      // If the node has as many inputs as its call has values, the inputs are these values, in the same order.
+      // Otherwise the exporter wrote several nodes for the call, and nothing says which input is values[i].
       const bool known = static_cast<std::size_t>(node.input_size()) == values.size();
       const bool stops = known ? is_trained(node.input(static_cast<int>(i))) : reads_trained;
       if (stops && (readers.empty() || readers.back() != node.name())) readers.push_back(node.name());

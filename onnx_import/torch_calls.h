@@ -16,12 +16,13 @@ namespace protrain::onnx_import {
 // True for an Identity that stands for detach(): no gradient passes it.
 bool is_detach(const NodeProto &node);
 
-// Returns the `padding_idx` of a Gather that stands for an embedding: this row of the table gets no gradient. Returns
-// nothing for a Gather without one, and for all other nodes.
+// Returns the `padding_idx` of an embedding, which PyTorch's exporter writes as a Gather. The row of the table with
+// this index gets no gradient. Returns an empty optional if the node is no such Gather, or if its call has no
+// `padding_idx`.
 std::optional<std::int64_t> padding_of(const NodeProto &node);
 
-// Returns the losses, by name of their node, that have a `label_smoothing` in PyTorch. The exporter leaves it out,
-// because SoftmaxCrossEntropyLoss has none.
+// Returns the names of the loss nodes whose loss has a `label_smoothing` in PyTorch. The exporter leaves the smoothing
+// out, because ONNX's SoftmaxCrossEntropyLoss has no attribute for it.
 std::vector<std::string> losses_without_smoothing(const GraphProto &graph);
 
 // Returns the names of nodes that should read the result of a detach(), but read the value before the detach(). The

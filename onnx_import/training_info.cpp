@@ -90,8 +90,8 @@ Described momentum(const NodeProto &node, const graph::Attributes &attributes, c
                      {"momentum", text_of_float(alpha)},
                      {"nesterov", alpha > 0 && attributes.text("mode", "standard") == "nesterov" ? "on" : "off"},
                      {"weight_decay", text_of_float(attributes.real("norm_coefficient", 0))}};
-  // Computes 1 - beta from the decimal text of beta. For a beta of 0.6 this gives 0.4, while 1 less the float32 nearest
-  // to 0.6 differs slightly from 0.4.
+  // Computes 1 - beta from the decimal text of beta. For a beta of 0.6 this gives 0.4. With the float32 that is nearest
+  // to 0.6, the result would differ slightly from 0.4.
   if (count.counts) options.emplace_back("dampening", text_of_float(1 - parse_real(text_of_float(beta)).value()));
   return {.options = std::move(options), .steps = count.first, .has_state = alpha > 0};
 }
@@ -104,8 +104,8 @@ Described adagrad(const graph::Attributes &attributes, const Count &count) {
   return {.options = std::move(options), .steps = count.first};
 }
 
-// Reads the optimizers of an algorithm. Throws Code::unsupported, with a node's name, if the algorithm changes an
-// initializer in any other way.
+// Reads the optimizer nodes of an algorithm. Throws Code::unsupported if the algorithm also changes initializers in
+// other ways. The error names the node or value that makes such a change.
 class Optimizers {
  public:
   Optimizers(const TrainingInfo &info, const GraphProto &inference, const NodeProto &gradient, const Storage &storage)
@@ -218,8 +218,9 @@ Described Optimizers::described(const NodeProto &node, const Count &count) const
   return adagrad(attributes, count);
 }
 
-// Reads one optimizer node. Its inputs are the rate, the count, n parameters, their n gradients, and their moments: all
-// first moments, then all second ones. Its outputs are the n new parameters, then their new moments.
+// Reads one optimizer node. Its inputs are the learning rate, the count of steps, n parameters, their n gradients, and
+// their moments: all first moments, then all second moments. Its outputs are the n new parameters, then their new
+// moments.
 void Optimizers::read_node(const NodeProto &node, JoinedTraining &to) {
   const bool known = node.op_type() == "Adam" || node.op_type() == "Momentum" || node.op_type() == "Adagrad";
   require(known, Code::unsupported, subject_of(node), "{} is unknown{}", printable(node.op_type()), kInstead);
@@ -291,7 +292,7 @@ void add_moments(GraphProto &graph, const GraphProto &algorithm, const graph::Fi
     for (const std::string &moment : moments) graph.add_initializer()->CopyFrom(*initializers.find(moment));
 }
 
-// Reads the optimizers. If they cannot be followed, notes the reason as the training's refusal.
+// Reads the optimizers. If this library cannot train as they do, stores the reason in to.training.refusal.
 void read_optimizers(const TrainingInfo &info, const GraphProto &inference, const NodeProto &gradient,
                      const Storage &storage, JoinedTraining &to) {
   try {

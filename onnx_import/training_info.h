@@ -18,8 +18,8 @@ struct JoinedTraining {
 };
 
 // Adds to the graph what the algorithm's loss needs, and the loss as an output. Also adds the optimizer's moments, as
-// initializers that no node reads. Returns what the algorithm says; nothing if the file has none. If this library would
-// compute a node of the algorithm with another result, the training's `refusal` names that node.
+// initializers that no node reads. Returns how the algorithm trains, or an empty optional if the file has no algorithm.
+// If this library cannot train as the algorithm does, `training.refusal` tells why.
 std::optional<JoinedTraining> join_training(ModelProto &proto, const Storage &storage);
 
 }  // namespace protrain::onnx_import

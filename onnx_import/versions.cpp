@@ -20,8 +20,8 @@ constexpr std::int64_t kOldestOpset = 7, kKnownOpset = 24, kNewestOpset = 28;
 // The oldest opset of a model with functions. Operators inside functions are not converted from older opsets.
 constexpr std::int64_t kOldestWithFunctions = 13;
 
-// A row of the tables below: an opset, and the operators that were introduced, changed or no longer there in that
-// opset. `operators` has a space before and after each name.
+// A row of the tables below: an opset, and the operators that this opset introduced, changed or removed. `operators`
+// has a space before and after each name.
 struct Opset {
   std::int64_t version;
   std::string_view operators;
@@ -53,7 +53,7 @@ constexpr auto kIntroduced = std::to_array<Opset>(
      {23, " Attention RMSNormalization RotaryEmbedding "},
      {24, " Swish TensorScatter "}});
 
-// Operators that ONNX has replaced by newer ones, by the first opset without them.
+// Operators that ONNX has replaced by newer ones. Each row gives the first opset that lacks its operators.
 constexpr auto kRemoved = std::to_array<Opset>({{10, " Upsample "}, {11, " Scatter "}});
 
 // Operators that were introduced or changed after kKnownOpset.

@@ -10,7 +10,7 @@
 namespace protrain::onnx_import {
 
 // Checks ir_version and opset_import and returns the version of the default domain. Code::version if a version is
-// missing or is none that this library reads, Code::format if a domain has two versions.
+// missing, or if this library does not read it. Code::format if a domain has two versions.
 std::int64_t check_versions(const ModelProto &model, const std::string &path);
 
 // True for "" and its other spelling "ai.onnx".
@@ -23,12 +23,13 @@ std::optional<std::int64_t> imported(const OpsetImports &imports, const std::str
 
 // Throws Code::version for a version of the default domain that this library does not read.
 void check_opset(std::int64_t version, const std::string &subject);
-// Like check_opset(), for a function or for a model that defines functions. Refuses more of the old versions.
+// Like check_opset(), for a function or for a model that defines functions. Accepts fewer of the old versions than
+// check_opset() does.
 void check_opset_with_functions(std::int64_t version, const std::string &subject);
 
 // Checks that the file's opset has an operator of the default domain. Code::unsupported if the opset does not have the
-// operator yet, or has it no longer. Code::version if an opset up to the file's has changed its definition, and this
-// library does not know that opset.
+// operator yet, or has it no longer. Code::version if an opset that this library does not know has changed the
+// operator, and the file uses that opset or a later one.
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node);
 
 }  // namespace protrain::onnx_import

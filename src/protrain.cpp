@@ -31,8 +31,8 @@ using protrain::require;
 using protrain::Shape;
 using protrain::session::Aftermath;
 
-// protrain.h and the C++ enums list the same values. The asserts compare values from the start to the end of each list.
-// So a value that was inserted in only one of the lists is noticed.
+// protrain.h and the C++ enums list the same values. The asserts compare some values of each list, the first and the
+// last among them. A value that was inserted in only one of the lists shifts the values after it, so an assert fails.
 constexpr bool same(int c, Code code) { return c == static_cast<int>(code); }
 static_assert(same(PROTRAIN_OK, Code::ok) && same(PROTRAIN_ERROR_ARG, Code::arg));
 static_assert(same(PROTRAIN_ERROR_VERSION, Code::version) && same(PROTRAIN_ERROR_SHAPE, Code::shape));
@@ -72,8 +72,8 @@ constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is mi
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
 // The errors to return when memory is short, one for each value of Aftermath, in order. Their std::strings are empty,
-// so the compiler can initialize them. Clang before version 15 cannot, because it does not evaluate libstdc++'s
-// strings.
+// so compilers can initialize them at compile time. Only Clang before version 15 initializes them when the library is
+// loaded, because it cannot evaluate libstdc++'s strings.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else
@@ -97,8 +97,8 @@ protrain_error *capture(Aftermath aftermath) {
   try {
     throw;
   } catch (const Error &error) {
-    // Session normally adds to the error's text what happened to the state, but here it may have lacked the memory to
-    // do so. So this returns nullptr, and the caller returns a fixed text that says what happened.
+    // Session normally adds to the error's text what happened to the state. If memory is short, Session may have left
+    // that out. So this function returns nullptr, and the caller returns a fixed text that says what happened.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject);
     std::string text = protrain::sentence_about(subject, protrain::printable(error.text, kTextLimit));
@@ -203,7 +203,8 @@ protrain_error *answer(protrain_session *session, T *out, const char *name, Body
   });
 }
 
-// Calls `act`, which reads or writes the values of the parameter `name`, as inside() calls its body.
+// Calls act(name, values, values_len) with the same checks as inside(). `act` reads or writes the values of the
+// parameter `name`.
 template <typename Values>
 protrain_error *on_values(protrain_session *session, const char *name, Values *values, size_t values_len,
                           void (Session::*act)(const std::string &, Values *, std::size_t)) noexcept {

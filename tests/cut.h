@@ -1,4 +1,4 @@
-// Removes the loss from a model's file, as if an exporter had written one that ends in logits.
+// Removes the loss from a model's file, as if an exporter had written a model that ends in logits.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline std::string read_file(const std::string &path) {
 }
 
 // Calls `visit(number, whole, content)` for each field of a message. `whole` has all bytes of the field. `content` has
-// those after tag and length; it is empty for a field without a length.
+// only the bytes after the field's tag and length, and is empty if the field has no length.
 inline void each_field(const std::string &message,
                        const std::function<void(int, const std::string &, const std::string &)> &visit) {
   std::size_t at = 0;

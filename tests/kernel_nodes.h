@@ -23,7 +23,8 @@ inline OneNode forward(const AttentionSizes &sizes, const Attributes &attributes
   return {"FusedAttention", attributes, operands(sizes, seed), {true, true}};
 }
 
-// The gradient node of a FusedAttention `node`. The outputs of forward that it reads come from the reference.
+// Returns the gradient node of a FusedAttention `node`. The gradient node also reads outputs of forward, which the
+// reference computes.
 inline OneNode backward(const OneNode &node, unsigned seed) {
   const std::vector<Array> results = reference(node);
   OneNode grad{"FusedAttentionGrad", node.attributes, {random_floats(results[0].shape(), seed)}, {true, true, true}};

@@ -19,8 +19,8 @@ inline std::vector<float> merged_matrix(int layer) {
   return values;
 }
 
-// A model from x (rows, width) to y: layers that compute x + norm(x) w + b, and a last norm. If `apart`, nothing is
-// merged: each norm and each bias has its own vectors.
+// A model from x (rows, width) to y: layers that compute x + norm(x) w + b, and a last norm. Norms and biases
+// share vectors, as if the exporter had merged equal ones. If `apart`, each norm and each bias has its own.
 inline Wire merged(bool apart = false) {
   Wire wire;
   wire.nodes.clear();

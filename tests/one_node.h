@@ -64,7 +64,7 @@ inline graph::Node node_of(const OneNode &one) {
   return node;
 }
 
-// The types of all outputs that the node could have, also of those that are not wanted.
+// Returns the types of all outputs that the node's operator has, including outputs that the case leaves out.
 inline std::vector<Type> types_of_all_outputs(const OneNode &one) {
   const ops::Op *op = ops::find(one.op);
   require(op != nullptr, Code::graph, one.op, "no such operator");
@@ -193,7 +193,8 @@ class NodeBench {
       ASSERT_EQ(guard[i], std::byte{0xFF}) << "byte " << i << " behind an operand was written";
   }
 
-  // Makes the address sanitizer report accesses between the operands, or allows them again.
+  // Makes the address sanitizer report accesses to the gaps between operands if `on` is true. Otherwise allows these
+  // accesses again.
   void watch([[maybe_unused]] bool on) const {
 #if defined(__SANITIZE_ADDRESS__)
     if (!reachable_) return;

@@ -13,7 +13,7 @@ struct RecurrentSizes {
   std::int64_t steps, batch, units;
 };
 
-// Returns a node of `op`, which is LstmSteps, GruSteps or RnnSteps. Sample b has 1 + (b + 1) % steps steps.
+// Returns a node of `op`, which is LstmSteps, GruSteps or RnnSteps. The length of sample b is 1 + (b + 1) % s.steps.
 inline OneNode recurrent(const std::string &op, const RecurrentSizes &s, const Attributes &attributes, unsigned seed) {
   const bool lstm = op == "LstmSteps", gru = op == "GruSteps";
   const std::int64_t gates = lstm ? 4 : gru ? 3 : 1, h = s.units;
@@ -29,7 +29,8 @@ inline OneNode recurrent(const std::string &op, const RecurrentSizes &s, const A
   return node;
 }
 
-// The gradient of a forward node. What forward has computed comes from the reference.
+// Returns the gradient node of a forward node. The gradient node also reads results of forward, which the reference
+// computes.
 inline OneNode recurrent_gradient(const OneNode &node, unsigned seed) {
   const std::vector<Array> made = reference(node);
   const bool lstm = node.op == "LstmSteps";
@@ -48,7 +49,7 @@ inline OneNode recurrent_gradient(const OneNode &node, unsigned seed) {
   return grad;
 }
 
-// Forms of each operator: directions, settings, and each activation.
+// Returns the forms in which tests run each operator. They cover the directions, the settings and each activation.
 inline std::vector<std::pair<std::string, Attributes>> recurrent_forms() {
   constexpr std::int64_t kOn = 1;
   std::vector<std::pair<std::string, Attributes>> forms = {

@@ -19,9 +19,9 @@ struct InputValue {
   std::vector<std::byte> bytes;
 };
 
-// Axis 0 of the array counts batches or samples. An array of batches has one axis more than the input, and a batch
-// takes one of its rows. An array of samples has as many axes as the input, and a batch takes a row for each of its
-// samples. After the last row the array starts again.
+// Axis 0 of the array counts batches or samples. An array of batches has one axis more than the input, and each batch
+// takes one row of the array. An array of samples has as many axes as the input, and each batch takes one row of the
+// array for each of its samples. After the last row, the first row follows again.
 class ArrayInput {
  public:
   // `axes` is the input's number of axes, if the model gives it. `type` is the input's type (conversion.h).

@@ -29,8 +29,8 @@ std::string tuple_text(const std::vector<std::int64_t> &shape) { return fmt::for
 bool takes_bytes(protrain_dtype dtype, const std::vector<std::int64_t> &shape, std::uint64_t bytes) {
   std::uint64_t taken = element_bytes(dtype);
   bool fits = true;
-  // Multiplies from the last axis to the first, so that an overflow among the other axes is found even if the first
-  // axis has length 0. The whole product would be 0 then.
+  // Multiplies from the last axis to the first. So an overflow among the other axes is found even if the first axis has
+  // length 0, which makes the whole product 0.
   for (std::size_t i = shape.size(); i-- > 0;)
     fits &= !__builtin_mul_overflow(taken, static_cast<std::uint64_t>(shape[i]), &taken);
   return fits && taken == bytes;

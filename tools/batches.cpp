@@ -197,9 +197,9 @@ void Batches::open_array(const ModelInput &input, const std::string &path, const
   if (input.name == model.batch_input) counted_.input = input.name;
 }
 
-// Throws if the arrays have different lengths of axis 0, or if axis 0 counts samples in one array and batches in
-// another. If an array of labels were shorter than that of the samples, it would start again earlier, and labels would
-// belong to other samples.
+// Throws if the arrays do not all have the same length of axis 0, or if axis 0 counts samples in one array and batches
+// in another. Every array starts again when it ends. So if there were fewer labels than samples, the labels would start
+// again earlier, and would then belong to other samples. Leaves out arrays of a single batch, which serve every batch.
 void Batches::require_same_rows() const {
   const ArrayInput *first = nullptr;
   for (const ArrayInput &array : arrays_) {

@@ -38,9 +38,9 @@ class Batches {
   void require_together(const Options &options) const;
 
   // Adds a smaller last batch to a pass, if samples or windows are left over and the session can take such a batch.
-  // Binds the size of that batch in the option `shapes`. Call it before the session is created, and only for data of
-  // which each use takes a single pass, as an evaluation does. If passes follow each other instead, a batch takes what
-  // one pass leaves over and goes on with the next pass. Throws as require_epochs().
+  // Binds the size of that batch in the option `shapes`. Call it before the session is created, and only for data that
+  // are read in single passes, as by an evaluation. Where passes follow each other, no smaller batch is needed: a batch
+  // begins with the rest of one pass and goes on with the next pass. Calls require_epochs().
   void take_rest(const ModelData &model, const Options &options);
 
   // Takes over the size of a batch that the library chose, if the flags and the model left it open.
@@ -49,16 +49,16 @@ class Batches {
   // Feeds batch number `batch`, and begins to read batch `next`.
   //   An array of batches gives one row of its axis 0, and starts again after its last row. An array of samples gives a
   // row for each sample of the batch. All arrays have the same number of rows, or a single row that every batch uses.
-  //   Token files are cut into windows of `sequence` tokens, or their documents are packed into such windows. Beside
-  // them an array has a row for each window, or for each batch of windows, or a single row. If a batch has n samples or
-  // windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each pass over rows or windows
-  // has an order of its own.
+  //   Token files are cut into windows of `sequence` tokens, or their documents are packed into such windows. An array
+  // that is given beside token files has a row for each window, or for each batch of windows, or a single row. If a
+  // batch has n samples or windows, batch b takes those from b * n to b * n + n - 1. If the data are shuffled, each
+  // pass over rows or windows has an order of its own.
   void feed(protrain_session *session, std::uint64_t batch, std::optional<std::uint64_t> next = std::nullopt);
 
   double waited() const { return ahead_.waited(); }  // seconds for which feed() has waited for data, in all
 
-  // Returns a hint for an error about a value of an input: why the tokens of the present batch may be the cause.
-  // Returns "" for another error, without a token file, or if an array feeds the input.
+  // Returns a hint for an error about a value of an input. The hint says why the tokens of the present batch may be the
+  // cause. Returns "" for any other error, for an input that an array feeds, and if there are no token files.
   std::string suspicion(const protrain_error *error) const;
 
   // Returns the number of tokens in a batch, or of samples if the model has no tokens. Call it after settle().
@@ -66,22 +66,22 @@ class Batches {
   std::string unit() const { return counted_.tokens ? "tokens" : "samples"; }  // what tokens_per_batch() counts
   std::string packing() const;                 // a sentence about documents that were packed; "" without any
   bool complete() const { return complete_; }  // every input of the model has data
-  // Throws UsageError for token files with weights, which have no common epoch.
+  // Throws UsageError if token files have weights. Files are then read at different rates and have no common epoch.
   void require_epochs() const;
-  // The number of batches in one pass over the data. Call it after settle(). Throws as require_epochs().
+  // The number of batches in one pass over the data. Call it after settle(). Calls require_epochs().
   std::uint64_t count() const;
   // The number of samples or windows in batch number `batch`; 0 if the data are arrays of batches. Call it after
   // settle().
   std::int64_t samples_in(std::uint64_t batch) const;
-  std::int64_t batch() const { return batch_; }         // samples or windows in a whole batch; else as samples_in()
+  std::int64_t batch() const { return batch_; }         // samples or windows in a whole batch; 0: arrays of batches
   std::string samples_text(std::int64_t number) const;  // "1 window", "7 samples"
-  // The weight of a batch's loss in the mean over a pass: below 1 for a smaller last batch.
+  // The weight of a batch's loss in the mean over a pass: 1 for a whole batch, less for a smaller last batch.
   double weight(std::uint64_t batch) const;
   // A sentence about samples that no batch of a pass takes; "" if there are none. Call it after settle(). Throws
-  // Failure if they are all left out, and as require_epochs().
+  // Failure if there are too few samples for a single batch. Calls require_epochs().
   std::string left_out() const;
-  // The number of steps, of `batches` batches each, in which every row or window is taken `epochs` times. Call it
-  // after settle(). Throws as require_epochs().
+  // The number of steps that take every row or window `epochs` times, if each step takes `batches` batches. Call it
+  // after settle(). Calls require_epochs().
   std::uint64_t steps_of(std::uint64_t epochs, std::uint64_t batches) const;
 
  private:
@@ -93,13 +93,13 @@ class Batches {
                   const Options &options);
   void require_same_rows() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
-  // Throws unless each row of the array goes with the windows that lie at the same place in the token files. Otherwise
-  // a batch would take windows, and rows that belong to others.
+  // Throws if the rows of the array do not belong to the windows that they would be combined with in a batch. Row i
+  // must belong to window i of the token files, or to all windows of batch i.
   void require_rows_of_windows(const ArrayInput &array, const DataFlags &flags) const;
   // Adds the symbolic dims of the input to `dims`, with the sizes that they have in the shape of a batch. Returns why
   // the shape does not fit the input; "" if it does.
   static std::string bind(const ModelInput &input, const std::vector<std::int64_t> &shape, Dims &dims);
-  // Returns the dims of a batch of so many samples; nothing if the model or the data have no such batch.
+  // Returns the dims of a batch of `samples` samples; an empty optional if the model or the data have no such batch.
   std::optional<Dims> dims_with(std::int64_t samples, const ModelData &model) const;
   std::uint64_t rows_of_samples() const;  // of the arrays of samples; 0: there are none
   std::uint64_t rows_of_batches() const;  // of the arrays of batches; 0: there are none
@@ -109,16 +109,17 @@ class Batches {
 
   std::vector<ArrayInput> arrays_;
   std::optional<Mixture> windows_;
-  // An input of the model, and the part of a window that it gets.
+  // An input of the model that token files feed. `rows` says which numbers of a window the input gets, such as ids or
+  // labels.
   struct TokenInput {
     ModelInput input;
     std::vector<std::int64_t> WindowRows::*rows;
   };
   std::vector<TokenInput> token_inputs_;
-  // The input whose array gives tokens_per_batch().
+  // tokens_per_batch() counts the tokens, or the samples, in the array of this input.
   struct Counted {
     std::string input;
-    bool tokens = false;  // else samples are counted
+    bool tokens = false;  // true: tokens are counted; false: samples are counted
   };
   std::int64_t batch_ = 0, sequence_ = 0;  // of windows; `batch_` also counts samples
   std::int64_t rest_ = 0;                  // of samples or windows in a smaller last batch; 0: there is none

@@ -137,7 +137,8 @@ void print_check(const Json &about) {
   print_findings(about, "constants");
 }
 
-// Returns an error of a gradient, which is null if the gradient is not finite.
+// Returns the error of a gradient. If the gradient is not finite, the report has null for the error, and the result is
+// NaN.
 double error_in(const Json &error) { return error.is_null() ? std::nan("") : error.get<double>(); }
 
 void print_gradients(const Json &about) {

@@ -45,8 +45,8 @@ std::vector<std::uint64_t> steps_in(const fs::path &directory) {
   return steps;
 }
 
-// Returns the evaluation that the file names; nothing if there is no such file, or if it names none. Throws Failure if
-// the file cannot be read.
+// Returns the evaluation that the file names. Returns an empty optional if there is no such file, or if the file names
+// no evaluation. Throws Failure if the file cannot be read.
 std::optional<Best> parse_best(const fs::path &path) {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
@@ -71,8 +71,8 @@ std::optional<Best> read_best(const fs::path &path) {
   return best;
 }
 
-// Returns the evaluation whose checkpoint was saved and that best.json does not name yet, because the run was killed
-// between the two.
+// Returns the evaluation in best.json.next if its checkpoint was saved. best.json does not name it yet: the run saves
+// the checkpoint before it replaces best.json, and may have been killed in between.
 std::optional<Best> saved_next(const fs::path &directory) {
   const std::optional<Best> next = parse_best(directory / kNextBest);
   std::error_code none;
@@ -141,13 +141,14 @@ Checkpoints::Checkpoints(const CheckpointFlags &flags, std::uint64_t first, cons
     : flags_(flags), rank_(rank), last_(first) {
   require_checkpoint_place(flags.directory, first);
   if (flags.directory.empty()) return;
-  // best.json.next is read before best.json, because rank 0 may rename the first to the second meanwhile.
+  // Reads best.json.next before best.json. In the other order this rank could miss the newest evaluation, because rank
+  // 0 may rename best.json.next to best.json between the two reads.
   const fs::path directory = flags.directory;
   const std::optional<Best> next = saved_next(directory);
   const bool is_saved = next && next->step <= first;
   best_ = is_saved ? next : read_best(directory / kBest);
-  // Forgets the best evaluation if this run takes its step again. A run from the beginning takes all steps again, a run
-  // that resumes takes those after its checkpoint.
+  // Forgets the best evaluation if this run takes the evaluated step again. A run from the beginning takes all steps
+  // again. A run that resumes takes the steps after its checkpoint again.
   if (best_ && (first == 0 || best_->step > first)) best_.reset();
   if (!rank.leads()) return;
   std::error_code none;
@@ -191,9 +192,9 @@ void Checkpoints::save(protrain_session *session, std::uint64_t step) {
   if (flags_.keep > 0 && rank_.leads()) remove_old();
 }
 
-// Removes all complete checkpoints except the newest ones and the best. Those that stay are on the disk already. A
-// checkpoint is first renamed to the name of an unfinished one. So if the process is killed meanwhile, no run finds
-// half a checkpoint.
+// Removes all complete checkpoints except the best one and the `keep` newest ones. The newest ones are already safe on
+// the disk. Renames each checkpoint to the name of an unfinished one before it removes the files. So if the process is
+// killed during the removal, no run takes the remaining files for a complete checkpoint.
 void Checkpoints::remove_old() const {
   const fs::path directory = flags_.directory;
   std::vector<std::uint64_t> steps = steps_in(directory);
@@ -208,7 +209,7 @@ void Checkpoints::remove_old() const {
   }
 }
 
-// True if somebody has removed the best checkpoint. With several ranks it is always false: they must come to the same
+// True if somebody has removed the best checkpoint. Always false with several ranks: all ranks must get the same
 // answer, but may see different directories.
 bool Checkpoints::lacks_best() const {
   std::error_code none;

@@ -13,8 +13,8 @@ namespace tool {
 
 // Flags of the command line about checkpoints.
 struct CheckpointFlags {
-  std::string directory;    // empty: none are written
-  std::uint64_t every = 0;  // also one after so many steps; 0: only at the end
+  std::string directory;    // empty: no checkpoints are written
+  std::uint64_t every = 0;  // steps between two checkpoints; 0: only one at the end
   std::uint64_t keep = 0;   // how many of the newest stay, beside the best; 0: all
 };
 
@@ -24,25 +24,26 @@ struct Best {
   double loss = 0;
 };
 
-// Throws Failure if the directory is a checkpoint itself, or holds a checkpoint of another run that is newer than this
-// run's beginning. `first` is the number of steps that were taken before this run. The checkpoint of the other run
-// would count as the newest one. So --keep would remove checkpoints of this run, and a run that resumes would go on
-// from the wrong checkpoint.
+// Throws Failure if the directory is a checkpoint itself. Also throws Failure if it holds a checkpoint of a step after
+// `first`, the number of steps that were taken before this run. Such a checkpoint belongs to another run and would
+// count as the newest one, so --keep would remove checkpoints of this run, and a run that resumes would go on from the
+// wrong checkpoint.
 void require_checkpoint_place(const std::string &directory, std::uint64_t first);
 
-// If the option resume names the file best.json of a directory, replaces it by the checkpoint that the file names.
+// If the option `resume` names a file best.json, sets the option to the best checkpoint in the directory of that file.
 void take_best(const Options &options);
 
-// Sets the option optimizer to the optimizer of the checkpoint that the option resume names. The library takes up a
-// checkpoint as a whole, even for an evaluation, which needs no optimizer. Does nothing for a model whose file
-// describes its training, because the file says more about the optimizer.
+// If the option `resume` names a checkpoint, or a directory of checkpoints, sets the option `optimizer` to the
+// optimizer with which this or the newest checkpoint was saved. Even an evaluation needs that optimizer, because the
+// library reads a checkpoint only as a whole, with the optimizer's state. Does nothing for a model whose file describes
+// its training, because the file says more about the optimizer.
 void take_optimizer(const Options &options, const std::string &model);
 
 class Checkpoints {
  public:
   // `first` is the number of steps that were taken before this run. If it is not 0, the best evaluation that the
-  // directory holds counts as the best so far. Throws as require_checkpoint_place(), and Failure if best.json is
-  // damaged.
+  // directory holds counts as the best so far. Throws as require_checkpoint_place() does, and throws Failure if
+  // best.json is damaged.
   Checkpoints(const CheckpointFlags &flags, std::uint64_t first, const Rank &rank);
 
   void after(protrain_session *session, std::uint64_t step);
@@ -54,8 +55,8 @@ class Checkpoints {
   const std::optional<Best> &best() const { return best_; }
 
  private:
-  // Throws Failure if the directory holds a checkpoint of a later step than this run has saved. Then another run uses
-  // the directory, and this run might replace its checkpoints.
+  // Throws Failure if the directory holds a checkpoint of a later step than the last one that this run has saved. Such
+  // a checkpoint belongs to another run, and this run might replace that run's checkpoints.
   void require_own_directory() const;
   void save(protrain_session *session, std::uint64_t step);  // throws as require_own_directory()
   void remove_old() const;

@@ -47,7 +47,7 @@ std::string nearest_of(const std::string &word, const std::vector<std::string> &
   return nearest;
 }
 
-// `word` is an option with its dashes, and without a value.
+// Returns the message about an unknown option. `word` is the option with its dashes, and without a value.
 std::string about_unknown_option(const CLI::App &command, const std::string &word) {
   const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   if (command.get_option_no_throw(word) != nullptr)
@@ -63,7 +63,7 @@ std::string about_unknown_option(const CLI::App &command, const std::string &wor
   return fmt::format("there is no option {}; did you mean --{}?", word, nearest);
 }
 
-// `words` are those that the parser could not use.
+// Returns the message if the command is missing or unknown. `words` are the words that the parser could not use.
 std::string about_missing_command(const CLI::App &app, const std::vector<std::string> &words) {
   std::vector<std::string> names;
   for (const CLI::App *command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -102,8 +102,8 @@ std::string about_extra_word(const CLI::App &command, const std::string &word) {
       word, command.get_name());
 }
 
-// Looks for a misspelt option before it reports a missing one, because the user may have misspelt the one that is
-// missing.
+// Returns the message about an error of the parser. An unknown option is reported before a missing one, because the
+// unknown option may be the missing one, misspelt.
 std::string sentence_about(const CLI::App &app, const CLI::ParseError &error) {
   const std::vector<std::string> words = app.remaining(true);
   const std::vector<CLI::App *> parsed = app.get_subcommands();

@@ -5,8 +5,8 @@
 
 namespace tool {
 
-// Parses the command line, which runs the subcommand, or prints help or the version. Throws UsageError if the command
-// line is wrong.
+// Parses the command line and runs its subcommand, or prints help or the version. Throws UsageError if the command line
+// is wrong.
 void parse_command_line(CLI::App &app, int argc, char **argv);
 
 }  // namespace tool

@@ -10,13 +10,13 @@
 namespace tool {
 
 // Returns the type in which a session takes elements of type `from` for an input. `wanted` is the input's type, as
-// `protrain check` names it. Elements that have this type keep it. For an input of floating-point numbers, all others
-// become float32. For an input of whole numbers, other whole numbers get the input's type. Throws Failure, with
-// `subject` and `input`, if floating-point numbers would have to become whole numbers.
+// `protrain check` names it. Elements that already have the input's type keep it. Otherwise, elements for an input of
+// floating-point numbers become float32, and whole numbers for an input of whole numbers get the input's type. Throws
+// Failure, with `subject` and `input`, if floating-point numbers would have to become whole numbers.
 protrain_dtype taken_as(protrain_dtype from, const std::string &wanted, const std::string &subject,
                         const std::string &input);
 
-// Converts all elements. Throws Failure, with `subject`, for a whole number that the type `to` does not hold.
+// Converts all elements. Throws Failure, whose text names `subject`, for a whole number that type `to` cannot hold.
 std::vector<std::byte> converted(const std::vector<std::byte> &elements, protrain_dtype from, protrain_dtype to,
                                  const std::string &subject);
 

@@ -9,7 +9,8 @@ namespace tool {
 
 namespace {
 
-// Returns what is wrong with the text of a whole number; "" if nothing is. `range` ends the sentence.
+// Returns an error message if `text` is not a whole number of at least `least`; else "". The message ends with `range`,
+// which names the limit in words, such as "above 0".
 std::string objection(const std::string &text, std::uint64_t least, const char *range) {
   std::uint64_t number = 0;
   const bool whole = text.find_first_not_of("0123456789") == std::string::npos;

@@ -31,15 +31,15 @@ struct EvalFlags {
   SessionFlags session;
 };
 
-// How much data is evaluated.
+// The amount of data that is evaluated.
 struct Amount {
   std::uint64_t batches = 0;
   std::int64_t batch = 0;    // samples in a whole batch; 0: the data are arrays of batches
   std::int64_t samples = 0;  // in all batches
 };
 
-// An output of the model and the file that it goes to. If a whole batch has as many samples as the output's axis 0, the
-// file has a row for each sample. Otherwise its axis 0 counts batches.
+// An output of the model and the file that it goes to. If the size of the output's axis 0 is the number of samples in a
+// whole batch, the file has a row for each sample. Otherwise axis 0 of the file counts batches.
 class Written {
  public:
   Written(protrain_session *session, std::size_t index, const std::string &path, const Amount &amount) : index_(index) {
@@ -68,8 +68,8 @@ class Written {
 
   // `samples` is the number of samples in the batch.
   void write(protrain_session *session, std::int64_t samples) {
-    // In a whole batch, axis 0 of the output had the number of samples. If it has another size in a smaller batch, that
-    // was chance, and axis 0 does not count samples.
+    // In a whole batch, the size of the output's axis 0 was the number of samples. If the two numbers differ in this
+    // smaller batch, axis 0 does not count samples: the numbers were equal by chance.
     if (of_samples_ && shape_in(session).front() != samples) throw UsageError(without_rows(samples_));
     if (of_samples_) slice_.resize(static_cast<std::size_t>(samples) * row_bytes_);
     check(protrain_session_output_read(session, name_.c_str(), dtype_, slice_.data(), slice_.size()));
@@ -105,7 +105,8 @@ class Written {
   std::unique_ptr<NpyWriter> file_;
 };
 
-// Splits the flags --output, and has the session keep these outputs. Returns their files by name.
+// Splits the values of --output, and has the session keep the named outputs. Returns the outputs' files. The keys are
+// the outputs' names.
 std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, const Options &options) {
   std::map<std::string, std::string> files;
   for (const std::string &pair : pairs) {
@@ -119,8 +120,8 @@ std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, c
   return files;
 }
 
-// Returns true if the model has a loss, or if something else is wrong with it. If it has none, sets the option `loss`
-// so that the session computes the mean of an output instead. The library creates no session without a loss.
+// Returns false if the model has no loss. The library creates no session without a loss, so in this case the function
+// sets the option `loss` to the mean of an output. Returns true for all other models, even if something else is wrong.
 bool has_loss(const Options &options, const std::string &model) {
   const char *text = nullptr;
   check(protrain_model_check(options.get(), model.c_str(), &text));
@@ -147,7 +148,7 @@ std::vector<Written> open_outputs(protrain_session *session, const std::map<std:
 
 std::string batches_text(std::uint64_t count) { return fmt::format("{} batch{}", count, count == 1 ? "" : "es"); }
 
-// Checks before the work that the files can be written to their places.
+// Checks, before any batch is computed, that the files can be written to their places.
 void require_files(const std::map<std::string, std::string> &files, const EvalFlags &flags, const ModelData &model,
                    const Options &options) {
   std::vector<Input> inputs = model_files(flags.model, model.files, options);
@@ -160,8 +161,8 @@ void require_files(const std::map<std::string, std::string> &files, const EvalFl
   require_writable(outputs, inputs);
 }
 
-// Computes the loss of batch `batch`. If no label of the batch counts, warns and returns nothing. If the loss is not
-// finite for another reason, throws a Failure that names the batch.
+// Computes the loss of batch `batch`. If no label of the batch counts, prints a warning and returns an empty optional.
+// If the loss is not finite for another reason, throws a Failure that names the batch.
 std::optional<float> evaluate(protrain_session *session, const Batches &batches, std::uint64_t batch,
                               std::uint64_t count) {
   float loss = 0;
@@ -174,13 +175,14 @@ std::optional<float> evaluate(protrain_session *session, const Batches &batches,
   return std::nullopt;
 }
 
-// The mean loss, and the number of batches that it is the mean of.
+// The mean loss, and the number of batches over which the mean was taken.
 struct Mean {
   double loss = 0;
   std::uint64_t batches = 0;
 };
 
-// Computes the batches, and writes their outputs. Returns nothing if a signal ended the work.
+// Runs the session on all batches, and writes the outputs. Returns the mean of the batches' losses if `evaluates`, else
+// a Mean of 0 batches. Returns an empty optional if a signal ended the work.
 std::optional<Mean> compute(protrain_session *session, Batches &batches, std::uint64_t count, bool evaluates,
                             std::vector<Written> &outputs) {
   Mean mean;

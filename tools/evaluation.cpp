@@ -39,9 +39,9 @@ void Evaluation::settle(protrain_session *session, const Rank &rank) {
   if (rank.leads() && !left_out.empty()) tell("protrain: warning: evaluations: {}\n", left_out);
 }
 
-// Deals the batches out to the ranks, one for each rank at a time. If fewer batches than ranks are left, or if the
-// smaller last batch is among them, all ranks compute the same batch, one batch after the other. Such a batch counts
-// once.
+// Deals the batches out to the ranks in rounds of one batch for each rank. A round cannot be dealt out if fewer batches
+// than ranks are left, or if the round would hold the smaller last batch. In these cases every rank computes all
+// batches that are left, and each of these batches counts once.
 double Evaluation::run(protrain_session *session, const Rank &rank) {
   const std::uint64_t count = batches_.count();
   const auto dealt = [&](std::uint64_t first) {

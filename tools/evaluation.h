@@ -23,21 +23,21 @@ struct EvaluationFlags {
 
 class Evaluation {
  public:
-  // Opens the data. If its shapes differ from those of the training data, binds them in `options`.
+  // Opens the data. If their shapes differ from those of the training data, binds the new sizes in `options`.
   Evaluation(const EvaluationFlags &flags, const DataFlags &training, const ModelData &model, const Options &options,
              const Batches &batches);
 
-  // Takes over the batch that the library chose. Warns of samples that an evaluation leaves out. Throws Failure if they
-  // are all left out. Call it before run().
+  // Takes over the size of a batch from the session, if the library chose this size. Warns of samples that an
+  // evaluation leaves out, and throws Failure if it leaves out all of them. Call it before run().
   void settle(protrain_session *session, const Rank &rank);
-  // True after the steps that `every` names. The last step of a run is evaluated too.
+  // True if `step` is a multiple of `every`. The caller also evaluates after the last step of a run.
   bool due(std::uint64_t step) const { return flags_.every > 0 && step % flags_.every == 0; }
   // Returns the mean loss over one pass of the data, each batch weighted by its number of samples. Leaves out batches
   // in which no label counts, with a warning. If the loss of a batch is not finite, or all batches are left out,
   // returns NaN with a warning. Every rank must call it, and gets the same result.
   double run(protrain_session *session, const Rank &rank);
-  // True if the run is to end: there have been `patience` evaluations after step `best`, and that of step `best` is
-  // still the best one.
+  // Returns whether the run ends at `step`. It ends once `patience` evaluations have followed the best evaluation so
+  // far, which was made at step `best`. False if `patience` is 0.
   bool exhausted(std::uint64_t step, std::uint64_t best) const {
     return flags_.patience > 0 && step / flags_.every >= best / flags_.every + flags_.patience;
   }

@@ -22,7 +22,7 @@ struct LibraryFailure : Failure {
         subject(protrain_error_subject(error)),
         usable(protrain_error_usable(error) != 0) {}
 
-  // True if an evaluation's batch has no label that counts.
+  // True if this is the error of an evaluation whose batch has no label that counts.
   bool counts_nothing() const { return code == PROTRAIN_ERROR_NONFINITE && subject == "targets"; }
 
   protrain_code code;

@@ -34,8 +34,8 @@ std::uint64_t step_of(const std::string &line) {
 }
 
 // Removes the lines of steps after `last`. An earlier run took these steps after its last checkpoint, and this run
-// takes them again. Also removes a last line that a full disk or a kill has cut short. The next line would become part
-// of it.
+// takes them again. Also removes a last line that a full disk or a kill has cut short, because the next line would be
+// appended to it.
 void remove_lines_after(const std::string &path, std::uint64_t last) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return;

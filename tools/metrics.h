@@ -27,7 +27,7 @@ nlohmann::ordered_json report_of(protrain_session *session);
 class Metrics {
  public:
   // `before` is the number of steps that were taken before this run. If it is not 0, the lines of these steps stay, and
-  // later lines of the file are replaced. An empty path: nothing is written.
+  // later lines of the file are replaced. If `path` is empty, nothing is written.
   Metrics(const std::string &path, std::uint64_t before);
 
   // `logged` is the session's log line of the step; "" if there is none.

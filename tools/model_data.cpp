@@ -10,10 +10,11 @@ namespace tool {
 
 namespace {
 
-// Throws the first problem of a model that cannot be trained, whatever the data are. Without this check, the command
-// would ask for data of inputs that the model has only once the problem is solved, such as the labels of a loss.
-// Problems of shapes do not count, because the check assumes sizes and the data may give others. The session reports
-// these.
+// If the model cannot be trained with any data, throws its first problem. Without this check, the user would get errors
+// about missing or unknown inputs. They would mislead the user, because the inputs can change when the problem is
+// solved: a loss, for example, adds labels.
+//   If the inputs are known, leaves problems of shapes to the session, because `about` assumes sizes that the data may
+// not have.
 void require_trainable(const nlohmann::json &about) {
   for (const nlohmann::json &problem : about.at("problems"))
     if (problem.at("code") != PROTRAIN_ERROR_SHAPE || about.at("inputs").empty())
@@ -85,7 +86,8 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
   }
   for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
     data.cross_entropies += about.at("operators").value(op, 0);
-  // Some losses are built of a cross entropy, and are none. So is a cross entropy with a further term.
+  // Sets the count to 0 if the loss is not the plain cross entropy. The same nodes also compute other losses, and
+  // options can scale the cross entropy or add something to it.
   const auto number = [&](const char *key) { return std::stod(value_of(options, key)); };
   const std::string loss = value_of(options, "loss");
   const bool is_plain = (loss.empty() || loss == "cross_entropy") && number("loss_factor") == 1 &&

@@ -40,8 +40,8 @@ struct ModelData {
   int cross_entropies = 0;  // nodes that compute the cross entropy of classes; 0 if options scale or add to the loss
 };
 
-// Describes the data of a model. If the flags ask for packed documents, sets the option that makes the model take their
-// positions.
+// Describes the data of a model. If the flags ask for packed documents, sets the option `packed`, so that the model
+// takes the tokens' positions in their documents.
 ModelData data_of(const Options &options, const std::string &model, const DataFlags &flags);
 
 // Returns the paths of the files that a model is read from, as `check` lists them.

@@ -33,7 +33,8 @@ bool is_there(const std::string &path) {
   return fs::exists(path, none);
 }
 
-// True if both paths lead to one file, now or once it is written. Several outputs may share a device such as /dev/null.
+// True if both paths lead to the same file, even if this file does not exist yet. False for devices such as /dev/null,
+// which several outputs may share.
 bool same_place(const std::string &a, const std::string &b) {
   std::error_code none;
   if (fs::is_other(a, none)) return false;
@@ -41,7 +42,7 @@ bool same_place(const std::string &a, const std::string &b) {
   return fs::weakly_canonical(fs::absolute(a), none) == fs::weakly_canonical(fs::absolute(b), none);
 }
 
-// Throws unless the output can be put at its place.
+// Throws unless the output can be written to its path.
 void require_place(const Output &output) {
   const fs::path path = without_slash(output.path);
   std::error_code none;
@@ -85,7 +86,8 @@ std::vector<Input> model_files(const std::string &model, const std::vector<std::
                                const Options &options) {
   std::vector<Input> files = {{"MODEL", model}};
   for (const std::string &part : parts) files.push_back({"a part of MODEL", part});
-  // `parts` come as JSON, which holds no paths that are not UTF-8.
+  // `parts` was read from JSON, in which paths that are not UTF-8 are missing. In case a part has such a path, this
+  // loop adds the usual names of a model's parts.
   for (const char *end : {".data", "_data"}) files.push_back({"a part of MODEL", model + end});
   for (const auto &[key, flag] : {std::pair("adapter_names", "--adapter-names"),
                                   {"plan", "--plan"},

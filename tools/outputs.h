@@ -30,8 +30,9 @@ struct Output {
   std::string path;  // empty: the output is not wanted
 };
 
-// Return what a command reads: the model and the files that options name, an adapter, and data. `parts` are the files
-// that the model is read from. `flag` is the word that names the adapter, the arrays or the tokens.
+// Return the files that a command reads. model_files() returns the model with its `parts`, and the files that options
+// name. adapter_files() returns the files of an adapter, array_files() and token_files() those of data. `flag` is the
+// word of the command line that names the adapter, the arrays or the tokens.
 std::vector<Input> model_files(const std::string &model, const std::vector<std::string> &parts, const Options &options);
 std::vector<Input> adapter_files(const std::string &flag, const std::string &path);
 std::vector<Input> array_files(const std::string &flag, const std::vector<std::string> &words, const ModelData &model);
@@ -44,7 +45,7 @@ void require_writable(const std::vector<Output> &outputs, const std::vector<Inpu
 void require_mergeable(const std::string &model, const Options &options);
 
 // Throws Failure unless the session's adapters can be written to `path`. Only the library can find that out. So this
-// function has the library write them once beside `path`, and then removes them. Every rank must call it.
+// function has the library write the adapters once beside `path`, and then removes the files. Every rank must call it.
 void require_adapters_writable(protrain_session *session, const std::string &path, const Rank &rank);
 
 }  // namespace tool

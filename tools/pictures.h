@@ -9,7 +9,7 @@ namespace tool {
 
 using Json = nlohmann::ordered_json;
 
-// Memory over a step, stacked by owner, one panel per tier in use. `timeline` is as in the library's reports.
+// Shows memory over a step by owner, with a plot for each tier in use. `timeline` is as in the library's reports.
 std::string memory_picture(const Json &timeline);
 // Shows when each queue was busy. `queues` and `costs` ("measured" or "predicted") are as in the library's reports.
 std::string queues_picture(const Json &queues, const Json &costs);

@@ -1,5 +1,5 @@
-// On a terminal, draws a bar at most ten times a second. In a file, writes about twenty lines. Writes more if steps are
-// slow, so that half a minute after a line the next step writes one.
+// On a terminal, draws a bar at most ten times a second. In a file, writes a line after each twentieth of the steps. If
+// steps are slow, also writes a line after a step that ends half a minute or more after the previous line.
 #include "progress.h"
 
 #include <fmt/format.h>

@@ -9,15 +9,16 @@ namespace tool {
 
 class Progress {
  public:
-  // The run takes `steps` steps after the `before` steps of the runs that it resumes. `unit` is "tokens" or "samples":
-  // what the argument `units` of step() counts.
+  // The run takes `steps` steps. `before` is the number of steps of the runs that it resumes. `unit` is "tokens" or
+  // "samples": what the argument `units` of step() counts.
   Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit);
   ~Progress();  // ends the bar's line
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
   void say(const std::string &line);  // on a line of its own
-  // Shows that the run has taken `done` steps. The steps that it shows are counted over all runs.
+  // Shows that the run has taken `done` steps. The number shown also counts the steps of the runs that this run
+  // resumes.
   void step(std::uint64_t done, float loss, double seconds, double units);
 
  private:

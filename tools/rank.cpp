@@ -13,8 +13,9 @@ namespace tool {
 
 namespace {
 
-// True if rank 0 prints the same error, because all ranks have agreed on it. Errors about a rank that is lost or late
-// are not agreed on: rank 0 may be that rank itself, or the cause. So every rank that notices such an error prints it.
+// True if rank 0 prints the same error, because all ranks have agreed on it. Ranks do not agree on an error about a
+// rank that is lost or late: rank 0 may be the lost rank itself, or the cause. So every rank that notices such an error
+// prints it.
 bool is_said_by_rank_0(const Rank &rank, const LibraryFailure &failure) {
   constexpr protrain_code kAgreed[] = {PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_STATE, PROTRAIN_ERROR_MISMATCH,
                                        PROTRAIN_ERROR_CANCELLED};

@@ -17,12 +17,12 @@ struct Rank {
 
 Rank rank_of(protrain_session *session);
 
-// Prints an error, unless rank 0 says the same.
+// Prints an error, unless rank 0 prints the same one.
 void say(const Rank &rank, const std::exception &failure);
 
-// Prints why a rank among several cannot go on, unless rank 0 says the same. Returns the exit status if the library
-// knows of the failure. Otherwise it ends the process at once: in an orderly exit MPI would wait for the other ranks,
-// while they wait for this rank.
+// For a rank among several that cannot go on. Prints the failure, unless rank 0 prints the same. Returns the exit
+// status if the failure is an error of the library. Otherwise ends the process at once. An orderly exit would never
+// end: in it, MPI would wait for the other ranks, which wait for this rank.
 int give_up(const Rank &rank, const std::exception &failure);
 
 }  // namespace tool

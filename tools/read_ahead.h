@@ -26,8 +26,9 @@ class ReadAhead {
   // `read` is called by one thread at a time.
   explicit ReadAhead(Read read) : read_(std::move(read)) {}
 
-  // Returns the data of `batch`, and begins to read the data of `next`. Does not begin if reading takes less time than
-  // a thread costs. Throws what reading `batch` threw.
+  // Returns the data of `batch`, and begins to read the data of `next` on another thread. Starts no thread if reading
+  // `batch` took less time than a thread costs. In this case the next call reads the data of its batch itself. Throws
+  // what reading `batch` threw.
   BatchData take(std::uint64_t batch, std::optional<std::uint64_t> next);
 
   double waited() const { return waited_; }  // seconds in take(), in all

@@ -116,7 +116,7 @@ std::string cause(const std::string &name) {
   return "compute idle: " + name;
 }
 
-// A table of costs. It has a column for predicted costs, and one for measured costs, as far as the report has them. A
+// A table of costs. It has a column for predicted costs and one for measured costs, each only if the report has them. A
 // busy or idle time that is 0 in all columns has no line.
 class Costs {
  public:

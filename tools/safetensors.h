@@ -12,8 +12,8 @@ namespace tool {
 
 // The two functions below throw Failure unless the file has a safetensors header.
 std::vector<std::string> safetensors_names(const InputFile &file);
-// Throws Failure if the file has no such tensor, or if the tensor's bytes do not fit its shape or lie outside of the
-// file.
+// Throws Failure if the file has no such tensor, if the tensor has too many or too few bytes for its shape, or if the
+// bytes lie outside of the file.
 ArrayLayout safetensors_layout(const InputFile &file, const std::string &tensor);
 
 }  // namespace tool

@@ -31,7 +31,8 @@ class SessionFlags {
 // True if the model can be trained with these sizes of its dimensions in place of those in `options`.
 bool can_train(const Options &options, const std::string &model, const std::map<std::string, std::int64_t> &dims);
 
-// Binds symbolic dimensions that no --dim binds to the sizes that `check` infers or assumes, and prints them.
+// Finds the symbolic dimensions that no --dim binds. Binds each of them to the size that `check` infers or assumes, and
+// prints these sizes.
 void bind_defaults(const Options &options, const std::string &model);
 
 }  // namespace tool

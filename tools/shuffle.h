@@ -44,7 +44,8 @@ class Shuffle {
   std::uint64_t seed_;
 };
 
-// Returns which of `count` elements is the n-th one taken, if each pass takes every element once.
+// Returns the element that is taken as number `n`, counted from 0. Elements 0 to `count` - 1 are taken pass after pass,
+// each once in every pass. Their order is that of `shuffle`, or ascending without a shuffle.
 inline std::uint64_t taken(std::uint64_t n, std::uint64_t count, const std::optional<Shuffle> &shuffle) {
   return shuffle ? shuffle->at(n / count, n % count, count) : n % count;
 }

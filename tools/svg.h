@@ -47,7 +47,8 @@ class Svg {
 // The numbers are at least `least` apart.
 std::vector<double> ticks(double low, double high, int count, double least = 0);
 
-// A unit in which numbers up to `most` are easy to read.
+// A unit of numbers in a drawing. byte_unit(most) and second_unit(most) return the unit in which numbers up to `most`
+// are easy to read.
 struct Unit {
   double size = 1;
   double least = 0;  // smallest distance between two numbers on an axis, in units

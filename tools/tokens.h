@@ -10,7 +10,8 @@ namespace tool {
 class TokenFile {
  public:
   // `type` is "uint16", "uint32", or "" if the user gave no type. Without a type, a raw file is read as uint16, and
-  // Failure is thrown if it looks like uint32. Also throws Failure if the file's size or its header does not fit.
+  // Failure is thrown if it looks like uint32. Also throws Failure if the file does not hold a whole number of tokens,
+  // if the header contradicts the file's size or `type`, or if the header's version is unknown.
   TokenFile(const std::string &path, const std::string &type);
 
   const std::string &path() const { return file_.path(); }

@@ -114,10 +114,12 @@ void announce(protrain_session *session, RunRecord &record) {
 struct StepFailure : LibraryFailure {
   using LibraryFailure::LibraryFailure;
 
-  // False if the error may have come amid the updates, so that some parameters have taken the step and others have not.
-  //   Two codes count as true although they are not clear cases. A NONFINITE error can come amid the updates in overlap
-  // order. But then the session counts the step, and spares_weights() finds out by that count. After a PEER error,
-  // which comes from another rank, the session is usable only if the ranks had not begun the batch.
+  // False if the error's code is one that can come during the updates, when some parameters have taken the step and
+  // others have not.
+  //   True nevertheless for two such codes, because for them spares_weights() checks more than the code. NONFINITE can
+  // come during the updates if these overlap with backward, but in this case the session counts the step. PEER, which
+  // reports the failure of another rank, can come at any time, but if the ranks had begun the batch, the session is not
+  // usable any more.
   bool came_before_updates() const {
     constexpr protrain_code kBefore[] = {PROTRAIN_ERROR_ARG,      PROTRAIN_ERROR_STATE,     PROTRAIN_ERROR_SHAPE,
                                          PROTRAIN_ERROR_TYPE,     PROTRAIN_ERROR_NONFINITE, PROTRAIN_ERROR_PEER,
@@ -126,9 +128,9 @@ struct StepFailure : LibraryFailure {
   }
 };
 
-// Runs one batch of a step. `first`: it is the step's first batch. Returns false if a rank cancels the step in its
-// first batch, so that nothing has changed. Throws StepFailure for any other error. If the library refuses a value, the
-// error gets a hint about the token file, because a token may lie beyond the vocabulary.
+// Runs one batch of a step. `first` is true for the step's first batch. Returns false if a rank cancels the step in the
+// first batch, when nothing has changed yet. Throws StepFailure for any other error. If the library refuses a value,
+// the error gets a hint about the token file, because a token may lie beyond the vocabulary.
 bool take_batch(protrain_session *session, const Batches &batches, bool first, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return true;
@@ -136,8 +138,8 @@ bool take_batch(protrain_session *session, const Batches &batches, bool first, f
   throw StepFailure(error.get(), batches.suspicion(error.get()));
 }
 
-// Takes step `number`. Returns nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed
-// run goes on with the next batches. The batches of a step are dealt out to the ranks one by one.
+// Takes step `number`. Returns an empty optional if a rank has cancelled the step. Steps are counted over all runs, so
+// that a resumed run goes on with the next batches. The batches of a step are dealt out to the ranks one by one.
 std::optional<Step> take_step(protrain_session *session, Batches &batches, std::uint64_t number,
                               std::uint64_t accumulation, const Rank &rank) {
   const double start = seconds_now();
@@ -203,10 +205,12 @@ struct Results {
   std::vector<std::exception_ptr> failures;
 };
 
-// Writes all results, even if one of them fails. The report comes first, because a launcher may end the job as soon as
-// one rank has left, and only the other results keep all ranks here until they are written.
-//   If another rank fails after its last step, it cancels a step (ends_on_all_ranks), and this makes the first call
-// here fail too. That call is then made once more.
+// Writes all results, even if one of them cannot be written. Rank 0 writes the report alone, before all other results.
+// All ranks write the other results together, so no rank ends before the report is written. This matters because a
+// launcher may end the job as soon as one rank has ended.
+//   A rank that fails after its last step cancels, because other ranks may still be in a step (ends_on_all_ranks). If
+// this rank has ended its steps too, the cancel makes the first call here that all ranks make fail. So this call is
+// repeated once.
 Results write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   Results results;
   bool again = record.ranks > 1;
@@ -235,8 +239,8 @@ Results write_results(protrain_session *session, const TrainFlags &flags, Checkp
   return results;
 }
 
-// Reports an evaluation, and keeps its checkpoint if it is the best so far. Returns true if the run is to end because
-// the loss has not become smaller for long enough.
+// Reports an evaluation. If its loss is the lowest so far, saves a checkpoint of the step. Returns true if the run is
+// to end, because too many evaluations have passed since the one with the lowest loss.
 bool judge(protrain_session *session, const Step &step, const Evaluation &evaluation, Checkpoints &checkpoints,
            std::optional<Progress> &progress) {
   const double loss = *step.eval_loss;
@@ -292,13 +296,13 @@ class Training {
   bool exhausted_ = false;   // evaluations have not become better for long enough
 };
 
-// Prints what was created, and opens what the steps need. The metrics file of an earlier run is replaced last, because
-// a refusal before that leaves it as it was.
+// Prints what was created, and opens what the steps need. Replaces the metrics file of an earlier run last, so that the
+// file stays as it was if this function throws.
 void Training::begin() {
   if (rank_.leads()) announce(session_, record_);
   batches_.settle(session_);
   if (rank_.leads() && !batches_.packing().empty()) fmt::print("{}\n", batches_.packing());
-  // Epochs are counted over all runs. A run that goes on takes the steps that are left.
+  // Epochs are counted over all runs. A resumed run takes only the steps that are still missing.
   const std::uint64_t before = record_.before;
   steps_ = flags_.steps.value_or(0);
   if (flags_.epochs > 0) {
@@ -328,7 +332,7 @@ void Training::take_steps() {
   }
 }
 
-// Evaluates the step, if one is due, writes its metrics, and saves it, if a checkpoint is due.
+// Evaluates the model if an evaluation is due, writes the metrics of the step, and saves a checkpoint if one is due.
 void Training::after(Step &step, std::optional<Progress> &progress) {
   const std::uint64_t done = record_.steps;
   if (evaluation_ && (evaluation_->due(step.number) || done == steps_)) {
@@ -342,7 +346,8 @@ void Training::after(Step &step, std::optional<Progress> &progress) {
   checkpoints_.after(session_, step.number);
 }
 
-// True if the session holds the weights of the last step that is recorded, and can write them.
+// True if after the error `failure` the session can still write its weights, and these are the weights after the last
+// recorded step.
 bool Training::spares_weights(const std::exception &failure) const {
   const auto *of_library = dynamic_cast<const LibraryFailure *>(&failure);
   const auto *of_step = dynamic_cast<const StepFailure *>(&failure);
@@ -351,10 +356,10 @@ bool Training::spares_weights(const std::exception &failure) const {
   return steps_of(session_) == record_.last_step();
 }
 
-// Ends the steps of the other ranks after an error of this rank. Returns false if they cannot write the results with
-// this rank. After an error of the library there is nothing to do, because the other ranks know of it. After any other
-// error this rank cancels a step. The cancelled step changes nothing. It ends, on every rank, the call in which that
-// rank waits or which it makes next.
+// Ends the steps of the other ranks too, after the error `failure` of this rank. Does nothing if the library returned
+// the error, because in that case the other ranks know of it. After any other error, this rank cancels a step, which
+// then changes nothing. The cancel ends the call in which the other ranks wait for this one, or the next call that they
+// make. Returns false if the ranks cannot write the results together afterwards.
 bool Training::ends_on_all_ranks(const std::exception &failure) {
   if (rank_.alone() || dynamic_cast<const LibraryFailure *>(&failure) != nullptr) return true;
   protrain_session_cancel(session_);
@@ -400,8 +405,8 @@ int Training::run() {
                checkpoints_.best()->step);
   const Results results = write_results(session_, flags_, checkpoints_, record_);
   if (!results.failures.empty()) std::rethrow_exception(results.failures.front());
-  // If a signal stopped the run, returns 128 + the signal's number. If the signal has reached only other ranks, takes
-  // the number of Ctrl-C's signal, SIGINT.
+  // If a signal stopped the run, returns 128 + the number of the signal. If only other ranks have received the signal,
+  // its number is not known here, and the number of SIGINT (Ctrl-C) is taken.
   return !stopped_ ? kOk : 128 + (stop_signal() != 0 ? stop_signal() : SIGINT);
 }
 
@@ -438,7 +443,7 @@ int train(TrainFlags flags) {
   const Options options = flags.session.make_options();
   take_best(options);
   const ModelData model = data_of(options, flags.model, flags.data);
-  // Flags about tokens may concern the tokens of evaluations alone.
+  // If only the evaluations have a token file, all flags about tokens are meant for the evaluations.
   const bool trains_on_tokens = !flags.data.tokens.empty() || flags.evaluation.tokens.empty();
   std::optional<Batches> batches;
   std::optional<Evaluation> evaluation;

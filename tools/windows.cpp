@@ -91,8 +91,8 @@ void TokenWindows::read(std::uint64_t window, WindowRows &rows) {
   }
 }
 
-// Appends a piece of the file. With a separator, a label counts for nothing (kIgnoredLabel) if it is a token of the
-// next document, or if the token that would predict it lies outside of the piece.
+// Appends a piece of the file. With a separator, a label is replaced by kIgnoredLabel if it is a token of the next
+// document, or if the token that would predict this label lies outside of the piece.
 void TokenWindows::append(const Piece &piece, WindowRows &rows) {
   std::vector<std::int64_t> tokens(piece.length + (next_ && !piece.ends ? 1 : 0));
   file_.read(piece.begin, tokens);

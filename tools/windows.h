@@ -9,7 +9,7 @@
 
 namespace tool {
 
-// The label of a token that counts for nothing, as in PyTorch.
+// A label that does not count in the loss, as in PyTorch.
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
 // One window, or several one after the other.
@@ -19,9 +19,9 @@ struct WindowRows {
 
 class TokenWindows {
  public:
-  // With `next`, the label of a token is the token after it, otherwise the token itself. `separator` is the token that
-  // ends a document. If it is given, windows hold documents, and a document that is longer than a window is cut. Throws
-  // Failure if no window can be filled.
+  // If `next` is true, the label of a token is the token after it; if false, the token itself. `separator` is the token
+  // that ends a document. If a separator is given, windows hold documents, and a document that is longer than a window
+  // is cut. Throws Failure if no window can be filled.
   TokenWindows(TokenFile file, std::int64_t length, bool next, std::optional<std::int64_t> separator);
 
   const TokenFile &file() const { return file_; }

@@ -1,10 +1,10 @@
 // Codes of eight bits, in which the moments of AdamW are stored. A block of neighbouring numbers shares a scale, the
 // largest magnitude in the block. A code is an index into a list of fractions of the scale. The list begins with 0 and
-// ends with 1, and within each octave its fractions are evenly spaced. Apart from 0 they are floats with a short
-// mantissa. So one shift of a float's bits finds the code of a number, and another shift finds the number of a code.
-// Signed codes have 8 fractions in each of nearly 16 octaves. The second moment is stored as its square root, which
-// needs half as many octaves, in unsigned codes with 16 fractions in each of nearly 16 octaves.
-//
+// ends with 1, and within each octave its fractions are evenly spaced. Apart from 0 the fractions are floats with a
+// short mantissa. So one shift of a float's bits finds the code of a number, and another shift finds the number of a
+// code. Signed codes have 8 fractions in each of nearly 16 octaves. The second moment is never negative, so its codes
+// need no sign and have 16 fractions in each of nearly 16 octaves. These codes stand for the square root of the moment,
+// which spans half as many octaves as the moment itself.
 // Rounding is stochastic: a number between two codes becomes either code, the nearer one more often. If each number
 // became the nearest code, a moment would not change while each step moves it by less than half the distance between
 // two codes. A hash of the number and of the step makes the choice, so it is the same on every device and under every
@@ -28,7 +28,7 @@ struct Octaves {
   static constexpr int kShift = 23 - kMantissa, kFirst = (127 << kMantissa) - kTop;
 
   // Returns the code just below or just above x, where 0 <= x <= 1. A hash of x and `dither` chooses between the two.
-  // Any other x gives some code too.
+  // For any other x, even NaN, the result is some valid code.
   PROTRAIN_HD static std::int32_t code(float x, std::uint32_t dither) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(absolute(x));
     const std::int32_t code =

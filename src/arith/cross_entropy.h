@@ -12,8 +12,8 @@
 
 namespace protrain::arith {
 
-// The gradient of a row's loss, as three numbers. The gradient with respect to the logit of a class is
-// share * p - rest, minus `peak` if the class is the label.
+// The gradient of a row's loss, as three numbers. The gradient with respect to the logit of a class with probability p
+// is share * p - rest. If the class is the label, `peak` is subtracted too.
 struct RowSlopes {
   float share, rest, peak;
 

@@ -27,8 +27,8 @@ struct CtcStates {
   // True if a path can go from state s - 2 to s and skip the blank between them. Both states must be labels, and the
   // labels must differ: two equal labels without a blank between them would be joined into one.
   PROTRAIN_HD bool skips_to(std::int64_t s) const { return s % 2 == 1 && s >= 3 && labels[s / 2] != labels[s / 2 - 1]; }
-  // begin() returns the logarithm of 1 if a path can begin in state s, else the logarithm of 0. end() does the same for
-  // the state in which a path ends.
+  // begin() returns 0, the logarithm of 1, if a path can begin in state s, and -infinity, the logarithm of 0, if not.
+  // end() says in the same way whether a path can end in state s.
   PROTRAIN_HD static double begin(std::int64_t s) { return s < 2 ? 0 : -INFINITY; }
   PROTRAIN_HD double end(std::int64_t s) const { return s + 2 >= count() ? 0 : -INFINITY; }
   // Returns the log of the sum of exp(before[i]) over all states i from which a path can come to s. One of them is s

@@ -28,8 +28,8 @@ PROTRAIN_HD f16 to_f16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   const std::uint32_t normal = (magnitude - ((127u - 15u) << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  // Rounds `magnitude` to a subnormal float16 by adding 0.5. Floats in [0.5, 1) are 2^-24 apart, as subnormal float16
-  // are.
+  // Rounds `magnitude` to a subnormal float16 by adding 0.5: floats in [0.5, 1) are 2^-24 apart, as subnormal float16
+  // are, so the sum is rounded to a multiple of 2^-24.
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5f);
   const std::uint32_t finite = magnitude < kNormal ? subnormal : normal;

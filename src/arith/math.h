@@ -53,7 +53,7 @@ PROTRAIN_HD float exp(float x) {
 PROTRAIN_HD float log(float x) {
   const bool tiny = x < 0x1p-126f;
   const float scaled = tiny ? x * 0x1p23f : x;
-  // Splits `scaled` into 2^e * m, with m in [2/3, 4/3) instead of [1, 2). The variable `e` holds 2^23 times this e.
+  // Splits `scaled` into 2^n * m, with m in [2/3, 4/3) instead of [1, 2). The variable `e` holds n * 2^23.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
   const std::uint32_t shift = (bits - std::bit_cast<std::uint32_t>(0x1.555556p-1f)) & 0xff800000u;
   const auto e = static_cast<std::int32_t>(shift);

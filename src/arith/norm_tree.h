@@ -10,8 +10,9 @@
 
 namespace protrain::arith {
 
-// The number of elements of the smallest piece whose squared norm can be computed alone. Larger pieces have 2^k times
-// as many. The number of elements of a leaf divides kNormPiece on every device, so a piece consists of whole leaves.
+// The number of elements of the smallest piece whose squared norm can be computed alone. A larger piece has 2^k times
+// as many elements. On every device kNormPiece is a multiple of the number of elements of a leaf, so a piece consists
+// of whole leaves.
 inline constexpr std::int64_t kNormPiece = 16 << 10;
 
 inline bool is_norm_piece(std::int64_t elements) {

@@ -52,7 +52,7 @@ PROTRAIN_HD float treated(const Treatment &t, float g) {
   return g < -t.limit ? -t.limit : g;
 }
 
-// Updates one weight w by AdamW. g: the treated gradient, m and v: running means of g and g^2.
+// Updates one weight w by AdamW. g: the scaled and clipped gradient, m and v: running means of g and g^2.
 PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   g = fma(c.l2, w, g);
   m = fma(c.beta1, m, c.rest1 * g);
@@ -61,7 +61,7 @@ PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   w = fma(c.minus_step, m / root, w * c.decay);
 }
 
-// Updates one weight w by SGD. g: the treated gradient, b: the momentum buffer, 0 before the first step.
+// Updates one weight w by SGD. g: the scaled and clipped gradient, b: the momentum buffer, 0 before the first step.
 PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
   g = fma(c.weight_decay, w, g);
   b = fma(c.momentum, b, c.rest * g);
@@ -70,14 +70,14 @@ PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
 
 PROTRAIN_HD void update(const Sgd &c, float g, float &w) { w = fma(-c.learning_rate, fma(c.weight_decay, w, g), w); }
 
-// Updates one weight w by Adagrad. g: the treated gradient, h: the sum of g^2 over all steps.
+// Updates one weight w by Adagrad. g: the scaled and clipped gradient, h: the sum of g^2 over all steps.
 PROTRAIN_HD void update(const Adagrad &c, float g, float &w, float &h) {
   g = fma(c.l2, w, g);
   h = fma(g, g, h);
   w = fma(c.minus_step, g / (__builtin_sqrtf(h) + c.epsilon), w);
 }
 
-// Updates one weight w by Lion. g: the treated gradient, m: running mean of g.
+// Updates one weight w by Lion. g: the scaled and clipped gradient, m: running mean of g.
 PROTRAIN_HD void update(const Lion &c, float g, float &w, float &m) {
   const float mean = fma(c.beta1, m, c.rest1 * g);
   m = fma(c.beta2, m, c.rest2 * g);
@@ -85,8 +85,8 @@ PROTRAIN_HD void update(const Lion &c, float g, float &w, float &m) {
   w = fma(-c.learning_rate, sign, w * c.decay);
 }
 
-// Returns the new moving average. It has moved towards the weight w by the share `rest` of the distance between the
-// two.
+// Returns the new moving average: the old one, moved towards the weight w by `rest` times the distance between the old
+// average and w.
 PROTRAIN_HD float averaged(float rest, float w, float average) { return fma(rest, w - average, average); }
 
 }  // namespace protrain::arith

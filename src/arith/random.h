@@ -61,8 +61,8 @@ PROTRAIN_HD float uniform(std::uint32_t number) {
   return (static_cast<float>(number >> 9) + 0.5f) * (1.0f / static_cast<float>(1 << 23));
 }
 
-// Returns the least random number that keeps an element. Dropout keeps an element if its random number is at least
-// 2^32 * ratio. `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
+// Returns the least random number that keeps an element. Dropout keeps an element if its random number is at least 2^32
+// * ratio. `ratio` is a float in [0, 1), so it is at most 1 - 2^-24, and the result fits into 32 bits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
 }

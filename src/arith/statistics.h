@@ -10,7 +10,7 @@ namespace protrain::arith {
 struct Moments {
   double count = 0, mean = 0, squares = 0;
 
-  // Adds the elements of `other`, so that these become the moments of all elements together.
+  // Adds the elements of `other`. This object then holds the moments of all elements together.
   PROTRAIN_HD void join(const Moments &other) {
     if (other.count == 0) return;
     const double all = count + other.count, distance = other.mean - mean;

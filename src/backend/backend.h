@@ -44,7 +44,7 @@ struct OptimizerNumbers {
   float average_rest = 0;  // factor of the new weights in the update of their moving average
 };
 
-// The numbers of all groups of parameters. The parameters of one group have the same learning rate and weight decay.
+// The parameters of one group have the same learning rate and weight decay. GroupNumbers has the numbers of each group.
 inline constexpr std::size_t kMostGroups = 256;
 using GroupNumbers = std::array<OptimizerNumbers, kMostGroups>;
 
@@ -85,7 +85,8 @@ struct Optimizer {
   int state_count() const { return static_cast<int>(state().size()); }
 };
 
-// A group of parameters: the factor of the step's learning rate, and the decay in place of Optimizer::weight_decay.
+// The settings of a group of parameters: a factor for the step's learning rate, and the weight decay that replaces
+// Optimizer::weight_decay.
 struct Group {
   double learning_rate_scale = 1, weight_decay = 0;
   bool operator==(const Group &) const = default;
@@ -145,9 +146,9 @@ class Recording {
   virtual ~Recording() = default;
 };
 
-// One device: its memory, its queues, and the kernels made for it. The library decides what runs when and where each
-// value lies; a device only carries this out. So backends stay small, and the same Program runs on every device.
-// Methods that not every device needs have defaults (device.cpp).
+// One device: its memory, its queues, and the kernels made for it. The library decides in which order work runs, and
+// where each value lies. A device only carries this out. So backends stay small, and the same Program runs on every
+// device. Methods that not every device needs have defaults (device.cpp).
 class Device {
  public:
   virtual ~Device() = default;
@@ -156,13 +157,13 @@ class Device {
   // Makes the kernel of a node. Code::unsupported with the reason if there is none.
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
   // Makes a kernel that updates weights in place. Launch: inputs = {each gradient, status[, scale]}, outputs =
-  // {weights, state...} of one parameter after the other. If weights are narrow, their state begins with the lower
-  // plane of their float32 masters. Gradients are multiplied by the scale (float32), then limited to clip_value. The
-  // kernel does nothing if the status word (uint32) is not 0.
+  // {weights, state...} for each parameter in turn. If weights are narrow, their state begins with the lower plane of
+  // their float32 masters. Gradients are multiplied by the scale (float32), then limited to clip_value. The kernel does
+  // nothing if the status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
   // Makes a kernel that checks for NaN and infinity. Launch: inputs = scalars of `dtype`, outputs = {status[, copy]}.
-  // If the status is 0 and a scalar is not finite, the status becomes words[i], where i is the first such scalar. Then
-  // the status is written to the copy.
+  // If the status is 0 and a scalar is not finite, the status becomes words[i], where i is the index of the first such
+  // scalar. Then the status is written to the copy.
   virtual std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &words) = 0;
 
   virtual void *allocate_arena(std::uint64_t bytes) = 0;  // once per device; Code::nomem
@@ -183,8 +184,8 @@ class Device {
   virtual void unpin(void *host);
 
   // Calls issue(argument), which appends the work of a step, and then waits for all queues. The device makes the call
-  // on the thread from which launches are cheapest. On the CPU this is the team's first member, so no launch passes
-  // between threads. Throws if the work fails.
+  // on the thread from which launches are cheapest. On the CPU that thread is the team's first member, so no launch
+  // passes between threads. Throws if the work fails.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
   // launch() and copy() append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in
   // order.
@@ -192,7 +193,8 @@ class Device {
   virtual void copy(Queue queue, const Copy &copy) = 0;
   // launch_alone() and copy_alone() are complete on return, and may run while the device's queues work. Call them on
   // any thread but the one that issues a step. launch_alone() computes on the host, with operands in host memory; only
-  // one thread at a time may call it. It runs only updates, because they give the same bits on host and device.
+  // one thread at a time may call it. The kernel must be an update, because updates give the same bits on host and
+  // device.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 
@@ -204,9 +206,9 @@ class Device {
   // Makes all work that is appended to the queue from now on wait until the event has completed. If the event was
   // recorded several times, the last record() counts.
   virtual void wait(Queue queue, std::size_t event);
-  // Makes the calling thread wait for the event. Any thread may call it. Throws if the device failed. A value that a
-  // kernel cannot use is no failure of the device: run_step() throws it at its end, because all other work still
-  // counts.
+  // Makes the calling thread wait for the event. Any thread may call it. Throws if the device failed. If a kernel has
+  // met a value that it cannot use, wait_here() does not throw, because the step's other work still counts. Instead,
+  // run_step() throws at its end.
   virtual void wait_here(std::size_t event);
   // Returns the time of the event in nanoseconds, counted from the beginning of the last run_step, or of the last
   // replay of a timed recording.
@@ -214,8 +216,8 @@ class Device {
 
   // Captures the work that issue(argument) appends, without running it. The same step must have run before, because the
   // work of a first run, such as loading kernels, cannot be captured. With `timed`, replays also keep the time of each
-  // event, which makes them slower. Without it, events only make queues wait. Returns nullptr if the device cannot
-  // capture. Throws if the capture fails. Steps can still be issued after that.
+  // event, which makes them slower. Without `timed`, events only make queues wait. Returns nullptr if the device cannot
+  // capture. Throws if the capture fails; even then, later steps can be issued.
   virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed);
   // Runs the captured step with the numbers `scalars`, and waits for all queues as run_step does.
   virtual void replay_step(Recording &recording, const StepScalars &scalars);

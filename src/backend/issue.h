@@ -1,4 +1,4 @@
-// Runs and records steps on a device whose work a function object issues.
+// Runs and records steps on a device. The caller's function object issues the work of the step.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 
 namespace protrain::backend {
 
-// As Device::run_step(): calls issue(), and waits for all queues. Allocates nothing.
+// Like Device::run_step(), but takes a function object: calls issue(), and waits for all queues. Allocates nothing.
 template <typename Issue>
 void run_step(Device &device, Issue issue) {
   device.run_step([](void *self) { (*static_cast<Issue *>(self))(); }, &issue);
 }
 
-// As Device::record_step().
+// Like Device::record_step(), but takes a function object.
 template <typename Issue>
 std::unique_ptr<Recording> record_step(Device &device, Issue issue, bool timed) {
   return device.record_step([](void *self) { (*static_cast<Issue *>(self))(); }, &issue, timed);

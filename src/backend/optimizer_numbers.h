@@ -1,4 +1,5 @@
-// The numbers that the updates of a step use. The host computes them once, in double, for every device.
+// The scalars that the updates of a step use, such as the learning rate and bias corrections. The host computes them
+// once, in double, for every device.
 #pragma once
 
 #include <cmath>
@@ -8,10 +9,11 @@
 
 namespace protrain::backend {
 
-// Returns AdamW's numbers for step t. Correction::rate multiplies the learning rate by sqrt(1 - beta2^t) / (1 -
-// beta1^t) and adds epsilon to sqrt(v), where v is the second moment. Correction::moments gives the same step if its
-// epsilon is `epsilon / sqrt(1 - beta2^t)`. So for Correction::rate this larger epsilon is returned, and one kernel
-// serves both.
+// Returns AdamW's scalars for step t. The kernel implements Correction::moments: it divides the first moment by 1 -
+// beta1^t and the second moment v by 1 - beta2^t. Correction::rate instead multiplies the learning rate by sqrt(1 -
+// beta2^t) / (1 - beta1^t), and adds epsilon to the uncorrected sqrt(v). The kernel gives the result of
+// Correction::rate if its epsilon is divided by sqrt(1 - beta2^t). So for Correction::rate this function returns the
+// divided epsilon.
 inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, double t) {
   const bool corrected = o.correction != Optimizer::Correction::none && t > 0;
   const double correction1 = corrected ? 1 - std::pow(o.beta1, t) : 1;
@@ -33,7 +35,7 @@ inline arith::AdamW adamw_numbers(const Optimizer &o, double learning_rate, doub
           .dither = arith::mixed(static_cast<std::uint32_t>(static_cast<std::int64_t>(t)))};
 }
 
-// Returns the numbers of a session's step. The first step is 1.
+// Returns the scalars for the session's step number `step`, counted from 1.
 inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double step) {
   const double t = step + static_cast<double>(o.earlier_steps);
   const bool fresh = step == 1 && o.earlier_steps <= 0;  // the momentum buffer begins with the whole gradient
@@ -57,7 +59,7 @@ inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, dou
           .average_rest = static_cast<float>(step == 1 ? 1 : 1 - o.average)};  // averages begin with the first weights
 }
 
-// Returns the numbers of each group. There are at most kMostGroups groups.
+// Returns the scalars for each group of parameters. There are at most kMostGroups groups.
 inline GroupNumbers numbers_of(Optimizer o, const std::vector<Group> &groups, double learning_rate, double step) {
   GroupNumbers numbers;
   for (std::size_t g = 0; g < groups.size(); ++g) {

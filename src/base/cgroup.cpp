@@ -16,7 +16,8 @@ namespace protrain::cgroup {
 namespace {
 // Calls visit(folder) for this process's control group and for every group above it. `controller` names a hierarchy of
 // v1; "" means v2. Inside a container most of these folders may be missing, because they exist only on the host. The
-// last folder is the root of the mount. Inside a container this is the container's own group, so its limits are found.
+// last folder is the root of the mount. Inside a container this root is the container's own group, so the last visit
+// still finds the container's limits.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
   for (const std::string &line :

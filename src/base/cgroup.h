@@ -1,5 +1,5 @@
-// Limits that the control groups set for this process. `root` is the directory above /proc and
-// /sys: "" except in tests.
+// Limits that the control groups set for this process. `root` is the directory above /proc and /sys: "" except in
+// tests.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ std::uint64_t free_memory(const std::string &root = "");
 // Returns the tightest processor quota, in processors, rounded up; 0 means no quota.
 int processor_quota(const std::string &root = "");
 
-// Returns the number in the line "key number ..." of a file such as meminfo. With an empty key, returns the first word
-// of the file as a number, for files that hold nothing else. Returns nothing if there is no such number.
+// Returns the number in the line "key number ..." of a file such as meminfo. If `key` is empty, returns the first word
+// of the file as a number, for files that hold nothing else. Returns an empty optional if there is no such number.
 std::optional<std::uint64_t> number_in(const std::string &path, const std::string &key = "");
 
 // Returns the whole text of a file of /proc or /sys, or "" where the system refuses it. It does not use std::ifstream,

@@ -28,7 +28,8 @@ struct EnumArray {
   bool operator==(const EnumArray &) const = default;
 };
 
-// Returns the enum value with this name, or nothing. `names` holds the names of all values, in order.
+// Returns the enum value with this name, or an empty optional if there is none. `names` holds the names of all values,
+// in order.
 template <typename Enum, typename Names>
 std::optional<Enum> value_named(std::string_view name, const Names &names) {
   const auto found = std::ranges::find(names, name);

@@ -240,8 +240,8 @@ Directory open_directory(const std::string &path) {
   return directory;
 }
 
-// Removes temporary files that killed writers of the same path left behind. They stay if the
-// directory cannot be listed.
+// Removes the temporary files of earlier writers of the same path that were killed. The files stay if the directory
+// cannot be listed.
 void remove_abandoned(const std::string &path) {
   const std::string parent = directory_of(path), stem = unfinished_stem(path);
   std::vector<std::string> names;

@@ -57,8 +57,8 @@ class File {
 };
 
 // Writes a file under a temporary name in the same directory and moves it into place once it is complete. A writer
-// keeps its temporary file locked. An unlocked temporary file was left by a killed process, and the next writer of the
-// same path removes it, except on file systems without locks.
+// keeps its temporary file locked. So an unlocked temporary file is what a killed process has left. The next writer of
+// the same path removes it, except on file systems without locks.
 class FileWriter {
  public:
   explicit FileWriter(const std::string &path);  // Code::path where `path` exists and is not a regular file
@@ -67,14 +67,14 @@ class FileWriter {
   ~FileWriter();  // removes the temporary file unless committed
 
   std::uint64_t position() const { return position_; }
-  // Syncs after every 256 MiB, so that no call has to wait until the disk has taken a whole large file. Code::nospc,
-  // Code::io.
+  // Appends the bytes to the file. Syncs after every 256 MiB, so that no call has to wait until the disk has taken a
+  // whole large file. Code::nospc, Code::io.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   void pad_to(std::uint64_t multiple);  // appends zeros up to the next multiple
-  // Syncs the file, renames it to `path`, syncs the directory. After an error the old file is still in
-  // place, unless only the last of the three steps failed. No sync is tried twice, because the system
-  // forgets data it could not write.
+  // Syncs the file, renames it to `path`, and syncs the directory. After an error the old file is still in place,
+  // unless only the last of the three steps failed. A sync that failed is not tried again, because the system drops
+  // data that it could not write.
   void commit();
 
  private:
@@ -130,17 +130,19 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
-// Returns how many bytes this process may still write to the file system of a directory. Code::path where it is not a
-// directory.
+// Returns how many bytes this process may still write to the file system of the directory `path`. Code::path if `path`
+// is not a directory.
 std::uint64_t free_space(const std::string &path);
 
 // The next two functions work on the text of a path and touch no file.
 std::string directory_of(const std::string &path);  // "." where the path has none
 std::string base_name(const std::string &path);
 
-// Returns `path` with all links resolved, or nothing if it leads nowhere (missing, dangling, a loop).
+// Returns `path` with all links resolved. Returns an empty optional if the path leads nowhere, because a name is
+// missing, a link dangles, or links form a loop.
 std::optional<std::string> real_path(const std::string &path);
-// Returns the identity of the file at `path`, or nothing if there is none. Code::io if the system does not say.
+// Returns the identity of the file at `path`, or an empty optional if there is no such file. Code::io if the system
+// refuses to look at the file.
 std::optional<FileIdentity> identity_of(const std::string &path);
 
 }  // namespace protrain

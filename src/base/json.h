@@ -27,8 +27,8 @@ class Json {
   using Object = std::vector<Member>;  // in the order of the text
 
   Json() = default;  // null
-  // json.cpp defines copy, move and destructor. They are large and would otherwise be compiled into every file that
-  // uses values.
+  // json.cpp defines copy, move and destructor, because they are large and would otherwise be compiled into every file
+  // that uses values.
   Json(const Json &);
   Json(Json &&) noexcept;
   Json &operator=(const Json &);
@@ -54,7 +54,8 @@ class Json {
   Json &push_back(Json item);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  // Each of the next functions returns the value as one kind, or nothing (nullptr) if it is of another kind.
+  // Each of the next functions is for one kind of value. For a value of another kind it returns nullptr or an empty
+  // optional.
   const Array *items() const { return std::get_if<Array>(&value_); }
   const Object *members() const { return std::get_if<Object>(&value_); }
   const std::string *text() const { return std::get_if<std::string>(&value_); }

@@ -35,9 +35,10 @@ class MemoryBlock {
 // each with a part of the memory, finish sooner than one.
 void populate(std::byte *memory, std::uint64_t bytes);
 
-// Both allocate `bytes` bytes and free them at once: require_mappable() with mmap, require_heap() with malloc.
-// Code::nomem if the bytes are refused. Call them before a call into another library that does not check its own
-// allocations. That library then gets the memory, unless another thread takes it first.
+// These functions check that `bytes` bytes can be allocated: require_mappable() with mmap, and require_heap() with
+// malloc. Both free the bytes at once, and throw Code::nomem if the system refuses them. Call one of them before a call
+// into a library that does not check its own allocations. That library then gets the memory, unless another thread
+// takes it first.
 void require_mappable(std::uint64_t bytes, const std::string &subject);
 void require_heap(std::size_t bytes, const std::string &subject);
 

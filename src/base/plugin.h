@@ -13,8 +13,8 @@ inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 
 class Plugin {
  public:
-  // Loads the file, unless it is loaded already. Looks in this library's folder first, because files that are installed
-  // together belong together, and then where the system looks for libraries. A plugin is never closed, because its
+  // Loads the file, unless it is loaded already. Looks first in this library's folder, because files that are installed
+  // together belong together. Then looks where the system looks for libraries. A plugin is never closed, because its
   // exceptions and its code may still be in use. After a failure the next call tries again.
   //   file     the plugin's file, such as libprotrain_cuda.so
   //   vendor   what the plugin is for, in errors: "CUDA"

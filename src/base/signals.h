@@ -27,8 +27,9 @@ class BlockedSignals {
 };
 
 // Keeps a signal from ending the host program while the calling thread makes system calls that can send it. Writes to
-// sockets can send SIGPIPE. Writes beyond the process's limit of a file's size send SIGXFSZ. Threads that are started
-// meanwhile inherit this. A signal that was sent meanwhile is discarded; errno stays as the calls left it.
+// sockets can send SIGPIPE. Writes that exceed the process's limit on file sizes can send SIGXFSZ. Threads that are
+// started meanwhile inherit the protection. A signal that was sent meanwhile is discarded. errno stays as the calls
+// left it.
 class WithheldSignal {
  public:
   explicit WithheldSignal(int signal) {

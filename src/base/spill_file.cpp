@@ -213,10 +213,10 @@ void SpillFile::transfer_plain(const Direction &way, std::uint64_t offset, std::
   }
 }
 
-// Transfers memory through io_uring, with up to kDepth parts in flight, and returns the checksum. When it writes, it
-// computes the checksum of a part while the part is in flight. When it reads, it does so after the part has arrived,
-// while the next parts are in flight. If a request failed or moved only some of its bytes, transfer_plain() moves the
-// remaining bytes, and reports an error if there is one.
+// Transfers memory through io_uring, with up to kDepth parts in flight, and returns the checksum. A write computes the
+// checksum of a part while the part is in flight. A read computes it after the part has arrived, while the next parts
+// are in flight. If a request failed or moved only some of its bytes, transfer_plain() moves the remaining bytes, and
+// reports an error if there is one.
 std::uint64_t SpillFile::transfer_queued(const Direction &way, std::uint64_t offset, std::span<std::byte> memory) {
   Ring &ring = *way.ring;
   const auto part = [&](std::uint64_t at) { return memory.subspan(at, std::min(kPart, memory.size() - at)); };

@@ -18,7 +18,8 @@ namespace protrain {
 class SpillFile {
  public:
   // Allocates `bytes` in a file in `directory`. Uses io_uring and O_DIRECT where the system and the file system have
-  // them. Code::nospc if there is too little space, Code::path if `directory` is no directory, else Code::io.
+  // them. Throws Code::nospc if there is too little space, Code::path if `directory` is no directory, Code::nomem if
+  // memory is short, and Code::io for other failures.
   SpillFile(const std::string &directory, std::uint64_t bytes);
   SpillFile(const SpillFile &) = delete;
   SpillFile &operator=(const SpillFile &) = delete;
@@ -31,8 +32,9 @@ class SpillFile {
 
   // write() and read() move one whole region. One thread may write a declared region while another reads a different
   // one. No two threads may read at once, no two may write at once, and nothing may run beside declare(). Data whose
-  // address is a multiple of kDiskAlignment needs no copy on the way to the disk or back. Both throw Code::io or
-  // Code::nospc. read() throws Code::corrupt if the region was not written or has changed since.
+  // address is a multiple of kDiskAlignment needs no copy on the way to the disk or back. write() and read() throw
+  // Code::io or Code::nospc. read() throws Code::corrupt if the region was never written, or has changed since it was
+  // written.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 

@@ -11,13 +11,13 @@
 
 namespace protrain {
 
-// parse_integer() and parse_real() return the number that all of `text` spells, or nothing. They use no locale, and
-// accept no leading '+' or spaces. A real must be finite.
+// parse_integer() and parse_real() return the number that `text` spells, or an empty optional if `text` holds anything
+// else. They use no locale, and accept no leading '+' or spaces. A real must be finite.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_real(std::string_view text);
 
-// Returns the number of bytes that a text such as "20GiB", "1.5 GB" or "4096" spells, or nothing. KB, MB, GB and TB are
-// powers of 1000; KiB, MiB, GiB and TiB are powers of 1024. Fractions of a byte are dropped.
+// Returns the number of bytes that a text such as "20GiB", "1.5 GB" or "4096" spells. Returns an empty optional for any
+// other text. KB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB are powers of 1024. Fractions are dropped.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 std::string bytes_text(std::uint64_t bytes);  // "1.50 GiB", for people
 

@@ -53,7 +53,7 @@ int allowed_processors() {
 
 // WaitCounter: a number that threads wait for. It does not use std::atomic's wait(), which yields several times before
 // it sleeps: if other processes want the cores, each yield gives them a whole time slice. A futex sleeps at once, and
-// the system wakes the sleeper ahead of them.
+// the system wakes the sleeper ahead of other processes.
 class WaitCounter {
  public:
   std::uint32_t now() const { return value_.load(std::memory_order_acquire); }
@@ -83,7 +83,8 @@ class WaitCounter {
   }
 
   // Waits while the number is `old`: spins, then sleeps. If spinning was in vain several times in a row, other threads
-  // probably need the cores. Then only one wait in eight spins, and the others sleep at once, until a spin succeeds.
+  // probably need the cores. From then on only one wait in eight spins, and the others sleep at once, until a spin
+  // succeeds.
   void await(std::uint32_t old) {
     constexpr unsigned kPatience = 4, kSeldom = 8;
     thread_local unsigned in_vain = 0, waits = 0;
@@ -136,8 +137,9 @@ struct Team::State {
   void *issue_argument = nullptr;
   std::exception_ptr issue_error;
 
-  // For run(): member 0 advances `begun`; the last of the other members to finish advances `ended`. The two counters
-  // lie on separate cache lines, so that writes to one do not disturb threads spinning on the other.
+  // For run(): member 0 advances `begun` when the work starts, and the last of the other members to finish advances
+  // `ended`. The two counters lie on separate cache lines, so that writes to one do not disturb threads that spin on
+  // the other.
   alignas(64) WaitCounter begun;
   void (*work)(void *, Member &) = nullptr;
   void *work_argument = nullptr;

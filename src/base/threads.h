@@ -40,7 +40,8 @@ inline Range share(std::int64_t count, std::int64_t grain, const Member &member)
 
 class Team {
  public:
-  // Threads are called "name/0", "name/1", ... and receive no signals. Code::nomem if the system refuses one.
+  // Threads are called "name/0", "name/1", ... and receive no signals. Throws Code::nomem if the system refuses a
+  // thread.
   Team(int size, const std::string &name);
   ~Team();
   Team(const Team &) = delete;
@@ -48,8 +49,8 @@ class Team {
 
   int size() const;
 
-  // Runs issue(argument) on member 0 and returns when it is done. An exception of `issue` comes out here. Only one
-  // thread may call enter() at a time. Called on member 0, inside another enter(), it simply calls issue(argument).
+  // Runs issue(argument) on member 0 and returns when issue() is done. An exception of `issue` comes out here. Only one
+  // thread may call enter() at a time. A call on member 0, inside another enter(), simply calls issue(argument).
   void enter(void (*issue)(void *), void *argument);
   // Runs work(argument, member) on every member and returns when all are done; call it inside enter(). If members
   // throw, the exception of the lowest one comes out here.

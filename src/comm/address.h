@@ -15,8 +15,8 @@ struct Address {
   std::string port;  // 1 ... 65535, in decimal
 };
 
-// Parses "HOST:PORT". A host that contains colons stands in brackets: "[::1]:29500". Returns nothing for any other
-// text.
+// Parses "HOST:PORT". A host that contains colons stands in brackets: "[::1]:29500". Returns an empty optional for any
+// other text.
 inline std::optional<Address> address_of(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;

@@ -46,9 +46,8 @@ class Channel {
   // Code::peer and this text.
   virtual void abort(const std::string &reason) noexcept = 0;
 
-  // Throws if the channel is broken, or if another rank has aborted. The error of a broken channel is the error that
-  // broke it; that of an abort is Code::peer. Exchanges no messages, so a rank can call it while it waits for something
-  // else.
+  // If the channel is broken, throws the error that broke it. If another rank has aborted, throws Code::peer. Exchanges
+  // no messages, so a rank can call this function while it waits for something else.
   virtual void throw_if_failed() = 0;
 };
 

@@ -76,7 +76,8 @@ void check(const ChannelRequest &request) {
   check_rendezvous(request.rendezvous);
 }
 
-// Throws on every rank if one cannot use NCCL, so that all ranks go on without it.
+// Throws on every rank if any rank cannot use NCCL, so that all ranks go on without NCCL. `why_not` is the reason why
+// this rank cannot use NCCL; "" if it can.
 void require_usable_everywhere(Channel &hosts, const std::string &why_not) {
   const std::vector<std::string> reasons = gather_texts(hosts, why_not);
   for (std::size_t r = 0; r < reasons.size(); ++r)

@@ -24,7 +24,8 @@ constexpr std::string_view kBefore = "base_model.model.";  // the prefix that PE
 constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
 constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
 
-// Returns the name of the module whose matrix A is in the tensor called `tensor`. Returns "" if it holds no matrix A.
+// Returns the name of the module whose matrix A is in the tensor called `tensor`. Returns "" if the tensor holds no
+// matrix A.
 std::string module_of_a(const std::string &tensor) {
   for (const std::string_view end : {kA, kEmbeddingA})
     if (tensor.starts_with(kBefore) && tensor.ends_with(end) && tensor.size() > kBefore.size() + end.size())
@@ -36,7 +37,8 @@ std::string tensor_of(const std::string &module, std::string_view end) {
   return std::string(kBefore) + module + std::string(end);
 }
 
-// Opens adapter_model.safetensors in a directory of PEFT. Throws Code::unsupported if only the older form is there.
+// Opens adapter_model.safetensors in a directory of PEFT. Throws Code::unsupported if the directory has the matrices
+// only in PEFT's older, pickled form.
 File open_matrices(const std::string &directory) {
   std::error_code ignored;
   const bool pickled =

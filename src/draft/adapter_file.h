@@ -24,11 +24,12 @@ class AdapterFile {
 
   // Returns one request for each module that the file has matrices for.
   const std::vector<passes::AdapterRequest> &requests() const { return requests_; }
-  // Makes the file the source of the adapter's start values. Code::shape if the shapes differ. Code::mismatch if the
-  // file has an adapter of an embedding and the model an adapter of a product's operand, or the other way round.
+  // Makes the file the source of the adapter's start values. Throws Code::shape if the file's matrices have other
+  // shapes than the adapter's matrices. Throws Code::mismatch if the file adapts an embedding where the model has a
+  // product, or the other way round.
   void give(passes::Adapter &adapter) const;
-  // Makes the file the source of the start values of all adapters that a session already has. Replaces their requests
-  // by those of the file. Code::mismatch if file and session do not adapt the same modules.
+  // Makes the file the source of the start values of all of a session's adapters, and replaces each adapter's request
+  // by the file's. Throws Code::mismatch if the file and the session do not adapt the same modules.
   void give(std::vector<passes::Adapter> &adapters) const;
   // Reads elements of a tensor as float32.
   void read(const std::string &tensor, std::uint64_t first, std::span<float> out) const;

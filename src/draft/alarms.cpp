@@ -67,8 +67,8 @@ void find_lost_detach(const AlarmFacts &facts, std::vector<Alarm> &found) {
                                some_names(nodes), nodes.size() == 1 ? "reads" : "read")});
 }
 
-// Finds losses whose label_smoothing the exporter dropped. Finds none if the option loss attaches the loss, because
-// then the option label_smoothing gives the smoothing.
+// Finds losses whose label_smoothing the exporter dropped. Finds none if the option `loss` attaches the loss, because
+// then the option `label_smoothing` sets the smoothing.
 void find_lost_smoothing(const AlarmFacts &facts, std::vector<Alarm> &found) {
   if (!facts.settings.losses.empty()) return;
   std::vector<std::string> nodes;

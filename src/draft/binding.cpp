@@ -43,8 +43,8 @@ struct PatternSettings {
   }
 };
 
-// Splits "GLOB,KEY=NUMBER,...". Returns nothing if the text has another form, or if a key is repeated or is not one of
-// `keys`.
+// Splits "GLOB,KEY=NUMBER,...". `keys` has the keys that are allowed. Returns an empty optional if the text has another
+// form, or if a key is repeated or not allowed.
 std::optional<PatternSettings> parse_settings(const std::string &text, std::initializer_list<std::string_view> keys) {
   const std::vector<std::string> items = split(text, ',');
   PatternSettings parsed{.pattern = items.front(), .settings = {}};

@@ -20,7 +20,8 @@ struct Binding {
   std::string text() const { return name + "=" + std::to_string(size); }
 };
 
-// Returns nothing if `text` is not a binding. A name may contain '='; the last '=' comes before the size.
+// Returns an empty optional if `text` does not have the form of a Binding. A name may contain '='; the last '=' comes
+// before the size.
 std::optional<Binding> parse_binding(const std::string &text);
 
 struct InputBinding {
@@ -28,7 +29,8 @@ struct InputBinding {
   std::vector<double> values;
 };
 
-// Returns nothing if `text` is not a binding. Values are numbers, "true" or "false", separated by ','.
+// Returns an empty optional if `text` does not have the form of an InputBinding. Values are numbers, "true" or "false",
+// separated by ','.
 std::optional<InputBinding> parse_input_binding(const std::string &text);
 
 // "GLOB[,rank=R][,alpha=A]": the parameters to adapt, and the values that replace lora_rank and lora_alpha.
@@ -38,7 +40,7 @@ struct LoraPattern {
   std::optional<double> alpha;
 };
 
-// Returns nothing if `text` is not of this form.
+// Returns an empty optional if `text` does not have the form of a LoraPattern.
 std::optional<LoraPattern> parse_lora(const std::string &text);
 
 struct GroupBinding {
@@ -46,7 +48,7 @@ struct GroupBinding {
   std::optional<double> learning_rate_scale, weight_decay;  // >= 0; nothing: as the session's options say
 };
 
-// Returns nothing if `text` is not a pattern that is followed by one or more settings.
+// Returns an empty optional if `text` is not a pattern that is followed by one or more settings.
 std::optional<GroupBinding> parse_group_binding(const std::string &text);
 
 struct AlsoLoss {
@@ -57,8 +59,8 @@ struct AlsoLoss {
   std::vector<Setting> settings;  // one of them is the option loss
 };
 
-// Parses an output that is followed by keys with values. Returns nothing if the output or a value is empty, if a key is
-// unknown or repeated, or if the key loss is missing. Does not check the values otherwise.
+// Parses an output that is followed by keys with values. Returns an empty optional if the output or a value is empty,
+// if a key is unknown or repeated, or if the key `loss` is missing. Checks nothing else about the values.
 std::optional<AlsoLoss> parse_also_loss(const std::string &text);
 
 }  // namespace protrain::draft

@@ -35,9 +35,9 @@ Json inputs_json(const std::vector<ModelInput> &inputs) {
   return json;
 }
 
-// Returns the inputs that need values. Leaves out inputs that the graph lacks: inputs without elements, and inputs for
-// earlier tokens that nothing reads. The number of dims may be wrong for labels. In that case, takes the shape of the
-// input's value in the graph instead.
+// Returns the inputs that need values. Leaves out inputs that the graph does not have: inputs without elements, and
+// inputs for earlier tokens that nothing reads. An input with a wrong number of dims, such as labels can have, gets the
+// shape that it has in the graph.
 std::vector<ModelInput> wanted(std::vector<ModelInput> inputs, const graph::Graph &graph) {
   std::erase_if(inputs, [&](const ModelInput &input) {
     return std::ranges::find(graph.inputs, graph.find(input.name)) == graph.inputs.end();
@@ -93,7 +93,8 @@ struct ElementCounts {
   std::int64_t all = 0, trained = 0;
 };
 
-// Adds what the graph knows about a parameter to its row: shape, element type at rest, and whether it is trained.
+// Adds to a parameter's row what the graph knows about the parameter: shape, element type at rest, and whether it is
+// trained.
 void describe_parameter(const passes::Finding &finding, const LoadedModel &loaded, Json &row, ElementCounts &counts) {
   const graph::Graph &graph = loaded.prepared.graph;
   const graph::ValueId id = graph.find(finding.initializer);

@@ -6,8 +6,8 @@
 
 namespace protrain::draft {
 
-// Returns a draft that fits the budgets. Code::budget if none does; the error names the smallest budget that would work
-// and other changes that would help.
+// Returns a draft that fits the budgets. Throws Code::budget if there is none. The error names the smallest budget that
+// would work, and other changes that would help.
 Draft compile(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

@@ -26,12 +26,11 @@ using By = DimSize::By;
 // The sizes that are guessed first: large enough for realistic shapes, small enough that inference costs little.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// The largest size of an axis or a whole input that wanted_sizes() returns. The limit keeps the product of such a size
-// and a dim from overflowing.
+// wanted_sizes() returns no size above kLargestSize, so that the product of a size and a dim does not overflow.
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 40;
-// Limits for the work of all trials together: nodes whose types are inferred, and operations on constants.
+// Limits for the whole search: the number of nodes whose types are inferred, and the number of operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
-constexpr int kMostRounds = 16;  // the most nodes for which dims get other sizes
+constexpr int kMostRounds = 16;  // the most changes of guessed sizes
 
 // Dims that get the same size: a single dim, or the sides of an image.
 using DimGroup = std::vector<std::string>;
@@ -59,15 +58,15 @@ std::vector<NodeSize> node_sizes(const NodeDescription &seen) {
   return sizes;
 }
 
-// A size that the node would accept, and the input that holds it.
+// A size that the node may accept, and the input from which this size was derived.
 struct WantedSize {
   std::int64_t size;
   std::size_t input;
 };
 
 // Returns sizes that the node may accept. They are the dims of all its inputs, and for a convolution also these dims
-// times its number of groups. An input whose values are known, such as a shape, adds its values, their product and
-// their sum.
+// times its number of groups. If the values of an input are known, as those of a shape are, then the values, their
+// product and their sum are such sizes too.
 std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
@@ -162,9 +161,9 @@ class DimSolver {
   double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
-// Returns the dims that count samples. One of them is the batch's dim. If an input does not have this dim, the
-// input's first dim counts samples too, because tf2onnx gives the batch another name in each input. A first dim is left
-// out if another axis of some input has it too.
+// Returns the dims that count samples: the batch's dim, and the first dim of each input that does not have the batch's
+// dim, because tf2onnx gives the batch another name in each input. Leaves out a first dim that some input also
+// has in a later place.
 std::set<std::string> DimSolver::sample_dims() const {
   Settings bound;
   bound.constants = values_;
@@ -227,8 +226,8 @@ DimBindings DimSolver::with(std::size_t group, std::int64_t size) const {
 }
 
 // True if the group's dim is one side of an image, and `found` already has a size for both sides together. Such a side
-// is not tried alone, because images are assumed to be square. Candidates of size 1, which only broadcasts, are
-// ignored.
+// is not tried alone, because images are assumed to be square. Ignores candidates of size 1, because broadcasting
+// accepts size 1 in place of any size.
 bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
@@ -279,9 +278,9 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// Returns the smallest size of the group's dims that is large enough: node number `until` then sees a size of at least
-// `size` at the place `at`. Returns kLargest if no smaller size is enough. Searches by bisection, because a size that a
-// node sees grows with the dims that it depends on.
+// Finds the smallest size of the group's dims with which node number `until` sees at least `size` at the place `at` in
+// its inputs. Returns kLargest if no size below kLargest is large enough. Searches by bisection, because the sizes that
+// a node sees grow with the dims.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -316,9 +315,9 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// Gives one group of dims another size if no size in the inputs of the node `misfit` makes this node work. Goes through
-// the groups: doubles a group's size until the node works. If that fails, halves the size until the node works. Returns
-// false if no group has a size that works.
+// Tries other sizes if no size among the inputs of the node `misfit` makes this node work. For one group of dims after
+// the other, doubles the group's size until the node works. If no doubled size works, halves the group's size instead.
+// Keeps the first size that works. Returns false if no size of any group works.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

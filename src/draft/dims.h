@@ -1,5 +1,5 @@
-// Finds sizes for symbolic dimensions that nobody bound. A size is inferred if the model's own shapes ask for it and no
-// other size makes as many nodes fit. All other sizes are assumed.
+// Finds sizes for symbolic dimensions that no option binds, by trial. A size is called inferred if the shapes of more
+// nodes agree with it than with any other size. All other sizes are called assumed.
 #pragma once
 
 #include <cstdint>

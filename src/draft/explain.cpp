@@ -161,8 +161,8 @@ class Explanation {
     return found;
   }
 
-  // Returns the time in which the device computes activations again, as a text such as " (3.4 ms of it activations a
-  // second time)". Returns "" if it computes none again.
+  // Returns the text that follows the device's compute time and says how much of this time recomputes activations, such
+  // as " (3.4 ms of it activations a second time)". Returns "" if no activations are recomputed.
   std::string again() const {
     std::int64_t again_ns = 0;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i)

@@ -52,7 +52,8 @@ std::vector<InFile> parameters_in_file(const Draft &draft) {
     if (is_other(value.name) || passes::find_matrix(draft.adapters, value.name) != nullptr) continue;
     const auto matrix = std::ranges::find(draft.rounded, value.name, &passes::RoundedMatrix::parameter);
     const bool rounded = matrix != draft.rounded.end();
-    // True if the step has the parameter in 16 bits. Model::read() gives such a parameter as float32.
+    // True if the training graph has the parameter in 16 bits. Model::read() returns the values of such a parameter as
+    // float32.
     const bool narrow = value.type.dtype == DType::bf16 || value.type.dtype == DType::f16;
     const DType dtype = rounded || narrow ? DType::f32 : value.type.dtype;
     parameters.push_back({.name = value.name,

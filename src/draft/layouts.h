@@ -16,15 +16,17 @@ namespace protrain::draft {
 
 class Layouts {
  public:
-  // `lay_out` must be safe to call from several threads. With one thread, or if the system refuses more, until_true()
-  // does nothing.
+  // `lay_out` must be safe to call from several threads. If `threads` is 1, or if the system refuses to start threads,
+  // until_true() does nothing.
   Layouts(plan::LayOut lay_out, int threads);
 
   // Returns the plan's cost. Lays the plan out unless its cost is stored.
   plan::PlanCost cost(const plan::Plan &plan);
-  // Calls task(0), task(1), ... task(count - 1) on several threads until one of them returns true. By then, tasks with
-  // higher numbers can have been called too. Returns when all begun tasks are done. Forgets the costs of earlier calls.
-  //   If a task throws, drops the exception. If the search needs the plan in question, cost() throws the same again.
+  // Calls task(0), task(1), ... task(count - 1) on several threads. Once a task returns true, calls no further task.
+  // Returns when all called tasks are done, which can include tasks with higher numbers than the successful one.
+  // Forgets the costs that were stored before this call.
+  //   A task that throws counts as one that returns false. If the search needs the plan of this task later, cost() lays
+  // the plan out again and throws the same exception.
   void until_true(std::size_t count, const plan::Task &task);
 
  private:

@@ -58,8 +58,8 @@ passes::ModuleNames modules_by_option(const std::string &path, const graph::Grap
   return modules;
 }
 
-// Prepares the graph that is trained. If `settled` is given, prepares instead a graph that computes the loss and the
-// outputs that keep_outputs names. `settled` holds the findings about the graph that is trained.
+// Without `settled`, prepares the graph that is trained. With `settled`, prepares a second graph, which computes the
+// loss and the outputs that keep_outputs names. `settled` holds the findings about the first graph.
 passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model, const onnx_import::DimBindings &dims,
                               const std::vector<passes::Finding> *settled = nullptr) {
   const onnx_import::Model &file = *model.file;

@@ -36,8 +36,9 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
 LoadedModel load_without_loss(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                               const onnx_import::DimBindings &dims);
 
-// Finds the frozen weights that base_precision rounds. With base_precision=bf16, weights that the step has in bfloat16
-// anyway are among them. Code::arg if the option is set and there are no such weights.
+// Finds the frozen weights that the option base_precision rounds. If it is bf16, these include weights that a step
+// would hold in bfloat16 even without the option. Code::arg if the option is set but there are no weights that it can
+// round.
 std::vector<passes::RoundedMatrix> rounded_weights(const graph::Graph &graph, const Settings &settings);
 
 // Returns the initializers that are tied to parameters.

@@ -60,8 +60,8 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
                                              TargetMachine &machine) {
   if (!settings.tokens_per_step) return std::nullopt;
   const Batch batch = batch_of(inputs_of(*onnx_import::Model::open(source), settings), settings.dims);
-  // Settles nothing if the batch is bound. Also settles nothing if tokens_per_sample is 0: another dim is not bound, or
-  // the inputs hold no tokens. The pipeline reports these two errors.
+  // Settles nothing if the batch is bound. Also settles nothing if tokens_per_sample is 0. In that case another dim is
+  // not bound, or the inputs hold no tokens, and the pipeline reports the error.
   if (batch.samples > 0 || batch.tokens_per_sample == 0) return std::nullopt;
   const std::int64_t tokens = *settings.tokens_per_step;
   require(tokens % batch.tokens_per_sample == 0, Code::arg, "tokens_per_step",

@@ -1,4 +1,5 @@
-// ModelInput: an input that a session is fed, from the file or added as the labels of an attached loss.
+// ModelInput: an input that the user feeds to a session. The file has this input, or an attached loss adds it, for
+// example for its labels.
 #pragma once
 
 #include <optional>

@@ -51,7 +51,8 @@ class FlatReader {
     read(at, std::as_writable_bytes(std::span(found)));
     return found;
   }
-  // Returns the position that the field at position `at` points to. The field holds the distance from itself.
+  // Returns the position of the data of the field at position `at`. The field holds the distance from itself to the
+  // data.
   std::uint64_t target(std::uint64_t at) const { return at + number<std::uint32_t>(at); }
   // Returns the position of a table's field. Returns 0 if the table lacks the field.
   std::uint64_t field(std::uint64_t table, int field) const {
@@ -149,7 +150,8 @@ class FlatBufferWriter {
 
 std::int32_t number_of(DType dtype) { return std::ranges::find(kTypes, dtype, &OnnxType::dtype)->number; }
 
-// Appends the fields of a Parameter. Returns the position of the distance to its data, which the caller fills in later.
+// Appends the fields of a Parameter, with 0 for the distance to its data. Returns the position of this distance, so
+// that the caller can fill it in later.
 std::uint64_t append_parameter(FlatBufferWriter &text, const state::Tensor &tensor) {
   const std::uint64_t name = text.put<std::uint32_t>(0), dims = text.put<std::uint32_t>(0);
   text.put(number_of(tensor.dtype));

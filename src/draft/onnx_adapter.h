@@ -14,8 +14,8 @@ namespace protrain::draft {
 // True if the path ends in .onnx_adapter.
 bool is_onnx_adapter(const std::string &path);
 
-// Returns the tensors of a file. Their positions count from the beginning of the file. Throws Code::format, limit or
-// version. Throws Code::unsupported for element types other than float32, float64, float16 and bfloat16.
+// Returns the tensors of a file. Their positions count from the beginning of the file. Throws Code::format, Code::limit
+// or Code::version. Throws Code::unsupported for element types other than float32, float64, float16 and bfloat16.
 std::vector<state::Tensor> tensors_of_onnx_adapter(const File &file);
 
 // Writes a file with these tensors, and ignores their positions. `values` returns the bytes of the tensor with the

@@ -205,7 +205,7 @@ const OptionRow kOptions[] = {
      "one worker per queue; sleeps before instructions; released memory filled with NaN"},
 };
 
-// The customary defaults of optimizers, where they differ from those of the table.
+// The customary defaults of some optimizers, where these differ from the defaults in kOptions.
 struct OwnDefault {
   std::string_view key, optimizers, fallback;
 };
@@ -256,7 +256,7 @@ bool parses(const std::string &value) {
   return Parse(value).has_value();
 }
 
-// True if `value` is a list of parts, separated by commas, that all fit.
+// True if `value` is a list of parts, separated by commas, and Fits() is true for each part.
 template <bool (*Fits)(const std::string &part)>
 bool all_fit(const std::string &value) {
   return std::ranges::all_of(split(value, ','), Fits);
@@ -286,7 +286,8 @@ void check_words(const OptionRow &row, const std::string &value) {
 
 void check_value(const OptionRow &row, const std::string &value);
 
-// Throws unless each value in an also_loss is valid for the option that its key stands for.
+// Throws unless `value` has the form OUTPUT,loss=KIND,KEY=VALUE,... and each VALUE is valid for the option that its KEY
+// stands for.
 void check_also_loss(const std::string &value) {
   const char *const option = "also_loss";
   require(value.find(",class_weights=") == std::string::npos, Code::unsupported, option,

@@ -1,4 +1,4 @@
-// Options: keys and values as text, checked against one table. Help, the command line and the docs use it too.
+// Options: keys and values as text, checked against one table. Help, the command line and the docs use the same table.
 #pragma once
 
 #include <cstdint>

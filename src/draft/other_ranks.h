@@ -1,5 +1,5 @@
 // OtherRanks: computes the memory that a plan needs on the other ranks. This rank chooses the plan for all ranks, and
-// another rank may need somewhat more memory. Shards are whole grains, so another rank's shards may be larger.
+// another rank may need somewhat more memory, because its shards may be larger: shards are whole grains.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,8 @@ namespace protrain::draft {
 
 class OtherRanks {
  public:
-  // `request` is the request of this rank. `machine` must outlive this object.
+  // `request` describes the state of this rank. Only the shards differ on the other ranks. `machine` must outlive this
+  // object.
   OtherRanks(program::StateRequest request, TargetMachine &machine) : request_(std::move(request)), machine_(machine) {}
 
   // Adds a rank that has these graphs.

@@ -24,10 +24,10 @@ struct Place {
   std::size_t input = 0;
 };
 
-// Says whether a parameter is a bias, which is added to each row of the result.
+// Says whether an operand of an operator is a bias, which the operator adds to each row of its result.
 enum class Bias : std::uint8_t {
   no,
-  yes,        // whatever its shape: a bidirectional RNN has one bias for each direction
+  yes,        // in any shape: a bidirectional RNN has one bias for each direction
   if_vector,  // only a vector is a bias, because Add may add anything
 };
 
@@ -58,8 +58,8 @@ bool is_vector(const Shape &shape) {
   return std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) <= 1;
 }
 
-// Places finds the nodes at which a parameter meets data: values that depend on the model's inputs, or are random. It
-// tells whether the parameter is a norm or a bias there.
+// Places finds the nodes at which a parameter meets data: values that depend on the model's inputs, or are random. For
+// each such node it tells whether the parameter serves as a norm or as a bias.
 class Places {
  public:
   explicit Places(const Graph &graph)
@@ -79,8 +79,8 @@ class Places {
 
   std::int32_t blocks() const { return blocks_; }
 
-  // Returns the places where data meet the parameter, or a value that is computed from it. The places are in the order
-  // of execution.
+  // Returns the places where the parameter, or a value computed from it, meets data. The places are in the order of
+  // execution.
   std::vector<Place> of(ValueId parameter) const {
     std::vector<Place> found;
     std::vector<ValueId> pending = {parameter};
@@ -190,8 +190,8 @@ class Places {
     return mean != nullptr && mean->op == "ReduceMean";
   }
 
-  // True if the node divides a centred value by its deviation, or multiplies it by the deviation's reciprocal. Any
-  // value that depends on data is taken for the deviation.
+  // True if the node divides a centred value by its deviation, or multiplies it by the deviation's reciprocal. The
+  // deviation is not examined: any value that depends on data counts as the deviation.
   bool divides_by_deviation(const Node &node) const {
     if (node.op != "Mul" && node.op != "Div") return false;
     const auto divides = [&](std::size_t centred) {

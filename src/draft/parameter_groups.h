@@ -17,9 +17,9 @@ struct ParameterGroups {
   std::vector<std::size_t> of_parameter;  // per parameter of the graph: its group
 };
 
-// Sorts the parameters of a prepared graph into groups. `weight_decay` is the decay where the settings say nothing
-// else. Code::arg if a pattern matches no trained parameter or if the graph has no repeated layers for layer_decay,
-// Code::limit if there are more than backend::kMostGroups groups.
+// Sorts the parameters of a prepared graph into groups. `weight_decay` is the decay of parameters for which the
+// settings give no other. Code::arg if a pattern in the settings matches no trained parameter, or if layer_decay is set
+// but the graph has no repeated layers. Code::limit if there are more than backend::kMostGroups groups.
 ParameterGroups parameter_groups(const GroupSettings &settings, double weight_decay, const graph::Graph &graph);
 
 // Groups of parameters. A session reports one norm for the gradients of each group.

@@ -1,4 +1,4 @@
-// The list of parameters from the option parameters_from, or the model's own.
+// The declarations of a model's parameters. A file that the option parameters_from names can replace their list.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace protrain::draft {
 
-// Returns the model's declarations. Unless `parameters_from` is "", the list in that file replaces the declared list.
+// Returns the model's declarations. If `parameters_from` names a file, the list in it replaces the declared list.
 // Code::io, path, format, limit.
 graph::FileDeclarations declarations_of(const std::string &parameters_from, const onnx_import::Model &model);
 

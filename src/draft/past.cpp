@@ -17,9 +17,10 @@ bool holds_past(const onnx_import::Input &input) {
          (name.find("past") != std::string::npos || name.find("cache") != std::string::npos);
 }
 
-// Chooses for each input of the past the symbolic dim that counts earlier tokens. A dim qualifies if it is not the
-// input's first dim and no input outside of the past has it. If several dims qualify, chooses the last dim but one,
-// which comes before the features. If the last dim but one does not qualify, chooses the first dim that does.
+// Chooses for each input of the past the symbolic dim that counts earlier tokens. Returns, for each chosen dim, an
+// input's name. A dim qualifies if it is not the input's first dim and no input outside of the past has it. If several
+// dims qualify, prefers the input's second-to-last dim, which comes before the features. If that dim does not qualify,
+// chooses the first one that does.
 std::map<std::string, std::string> past_dims(const onnx_import::Model &model) {
   std::set<std::string> others;
   for (const onnx_import::Input &input : model.inputs())

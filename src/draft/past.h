@@ -13,18 +13,18 @@ namespace protrain::draft {
 // "past_key_values.0.key", "past_0" and "key_cache_0".
 bool holds_past(const onnx_import::Input &input);
 
-// Returns the symbolic dims that count earlier tokens, each with an input that has it.
+// Returns each symbolic dim that counts earlier tokens, with the name of an input that has this dim.
 std::map<std::string, std::string> past_dims(const onnx_import::Model &model);
 
-// Binds the dims of past_dims() to 0, as the option past=none asks. Code::arg if there are none, or if `dims` binds one
-// to another size.
+// Binds the dims of past_dims() to 0, as the option past=none asks. Code::arg if past_dims() is empty, or if `dims`
+// already binds one of these dims to a size other than 0.
 void bind_past(const onnx_import::Model &model, onnx_import::DimBindings &dims);
 
 // Throws Code::shape if `dims` does not bind all dims of past_dims().
 void require_past_bound(const onnx_import::Model &model, const onnx_import::DimBindings &dims);
 
-// Drops inputs of a past that nothing reads. A decoder has such inputs if it was exported with two branches, with and
-// without a past, and the branch without a past is trained.
+// Drops inputs that hold a past if nothing reads them. A decoder has such inputs if it was exported with two branches,
+// one with and one without a past, and the branch without a past is trained.
 void drop_unread_past(const onnx_import::Model &model, graph::Graph &graph);
 
 }  // namespace protrain::draft

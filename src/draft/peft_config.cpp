@@ -38,8 +38,8 @@ std::string key_of(const std::string &module) {
 }
 
 // Returns whether a key of rank_pattern or alpha_pattern stands for a module. PEFT takes a key as a regular expression
-// for the last parts of a module's name, or for the whole name if the key begins with ^. Returns nothing for a key that
-// is more than a name.
+// for the last parts of a module's name, or for the whole name if the key begins with ^. Returns an empty optional if
+// the key is more than a name, because regular expressions are not evaluated.
 std::optional<bool> stands_for(std::string_view key, const std::string &module) {
   const bool whole = key.starts_with('^');
   if (whole) key.remove_prefix(1);
@@ -113,7 +113,8 @@ void PeftConfig::complete(AdapterRequest &request) const {
           request.dropout);
 }
 
-// Returns the number of a key. Returns `fallback`, which is PEFT's default, if the file lacks the key.
+// Returns the number that the file gives for `key`. Returns `fallback`, which is PEFT's default, if the file lacks the
+// key.
 double PeftConfig::number(const char *key, double fallback) const {
   const Json *found = json_.find(key);
   if (found == nullptr || found->is_null()) return fallback;
@@ -150,8 +151,9 @@ double PeftConfig::alpha_of(const std::string &module) const {
   return number("lora_alpha", 8);
 }
 
-// True if r and rank_pattern give the module the rank that its matrices have. A key that is a regular expression is not
-// evaluated: it counts if its value is this rank, and is passed over otherwise.
+// True if r and rank_pattern give the module the rank `rank`, which the module's matrices have. A key that is a regular
+// expression is not evaluated. Such a key is assumed to stand for the module if its value is `rank`, and is skipped
+// otherwise.
 bool PeftConfig::allows_rank(const std::string &module, double rank) const {
   for (const Json::Member &member : patterns("rank_pattern")) {
     const bool equal = *member.value.number() == rank;

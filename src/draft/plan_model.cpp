@@ -51,8 +51,8 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
 }
 
 // Plans again with 1.5 and 0.75 times the device's budget. For a machine that is only described, also plans with twice
-// the batch. On this machine that would take longer: the kernels of the larger batch would have to be measured. Leaves
-// out a change that the model or another option does not allow.
+// the batch. For the machine at hand a larger batch would take longer to plan, because its kernels would have to be
+// measured first. Leaves out a change that the model or another option does not allow.
 std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;
@@ -87,7 +87,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   return found;
 }
 
-// Returns an array with one object for each change, which holds the options to set and a text.
+// Returns an array with one object for each change. An object holds the options to set, and a text about the change.
 Json changes_json(const std::vector<Change> &changes) {
   Json json = Json::array();
   for (const Change &change : changes) {

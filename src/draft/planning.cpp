@@ -17,8 +17,8 @@ namespace {
 using graph::ValueId;
 
 constexpr int kSearches = 8;  // the most searches for a plan that fits every rank
-// A plan of a graph with at least this many nodes takes milliseconds to lay out. Several threads are then worth their
-// start.
+// A plan of a graph with at least this many nodes takes milliseconds to lay out, so that several threads are worth the
+// time to start them.
 constexpr std::size_t kLargeGraph = 500;
 constexpr int kMostThreads = 16;  // each thread holds a Program
 
@@ -72,10 +72,10 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// Returns a plan that a search finds if the plan's bytes are the budgets, so that a refusal can quote these bytes.
-// Tries `smallest` first: searches with its bytes as budgets. Budgets decide which choices are laid out, so this search
-// can end with another plan, which needs more bytes. In that case, tries the other plan in the same way. After kTries
-// searches, returns the last plan without another search.
+// Returns a plan whose bytes a refusal can quote, because a search with budgets of these bytes finds a plan that fits.
+// Tries `smallest` first: raises the budgets to its bytes and searches. Budgets decide which choices are laid out, so
+// this search may find only a plan that needs still more bytes. In that case, tries the new plan in the same way. After
+// kTries searches, returns the last plan without another search.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;
@@ -97,9 +97,9 @@ class RanksSearch {
   RanksSearch(const PlanningInputs &inputs, const plan::Durations &durations)
       : inputs_(inputs), durations_(durations), graph_(inputs.variant.training.graph) {}
 
-  // Returns the result of a search for a plan that fits all ranks. If the plan that was found does not fit another
-  // rank, searches again, at most kSearches times in all. Each new search adds to the bytes of every plan what the
-  // other rank needed beyond this rank.
+  // Searches for a plan that fits all ranks, and returns the search's result. If the plan that a search found does not
+  // fit another rank, searches again, at most kSearches times in all. If the other rank needs more bytes for that plan
+  // than this rank, the new search adds the difference to the bytes of every plan.
   plan::SearchResult best(const plan::Terms &terms) const {
     plan::SearchResult found;
     plan::Bytes more{};

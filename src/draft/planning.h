@@ -38,7 +38,8 @@ struct PlanningInputs {
   IfNothingFits if_nothing_fits = IfNothingFits::find_budgets;
 };
 
-// Throws Code::format if the plan's file holds no plan, Code::arg if its plan does not fit the graph or the options.
+// Throws Code::format if the plan's file holds no plan, and Code::arg if the plan in it does not agree with the graph
+// or the options.
 Decision choose_plan(const PlanningInputs &inputs);
 
 // The simulated Programs of a step.

@@ -20,8 +20,8 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .scale = training.scale,
                                 .updates = updates,
                                 .binding = binding};
-  // Names no gradients for a micro-batch before the last one if each rank keeps sums of its own. These sums become
-  // gradients only in the last micro-batch.
+  // If each rank keeps sums of its own, these sums become gradients only in the last micro-batch. So for an earlier
+  // micro-batch the list of gradients holds only ValueId::none.
   if (!updates && training.accumulators.empty()) std::ranges::fill(source.gradients, graph::ValueId::none);
   return source;
 }
@@ -72,8 +72,8 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
     programs.step = lowered(sources[v], training_[v]);
     if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
     if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
-    // Makes the prediction even for the search. It may need the most memory, because it holds outputs that training
-    // does not hold.
+    // Makes the prediction's Program even if `evaluates` is false, as in the search for a plan. The plan must have
+    // memory for this Program, which may need the most of all, because it holds outputs that training does not hold.
     if (predicts) programs.prediction = lowered(sources[2 * count + v], prediction_[v]);
   }
   if (plan::defers(plan)) set.settlement = lowered(program::settlement(sources[0]), training_[0]);

@@ -20,8 +20,8 @@ struct ProgramSet {
   };
   program::State state;
   std::vector<Variant> variants;  // per shape variant
-  // Returns the number of the binding for a variant's prediction. Training and evaluation of a variant share one
-  // binding. The graph of the prediction has other values, and so a binding of its own.
+  // Training and evaluation of shape variant i share binding number i. The graph of the prediction has other values, so
+  // the prediction has a binding of its own. Returns the number of this binding.
   std::size_t binding_of_outputs(std::size_t variant) const { return variants.size() + variant; }
   program::Program settlement;  // the Updates that the last step deferred to the next; empty if none are deferred
   plan::Bytes bytes{};          // of each tier: the largest that any Program needs
@@ -45,7 +45,8 @@ struct ProgramSet {
 // PlanLowering: makes the Programs of plans, for any number of plans over the same graphs.
 class PlanLowering {
  public:
-  // `variants` must outlive it. Asks the machine once for the scratch of every kernel.
+  // `variants` must outlive this object. The constructor asks the machine for the scratch of every kernel, so lower()
+  // does not have to ask again.
   PlanLowering(const std::vector<std::unique_ptr<ShapeVariant>> &variants, TargetMachine &machine,
                program::StateRequest request);
 

@@ -22,7 +22,7 @@ Json parsed(const std::string &text, std::size_t rank) {
 }
 
 // Returns the bytes that each rank sends to each other rank if all parameters are exchanged at once. All ranks get the
-// same number, even if one of them has another model. That model is refused later.
+// least number of any rank, so that they agree even if one of them has another model, which is refused later.
 std::uint64_t bytes_between(comm::Channel &channel, const std::vector<const graph::Graph *> &graphs) {
   std::uint64_t bytes = 0;
   if (!graphs.empty())

@@ -1,6 +1,7 @@
 // RankedMachine: the machine of one rank among several. All ranks must decide the same, and kernels must use the same
 // algorithms. So rank 0 measures and chooses for all, within the memory of the rank that has the least. The other ranks
-// of rank 0's machine measure at the same time, to load it as a step does. Their results are discarded.
+// on rank 0's machine measure at the same time, so that the machine is loaded as in a step. Their results are
+// discarded.
 #pragma once
 
 #include "draft/target_machine.h"
@@ -14,7 +15,7 @@ void require_same(comm::Channel &channel, const std::map<std::string, std::strin
 
 class RankedMachine final : public TargetMachine {
  public:
-  // `machine` and what `link` refers to must outlive it.
+  // `machine` and the channels of `link` must outlive this object.
   RankedMachine(TargetMachine &machine, const measure::Link &link)
       : machine_(machine), link_(link), channel_(link.hosts) {}
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,

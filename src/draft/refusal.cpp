@@ -29,7 +29,8 @@ bool fits(const Settings &settings, const onnx_import::ModelSource &source, Targ
   }
 }
 
-// Halves the dimension until some plan fits, at most kHalvings times. Returns nothing if none fits.
+// Halves the dimension until some plan fits, at most kHalvings times. Returns the dimension with the size that fits, or
+// an empty optional if no plan fits.
 std::optional<Binding> smaller(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                                Binding binding) {
   Settings changed = settings;
@@ -40,15 +41,16 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
   return std::nullopt;
 }
 
-// Returns the option that gives a tier `bytes` bytes, with its value. Returns offload_dir instead for the disk of this
-// machine if no directory is set, because a budget for the disk has no effect without a directory.
+// Returns the name and the value of the option that gives a tier `bytes` bytes. But for the disk of the machine at
+// hand, returns offload_dir if no directory is set, because a budget for the disk has no effect without a directory.
 std::pair<std::string, std::string> option_for(Tier tier, std::uint64_t bytes, const Draft &draft) {
   const Settings &settings = draft.settings;
   if (tier == Tier::disk && settings.hardware.empty() && settings.offload_dir.empty()) return {"offload_dir", "DIR"};
   return {key_of(tier, draft.budget), std::to_string(bytes)};
 }
 
-// Returns the change that raises all budgets that are smaller than `needed`.
+// Returns the change of options that raises the budget of each tier in `tiers` to the bytes in `needed`, if the budget
+// is smaller.
 Change raised(const plan::Bytes &needed, std::initializer_list<Tier> tiers, const Draft &draft) {
   Change change;
   for (const Tier t : tiers) {
@@ -66,7 +68,7 @@ Change raised(const plan::Bytes &needed, std::initializer_list<Tier> tiers, cons
 
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft) {
-  // The bytes of the smallest plan, or of the plan from a file.
+  // The bytes of the smallest plan. If the plan was read from a file, these are the bytes of that plan.
   const plan::Bytes needed = draft.decision.smallest ? draft.decision.smallest->point.cost.bytes : draft.programs.bytes;
   const auto had = [&](const plan::Bytes &bytes) { return machine_has(bytes, settings, draft.profile); };
   std::vector<Change> changes;

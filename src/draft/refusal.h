@@ -9,8 +9,7 @@
 
 namespace protrain::draft {
 
-// Options that make a plan fit if all of them are set, with their values, such as "memory" and "1234", or "dim" and
-// "batch=2".
+// Options that together make a plan fit, with their values, such as "memory" and "1234", or "dim" and "batch=2".
 struct Change {
   std::vector<std::pair<std::string, std::string>> options;
   std::string text;  // for people: "batch=2 instead of 8"
@@ -18,7 +17,8 @@ struct Change {
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft);
 
-// Throws Code::budget with the smallest budget that works and all changes that fit.
+// Throws Code::budget. The error's text gives the bytes that the smallest plan needs, and every change with which a
+// plan fits.
 [[noreturn]] void refuse(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                          const Draft &draft);
 

@@ -24,7 +24,8 @@ struct Schedule {
   std::uint64_t interval = 1;  // step
   double factor = 1;           // step
 
-  // Returns the learning rate of the step that comes after `steps` others. `full` is the rate where nothing reduces it.
+  // Returns the learning rate of the step that comes after `steps` others. `full` is the rate that the schedule
+  // reduces.
   double rate(double full, std::uint64_t steps) const {
     const auto number = static_cast<double>(steps + 1), rise = static_cast<double>(warmup);
     if (steps < warmup) return full * (number / rise);

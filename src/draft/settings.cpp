@@ -34,7 +34,7 @@ std::vector<double> reals_of(const std::string &text) {
   return numbers;
 }
 
-// The options of the first loss, and the losses that read each of them.
+// An option about the loss, and the losses that read this option.
 struct LossOption {
   const char *key, *losses;  // `losses` are globs
 };
@@ -109,7 +109,7 @@ void require_fitting_options(const Options &options, passes::Loss::Kind kind) {
           options.text("loss"));
 }
 
-// Returns the one loss that the options describe. Ignores also_loss.
+// Returns the loss that the options describe. Leaves out the losses of also_loss.
 passes::Loss loss_of(const Options &options) {
   using From = passes::Loss::From;
   const passes::Loss::Kind kind = loss_kind_of(options);

@@ -32,9 +32,9 @@ struct TestModes {
   bool poison = false;   // released memory is filled with NaN
 };
 
-// The options about parameters that are trained unlike the others.
+// The options about parameters that are trained differently from the others.
 struct GroupSettings {
-  std::vector<GroupBinding> groups;              // the first that matches a parameter holds
+  std::vector<GroupBinding> groups;              // the first that matches a parameter applies
   bool norms_stay = false, biases_stay = false;  // norms or biases get no weight decay
   double layer_decay = 1;                        // factor of the rate from each layer to the one before
 };
@@ -42,15 +42,15 @@ struct GroupSettings {
 // The options about ranks.
 struct RankSettings {
   std::string comm = "auto";
-  int rank = 0, count = 1;  // replaced by the channel's figures once it is open
+  int rank = 0, count = 1;  // once the channel is open, its figures replace these
   std::string rendezvous;
   bool reaches_devices = true;  // false: the channel moves bytes of the host's memory only
   std::chrono::milliseconds timeout{300'000};
   bool local_sums = false;  // a rank adds the gradients of its own micro-batches before they are exchanged
 };
 
-// The options of a session as values, in the order of the option table. Texts and lists that are not set are empty.
-// Numbers that are not set have no value.
+// The options of a session as values, in the order of the option table. An option that is not set has its default. If
+// it has none, a text or a list is empty, and a std::optional has no value.
 struct Settings {
   std::string device = "cpu";
   int threads = 0;

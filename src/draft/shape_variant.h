@@ -8,8 +8,8 @@ namespace protrain::draft {
 
 struct ShapeVariant {
   graph::Graph forward;  // without randomness, for evaluation
-  // The results of an evaluation. `weight` is the weight of this rank's loss in the mean over several ranks. The weight
-  // is 0 if no target counts. There is no such value (none) if the weight is always 1.
+  // The results of an evaluation: this rank's loss, and the weight of this loss in the mean over several ranks. The
+  // weight is 0 if no target counts. If the weight is always 1, no value holds it, and `weight` is ValueId::none.
   graph::ValueId loss = graph::ValueId::none, weight = graph::ValueId::none;
   graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
   grad::Training training;

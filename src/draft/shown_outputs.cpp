@@ -20,8 +20,9 @@ using graph::ValueId;
 constexpr const char *kOption = "keep_outputs";
 constexpr const char *kLogProbabilities = "log_probabilities";
 
-// Returns the value of `graph` that has the name of `trained`, which is a parameter or an input of the graph that is
-// trained. Adds the value if `graph` lacks it.
+// `trained` is a parameter or an input of the graph that is trained. Returns the value of `graph` with the same name,
+// or adds such a value if `graph` has none. Code::unsupported if the types differ, or if one is a parameter and the
+// other is an input.
 ValueId in_place_of(const Value &trained, Graph &graph) {
   const ValueId found = graph.find(trained.name);
   if (found == ValueId::none)
@@ -35,9 +36,9 @@ ValueId in_place_of(const Value &trained, Graph &graph) {
   return found;
 }
 
-// Gives `graph` the same parameters or inputs as the graph `trained`. `own` is the list of the parameters, or of the
-// inputs, of `graph`, and `wanted` is the same list of `trained`. Replaces `own` by a list with the names of `wanted`,
-// in the same order. Throws Code::unsupported if `own` has a value whose name is not in `wanted`.
+// Gives `graph` the same parameters or inputs as the graph `trained`. `own` is one of the lists of `graph`: its
+// parameters or its inputs. `wanted` is the same list of `trained`. Afterwards `own` has the names of `wanted`, in the
+// same order. Throws Code::unsupported if `own` has a value whose name is not in `wanted`.
 void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own) {
   std::vector<ValueId> aligned;
   for (ValueId id : wanted) aligned.push_back(in_place_of(trained.value(id), graph));

@@ -21,8 +21,10 @@ struct ShownOutputs {
 ShownOutputs shown_outputs(const graph::Graph &graph, const Settings &settings);
 
 // Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these outputs. The
-// graph gets the parameters and inputs of `trained`, in the same order. It keeps its blocks only if `trained` has as
-// many. Code::unsupported if the two graphs do not fit together, or if no node computes the elements of an output.
+// graph gets the parameters and inputs of `trained`, in the same order. The graph keeps its blocks only if `trained`
+// has as many blocks. Throws Code::unsupported if a parameter or input of the graph is missing in `trained` or has
+// another type there. Also throws it if an output is not computed, because it is an input, a weight or a constant, or
+// another shape of one.
 void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained);
 
 }  // namespace protrain::draft

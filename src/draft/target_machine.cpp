@@ -72,8 +72,8 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   return profile;
 }
 
-// True if there is a core for each thread. Otherwise this session's threads and those of other ranks wait for each
-// other.
+// True if every thread of the session has a core of its own. False if there are too few cores, or if other ranks on
+// this machine use the same cores: then threads wait for each other.
 bool LocalMachine::has_cores() const { return neighbours_.ranks == 1 && device_.info().threads <= available_threads(); }
 
 plan::Bytes LocalMachine::measure_link(const measure::Link &link, std::uint64_t bytes, profile::Profile &profile) {

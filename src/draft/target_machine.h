@@ -33,9 +33,9 @@ class TargetMachine {
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
   // Announces that other ranks will measure this machine at the same time as this rank.
   virtual void measure_beside(const measure::Neighbours &) {}
-  // Measures the link between ranks while each rank sends `bytes` to each other rank, and adds its speed to the
-  // profile, which may be another rank's. Returns the bytes of each tier that this rank's own machine has afterwards.
-  // All ranks must make this call together, with the same `bytes`.
+  // Measures the link between ranks: each rank sends `bytes` to each other rank. Adds the link's speed to `profile`,
+  // which may describe the machine of another rank. Returns how many bytes each tier of this rank's own machine has
+  // after the measurement. All ranks must make this call together, with the same `bytes`.
   virtual plan::Bytes measure_link(const measure::Link &, [[maybe_unused]] std::uint64_t bytes,
                                    profile::Profile &profile) {
     return {profile.device_memory, profile.host_memory, profile.disk_memory};
@@ -44,8 +44,8 @@ class TargetMachine {
   virtual void adopt(const profile::Profile &) {}
   // Returns the text that make() makes on rank 0. All ranks get the same text, and only rank 0 calls make().
   virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }
-  // Throws Code::mismatch, on every rank, if the texts that make() returns differ between the ranks. One rank alone
-  // does not call make().
+  // Throws Code::mismatch, on every rank, if the texts that make() returns differ between the ranks. With a single
+  // rank, make() is not called.
   using Texts = std::map<std::string, std::string>;
   virtual void require_same(const std::function<Texts()> &) {}
 };
@@ -56,7 +56,7 @@ enum class Earlier : std::uint8_t { reused, ignored };
 // The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.
 class LocalMachine final : public TargetMachine {
  public:
-  // All arguments but the last must outlive it.
+  // All arguments but `earlier` must outlive this object.
   LocalMachine(backend::Device &device, run::Kernels &kernels, const Settings &settings, const Log &log,
                Earlier earlier = Earlier::reused);
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
@@ -94,7 +94,7 @@ class PaperMachine final : public TargetMachine {
 // measuring.
 class ProfiledMachine final : public TargetMachine {
  public:
-  // Both arguments must outlive it.
+  // `machine` and `profile` must outlive this object.
   ProfiledMachine(TargetMachine &machine, const profile::Profile &profile) : machine_(machine), profile_(profile) {}
   profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
     return profile_;
@@ -106,10 +106,11 @@ class ProfiledMachine final : public TargetMachine {
   const profile::Profile &profile_;
 };
 
-// The machine that the settings name, for an estimate. A NamedMachine for the machine at hand owns the open device.
+// The machine that plan_model() or profile_model() is about: the one that the option `hardware` names, or the machine
+// at hand if this option is not set. In the second case a NamedMachine opens the device and owns it.
 class NamedMachine {
  public:
-  // `settings` and `progress` must outlive it.
+  // `settings` and `progress` must outlive this object.
   NamedMachine(const Settings &settings, const Log &progress, Earlier earlier = Earlier::reused);
   TargetMachine &operator*() { return *machine_; }
   std::map<std::string, std::uint64_t> scratch() const { return kernels_->scratch(); }  // only for a device at hand

@@ -14,7 +14,8 @@ class Emitter {
  public:
   explicit Emitter(graph::Graph &graph) : graph_(graph) {}
 
-  // Sets the forward node that the next emitted nodes belong to. The second form gives them a name and no forward node.
+  // Sets the forward node that the next emitted nodes belong to. The overload with a name gives these nodes the name,
+  // and they belong to no forward node.
   void begin(const graph::Node &node) {
     current_ = node;  // a copy, because emitting may move the list that holds `node`
     name_ = node.name.empty() ? node.op : node.name;

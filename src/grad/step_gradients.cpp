@@ -19,13 +19,13 @@ constexpr std::uint64_t kExchangeBytes = 4ull << 20;  // gradients wait until to
 
 }  // namespace
 
-// Emits the weight of this micro-batch in the gradients of the whole step. Must be called before finish().
+// Emits the weight that this micro-batch has in the gradients of the whole step. Must be called before finish().
 void StepGradients::weigh(ValueId loss) {
   emitter_.begin("weight");
   weight_ = weight_of(loss);
   training_.weight = shared() ? of_all_ranks(weight_) : weight_;
-  // If none of these settings is used, the factor of the gradients depends on the weights alone. It is emitted now, so
-  // that each Update can follow its gradient at once.
+  // Without accumulation, loss scale and clipping, the factor of the gradients depends on the weights alone. It is
+  // emitted now, so that each Update can follow its gradient at once.
   if (settings_.accumulate || settings_.scale_loss || settings_.clip_norm > 0) return;
   factor_ = join_weights();
   scale_by(ValueId::none);

@@ -10,10 +10,11 @@
 
 namespace protrain::grad {
 
-// Without local_sums the sums have the same bits on any number of ranks. Each rank receives, for its own shards, the
-// gradients of all ranks' micro-batches. It adds them in the order of micro-batches, as a single rank would. Squares
-// are summed grain by grain, and the grains in a fixed tree. With local_sums each rank first adds the gradients of its
-// own micro-batches, and the ranks exchange these sums.
+// Without local_sums the sums have the same bits on any number of ranks, because each rank receives the gradients of
+// its own shards from all ranks, and adds them in the order of micro-batches, as a single rank would. With local_sums
+// each rank first adds the gradients of its own micro-batches, and the ranks exchange these sums.
+//   For the norm, the squares of gradients are summed in grains (kGrain elements each), and then the grains' sums are
+// added in a fixed tree. Grains do not depend on the number of ranks.
 class StepGradients {
  public:
   StepGradients(Training &training, Emitter &emitter, const TrainingSettings &settings)
@@ -22,9 +23,11 @@ class StepGradients {
   // Emits the weight that this micro-batch has in the gradients of the whole step. Must be called before finish().
   void weigh(graph::ValueId loss);
   // Emits the sum, the exchange and the norm of a parameter's gradient. The gradient must be complete: nothing more is
-  // added to it in this micro-batch. Gradients may wait for others of their block, so that one node serves several.
+  // added to it in this micro-batch. A gradient may wait for other gradients of its block, so that one node can handle
+  // several gradients.
   void finish(std::size_t parameter, graph::ValueId gradient);
-  // Emits the nodes of the gradients that wait: one exchange for all, and one node for the norms of the small ones.
+  // Emits the nodes of the gradients that finish() has left waiting: one exchange for all of them, and one node for the
+  // norms of the small ones.
   void finish_waiting();
   // Emits the step's loss, then the norm of all gradients and the factor to scale them by.
   void join();

@@ -10,7 +10,7 @@ using graph::Node;
 using graph::NodeId;
 using graph::ValueId;
 
-// Returns the index of the input of a loss node that holds the targets.
+// Returns which input of a loss node holds the targets.
 std::size_t labels_of(const Node &loss) { return loss.op == "LinearCrossEntropy" ? 2 : 1; }
 
 // Returns the node that makes the loss a mean over labels, or nullptr if there is none. There is none in a

@@ -14,7 +14,8 @@ struct TargetCount {
   std::vector<graph::ValueId> inputs;
   graph::Attributes attributes;
 };
-// Returns how to compute the weight of a batch with this loss, or nothing if the loss is no mean over labels.
+// Returns how to compute the weight of a batch with this loss. Returns an empty optional if the loss is no mean over
+// labels.
 std::optional<TargetCount> target_count(const graph::Graph &graph, graph::ValueId loss);
 
 // The loss of a batch and its weight in a mean over batches. `loss` is 0 if all targets of the batch are ignored.

@@ -153,9 +153,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
  private:
   using ops::GradientBuilder::emit;
 
-  // Returns the value that backward reads in place of `id`, which is mostly `id` itself. If forward made `id` by
-  // repeating a much smaller value, emits a node that repeats the small value again. Then only the small value is kept
-  // for backward.
+  // Returns the value that backward reads in place of `id`. Mostly this is `id` itself. But if forward made `id` by
+  // repeating a much smaller value, emits a node that repeats the small value again, so that only the small value is
+  // kept for backward.
   ValueId repeated_again(ValueId id) {
     if (id == ValueId::none || graph_.value(id).producer == NodeId::none) return id;
     const Node maker = graph_.node(graph_.value(id).producer);  // a copy, because emitting may move the list of nodes
@@ -170,8 +170,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
            element_count(type(maker.inputs[0]).shape) * 2 <= element_count(type(maker.outputs[0]).shape);
   }
 
-  // True if the node that computes `gradient` can add the earlier contributions to `input` itself. Only the gradient
-  // node of a normalization can: it adds its last operand to dx.
+  // True if the node that computes `gradient` can itself add the earlier contributions to dL/d(input). Only the
+  // gradient node of a normalization can do so, because it adds its last operand to dx.
   bool is_added(ValueId input, ValueId gradient) const {
     const Node &visited = emitter_.current();
     const bool normalizes = visited.op == "LayerNormalization" || visited.op == "RMSNormalization";
@@ -188,8 +188,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
 };
 
-// Returns for each forward node the parameters that no earlier node reads. The backward walk visits the first reader of
-// a parameter last, so the parameter's gradient is complete after this visit.
+// Returns for each forward node the parameters that this node is the first to read. The backward walk visits the first
+// reader of a parameter after all its other readers, so the parameter's gradient is then complete.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());
   const auto consumers = graph.consumers();

@@ -8,8 +8,8 @@
 namespace protrain::grad {
 
 struct Training {
-  // Forward values keep their ids. The outputs are the loss, the gradients, the norm and, where present, shard_norms,
-  // changed, weight and scale.
+  // The values of the forward graph keep their ids here. The graph's outputs are the loss, the gradients, the norm and,
+  // where present, shard_norms, changed, weight and scale.
   graph::Graph graph;
   graph::ValueId loss;   // float scalar
   graph::ValueId norm;   // float64 scalar: global L2 norm of the gradients before clipping
@@ -24,9 +24,9 @@ struct Training {
   // The new value of each parameter that is state, in the order of graph.parameters; ValueId::none for all others. With
   // accumulation it is the value after the micro-batches so far. All ranks have the same values.
   std::vector<graph::ValueId> changed;
-  // The values that hold the sums of gradients between micro-batches. Empty without accumulation, and also if
-  // sums_by_rank() is true. Then each rank keeps sums of whole parameters in values that are not listed here, and only
-  // the last micro-batch makes `gradients` of them.
+  // The values that hold the sums of gradients between micro-batches. Empty without accumulation. Also empty if
+  // sums_by_rank() is true: in that case each rank keeps sums of whole parameters in values that are not listed here,
+  // and the last micro-batch makes `gradients` of these sums.
   std::vector<graph::ValueId> accumulators;
   // The weight of this micro-batch in the step, a float64 scalar. ValueId::none with a single rank and no accumulation.
   // With several ranks, `loss` and `weight` are vectors with one element for each rank's micro-batch.
@@ -40,8 +40,8 @@ struct TrainingSettings {
   bool accumulate = false;  // sum gradients over micro-batches that come one after the other
   bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
   int rank = 0, ranks = 1;  // several ranks: each computes a micro-batch at a time
-  // Each rank adds the gradients of its own micro-batches, and the ranks exchange these sums in the last micro-batch.
-  // Has no effect with a single rank, or without accumulation.
+  // If true, each rank adds the gradients of its own micro-batches, and the ranks exchange these sums in the last
+  // micro-batch. Has no effect with a single rank, or without accumulation.
   bool local_sums = false;
 
   bool sums_by_rank() const { return local_sums && accumulate && ranks > 1; }

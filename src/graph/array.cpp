@@ -1,4 +1,5 @@
-// Array: construction, reading, and changes of shape that keep repeated axes stored once.
+// Array: construction, reading, and changes of shape. If all slices along an axis are equal, an array can store a
+// single one. A change of shape keeps this form where it can.
 #include "graph/array.h"
 
 #include <algorithm>
@@ -141,9 +142,9 @@ Array Array::compact() const {
   for (std::size_t axis = 0; axis < stored_.size(); ++axis) {
     const std::int64_t length = result.stored_[axis];
     if (length == 1) continue;
-    // The stored data is seen as (outer, length, slice), where `length` is that of the axis. The axis repeats if in
-    // each of the `outer` steps all `length` slices are equal. So the data of a step, without its last slice, must
-    // equal the data one slice further on.
+    // The stored data is seen as `outer` steps of `length` slices each, where `length` is the size of the axis. The
+    // axis repeats if all slices of a step are equal, in each step. They are equal if the bytes of the step without its
+    // last slice equal the bytes of the step without its first slice.
     std::int64_t outer = 1;
     for (std::size_t i = 0; i < axis; ++i) outer *= result.stored_[i];
     const std::size_t step = result.stored_bytes() / static_cast<std::size_t>(outer);
@@ -166,7 +167,8 @@ Array Array::reshaped(const Shape &shape) const {
   require(element_count(shape) == element_count(this->shape()), Code::shape, "", "{} elements cannot be seen as {}",
           element_count(this->shape()), to_text(shape));
   if (is_empty(shape)) return filled({dtype(), shape}, 0);
-  // A group whose axes are all stored once stays so. The axes of any other group are written out in full.
+  // If the array stores only one slice along each old axis of a group, it also stores only one along each new axis of
+  // the group. Otherwise all axes of the group are stored in full.
   Shape wanted = stored_, stored(shape.size(), 1);
   for (const AxisGroup &group : matching_groups(this->shape(), shape)) {
     bool once = true;

@@ -1,6 +1,6 @@
-// Array: the values of a constant tensor, kept compact. An axis along which the values do not change is stored once. A
-// (B, 1, S, S) mask that does not depend on the batch holds S * S elements, and Expand costs nothing. Constant folding
-// is then as cheap for a large batch as for a small one.
+// Array: the values of a constant tensor, kept compact. If the values do not change along an axis, the stored data have
+// length 1 along this axis. So a (B, 1, S, S) mask that does not depend on the batch holds S * S elements, and Expand
+// costs nothing. Constant folding is therefore as cheap for a large batch as for a small one.
 #pragma once
 
 #include <cstddef>
@@ -52,15 +52,16 @@ class Array {
   // Returns the strides of type().shape in the stored data, in elements. They are 0 along repeated axes.
   std::vector<std::int64_t> strides() const;
 
-  // Returns the same values. Each axis along which they repeat is stored once.
+  // Returns the same values, stored with length 1 along each axis on which the values do not change.
   Array compact() const;
   // Returns the same values in another shape of equal element count. A repeated axis is written out only if the new
-  // shape joins it with a stored one.
+  // shape joins it with an axis that does not repeat.
   Array reshaped(const Shape &shape) const;
   // Returns the values broadcast to `shape`. Copies no data.
   Array expanded(const Shape &shape) const;
   Array densified() const;
-  // Returns the same values with the stored shape `stored`. An axis that is stored in full now must stay in full.
+  // Returns the same values with the stored shape `stored`. Every axis that is stored in full now must be full in
+  // `stored` too.
   Array stored_as(const Shape &stored) const;
   // True if types and values are equal, bit by bit.
   bool same_as(const Array &other) const;

@@ -27,10 +27,10 @@ struct FileTraining {
 };
 
 struct FileDeclarations {
-  // Names of the trained initializers, as listed by the metadata entry protrain.parameters or by the user. Nothing if
-  // there is no list.
+  // Names of the trained initializers, as listed by the metadata entry protrain.parameters or by the user. An empty
+  // optional: there is no list.
   std::optional<std::vector<std::string>> list;
-  // Initializers that the training in the file updates. Nothing if there is no training in the file.
+  // Initializers that the training in the file updates. An empty optional: there is no training in the file.
   std::optional<std::vector<std::string>> updated;
   std::optional<FileTraining> training;
   // The kind of each tensor, by its name in the framework. Some of these tensors may no longer be in the file.

@@ -115,8 +115,9 @@ void Graph::sort() {
   set_nodes(std::move(sorted));
 }
 
-// Throws an error that names a cycle. The search walks from an unsorted node to an unsorted producer of its inputs,
-// until a node comes up twice. waiting[i] counts the inputs of node i that have unsorted producers.
+// Throws an error that names a cycle. Walks from an unsorted node to an unsorted producer of one of its inputs, and so
+// on, until it comes to a node for the second time. waiting[i] counts the inputs of node i that have unsorted
+// producers.
 void Graph::fail_cycle(const std::vector<int> &waiting) const {
   std::size_t at = 0;
   while (waiting[at] == 0) ++at;

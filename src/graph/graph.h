@@ -56,7 +56,7 @@ struct Node {
 
 class Graph {
  public:
-  // Adds a value and returns its id, which never changes. If the name is taken, the value gets it with a suffix.
+  // Adds a value and returns its id, which never changes. If the name is taken, adds a suffix to it.
   ValueId add_value(Value value);
   ValueId add_constant(const std::string &name, Array array);
   // Appends a node. Its outputs are new values named `output_names`, which have no types yet.

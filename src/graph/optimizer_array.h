@@ -17,7 +17,7 @@ struct OptimizerArray {
   std::uint64_t block = 1;  // weights that share an element of the array; divides kGrain, so no shard cuts a block
   bool operator==(const OptimizerArray &) const = default;
 
-  // Return the number of elements, and of bytes, that the array has for a parameter of `weights` weights.
+  // count() returns how many elements the array has for a parameter of `weights` weights, and bytes() how many bytes.
   std::uint64_t count(std::uint64_t weights) const { return weights / block + (weights % block != 0); }
   std::uint64_t bytes(std::uint64_t weights) const { return checked_multiply(count(weights), size_of(dtype)); }
   double bytes_each() const { return static_cast<double>(size_of(dtype)) / static_cast<double>(block); }

@@ -1,5 +1,5 @@
-// Visits the elements of N strided operands. It goes from run to run: a run is all elements along the innermost axis.
-// All operands have one shape, and each has strides of its own.
+// Visits the elements of N strided operands run by run. A run has all elements along the innermost axis. All operands
+// have the same shape, and each has strides of its own.
 #pragma once
 
 #include <array>

@@ -24,8 +24,9 @@ struct ScaleBlocks {
 };
 
 // Reads the attributes `axis` and `block_size` of ONNX's QuantizeLinear and DequantizeLinear. A single scale serves the
-// whole tensor, and a vector has one scale for each index along the axis. With `block_size`, `scale` has the tensor's
-// shape, but one element for each block along the axis. Code::shape if `scale` does not fit `tensor`.
+// whole tensor, and a vector has one scale for each index along the axis. With `block_size`, the axis is cut into
+// blocks: `scale` has the tensor's shape, but only one element for each block along the axis. Code::shape if `scale`
+// has none of these shapes.
 ScaleBlocks scale_blocks(const Attributes &attributes, const Shape &tensor, const Shape &scale,
                          const std::string &subject);
 

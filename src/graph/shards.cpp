@@ -8,8 +8,8 @@ namespace protrain::graph {
 
 namespace {
 
-// Returns for each rank how many grains of a parameter it gets. All ranks get equally many. If some grains are left
-// over, the ranks that own the fewest elements so far get one more each.
+// Returns how many of a parameter's grains each rank gets. First the grains are divided equally. Then the grains that
+// are left over go, one each, to the ranks that own the fewest elements so far.
 std::vector<std::int64_t> grains_of(std::int64_t grains, const std::vector<std::int64_t> &owned) {
   const auto ranks = static_cast<std::int64_t>(owned.size());
   std::vector<std::size_t> by_load(owned.size());

@@ -32,15 +32,16 @@ std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
     }
 }
 
-// True if the file was written more than a quarter of an hour ago. The processes that ran then say nothing about the
-// present.
+// True if the file was written more than a quarter of an hour ago. The load of the machine at that time says nothing
+// about its load now.
 bool is_old(const std::string &path) {
   std::error_code error;
   const auto written = std::filesystem::last_write_time(path, error);
   return !error && std::filesystem::file_time_type::clock::now() - written > std::chrono::minutes(15);
 }
 
-// Replaces all of `profile` by what was kept, except what describes the machine as it is now.
+// Replaces `profile` by `kept`, except for the fields that describe the machine. These fields keep their present
+// values.
 void take_times(profile::Profile &profile, const profile::Profile &kept) {
   const profile::Profile described = profile;
   profile = kept;

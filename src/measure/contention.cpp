@@ -15,7 +15,7 @@ namespace {
 // The cores count as busy if more than kBusy threads for each processor wanted to run in the last minute, on average.
 // The limit is above 1, because an earlier session of this library can have kept one thread on each processor.
 constexpr double kBusy = 1.25;
-constexpr int kIdle = 8;  // idle cores have at most one other thread for this many processors now
+constexpr int kIdle = 8;  // cores are idle only if at most one other thread per kIdle processors wants to run now
 }  // namespace
 
 ThreadTimes thread_times(const std::string &root) {

@@ -63,7 +63,7 @@ class Transfers {
   void write(std::uint64_t region) { file_.write(region * region_, {from_.data(), region_}); }
   void read(std::uint64_t region) { file_.read(region * region_, {to_.data(), region_}); }
 
-  // Returns the rate of `act`, which moves as many regions as are in use.
+  // Returns the bytes per second of `act`, which must move regions_ regions.
   template <typename Do>
   double rate(Do &&act) const {
     const double start = steady_now();

@@ -13,8 +13,8 @@ namespace protrain::measure {
 struct DiskFile {
   std::uint64_t region, regions;
 };
-// Returns the file to measure with. It takes at most half of `free` bytes, and at most 256 MiB. The smallest file has
-// 4 MiB, even if that is more than half.
+// Returns the file to measure with. The file takes at most half of `free` bytes and at most 256 MiB, but never less
+// than 4 MiB.
 DiskFile disk_file_within(std::uint64_t free);
 
 // Fills disk_read, disk_write, disk_both_ways and, on shared cores, compute_beside_disk and disk_beside_compute. Writes

@@ -1,4 +1,5 @@
-// Load: keeps the cores busy while other work runs, to measure how much compute and that work slow each other down.
+// Load: keeps the cores busy while other work runs, to measure how much compute and the other work slow each other
+// down.
 #pragma once
 
 #include <functional>
@@ -8,7 +9,7 @@
 
 namespace protrain::measure {
 
-// The load is a copy that all members of the team repeat. Its bytes stay in their caches.
+// The load is a copy that all members of the team repeat. The copied bytes stay in the caches of the cores.
 class Load {
  public:
   explicit Load(backend::Device &device);

@@ -86,8 +86,8 @@ class Measurement {
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
     const std::string signature = ops::signature(graph, node);
-    // Times all algorithms of the kernel if the request asks to choose one and the profile has no earlier choice. Else
-    // times only the algorithm that the kernel uses, which is the earlier choice if there is one.
+    // Times all algorithms of the kernel if the request asks to choose one and the profile has no earlier choice.
+    // Otherwise times only the algorithm that the kernel uses now. This is the earlier choice, if the profile has one.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     const Operands operands(graph, node, most_scratch(graph, node, kernel, count));
     DeviceMemory memory(device_, operands.bytes());
@@ -103,10 +103,10 @@ class Measurement {
         chosen = variant;
         least = seconds;
       } catch (const Error &error) {
-        // A kernel that refuses random numbers has no measured time. The profile's rates then give its time.
+        // A kernel may refuse random numbers. Its time is then not measured, but follows from the profile's rates.
         if (error.code == Code::arg) return;
-        // A library can refuse an algorithm that it has offered. Then the next one is tried. Any other error is the
-        // device's fault, and is passed on.
+        // A library can refuse an algorithm that it has offered. In that case the next algorithm is tried. Any other
+        // error is the device's fault, and is passed on.
         if (error.code != Code::unsupported) throw;
         refusal = std::current_exception();
       }
@@ -119,7 +119,7 @@ class Measurement {
   }
 
   // True if the node's kernel computes in bfloat16 and is limited by compute, not by the device's memory. Such a kernel
-  // is slower in a long run.
+  // is slower in a long run than in a short one.
   bool tires(const Graph &graph, const Node &node) const {
     const ops::Cost cost = ops::cost(graph, node);
     const DType dtype = node.inputs.empty() || node.inputs[0] == graph::ValueId::none
@@ -128,7 +128,8 @@ class Measurement {
     return dtype == DType::bf16 && cost.flops / profile_.bf16_flops > cost.bytes / profile_.device_bandwidth;
   }
 
-  // Returns the largest scratch of the kernel's algorithms that fits into the request's memory beside the operands.
+  // Returns the most scratch that one of the kernel's algorithms needs. Leaves out algorithms whose scratch, together
+  // with the operands, exceeds the request's memory.
   std::uint64_t most_scratch(const Graph &graph, const Node &node, backend::Kernel &kernel, int count) const {
     std::uint64_t most = kernel.scratch_bytes;
     for (int variant = 0; variant < count && count > 1; ++variant) {

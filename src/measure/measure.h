@@ -1,5 +1,5 @@
 // Measures this machine: each distinct kernel once, the optimizer, copies, and the disk, alone and beside compute.
-// Kernels run one by one on memory of their own, so any budget that fits the largest of them is enough.
+// Kernels run one by one on memory of their own, so a budget is enough if the largest kernel fits into it.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ struct Neighbours {
   std::size_t ranks = 1, place = 0;
 };
 
-// Returns a profile with the machine's capacities, but without its speeds. The disk is the one that holds the
-// directory. If the name is empty, there is no disk.
+// Returns a profile with the machine's capacities, but without its speeds. The disk is the one that holds
+// `disk_directory`. If `disk_directory` is empty, the profile has no disk.
 profile::Profile describe(const backend::DeviceInfo &device, const std::string &disk_directory = "");
 
 struct Request {
@@ -32,7 +32,7 @@ struct Request {
   Now now = steady_now;
 };
 
-// Called before each measurement, with the number of measurements that are done and the number of all.
+// Called before each measurement: `done` measurements of a total of `of` are finished.
 using Progress = std::function<void(std::size_t done, std::size_t of)>;
 
 // Adds to `profile` everything that the request needs and the profile lacks. Returns true if anything was added.
@@ -41,8 +41,8 @@ bool measure(backend::Device &device, run::Kernels &kernels, const Request &requ
 
 // Keeps the profile of a machine between runs: one file per device, number of threads, version of the library, file
 // system of the disk, and rank among its neighbours. The choice of algorithms, which decides the bits of results, has
-// one file per device and version of the library. Missing or damaged files and directories that cannot be written are
-// no errors.
+// one file per device and version of the library. A missing or damaged file is no error, and neither is a directory
+// that cannot be written.
 class Cache {
  public:
   // If `directory` is empty, nothing is kept.
@@ -51,13 +51,13 @@ class Cache {
 
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
-  // Adds what is stored to `profile`, which describes the machine as it is now. Loads no times if they should be
-  // measured again. They should be if three things hold: other processes disturbed the stored measurements, the file is
-  // more than a quarter of an hour old, and `idle` says that the cores are idle now.
+  // Adds what is stored to `profile`, which describes the machine as it is now. Leaves out the times,
+  // so that they are measured again, if three conditions hold together: other processes disturbed the stored
+  // measurements, the file is more than a quarter of an hour old, and `idle` says that the cores are idle now.
   void load(profile::Profile &profile, bool idle = false) const;
-  // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So an algorithm
-  // that is stored already replaces the one in `profile`. If storing fails, for example because the directory cannot be
-  // written, `profile` is left with the stored algorithms only.
+  // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So if an
+  // algorithm is stored already for a kernel, it replaces the one in `profile`. If storing fails, for example because
+  // the directory cannot be written, `profile` keeps only those algorithms that were stored before.
   void store(profile::Profile &profile) const;
 
  private:

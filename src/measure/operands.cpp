@@ -34,9 +34,9 @@ FloatFormat format_of(DType dtype) {
 }
 
 // Returns the bits of a float whose magnitude lies in (0, 2^-6). Half of the magnitudes lie in [2^-7, 2^-6), half of
-// the others in the next lower power of 2, and so on: like weights and activations, they fill a range evenly. With one
-// exponent for all, fewer bits would change from number to number, a GPU would need less power, and it would multiply
-// faster than in a step.
+// the others in the next lower power of 2, and so on. So exponents vary, as those of weights and activations do. With
+// one exponent for all numbers, fewer bits would change from number to number. A GPU would then need less power, and
+// multiply faster than in a step.
 std::uint64_t random_float(const FloatFormat &format, std::uint64_t mask, std::uint64_t bits, std::uint64_t choice) {
   constexpr int kLowest = 4;  // below 2^-7; float16 has normal numbers down to 2^-14
   const int lower = std::min(std::countr_zero(choice), kLowest);
@@ -57,8 +57,8 @@ class RandomBits {
   std::uint64_t state_ = 1;
 };
 
-// Returns the integers that fill the labels and the lengths of a CTC loss, which accept only certain ones: labels that
-// are not blank, and the full length of the samples. Returns none for any other operand.
+// Returns the integers that fill the labels or the lengths of a CTC loss. Only certain integers are valid: labels that
+// are not blank, and the full length of the samples. For any other operand, returns an empty list.
 std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::Node &node, std::size_t input) {
   const std::size_t logits = node.op == "CtcLossGrad" ? 1 : 0;
   if ((node.op != "CtcLoss" && node.op != "CtcLossGrad") || input <= logits) return {};
@@ -70,9 +70,9 @@ std::vector<std::uint64_t> integers_for(const graph::Graph &graph, const graph::
   return labels;
 }
 
-// Returns the number of rows in the table of a Gather or its gradient, or 0 for any other node. Random indices name any
-// of these rows. Indices of fewer rows would make a gradient add to the same row more often than a batch of tokens
-// does.
+// Returns the number of rows in the table of a Gather or its gradient, or 0 for any other node. Random indices are
+// drawn from all of these rows. If they came from fewer rows, a gradient would add to the same row more often than with
+// a real batch of tokens.
 std::uint64_t rows_to_index(const graph::Graph &graph, const graph::Node &node) {
   if (node.op != "Gather" && node.op != "GatherGrad") return 0;
   const Shape &table = graph.value(node.op == "Gather" ? node.inputs[0] : node.outputs[0]).type.shape;
@@ -128,7 +128,7 @@ std::uint64_t Operands::take(std::uint64_t bytes) {
   return at;
 }
 
-// Returns the offset of one input or output in the memory; kAbsent: the node lacks it. Also notes the smallest
+// Returns the offset of one input or output in the memory, or kAbsent if the node lacks it. Also notes the smallest
 // dimension of all inputs and outputs. For most nodes fill_input() draws indices below that dimension, so that every
 // index lies inside the table that it points into.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {

@@ -27,9 +27,9 @@ class DeviceMemory {
   std::byte *data_;
 };
 
-// A tile has the elements that fill() repeats over memory. It has kTileBytes bytes, or `bytes` if that is less.
-// random_tile() returns a tile of random elements. Floats have magnitudes from 2^-11 to 2^-6, so that none is zero or
-// denormal. With `both_signs` some are negative. Integers lie below `bound`.
+// A tile is a run of elements that fill() repeats over memory. It has kTileBytes bytes, or only `bytes` bytes if that
+// is less. random_tile() returns a tile of random elements. Floats have magnitudes from 2^-11 to 2^-6, so that none is
+// zero or denormal. With `both_signs` some are negative. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;
 std::vector<std::byte> random_tile(DType dtype, std::uint64_t bytes, bool both_signs, std::uint64_t bound = 2);
 // Returns a tile in which `integers` are repeated in turn.

@@ -26,7 +26,8 @@ constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches o
 constexpr std::uint64_t kFirstArray = 16ull << 20, kMostArray = 64ull << 20;  // of an update on the host
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::int64_t kFirstSide = 768;
-// A device is slow if a matrix product of side kSmallSide takes kSecondsIfSlow. Larger products would take seconds.
+// A device is slow if a matrix product with sides of kSmallSide takes at least kSecondsIfSlow. The rate of a slow
+// device is taken from this product, because larger products would take seconds.
 constexpr std::int64_t kSmallSide = 192;
 constexpr double kSecondsIfSlow = 1e-2;
 constexpr int kUpdatesTogether = 8;            // on the host, beside copies
@@ -77,15 +78,16 @@ class Crossing {
   const PinnedBlock from_, to_;
 };
 
-// Returns how many bytes an update moves for each byte of weights. It reads gradients, and reads and writes weights and
-// state.
+// Returns how many bytes an update moves for each byte of weights. An update reads gradients, and it reads and writes
+// weights and state.
 double traffic(const Optimizer &optimizer) {
   double bytes = 3;
   for (const graph::OptimizerArray &array : optimizer.state()) bytes += 2 * array.bytes_each() / sizeof(float);
   return bytes;
 }
 
-// The arrays of an update, one after another: gradient, weights of `weight_bytes`, state; then the status word.
+// The operands of an update, one after another in memory: the gradient, the weights (both of `weight_bytes` bytes), the
+// arrays of the state, and the status word.
 struct UpdateOperands {
   UpdateOperands(const Optimizer &optimizer, std::uint64_t weight_bytes) : offsets{0, weight_bytes, 2 * weight_bytes} {
     for (const graph::OptimizerArray &array : optimizer.state())
@@ -112,7 +114,7 @@ class SquareProduct {
 
   double flops() const { return ops::cost(graph_, node_).flops; }
   std::uint64_t bytes() const { return operands().bytes(); }
-  // Passes the launch to `time`. Returns the seconds that `time` returns.
+  // Calls time(launch), where launch() starts the product on the device. Returns the seconds that time() returns.
   template <typename Time>
   double seconds(Time time) {
     DeviceMemory memory(device_, bytes());
@@ -161,9 +163,9 @@ class HostUpdate {
   const LaunchOperands launch_;
 };
 
-// Measures one machine's rates into a profile. For each rate the work grows until launch overhead no longer shows,
-// within the memory limit. On a device with its own memory the same updates run on device and host, so that the two
-// optimizer rates are comparable.
+// Measures one machine's rates and writes them to a profile. For each rate, measures larger and larger pieces of work,
+// within the memory limit, until launch overhead no longer shows. If the device has memory of its own, device and host
+// are both measured with the same optimizer's updates, so their optimizer rates are comparable.
 class RateMeasurement {
  public:
   RateMeasurement(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer, std::uint64_t memory,
@@ -280,8 +282,8 @@ class RateMeasurement {
   }
 
   // Returns the speed of bfloat16 matrix products in a long run, divided by their speed in a short one. A GPU that
-  // limits its power lowers its clock after a while. The long run has copies between the products. They take a third of
-  // its time, as kernels that memory limits do in a step.
+  // limits its power lowers its clock after a while. The long run has copies between the products. These copies take a
+  // third of the run's time, as kernels that are limited by memory do in a step.
   double sustained(double flops) const {
     for (const std::int64_t side : kLongSides) {
       SquareProduct product(device_, DType::bf16, side);
@@ -307,7 +309,8 @@ class RateMeasurement {
     });
   }
 
-  // Returns the flops per second of products of square matrices, which grow until launch overhead no longer shows.
+  // Returns the flops per second of products of square matrices. The matrices grow until launch overhead no longer
+  // shows.
   double product_flops(DType dtype) const {
     SquareProduct small(device_, dtype, kSmallSide);
     const double rough = small.seconds([&](const auto &launch) { return stopwatch_.roughly(launch); });

@@ -9,7 +9,7 @@
 
 namespace protrain::measure {
 
-// Operands of a kernel, with the lists that backend::Launch only points to.
+// The operands of a kernel. Holds the lists of pointers, because a backend::Launch only refers to such lists.
 struct LaunchOperands {
   std::vector<void *> inputs = {}, outputs = {};
   void *scratch = nullptr;
@@ -29,10 +29,10 @@ class Stopwatch {
  public:
   Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
-  // Returns the seconds of one undisturbed `launch`: the least of up to three runs, after a warm-up. A run has as many
-  // launches as take a few milliseconds, all in one call of Device::run_step(). Long launches have fewer runs.
+  // Returns the seconds of one undisturbed `launch`: the least of up to three runs, after a warm-up. A run repeats the
+  // launch for a few milliseconds, within one call of Device::run_step(). A long launch gets fewer than three runs.
   double quickest(const std::function<void()> &launch) const;
-  // Returns the same for `work`, which the calling thread does itself, without Device::run_step().
+  // Like quickest(), but for `work` that the calling thread does itself, without Device::run_step().
   double quickest_here(const std::function<void()> &work) const;
   // Returns the seconds of a single `launch`, after a warm-up: the order of magnitude, at little cost.
   double roughly(const std::function<void()> &launch) const;

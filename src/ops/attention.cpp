@@ -45,9 +45,9 @@ void require_bias(const NodeTypes &types, const Type &bias) {
           "a bias of {} does not stretch to (B, H, Sq, Sk) = {}", to_text(bias), to_text(full));
 }
 
-// Checks the input (B, S) of first keys, which is there if documents are packed. For each query it gives the position
-// where the query's document begins. The query sees no earlier key. With this input, a bias counts positions from the
-// beginning of the document, not of the whole sequence.
+// Checks the input (B, S) of first keys, which a node has if documents are packed. For each query, this input gives the
+// position where the query's document begins, and the query sees no earlier key. If a node has this input, its bias
+// counts positions from the beginning of the document, not of the whole sequence.
 void require_first_keys(const NodeTypes &types, const Type &first) {
   const Shape &q = types.input(0).shape;
   const bool fits = first.dtype == DType::i64 && first.shape == Shape{q[0], q[1]} && types.input(1).shape[1] == q[1] &&
@@ -223,9 +223,9 @@ void differentiate_attention(GradientBuilder &builder, const Node &node) {
   for (std::size_t i = 0; i < 3; ++i) builder.contribute(node.inputs[i], gradients[i]);
 }
 
-// Returns the flops of matrix products over all batches and heads. `of_width` is the number of products of size Sq x Sk
-// x D, `of_value_width` that of products of size Sq x Sk x Dv. Input `first` of the node is q. A causal mask halves the
-// flops.
+// Returns the flops of a node's matrix products. For each batch and head, the node computes `of_width` products of size
+// Sq x Sk x D and `of_value_width` products of size Sq x Sk x Dv. Input number `first` of the node is q. A causal mask
+// halves the flops.
 double product_flops(const NodeTypes &types, std::size_t first, double of_width, double of_value_width) {
   const Sizes s = sizes_of(types.input(first).shape, types.input(first + 1).shape, types.input(first + 2).shape);
   const double pairs = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.queries * s.keys);
@@ -266,7 +266,7 @@ std::vector<Type> infer_attention_file_form(const NodeTypes &types) {
   return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
-// Returns an estimate of the scratch of the gradient: one float32 number for each element of dout.
+// Returns an estimate of the scratch that the gradient needs: one float32 number for each element of dout.
 std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
   return static_cast<std::uint64_t>(element_count(types.input(0).shape)) * sizeof(float);
 }

@@ -4,13 +4,14 @@
 //   BatchNorm(x, scale, bias, running mean, running variance){epsilon, momentum, unbiased, running}
 //       -> y, mean, variance, kept variance
 //     With `running` = 1 it normalizes by the running statistics, as an evaluation does, and has no gradient. Otherwise
-//     it normalizes by the batch's own mean and variance, and does not read the running statistics. These are state: a
-//     step folds the batch's mean and kept variance into them. The kept variance equals the variance, unless `unbiased`
-//     is 1. Then it is the variance times n / (n - 1), where n is the number of elements of a channel, as in PyTorch.
+//     it normalizes by the batch's own mean and variance, and does not read the running statistics. The running
+//     statistics are state: a step folds the batch's mean and kept variance into them. If `unbiased` is 1, the kept
+//     variance is the variance times n / (n - 1), where n is the number of elements of a channel, as in PyTorch.
+//     Otherwise it equals the variance.
 //   FoldStatistics(state, statistics...){momentum, parts} -> the running statistic after the batches
 //     Each input after the state is a statistic of the batches, with `parts` parts, one for each micro-batch. For each
-//     micro-batch in turn, and for its part of each statistic, running = momentum * running + (1 - momentum) * part. A
-//     layer that a model applies twice has two statistics.
+//     micro-batch in turn, and for its part of each statistic, running = momentum * running + (1 - momentum) * part. If
+//     a model applies a layer twice, there are two such inputs.
 //   AccumulateStatistics(sum, state, statistics...) -> the running statistic after the step's batches so far
 //     It replaces FoldStatistics if a step has several launches. It works in place on `sum`. The step's first launch
 //     sets `sum` to the state.

@@ -210,9 +210,9 @@ void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a /
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-// Emits the gradient of y = a^b with respect to a: dL/da = dy b a^(b-1), and 0 where b is 0, because a^(b-1) is
-// infinite where a is 0 too. If b is one constant number, b and b - 1 are constants too. If b is 2, a^(b-1) is a itself
-// and needs no Pow.
+// Emits the gradient of y = a^b with respect to a: dL/da = dy b a^(b-1). Where b is 0, emits 0, because the formula
+// would give NaN if a is 0 as well. If b is a single constant number, b - 1 is a constant too. If b is 2, a^(b-1) is a
+// itself and needs no Pow.
 void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0], b = node.inputs[1];
   const DType dtype = builder.type(a).dtype;

@@ -1,6 +1,6 @@
-// Operators that ONNX does not define in its default domain. The name of an operator of another domain begins with this
-// domain. One operator is of ai.onnx.ml. All others are ONNX Runtime's, which writes them into graphs that it has
-// optimised. passes/canonical rewrites each of them into other operators.
+// Operators that ONNX does not define in its default domain. If an operator belongs to another domain, its name begins
+// with that domain. ai.onnx.ml::Scaler is ONNX's. All others are ONNX Runtime's, which writes them into graphs that it
+// has optimised. passes/canonical rewrites each operator of this file into other operators.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 

@@ -8,8 +8,8 @@ namespace protrain::ops {
 
 namespace {
 
-// Throws Code::unsupported. Canonicalization leaves only nodes whose condition or number of iterations is not known,
-// and their results have unknown types.
+// Throws Code::unsupported. Canonicalization replaces nodes whose condition or number of iterations is known. In the
+// nodes that it leaves, both the work and the types of the results depend on data.
 std::vector<Type> infer_nothing_of(const NodeTypes &types) {
   fail(Code::unsupported, types.subject(), "{} depends on data", types.node.op);
 }

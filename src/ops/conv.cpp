@@ -8,10 +8,11 @@
 //     The gradient of a Conv with respect to its w.
 //
 // Canonicalization writes out `strides`, `dilations`, `pads` and `group`. ConvWeightGrad also has `kernel_shape`.
-//   ConvTranspose also has `output_padding`: the number of elements at an axis's end that no window reaches. It is less
-// than the stride: in the gradient of a Conv, further elements would make room for another window, and in a file's
-// ConvTranspose canonicalization cuts them off (cut_off() in passes/canonical/windows.cpp). In canonical form the end
-// of an axis can have pads or such elements, but never both.
+//   ConvTranspose also has `output_padding`: the number of elements at an axis's end that no window reaches. This
+// number is always less than the stride. In the gradient of a Conv, more elements would make room for another window.
+// In a file's ConvTranspose there can be more elements, but canonicalization cuts them off (cut_off() in
+// passes/canonical/windows.cpp). In canonical form the end of an axis can have pads, or elements that no window
+// reaches, but never both.
 #include <algorithm>
 
 #include "ops/evaluate.h"
@@ -27,7 +28,8 @@ using Integers = std::vector<std::int64_t>;
 
 std::int64_t groups_of(const Node &node) { return node.attributes.integer("group", 1); }
 
-// Returns the windows' size, from the shape of the weights. Attribute kernel_shape must agree if it is there.
+// Returns the windows' size, from the shape of the weights. If there is an attribute kernel_shape, it must hold the
+// same size.
 Shape kernel_of(const Node &node, const Shape &weights) {
   const Shape kernel(weights.begin() + 2, weights.end());
   require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
@@ -184,9 +186,9 @@ void differentiate_conv_transpose(GradientBuilder &builder, const Node &node) {
   contribute_bias(builder, node, dy);
 }
 
-// Returns the flops of a Conv or of one of its gradients. `small` is the shape (N, M, output...) of the Conv's y or dy.
-// Each of its elements takes two flops for each weight of its output channel. `weights` is the shape (M, C / group,
-// k...).
+// Returns the flops of a Conv or of one of its gradients. `small` is the shape (N, M, output...) of the Conv's y or dy,
+// and `weights` is the shape (M, C / group, k...). Each element of y or dy takes two flops for each weight of its
+// channel.
 double flops_of(const Shape &small, const Shape &weights) {
   if (weights[0] == 0) return 0;
   return 2.0 * static_cast<double>(element_count(small)) * static_cast<double>(element_count(weights) / weights[0]);

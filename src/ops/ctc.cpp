@@ -98,7 +98,7 @@ struct Speech {
     return {labels[n].data(), static_cast<std::int64_t>(labels[n].size()), blank};
   }
   const double *log_row(std::size_t n, std::size_t t) const { return logs.data() + (n * times + t) * classes; }
-  // Returns the factor with which the -log of a sample's probability counts in the loss.
+  // Returns the factor of -log(p) in the loss, where p is the probability of sample n's labels.
   double share(std::size_t n) const {
     return 1 / (static_cast<double>(samples) * std::max<double>(1, static_cast<double>(labels[n].size())));
   }
@@ -110,8 +110,9 @@ struct Speech {
   std::vector<double> logs;  // log probabilities
 };
 
-// Logarithms of probabilities of one sample. `reached` (CTC's forward variables) holds for each time and state the
-// probability of all partial paths that end there. `all` is the probability of all paths that spell the labels.
+// Logarithms of probabilities of one sample. For each time and state, `reached` (CTC's forward variables) holds the
+// probability of all partial paths that are in this state at this time. `all` is the probability of all paths that
+// spell the labels.
 struct Paths {
   std::vector<std::vector<double>> reached;  // [time][state]
   double all;
@@ -139,8 +140,8 @@ std::vector<Array> evaluate_ctc(const Node &node, Inputs in, Types out) {
   return {array_of(out[0], std::vector<double>{loss})};
 }
 
-// Adds a sample's gradient to dx. For each class and time, it is dloss * share * (p - q). p is the probability of the
-// class at that time. q is this probability if only the paths that spell the labels are possible.
+// Adds a sample's gradient to dx. For each class and time, the gradient is dloss * share * (p - q), where p is the
+// probability of the class at that time, and q is this probability under the condition that the path spells the labels.
 void add_gradient(const Speech &speech, std::size_t n, double dloss, std::vector<double> &dx) {
   const arith::CtcStates states = speech.states(n);
   const Paths paths = paths_of(speech, n);
@@ -195,8 +196,8 @@ double flops_along(const Extent &extent, double directions) {
 double ctc_flops(const NodeTypes &types, Types) { return flops_along({types, false}, 1); }
 double ctc_gradient_flops(const NodeTypes &types, Types) { return flops_along({types, true}, 2); }
 
-// Returns the bytes of scratch, most of it for rows of one number per state. Each sample has two rows. The gradient
-// has another row for each sample and time (backend/common/ctc_shape.h).
+// Returns the bytes of scratch (CtcScratch in backend/common/ctc_shape.h). It holds rows with one number for each
+// state: two rows for each sample and, for the gradient, another row for each sample and time.
 std::uint64_t scratch_of(const Extent &extent, bool gradient) {
   const auto samples = static_cast<double>(extent.logits[0]), labels = static_cast<double>(extent.labels[1]);
   const double states = (gradient ? extent.rows() + 2 * samples : 2 * samples) * extent.states();

@@ -32,7 +32,8 @@ bool is_letter(char character) {
   return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z');
 }
 
-// Returns the labels of a term's axes. `hidden` is the number of axes that the term's ellipsis stands for.
+// Returns the labels of the axes of a term, such as "...hd". `hidden` is the number of axes that the ellipsis stands
+// for.
 std::u32string labels_of(const std::string &term, std::size_t hidden, const std::string &subject) {
   std::u32string labels;
   for (std::size_t i = 0; i < term.size(); ++i) {

@@ -9,9 +9,9 @@
 
 namespace protrain::ops {
 
-// `operands` and `output` label the axes of each operand and of the output. `dims` has the length of the axes of each
-// label. A label is a letter, or a code above all letters for an axis under an ellipsis. A label that occurs twice in
-// an operand means the diagonal of those axes.
+// `operands` and `output` label the axes of each operand and of the output. `dims` gives the length that all axes with
+// a label have. A label is a letter, or a code above all letters for an axis under an ellipsis. A label that occurs
+// twice in an operand means the diagonal of those axes.
 struct Einsum {
   std::vector<std::u32string> operands;
   std::u32string output;
@@ -20,7 +20,8 @@ struct Einsum {
   Shape shape_of(const std::u32string &labels) const;
 };
 
-// Throws Code::graph if the equation is wrong, Code::shape if the shapes do not fit it. Both errors name the node.
+// Throws Code::graph if the equation is wrong, and Code::shape if the shapes do not agree with the equation. Both
+// errors name the node.
 Einsum resolve_einsum(const Node &node, const std::vector<Shape> &shapes);
 
 }  // namespace protrain::ops

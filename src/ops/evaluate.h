@@ -27,8 +27,8 @@ inline const std::string &subject_of(const Node &node) { return node.name.empty(
 // Returns memory for the stored data of an array whose stored shape is `stored`. Code::limit above 2^33 bytes.
 std::vector<std::byte> room_for(DType dtype, const Shape &stored);
 
-// Returns an array with these bytes, whose stored shape is `stored`. Unless the array is large, it is compacted: an
-// axis along which the values repeat is stored once.
+// Returns an array of stored shape `stored`, with `bytes` as its stored data. Unless the array is large, it is
+// compacted: along an axis on which the values repeat, only one element is stored.
 Array make_array(Type type, Shape stored, std::vector<std::byte> bytes);
 // Returns the stored data, converted to T.
 template <typename T>  // double or std::int64_t
@@ -91,11 +91,11 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
 // Returns input i, or nullptr if the node lacks it.
 inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
 
-// These two infer types.
+// Helpers of functions that infer types.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
-// Throws Code::unsupported. For operators that passes/canonical rewrites: types are inferred only for nodes that the
-// operator's rule could not rewrite.
+// Throws Code::unsupported. This is the Op::infer of operators that passes/canonical rewrites. It is called only for
+// nodes that the operator's rule could not rewrite.
 std::vector<Type> infer_rewritten(const NodeTypes &types);
 
 }  // namespace protrain::ops

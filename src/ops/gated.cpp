@@ -35,7 +35,7 @@ std::vector<Type> infer_gated_gradient(const NodeTypes &types) {
   return {types.input(1), types.input(2)};
 }
 
-// Evaluates the activation, or with suffix "Grad" its gradient, on operands.
+// Evaluates the activation on the operands `in`. If `suffix` is "Grad", evaluates the activation's gradient instead.
 Array activated(const Node &node, const std::string &suffix, Inputs in, const Type &type) {
   Node activation = node;
   activation.op = node.attributes.text("activation", "") + suffix;

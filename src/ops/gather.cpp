@@ -1,7 +1,8 @@
 // Gather, GatherElements and GatherND, which read elements by index, and the gradients of the first two, which add
-// elements by index. ScatterElements and ScatterND, which write elements by index.
+// elements by index. Also ScatterElements and ScatterND, which write elements by index.
 //
-// A Gather may have the attribute `padding_idx`, which ONNX does not know: this row of the table gets no gradient.
+// A Gather may have the attribute `padding_idx`, which ONNX does not know: the row of the table with this index gets no
+// gradient.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -135,8 +136,8 @@ std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Ar
   return {array_of(out[0], dx)};
 }
 
-// Differentiates GatherGrad and GatherElementsGrad, which add at indices. Their gradient reads at the same indices, so
-// it is a Gather or a GatherElements.
+// Differentiates GatherGrad and GatherElementsGrad, which add elements by index. The gradient of such a node reads at
+// the same indices, so it is a Gather or a GatherElements.
 void differentiate_gather_gradient(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
@@ -221,9 +222,9 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// Evaluates GatherND without expanding axes that are stored once. An axis of the result that comes from the indices is
-// stored once if the indices store it once. For a batch axis, x must store it once too. The axes of x after the
-// addressed ones keep their stored sizes.
+// Evaluates GatherND without expanding the axes along which an array stores a single element. Along a batch axis, the
+// result stores a single element if both x and the indices do so. Along any other axis of the indices, the result
+// stores a single element if the indices do so. The axes of x after the addressed ones keep their stored sizes.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());
@@ -259,7 +260,7 @@ std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *c
   return {make_array(out[0], stored, std::move(bytes))};
 }
 
-// Infers the result of ScatterElements. It has the type of the data, and each index has an update.
+// Infers the result of ScatterElements, which has the type of the data. Requires one update for each index.
 std::vector<Type> infer_scatter_elements(const NodeTypes &types) {
   const Type expected = infer_gather_elements(types)[0], &updates = types.input(2);
   require(updates == expected, Code::shape, types.subject(), "updates are {}; expected {}", to_text(updates),
@@ -282,7 +283,7 @@ std::vector<Type> infer_scatter_nd(const NodeTypes &types) {
   return same_as_input(types);
 }
 
-// Returns for each update of ScatterND the offset of the element that it is written to.
+// Returns, for each element of ScatterND's updates, the offset of the data's element to which it is written.
 std::vector<std::size_t> row_targets(const Node &node, const Array &indices, const Shape &shape) {
   const auto depth = static_cast<std::size_t>(indices.shape().back());
   const Strides strides = row_major_strides(shape);
@@ -300,7 +301,7 @@ std::vector<std::size_t> row_targets(const Node &node, const Array &indices, con
 template <typename T>
 using Combine = T (*)(T, T);  // of the value that is there and an update
 
-// Integers wrap on overflow, as in two's complement.
+// Returns the function that combines an element with an update. Integers wrap on overflow, as in two's complement.
 template <typename T>
 Combine<T> combination_of(const Node &node) {
   using Wrapping = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;

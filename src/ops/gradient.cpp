@@ -18,7 +18,7 @@ graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, Shape s
   std::vector<std::int64_t> axes;
   for (std::size_t i = 0; i < from.size(); ++i)
     if (i < lead || from[i] != shape[i - lead]) axes.push_back(static_cast<std::int64_t>(i));
-  // ReduceSum keeps the summed axes with length 1. Reshape, which costs nothing, drops the leading ones.
+  // ReduceSum keeps the summed axes with length 1. Reshape, which costs nothing, drops the axes that `shape` lacks.
   graph::ValueId sum = builder.emit("ReduceSum", {gradient}, {{"axes", axes}, {"keepdims", std::int64_t{1}}});
   if (builder.type(sum).shape != shape) sum = builder.emit("Reshape", {sum}, {{"shape", shape}});
   return sum;

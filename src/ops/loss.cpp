@@ -4,9 +4,9 @@
 //   CrossEntropy(logits, labels[, weights]){reduction, ignore_index, label_smoothing, z_loss, focal} -> loss, lse
 //   LinearCrossEntropy(x, w, labels[, bias][, weights]){..., trans_w, panels} -> loss
 //
-// lse is log(sum(exp(logits))) of each row. arith/cross_entropy.h defines the loss of a row with a label. `weights` are
-// float32, a factor of each row's loss. The mean is then a weighted mean: the sum is divided by the sum of the weights.
-// Rows whose label is `ignore_index`, and rows of weight 0, do not count.
+// lse is log(sum(exp(logits))) of each row. arith/cross_entropy.h defines the loss of a row with a label. `weights` has
+// a float32 factor for the loss of each row. With weights, the mean is a weighted mean: the sum of the losses is
+// divided by the sum of the weights. Rows whose label is `ignore_index`, and rows of weight 0, do not count.
 //
 // The last two forms also compute the loss of a distillation. Instead of labels (M) they then take the logits (M, C) of
 // a teacher model, which are floats. Every row counts, and lse is that of logits / temperature. Of the loss's
@@ -121,7 +121,8 @@ std::vector<Type> infer_cross_entropy(const NodeTypes &types) {
   return {is_per_row(types.node) ? rows : Type{rows.dtype, {}}, rows};
 }
 
-// Returns the outputs of a loss of rows. `weights` is the sum of the rows' weights, and `sums` holds lse of each row.
+// Returns a loss node's outputs. The first is the loss, which is reduced over the rows if the node asks for that. The
+// second is lse of each row, from `sums`. `weights` is the sum of the rows' weights.
 std::vector<Array> loss_of_rows(const Node &node, const std::vector<double> &losses, double weights,
                                 const std::vector<double> &sums, std::span<const Type> out) {
   if (is_per_row(node)) return {array_of(out[0], losses), array_of(out[1], sums)};
@@ -141,7 +142,7 @@ struct Lesson {
       for (double &logit : *logits) logit /= terms.temperature;
   }
 
-  // Returns log(sum(exp(z))) of a row of x or t.
+  // Returns log(sum(exp(z))) over the elements of one row. `z` is x or t.
   double sum(const std::vector<double> &z, std::size_t row) const {
     return log_sum_exp(z.data() + row * classes, static_cast<std::int64_t>(classes));
   }
@@ -397,8 +398,9 @@ std::uint64_t logits_bytes(const NodeTypes &types) {
   return static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
 }
 
-// These two return the bytes of scratch, which holds a slice of float32 logits. With bfloat16 or float16 operands, the
-// gradient's scratch also holds the slice's gradients and, on a GPU, float32 sums of dw.
+// linear_scratch() returns the bytes of a LinearCrossEntropy's scratch, which holds a slice of float32 logits.
+// linear_gradient_scratch() returns those of its gradient. With bfloat16 or float16 operands, the gradient's scratch
+// also holds the gradients of the slice's logits and, on a GPU, float32 sums of dw.
 std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
   return std::min<std::uint64_t>(logits_bytes(types), (on_gpu ? 256 : 64) << 20);
 }
@@ -409,7 +411,7 @@ std::uint64_t linear_gradient_scratch(const NodeTypes &types, bool on_gpu) {
   const std::uint64_t gradients = std::min<std::uint64_t>(logits_bytes(types) / 2, 128 << 20);
   const std::vector<ValueId> &outputs = types.node.outputs;
   const bool sums = on_gpu && outputs.size() > 2 && outputs[2] != ValueId::none;
-  // A GPU's products see a copy of w whose number of classes is a multiple of 8.
+  // A GPU multiplies by a copy of w in which the number of classes is padded to a multiple of 8.
   const bool trans_w = types.node.attributes.integer("trans_w", 1) != 0;
   const std::int64_t depth = w.shape.at(trans_w ? 1 : 0), classes = w.shape.at(trans_w ? 0 : 1);
   const bool copied = on_gpu && classes % 8 != 0;

@@ -121,7 +121,8 @@ void differentiate_matmul(GradientBuilder &builder, const Node &node) {
     builder.contribute(a, sum_to(builder, da, a_shape));
   }
   if (builder.wants(b)) {
-    // If b has no batch axes, one product over all rows of a and dy gives db, without a sum over batches.
+    // If b has no batch axes and a is not transposed, one product over all rows of a and dy gives db, without a sum
+    // over batches.
     const bool flat = b_shape.size() == 2 && !ta;
     const ValueId rows = flat ? as_matrix(builder, a) : a, drows = flat ? as_matrix(builder, dy) : dy;
     const ValueId db = tb ? multiply(builder, {drows, true}, {rows, ta}, alpha)
@@ -138,8 +139,8 @@ double matmul_flops(const NodeTypes &types, std::span<const Type>) {
          static_cast<double>(p.k);
 }
 
-// Returns a node Gemm(A, B[, C]) = alpha op(A) op(B) + beta C as a MatMul, without the term beta C. Gemm's flags are
-// transA and transB.
+// Returns a copy of a node Gemm(A, B[, C]) = alpha op(A) op(B) + beta C with the flags of the MatMul that computes
+// alpha op(A) op(B): transA becomes trans_a, and transB becomes trans_b.
 Node as_matmul(const Node &node) {
   Node product = node;
   product.attributes.set("trans_a", node.attributes.integer("transA", 0));

@@ -15,8 +15,8 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-// Copies elements of `from` into an array with stored shape `stored`. `offset` and `strides` refer to the stored data
-// of `from`: where the first element lies, and how far apart the elements lie along each axis.
+// Copies elements of `from` into an array with stored shape `stored`. In the stored data of `from`, the first element
+// to copy lies at `offset`, and `strides` are the distances between these elements along each axis.
 Array read_at(const Array &from, const Type &type, const Shape &stored, std::int64_t offset, const Strides &strides) {
   const auto element = static_cast<std::int64_t>(size_of(type.dtype));
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -26,8 +26,8 @@ Array read_at(const Array &from, const Type &type, const Shape &stored, std::int
   return make_array(type, stored, std::move(bytes));
 }
 
-// Returns an array of `type` that is `piece` at `where` and `fill` elsewhere. An axis stays stored once if the piece
-// stores it once and covers all of it.
+// Returns an array of `type` that is `piece` at `where` and `fill` elsewhere. If the piece stores a single element for
+// an axis and covers the whole axis, the returned array also stores a single element for this axis.
 Array placed(const Array &piece, const Type &type, const std::vector<AxisSlice> &where, const Array &fill) {
   const std::size_t element = size_of(type.dtype), rank = type.shape.size();
   Shape stored = type.shape, copied = piece.shape();
@@ -156,7 +156,8 @@ std::vector<Type> infer_concat(const NodeTypes &types) {
 
 std::vector<Array> evaluate_concat(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), out[0].shape.size(), node.name);
-  // An axis stays stored once if all parts store it once. The joined axis is stored in full.
+  // If all parts store a single element for an axis, as expanded arrays do, the result does so too. The joined axis is
+  // stored in full.
   Shape stored = out[0].shape;
   for (std::size_t i = 0; i < stored.size(); ++i)
     if (i != axis && std::ranges::all_of(in, [&](const Array *a) { return a->stored()[i] == 1; })) stored[i] = 1;
@@ -249,7 +250,8 @@ void differentiate_split(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit("Concat", parts, attributes));
 }
 
-// Returns the pads before, and the pads after, each axis. ONNX's list has all pads before, then all pads after.
+// Returns two lists with an entry for each axis: the pads in front of its elements, and the pads behind them. ONNX's
+// single list has the entries of the first list, then those of the second.
 std::pair<Integers, Integers> pads_of(const Node &node, std::size_t rank) {
   const Integers pads = node.attributes.integers("pads");
   Integers axes = node.attributes.integers("axes");

@@ -76,8 +76,9 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
-// ScaledNorm(norm, factor) -> norm / |factor|. `norm` is the norm of gradients that are still too large by `factor`,
-// which is the sum of the micro-batches' weights, times the loss scale. Weights of labels may be negative.
+// ScaledNorm(norm, factor) -> norm / |factor|. `norm` is the norm of gradients that are still multiplied by `factor`,
+// which is the sum of the micro-batches' weights, times the loss scale. The factor may be negative, because weights of
+// labels may be negative.
 std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
 
 std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {

@@ -90,8 +90,8 @@ std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
                              : std::vector<Type>{x, types.input(2)};
 }
 
-// Computes dx = inv (g - mean(g) - n mean(g n)), with n = (x - mean) inv, g = dy scale, and inv for inv_std or inv_rms.
-// RMSNormalization has no mean, and the term mean(g) is left out. dx is rounded, then `rest` is added if it is given.
+// Computes dx = inv (g - mean(g) - n mean(g n)), with n = (x - mean) inv and g = dy scale. `inv` is inv_std or inv_rms.
+// For RMSNormalization, n is x inv, and the term mean(g) is left out. Rounds dx before adding `rest`, if that is given.
 std::vector<Array> evaluate_normalization_gradient(const Node &node, std::span<const Array *const> in,
                                                    std::span<const Type> out) {
   const NormalRows rows(node, in[1]->shape());

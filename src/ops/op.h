@@ -40,7 +40,8 @@ struct Cost {
   double bytes = 0;
 };
 
-// An input that canonicalization turns into an attribute of this name if the input is constant, such as {1, "axes"}.
+// An input that canonicalization turns into an attribute if the input is constant. {1, "axes"}: input 1 becomes the
+// attribute `axes`.
 struct AbsorbedInput {
   std::size_t input;
   const char *attribute;
@@ -63,10 +64,11 @@ struct Op {
   std::string_view name;
   // Returns the types of the outputs. Throws Code::shape, Code::type, Code::graph with the node's name.
   std::vector<Type> (*infer)(const NodeTypes &) = nullptr;
-  // Computes reference values, floats in double, for constant folding and for tests to compare with. Float outputs are
+  // Computes reference values for constant folding and for tests. Floats are computed in double, and float outputs are
   // rounded to their dtype. nullptr: never folded.
   std::vector<Array> (*evaluate)(const Node &, std::span<const Array *const>, std::span<const Type>) = nullptr;
-  // Emits the gradients of the node's inputs. nullptr: not differentiable (integer results, comparisons, ...), or flat.
+  // Emits the gradients of the node's inputs. nullptr: the operator is flat (see below), or not differentiable (integer
+  // results, comparisons, ...).
   void (*gradient)(GradientBuilder &, const Node &) = nullptr;
   // True: no gradient passes. The derivative is 0 wherever it exists (Round), or the model wants none (detach() in
   // PyTorch).
@@ -86,15 +88,15 @@ struct Op {
   std::vector<StateInput> states = {};
   // True: an element of the result depends only on the operands' elements at the same position. Operands broadcast.
   bool elementwise = false;
-  // True: a kernel checks values of its inputs, such as indices, and its errors name the node. So each node has a
-  // kernel of its own.
+  // True: a kernel checks values of its inputs, such as indices, and its errors name the node. So nodes do not share a
+  // kernel, even if they do equal work.
   bool checks_values = false;
   // True: the result repeats elements of the operator's input. If the result is at least twice as large as the input,
-  // only the input is kept for backward. Where backward needs the result, it runs the operator again.
+  // only the input is kept for backward, and backward runs the operator again where it needs the result.
   bool repeats = false;
   Storage storage = Storage::own;
-  // Returns the bytes of scratch to assume for a kernel on a target machine that is only described. Excludes what
-  // libraries need for products. nullptr: none.
+  // Returns the bytes of scratch to assume for a kernel on a target machine that is only described, without the scratch
+  // that libraries need for products. nullptr: none.
   std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
   // True: passes rewrite the operator or fold it away, so it has no kernel and is in no plan.
   bool file_only = false;
@@ -107,8 +109,8 @@ struct Op {
 // The type of sums over elements of `dtype`: losses, statistics, gradients over micro-batches.
 inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// True for small gradients (of biases and scales). Work on a single one of them takes less time than its launch. So the
-// norms, checks and updates of a block's small gradients run together.
+// True for small gradients (of biases and scales). A kernel that works on one small gradient takes less time than its
+// launch. So the norms, checks and updates of a block's small gradients run together.
 inline bool goes_with_others(const Type &gradient) {
   return gradient.shape.size() <= 1 && element_count(gradient.shape) <= std::int64_t{1} << 16;
 }

@@ -170,7 +170,7 @@ void differentiate_pool(GradientBuilder &builder, const Node &node) {
 
 // Returns the flops of a gradient: one for each element of each window.
 double backward_flops(const NodeTypes &types, Types) {
-  const auto windows = static_cast<double>(element_count(types.input(0).shape));  // of a gradient
+  const auto windows = static_cast<double>(element_count(types.input(0).shape));  // as many as dy has elements
   return windows * static_cast<double>(element_count(types.node.attributes.integers("kernel_shape")));
 }
 double forward_flops(const NodeTypes &types, Types out) {
@@ -178,7 +178,8 @@ double forward_flops(const NodeTypes &types, Types out) {
          static_cast<double>(element_count(types.node.attributes.integers("kernel_shape")));
 }
 
-// Returns the bytes of scratch. A GPU keeps the position of the element that each window chose.
+// Returns the bytes of MaxPoolGrad's scratch. On a GPU the scratch holds, for each window, the position of the element
+// that the window chose. On a CPU there is no scratch.
 std::uint64_t choices(const NodeTypes &types, bool on_gpu) {
   return on_gpu ? byte_count(DType::i32, types.input(0).shape) : 0;
 }

@@ -53,7 +53,8 @@ void require_code(const NodeTypes &types) {
           printable(code), to_text(types.input(0)), types.has(2) ? " with zero points" : "");
 }
 
-// Returns the shape of a tensor's elements. A packed tensor has two elements in a byte, and its node says their shape.
+// Returns the shape of a tensor's elements. A packed tensor has two elements in a byte, and the node's attribute
+// `shape` gives the shape of the elements.
 Shape shape_of_elements(const Node &node, const Shape &shape) {
   return is_packed(node) ? node.attributes.integers("shape") : shape;
 }
@@ -63,7 +64,7 @@ void require_bytes(const Type &packed, std::int64_t elements, const std::string 
           "{} does not hold {} elements of four bits", to_text(packed), elements);
 }
 
-// Checks zero points of four bits, packed two to a byte in rows of `zero_row`.
+// Checks zero points of four bits. A byte holds two of them, and a row holds `zero_row` of them.
 void require_packed_zeros(const NodeTypes &types, const ScaleBlocks &blocks, std::int64_t zero_row) {
   const Shape &scale = types.input(1).shape;
   const bool rows = blocks.inner == 1 && blocks.inner_step == 1 && zero_row >= scale.back() && zero_row % 2 == 0;
@@ -71,7 +72,8 @@ void require_packed_zeros(const NodeTypes &types, const ScaleBlocks &blocks, std
   require_bytes(types.input(2), element_count({scale.begin(), scale.end() - 1}) * zero_row, types.subject());
 }
 
-// Checks the zero points, input `zero`. There must be one for each scale, and the scales are input `zero` - 1.
+// Checks the zero points, which are input number `zero`. The scales are the input before it. There must be one zero
+// point for each scale.
 void require_zeros(const NodeTypes &types, std::size_t zero) {
   if (!types.has(zero)) return;
   const Type &given = types.input(zero), &scale = types.input(zero - 1);
@@ -172,8 +174,8 @@ std::vector<Type> infer_quantize(const NodeTypes &types) {
   return {{dtype, x.shape}};
 }
 
-// Returns value / scale, rounded to an integer, plus `zero`. Rounds the quotient to float32 first unless x is float64,
-// because the kernels compute so.
+// Returns value / scale, rounded to an integer, plus `zero`. Unless x is float64, rounds the quotient to float32 first,
+// as the kernels do.
 double quantised(const Array &x, double value, double scale, double zero) {
   const double quotient = value / scale;
   return std::nearbyint(x.dtype() == DType::f64 ? quotient : static_cast<double>(static_cast<float>(quotient))) + zero;

@@ -2,8 +2,8 @@
 // carries them out, and no device has a kernel for them. `bounds` cuts a vector into one part per rank: part r is the
 // elements from bounds[r] to bounds[r + 1].
 //
-//   AllToAll(x...){rank, bounds} -> for each x, this rank's part of the x of every rank: [ranks, stride], one row from
-//                                   each rank. A row is padded to a multiple of 64 bytes.
+//   AllToAll(x...){rank, bounds} -> for each x, a matrix [ranks, stride] with one row from each rank: the part of that
+//                                   rank's x that belongs to this rank, padded to a multiple of 64 bytes.
 //   AllGather(x...){rank, bounds} -> for each x, which is this rank's part of a vector, the whole vector.
 //
 // `bounds` has ranks + 1 numbers for each input, one input after the other.

@@ -147,8 +147,8 @@ ValueId gradient_of_peepholes(GradientBuilder &builder, const RecurrentSettings 
   return builder.emit("Concat", parts, {{"axis", std::int64_t{0}}});
 }
 
-// Contributes the gradients of the recurrent weights r and of input 4. `d` holds the gradients of the products of the
-// states and r, one row for each step and sample.
+// Contributes the gradients of the recurrent weights r and of input 4 (an LSTM's peepholes, or a GRU's bias). For each
+// step and sample, `d` has a row with the gradient of the product of the state and r.
 void contribute_to_weights(GradientBuilder &builder, const Node &node, const RecurrentSettings &s, ValueId d) {
   const auto input = [&](std::size_t i) { return i < node.inputs.size() ? node.inputs[i] : ValueId::none; };
   const DType dtype = builder.type(d).dtype;
@@ -200,7 +200,8 @@ std::uint64_t steps_scratch(const NodeTypes &types, bool) {
   return 2 * byte_count(types.input(1).dtype, r);
 }
 
-// Infers the results of ONNX's LSTM(X, W, R, B, sequence_lens, initial_h, initial_c, P), GRU and RNN -> Y, Y_h[, Y_c]
+// Infers the types of the outputs Y, Y_h[, Y_c] of ONNX's LSTM, GRU and RNN. The inputs of an LSTM are X, W, R, B,
+// sequence_lens, initial_h, initial_c and P. GRU and RNN have the first six of these.
 std::vector<Type> infer_layer(const NodeTypes &types) {
   const Type x = float_input(types, 0), w = types.input(1), r = types.input(2);
   const std::int64_t gates = types.node.op == "LSTM" ? 4 : types.node.op == "GRU" ? 3 : 1;

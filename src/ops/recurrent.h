@@ -44,8 +44,8 @@ struct RecurrentSettings {
   RecurrentSettings(const Node &node, const Type &r, const Shape &per_step);
 
   // Returns the number of values per unit that forward saves for backward at each step. An LSTM or a GRU saves its
-  // gates. A GRU with resets_product saves a fourth value: the product of the state and the new gate's weights, with
-  // its bias. An RNN saves none.
+  // gates. A GRU with resets_product saves a fourth value for the new gate: the product of the state and the recurrent
+  // weights, plus the bias. An RNN saves none.
   std::int64_t saved() const;
   // Returns how many numbers input 4 holds per unit: 3 for an LSTM (the peepholes of the gates i, o and f), else 1 (the
   // bias of a GRU).

@@ -48,8 +48,8 @@ Cell cell_of(std::string_view op) {
 
 std::size_t index_of(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Inputs 1 to 5 of a node. Forward nodes and gradient nodes have the same inputs there. Absent ones are zeros, except
-// for absent lengths: every sample then has all steps.
+// Inputs 1 to 5 of a node, which are the same for forward nodes and gradient nodes. If the lengths are absent, every
+// sample has all steps. Other absent inputs are zeros.
 struct Operands {
   Operands(const RecurrentSettings &s, Inputs in) : r(in[1]->doubles()), lengths(index_of(s.batch), s.steps) {
     const auto read = [&](std::size_t i, std::int64_t count) {
@@ -77,7 +77,7 @@ double product(const Doubles &r, std::int64_t row, const Doubles &h) {
 }
 
 // Each of the next three functions computes one step of one sample. On entry, `x` is the sample's row of x. On return,
-// it holds the gates that are saved for backward. `h` and `c` are the states.
+// `x` holds the gates that are saved for backward. `h` and `c` are the states.
 void lstm_step(const RecurrentSettings &s, const Operands &o, Doubles &x, Doubles &h, Doubles &c) {
   const std::int64_t n = s.units;
   for (std::int64_t j = 0; j < 4 * n; ++j) x[index_of(j)] += product(o.r, j, h);
@@ -162,7 +162,7 @@ Doubles lstm_step_gradient(const RecurrentSettings &s, const Operands &o, const 
   return d;
 }
 
-// Adds r^T d to dh, with the rows of r from `first` on.
+// Adds p^T d to dh, where p is the part of r that begins at row `first` and has one row for each element of d.
 void add_through(const Operands &o, std::int64_t first, const Doubles &d, Doubles &dh) {
   for (std::size_t j = 0; j < d.size(); ++j)
     for (std::size_t i = 0; i < dh.size(); ++i) dh[i] += o.r[(index_of(first) + j) * dh.size() + i] * d[j];
@@ -202,7 +202,7 @@ Doubles rnn_step_gradient(const RecurrentSettings &s, const Saved &at, Doubles &
 // The gradients of one sample while its steps are visited from the last to the first.
 struct SampleGradient {
   Doubles dh, dc;     // of the states
-  Doubles d, d_of_r;  // of a step's x, and of its product h R; they may be equal
+  Doubles d, d_of_r;  // of the products x W and h R of a step; the two differ only if a gate resets h R
 };
 
 void step_back(const RecurrentSettings &s, const Operands &o, DType dtype, const Saved &at, SampleGradient &g) {

@@ -96,8 +96,8 @@ const Reduction kReductions[] = {
     {"ReduceLogSum", {0, add, logarithm}, {}},
 };
 
-// Reduces x. If x stores a kept axis once, one result stands for the whole axis. Reduced axes are walked in full,
-// because repeated elements count each time.
+// Reduces x. If x stores a single element for a kept axis, the result does so too. A reduced axis is walked in full
+// even if x stores a single element for it, because each repetition of the element counts.
 template <typename T>
 Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type &type) {
   const std::vector<bool> reduced = reduced_axes(node, x.shape().size());

@@ -38,8 +38,9 @@ const Op &require_op(const Node &node) {
   return *op;
 }
 
-// The types of a node's operands, where a stored operand (ops/stored.h) has the type of the matrix of floats that it
-// stands for. The functions of an operator take such types, because they know no stored operands.
+// The types of a node's operands in the form that an operator's functions, such as infer(), take. These functions do
+// not know stored operands (ops/stored.h), so a stored operand gets the type of the matrix of floats that it stands
+// for.
 class Floats {
  public:
   explicit Floats(NodeTypes given) : types(std::move(given)) {

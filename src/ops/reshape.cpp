@@ -17,8 +17,8 @@ std::vector<std::int64_t> absorbed_list(const NodeTypes &types, const char *name
   return types.node.attributes.integers(name);
 }
 
-// Infers the result of Reshape. One dim may be -1 and takes the remaining elements. A dim of 0 means 0 here. In ONNX it
-// can mean that a dim stays, but passes/canonical/fold.cpp has replaced such zeros.
+// Infers the result of Reshape. One dim may be -1 and takes the remaining elements. A dim of 0 means 0 here. In ONNX a
+// 0 can mean that the input's dim stays, but passes/canonical/fold.cpp has replaced such zeros.
 std::vector<Type> infer_reshape(const NodeTypes &types) {
   const Type &x = types.input(0);
   Shape shape = absorbed_list(types, "shape");

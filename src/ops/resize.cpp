@@ -97,8 +97,8 @@ std::vector<std::int64_t> nearest_elements(const Node &node, const ResizedAxis &
   require(axis.to <= kMostWeights, Code::limit, subject, "{} elements are too many", axis.to);
   std::vector<std::int64_t> elements;
   for (std::int64_t at = 0; at < axis.to; ++at) {
-    // Computes in float32, as frameworks do. Scales are float32, so x may be exactly on the border between two elements
-    // in float32 but beside it in double.
+    // Computes x in float32, as frameworks do. Scales are float32, so x can lie exactly on the border between two
+    // elements if it is computed in float32, but beside the border if it is computed in double.
     const double x = source<float>(coordinates, axis, at, subject);
     const double chosen = std::clamp(nearest(mode, axis, x), 0.0, static_cast<double>(axis.from - 1));
     elements.push_back(static_cast<std::int64_t>(chosen));

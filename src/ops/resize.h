@@ -15,9 +15,10 @@ struct ResizedAxis {
 // Returns one entry per axis of x. One of `scales` and `sizes` is nullptr. Throws Code::graph, Code::shape or
 // Code::unsupported with the node's name.
 std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Array *scales, const Array *sizes);
-// For the mode nearest: returns the number of the old element that each new one repeats.
+// For the mode nearest: returns, for each new element, the number of the old element that it repeats.
 std::vector<std::int64_t> nearest_elements(const Node &node, const ResizedAxis &axis);
-// For the other modes: returns a matrix (to, from), row-major: the weight of each old element in each new one.
+// For the other modes: returns a matrix (to, from), row-major, whose entry (i, j) is the weight of old element j in new
+// element i.
 std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis);
 
 }  // namespace protrain::ops

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kLongestSignal = std::int64_t{1} << 24;
 
-// Returns the value of an input that became the attribute `name`, or `fallback` if the node has neither of them. Throws
+// Returns the attribute `name`, which was an input in the file, or `fallback` if the file had no such input. Throws
 // Code::unsupported if the input is not constant.
 std::int64_t number(const NodeTypes &types, std::size_t input, const char *name, std::int64_t fallback) {
   require(!types.has(input), Code::unsupported, types.subject(),

@@ -13,10 +13,11 @@ struct Fourier {
   bool inverse;
 };
 
-// Returns the transform that a DFT does on x. Throws Code::graph, Code::unsupported with the node's name.
+// Returns the transform that the DFT node `node` applies to an input of shape `x`. Throws Code::graph or
+// Code::unsupported, with the node's name.
 Fourier fourier_of(const Node &node, const Shape &x);
-// Returns a matrix (rows, parts, bins, 2), row-major, of the transform of the first `rows` elements. `parts` is 1 for
-// real and 2 for complex elements.
+// Returns the matrix that multiplies a signal of `rows` elements to give its transform. The matrix has rows * parts
+// rows and bins * 2 columns, and is stored row by row. `parts` is 1 for real and 2 for complex elements.
 std::vector<double> fourier_matrix(const Fourier &fourier, std::int64_t rows, std::int64_t parts);
 
 }  // namespace protrain::ops

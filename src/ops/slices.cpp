@@ -20,7 +20,8 @@ std::vector<AxisSlice> resolve_slices(const Node &node, const Shape &shape) {
     const std::size_t axis = axes.empty() ? i : resolve_axis(axes[i], shape.size(), node.name);
     const std::int64_t dim = shape[axis], step = steps.empty() ? 1 : steps[i];
     require(step != 0 && step != INT64_MIN, Code::shape, node.name, "a step of {} slices nothing", step);
-    // With a negative step, a start before the first element means the first one, and such an end includes it.
+    // With a negative step, a start before the first element is moved to the first element. An end before the first
+    // element becomes -1, so that the slice can include the first element.
     const std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? dim : dim - 1;
     const auto bound = [&](std::int64_t at, std::int64_t least) {
       return std::clamp(at < 0 ? at + dim : at, least, highest);

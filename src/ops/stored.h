@@ -5,7 +5,7 @@
 // A node with a stored operand takes the place of two nodes: a widening, which made floats of the whole matrix, and a
 // product that read them. The attribute `stored` names the operator of the widening (Cast or DequantizeLinear). The
 // node also has the widening's attributes, and its further inputs, such as scales, begin at input StoredInput::more.
-// The floats would have the type of the product's first input.
+// The node computes as if the widening's result had the type of the product's first input.
 #pragma once
 
 #include "ops/op.h"
@@ -14,8 +14,9 @@ namespace protrain::ops {
 
 inline constexpr const char *kStored = "stored";
 
-// The places of a stored operand among an operator's inputs. Input `matrix` is the matrix. The inputs from `more` on
-// come after all of the operator's own inputs. They are scales and zero points, for instance.
+// The places of a stored operand among the inputs of operator `op`. Input number `matrix` holds the matrix. The
+// operand's further inputs, such as scales and zero points, begin at input number `more`, after all of the operator's
+// own inputs.
 struct StoredInput {
   std::string_view op;
   std::size_t matrix, more;
@@ -38,10 +39,10 @@ void take_stored(Node &node, const Node &widening);
 std::vector<Type> infer(const NodeTypes &types);
 std::vector<Array> evaluate(const Node &node, std::span<const Array *const> inputs, std::span<const Type> outputs);
 
-// A node with a stored operand widens that operand itself. This is the separate node that would do the same, with the
-// types of its inputs.
+// The widening that a node with a stored operand includes, written as a separate node, `node`. This separate node takes
+// inputs of the types `inputs`, and makes floats of the operand.
 struct Widening {
-  explicit Widening(const NodeTypes &stored);  // of a node with a stored operand
+  explicit Widening(const NodeTypes &stored);  // `stored`: a node with a stored operand, and the types of its inputs
   NodeTypes types() const { return {node, inputs}; }
 
   Node node;

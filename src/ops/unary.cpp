@@ -11,12 +11,13 @@ namespace {
 
 using graph::ValueId;
 
-// The values of the attributes that a Function names: `a` is the value of `first`, `b` the value of `second`.
+// The values of a node's attributes: `a` is the value of the attribute that Function::first names, and `b` the value of
+// the attribute that Function::second names.
 struct Coefficients {
   double a = 0, b = 0;
 };
 
-// The name of an attribute, and its value where it is absent.
+// The name of an attribute, and its value for nodes that lack it.
 struct AttributeDefault {
   const char *attribute = nullptr;
   double fallback = 0;

@@ -16,7 +16,7 @@ std::vector<Type> infer_uniform(const NodeTypes &types) {
   return {{DType::f32, shape}};
 }
 
-// Returns the type that the attribute `dtype` names; `fallback` without it.
+// Returns the type that the attribute `dtype` names, or `fallback` if the node has no such attribute.
 DType drawn_dtype(const NodeTypes &types, DType fallback) {
   const std::string name = types.node.attributes.text("dtype", name_of(fallback));
   const DType dtype = dtype_named(name);

@@ -17,21 +17,22 @@ struct SlidingWindows {
   std::int64_t extent(std::size_t axis) const { return (kernel[axis] - 1) * dilations[axis] + 1; }  // of one window
   // Returns the distance from the first window's beginning to the last one's end.
   std::int64_t reach(std::size_t axis) const { return (output[axis] - 1) * strides[axis] + extent(axis); }
-  // Returns the axis's length with pads and with the elements that ceil_mode adds behind. Every window fits inside it.
+  // Returns the axis's length with pads, and with the elements that ceil_mode adds at the axis's end. Every window fits
+  // inside this length.
   std::int64_t padded(std::size_t axis) const;
 };
 
 // Returns windows of size `kernel` over x, for a convolution or pooling. Throws Code::shape, Code::graph with the
 // node's name.
 SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
-// Returns the windows of a ConvTranspose, seen as the Conv that it reverses: they slide over the node's output. So
-// SlidingWindows::input is the shape of the node's output, and SlidingWindows::output, the number of windows along each
+// Returns the windows of the Conv that a ConvTranspose reverses. These windows slide over the node's output. So
+// SlidingWindows::input is the shape of the node's output. SlidingWindows::output, the number of windows along each
 // axis, is the shape of x.
 SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
 // Returns all attributes of a Conv that has these windows. Leaves out pads that no window reaches.
 Attributes conv_attributes(const SlidingWindows &windows, std::int64_t groups);
-// Returns all attributes of the ConvTranspose that is the gradient of a Conv that has these windows.
+// Returns all attributes of a ConvTranspose that computes dx for a Conv with these windows.
 Attributes transposed_attributes(const SlidingWindows &windows, std::int64_t groups);
 
 // Returns for each element of each window its row-major index in the padded spatial axes. The indices are ordered by

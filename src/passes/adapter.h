@@ -16,7 +16,7 @@ namespace protrain::passes {
 
 // A request to adapt all parameters that match a pattern, or the parameter that belongs to a module.
 struct AdapterRequest {
-  std::string pattern;  // a glob; with `one_module` the module's name, which may lack leading parts
+  std::string pattern;  // one_module = true: the module's name, which may lack leading parts; false: a glob
   bool one_module = false;
   std::int64_t rank = 8;
   double alpha = 8;
@@ -50,12 +50,14 @@ struct Adapter {
   bool embedding = false;   // only lookups read W
   std::size_t places = 0;   // nodes that W is adapted for
 
-  // Returns the module's name for a file of adapters. If the adapter came from such a file, this is the name there.
+  // Returns the name that the module has in a file of adapters. If the adapter was read from such a file, this is the
+  // module's name in that file.
   const std::string &name_in_file() const { return request.one_module ? request.pattern : module; }
 };
 
-// Returns the indices of the modules that a name in a file of adapters stands for: the module of that name, or if there
-// is none, all modules that end in "." and the name, because the name may lack leading parts.
+// Returns the indices of the modules that `name`, from a file of adapters, stands for. This is the module of exactly
+// this name, if there is one. Otherwise these are all modules whose names end in "." and `name`, because a file may
+// leave out the leading parts of a name.
 std::vector<std::size_t> modules_of(const std::vector<std::string> &modules, const std::string &name);
 
 // Returns the matrix of that name; nullptr if there is none.
@@ -65,7 +67,8 @@ const AdapterMatrix *find_matrix(const std::vector<Adapter> &adapters, const std
 // matrix's name and the element's position.
 void start_values(const AdapterMatrix &matrix, std::uint64_t seed, std::uint64_t first, std::span<float> out);
 
-// Adds the adapter's change to `w`, the values of W in the layout (in, out) if `transposed`, else (out, in).
+// Adds the adapter's change to `w`, which holds the values of W, as (in, out) if `transposed`, else as (out, in). `a`
+// and `b` are the values of A and B.
 void add_change(const Adapter &adapter, std::span<const float> a, std::span<const float> b, bool transposed,
                 std::span<float> w);
 

@@ -35,7 +35,8 @@ class Targets {
  public:
   Targets(const Graph &graph, const std::vector<std::vector<NodeId>> &readers) : graph_(graph), readers_(readers) {}
 
-  // Finds the targets of a parameter. If one of its readers cannot be adapted, `refusal` says why.
+  // Puts the targets of a parameter into `found`. If a reader of the parameter cannot be adapted, or if there is no
+  // reader, `refusal` says so.
   void find(ValueId parameter) {
     found.clear();
     refusal.clear();
@@ -213,9 +214,8 @@ class Adapting {
   std::map<ValueId, Part> parts_;  // by the value that they are added to
 };
 
-// Emits the adapter's part of a product x W or of a lookup in W, which is scale * (x A^T) B^T. Some nodes read the
-// transpose of the W that the adapter was made for. Their part is scale * (x B) A, because the change of W is
-// transposed too.
+// Emits the adapter's part of a product x W or of a lookup in W, which is scale * (x A^T) B^T. For a node that reads
+// the transpose of the adapter's W, emits scale * (x B) A instead, because the change of W is transposed too.
 ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const {
   const Adapter &adapter = adapters_[part.adapter];
   const bool straight = part.target.as_stored == adapter.transposed;
@@ -291,8 +291,8 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
         candidate.told ? told->second : module_of(in_file, made_from, graph.node(targets.found.front().node));
     ++modules[candidate.module];
   }
-  // Replaces a module's name by the parameter's own name if several parameters have that module, because the module's
-  // name does not tell them apart. A name that the user has told stays.
+  // If several parameters have the same module, the module's name does not tell them apart. So this loop replaces the
+  // module's name by the parameter's own name, but never a name that the user has given.
   for (Candidate &candidate : candidates) {
     if (candidate.told || candidate.module.empty() || modules[candidate.module] == 1) continue;
     candidate.module = candidate.name;
@@ -320,7 +320,7 @@ void require_matches(const AdapterRequest &request, const std::vector<Candidate>
 }
 
 // Returns for each candidate the requests that match it. Throws if a request matches no candidate. Also throws if a
-// request for one module matches several candidates, or a candidate that an earlier request matches.
+// request for one module matches several candidates, or if it matches a candidate that an earlier request matches.
 std::vector<std::vector<const AdapterRequest *>> requests_of(const std::vector<Candidate> &candidates,
                                                              const std::vector<AdapterRequest> &requests) {
   std::vector<std::string> modules;

@@ -261,8 +261,9 @@ class Attachment : UnlabelledLosses {
     return emit_cross_entropy({logits, labels, weights}, std::move(attributes));
   }
 
-  // Returns a factor for the loss of each of the M labels: the weight of the label's class, times the factor that an
-  // input gives. Returns ValueId::none if there are neither class weights nor such an input.
+  // Returns a factor for the loss of each of the M labels: the weight of the label's class, times the label's weight in
+  // the input of loss_weights. Returns only one of these two if the other is not given, and ValueId::none if neither is
+  // given.
   ValueId row_weights(ValueId labels) {
     const ValueId given = weights_ == ValueId::none ? weights_ : emit("Reshape", {weights_, numbers({-1})});
     if (loss_.class_weights.empty()) return given;

@@ -41,8 +41,8 @@ struct Stretch {
   std::size_t covered() const { return count() * period; }
 };
 
-// Returns the longest stretch that repeats with this period. It is a run of nodes that have the signature of the node
-// one period later, and the `period` nodes after that run.
+// Returns the longest stretch that repeats with this period. In the stretch each node has the signature of the node one
+// period later, except for the last `period` nodes.
 Stretch longest_with(const std::vector<std::size_t> &signatures, std::size_t period) {
   Stretch best{period, 0, 0};
   std::size_t run = 0;
@@ -65,8 +65,9 @@ struct Neighbours {
         after[before[i].back()].push_back(i);
       }
   }
-  // Returns all distances, in nodes, between a node and its last reader. The set of shared nodes differs from that of
-  // the next shorter period only at these periods.
+  // Returns all distances, in nodes, between a node and its last reader. A node with a distance longer than the period
+  // is shared (see shared_early()). So if no node has the distance p, the same nodes are shared with the periods p and
+  // p - 1.
   std::set<std::size_t> spans() const {
     std::set<std::size_t> found;
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -76,8 +77,8 @@ struct Neighbours {
   std::vector<std::vector<std::size_t>> before, after;
 };
 
-// Returns an order of nodes in which nodes that layers share come early, right after the last node that they read from.
-// A node is shared if its last reader comes more than a period later, or if all its readers are shared.
+// Returns an order of nodes in which each node that layers share comes early, right after the last node that it reads
+// from. A node is shared if its last reader comes more than a period later, or if all its readers are shared.
 Order shared_early(const Neighbours &neighbours, std::size_t period) {
   const std::size_t count = neighbours.before.size();
   std::vector<bool> shared(count);
@@ -100,8 +101,8 @@ Order shared_early(const Neighbours &neighbours, std::size_t period) {
   return order;
 }
 
-// Returns the longest stretch, and the order of nodes in which it occurs: the graph's own order, unless another order
-// has a longer stretch.
+// Returns the longest stretch that repeats with any period, and the order of nodes in which it occurs. This is the
+// graph's own order, unless another order has a longer stretch.
 std::pair<Stretch, Order> longest(const graph::Graph &graph) {
   std::vector<std::size_t> signatures;
   for (const Node &node : graph.nodes()) signatures.push_back(signature(graph, node));

@@ -38,8 +38,8 @@ bool simplify_slice(Rewriter &r, const Node &node) {
 
 bool simplify_single(Rewriter &r, const Node &node) { return node.inputs.size() == 1 && simplify_same_type(r, node); }
 
-// Drops an operator whose right operand is the neutral element, as in x + 0. With `either_side`, the left operand may
-// be neutral too.
+// Drops an operator whose right operand is the neutral element, as in x + 0. With `either_side`, also drops one whose
+// left operand is the neutral element, as in 0 + x.
 bool drop_neutral(Rewriter &r, const Node &node, double neutral, bool either_side) {
   for (std::size_t i = 0; i < (either_side ? 2 : 1); ++i)
     if (uniform(r, node.inputs[1 - i]) == neutral && keeps_type(r, node, i) &&
@@ -57,7 +57,8 @@ bool simplify_where(Rewriter &r, const Node &node) {
   return keeps_type(r, node, chosen) && r.forward(node.outputs[0], node.inputs[chosen]);
 }
 
-// Returns for each axis of `to` the axes of `from` that were merged into it; nothing if some axis was split.
+// Returns for each axis of `to` the axes of `from` that were merged into it. Returns an empty optional if an axis of
+// `from` was split.
 std::optional<std::vector<Integers>> merged_axes(const Shape &from, const Shape &to) {
   std::vector<Integers> groups(to.size());
   std::size_t at = 0;
@@ -92,7 +93,7 @@ bool transpose_before_reshape(Rewriter &r, const Node &node, const Node &reshape
   return true;
 }
 
-// True if a Transpose moves only axes of one element, so that it leaves memory as it is.
+// True if a Transpose moves only axes of length 1. Such a Transpose leaves the elements in memory where they are.
 bool moves_nothing(const Shape &shape, const Integers &perm) {
   std::int64_t last = -1;
   for (std::int64_t axis : perm) {
@@ -142,10 +143,11 @@ const std::map<std::string_view, Simplify> kSimplifications = {
     {"Where", simplify_where},
 };
 
-// Eliminates common subexpressions: finds nodes with the operator, attributes and inputs of an earlier node.
+// Eliminates common subexpressions: finds nodes that have the same operator, attributes and inputs as an earlier node.
 class EqualNodes {
  public:
-  // Makes readers of the node's outputs read an equal node's outputs. False if there is no equal node.
+  // Makes the readers of the node's outputs read the outputs of an equal node instead. Returns false if there is no
+  // equal node.
   bool replace(Rewriter &r, const Node &node) {
     std::string key = fmt::format("{}({})", node.op, node.attributes.print());
     for (const auto &[name, attribute] : node.attributes.items())
@@ -164,8 +166,9 @@ class EqualNodes {
   }
 
  private:
-  // True if readers of `outputs` can read `twin`, the outputs of an earlier equal node, instead. False if that node has
-  // been dropped since, or if one of `outputs` is an output of the graph.
+  // `twin` holds the outputs of an earlier node that is equal to the node with `outputs`. True if the readers of
+  // `outputs` can read `twin` instead. False if the earlier node has been dropped since, or if one of `outputs` is an
+  // output of the graph.
   static bool stands_for(const Rewriter &r, const std::vector<ValueId> &twin, const std::vector<ValueId> &outputs) {
     for (std::size_t i = 0; i < twin.size(); ++i) {
       const bool unread = outputs[i] == ValueId::none || r.uses(outputs[i]) == 0;

@@ -1,4 +1,4 @@
-// Emits the nodes of losses that are attached to a graph.
+// Attaches losses to a graph by emitting their nodes.
 #pragma once
 
 #include <string>

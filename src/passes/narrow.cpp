@@ -53,7 +53,7 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// Returns the value that the elements of `id` come from, before the nodes that only move elements.
+// Goes back from `id` through all nodes that only move elements, and returns the value before them.
 ValueId moved_to(const Graph &graph, ValueId id) {
   for (graph::NodeId made_by; (made_by = graph.value(id).producer) != graph::NodeId::none;) {
     if (!ops::only_moves(graph.node(made_by).op)) break;
@@ -66,8 +66,8 @@ bool has(const std::vector<std::size_t> &inputs, std::size_t input) {
   return std::ranges::find(inputs, input) != inputs.end();
 }
 
-// True for an operand that must be float32 while the node's other operands are narrow: one that the operator lists, or
-// a scale of quantised numbers.
+// True for an operand that must be float32 while the node's other operands are narrow: one in the operator's list
+// Op::always_wide, or a scale of quantised numbers.
 bool must_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
   return (op != nullptr && has(op->always_wide, input)) || is_scale(node, input);
@@ -86,8 +86,8 @@ Marks wide_parameters(const Graph &graph) {
   return marks;
 }
 
-// True for an operand that can stay float32 while the node's other operands are narrow. These are operands that must be
-// float32 (see must_be_wide()), those in the operator's list Op::wide, and states, such as a running mean.
+// True for an operand that may be float32 while the node's other operands are narrow. There are three kinds: operands
+// that must be float32 (see must_be_wide()), those in the operator's list Op::wide, and states, such as a running mean.
 bool may_be_wide(const Node &node, std::size_t input) {
   const ops::Op *op = ops::find(node.op);
   const bool state = op != nullptr && std::ranges::find(op->states, input, &ops::StateInput::input) != op->states.end();
@@ -139,7 +139,8 @@ class Narrowing {
     return cast ? "to" : nullptr;
   }
 
-  // Returns the value converted to type `dtype`. Converts each value once, by nodes in the block of its first reader.
+  // Returns the value converted to type `dtype`. Each value is converted once, by nodes that belong to the block of its
+  // first reader.
   ValueId as(ValueId id, DType dtype, const Node &reader) {
     const auto found = converted_.find({id, dtype});
     if (found != converted_.end()) return found->second;
@@ -153,8 +154,8 @@ class Narrowing {
     return converted_[{id, dtype}] = made;
   }
 
-  // Clips a value to the finite numbers of the narrow type. Masks hold the lowest float32. Rounded to the narrow type,
-  // it would be -infinity, and Softmax makes NaN of a row of -infinity.
+  // Clips a value to the finite numbers of the narrow type. A mask can hold the lowest float32, which would be rounded
+  // to -infinity in the narrow type, and Softmax makes NaN of a row of -infinity.
   ValueId limited(ValueId id, const Node &reader) {
     const double largest = largest_of(narrow_);
     return keep("Clip", id, {{"min", -largest}, {"max", largest}}, reader);
@@ -187,9 +188,9 @@ bool ends_tail(const Graph &graph, const Node &node) {
          any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
 }
 
-// Marks the values that stay float32 for the sake of the loss: the loss, and the values between the last product and
-// the loss. `narrowed` is a copy of the graph that was made narrow without regard to the loss. Leaves out values that
-// are not narrow in this copy.
+// Marks the values that must be kept in float32 for the sake of the loss: the loss, and the values between the last
+// product and the loss. `narrowed` is a copy of the graph that was made narrow without regard to the loss. Values that
+// are not narrow in this copy need no mark.
 Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
   Marks wide(graph.value_count(), false);
   std::vector<ValueId> pending = {loss};

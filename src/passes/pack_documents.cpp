@@ -48,7 +48,7 @@ Shape windows_of(const Graph &graph) {
   return windows;
 }
 
-// True if the elements at each index along the first axis equal those at every other index.
+// True if all slices of the array along its first axis have the same elements.
 bool repeats(const graph::Array &array) {
   const std::vector<double> all = array.doubles();
   const std::size_t each = all.size() / static_cast<std::size_t>(array.shape()[0]);
@@ -118,7 +118,8 @@ class Packing {
     r_.keep(std::move(node));
   }
 
-  // Returns where the tokens lie in the outputs of a node that reads tokens; nothing if it computes a part of the loss.
+  // Returns where the tokens lie in the outputs of a node that reads tokens; an empty optional if the node computes a
+  // part of the loss.
   Tokens tokens_after(Node &node) {
     const ValueId first = node.inputs.at(0);
     if (ops::find(node.op)->elementwise) return elementwise(node);
@@ -152,8 +153,9 @@ class Packing {
     refuse(node, "may carry something from one token to another");
   }
 
-  // Returns where the tokens lie after an elementwise node, whose operands align at their last axes. Replaces an
-  // operand that depends on the place in the window, but not on data, by a lookup at each token's position.
+  // Returns where the tokens lie after an elementwise node, whose operands align at their last axes. An operand that
+  // does not depend on data may have a row for each place in a window, such as a table of positions. Replaces such an
+  // operand by a lookup, which gives each token the row at the token's position in its document.
   Tokens elementwise(Node &node) {
     const std::size_t rank = r_.shape(node.outputs[0]).size();
     Tokens at;
@@ -184,8 +186,8 @@ class Packing {
     return shape;
   }
 
-  // Returns for each token the row of `table` at the token's position in its document. The rows lie along `axis` of the
-  // table. The result has the shape `windows`, but the dims after S are those of the table after `axis`.
+  // Returns for each token the row of `table` at the token's position in its document. The rows lie along `axis`. The
+  // result has the shape `windows`, but behind the axis of tokens it has the dims that the table has behind `axis`.
   ValueId at_positions(ValueId table, std::size_t axis, Shape windows, const Node &reader) {
     const Shape shape = r_.shape(table);
     const std::size_t at = windows.size() - (shape.size() - axis);
@@ -202,7 +204,8 @@ class Packing {
     return looked_up_[{table, windows}] = made;
   }
 
-  // Returns the rows of a table for one window. Refuses a table that may have different rows for different windows.
+  // Returns the rows of `table` for one window. The table may hold the rows of one window, or the same rows again for
+  // each window. Refuses other tables.
   ValueId of_one_window(ValueId table, std::size_t axis, const Node &reader) {
     const Shape shape = r_.shape(table);
     if (rows_to(shape, axis) == windows_[1]) return table;
@@ -242,7 +245,8 @@ class Packing {
     if (tokens_of(node.inputs[input]) != TokenAxis{1, windows_[1]}) refuse(node, "does not read tokens in their order");
   }
 
-  // Returns for each token (B, S) the place of its document's first token: the token's own place less its position.
+  // Returns for each token (B, S) the place of its document's first token: the token's own place minus its position in
+  // the document.
   ValueId first_keys() {
     if (first_keys_ != ValueId::none) return first_keys_;
     std::vector<std::int64_t> places(static_cast<std::size_t>(windows_[1]));
@@ -273,7 +277,8 @@ class Packing {
     return at;
   }
 
-  // Returns where the tokens lie after a Reshape: the axes up to theirs have as many elements together as before it.
+  // Returns where the tokens lie after a Reshape. Finds the axis of tokens by the product of all dims up to and
+  // including this axis. The Reshape must not change this product.
   Tokens reshaped(const Node &node, const TokenAxis &at) const {
     const Shape before = r_.shape(node.inputs[0]), after = r_.shape(node.outputs[0]);
     for (std::size_t i = 0; i < after.size(); ++i)
@@ -292,7 +297,8 @@ class Packing {
     return TokenAxis{at.axis, slice.count, at.first + slice.start};
   }
 
-  // Returns where the tokens lie after a reduction over axes without tokens; nothing for a loss, which has one element.
+  // Returns where the tokens lie after a reduction over axes without tokens; an empty optional for a loss, which has
+  // one element.
   Tokens reduced(const Node &node, const TokenAxis &at) const {
     const Shape shape = r_.shape(node.inputs[0]);
     if (element_count(r_.shape(node.outputs[0])) == 1) return std::nullopt;

@@ -65,9 +65,9 @@ struct Loss {
   double factor = 1;                     // all kinds: the factor of this loss in the sum of several losses
   // Options of the kind ctc.
   std::int64_t blank = 0;         // the class that is no label
-  std::int64_t label_length = 0;  // labels per sample; 0: as in the model's input for labels, else as many as times
+  std::int64_t label_length = 0;  // labels per sample; 0: as many as the labels' input has; if it is new, one per time
   std::string lengths = "";       // the input for each sample's number of times; empty: all samples have all times
-  bool time_first = false;        // the output's axes are time, sample, class; else sample, time, class
+  bool time_first = false;        // true: the output's axes are time, sample, class; false: sample, time, class
 };
 
 // The mode in which BatchNormalization trains.
@@ -79,7 +79,7 @@ enum class BatchNorm : std::uint8_t {
 
 struct Finding;
 
-// The user's choices. Patterns are globs over initializer names.
+// The user's choices. The strings of `trainable`, `frozen` and `ties` are patterns: globs over initializer names.
 struct Choices {
   std::vector<std::string> trainable = {};  // trained parameters, even if other evidence says otherwise
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
@@ -152,17 +152,17 @@ struct Untrainable : Error {
 };
 
 // Runs fold(), find_parameters(), clean_up(), fuse() and find_blocks(), and attaches the losses that `choices` has.
-// Throws one Untrainable for all unknown operators, subgraphs, operators without a core form, and operators on the way
-// to the loss without a gradient.
+// Throws one Untrainable that names all unknown operators, subgraphs, operators without a core form, and operators that
+// need a gradient rule and have none.
 PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
 
 // Types every value, absorbs constants into attributes, turns file operators into core ones, and evaluates what
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
-// Does what fold() above does, as one of several calls that share a budget. Returns the errors that kept nodes from
-// becoming core operators: their texts, by the nodes' first outputs. With `bodies`, puts the nodes of bodies in the
-// place of control flow nodes.
+// Does what fold() above does, as one of several calls that share a budget. With `bodies`, also replaces control flow
+// nodes by the nodes of their bodies. Returns the texts of the errors that kept nodes from becoming core operators. The
+// key is the first output of such a node.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget,
                                            const graph::Bodies *bodies = nullptr);
 // The result of find_parameters(). That pass decides whether each float initializer is a parameter, a state or a
@@ -179,21 +179,21 @@ void clean_up(graph::Graph &graph);
 // Replaces patterns by fused operators. Returns true if anything changed; more patterns may match once constants are
 // folded and the graph is cleaned up.
 bool fuse(graph::Graph &graph);
-// Sets the mode of each BatchNormalization in a file's graph, and returns a copy of the graph's bodies in which it is
-// set too; as_exported changes nothing. `bodies` may be nullptr. Throws Code::arg if neither has such a node. Throws
-// Code::unsupported if the mode is `frozen` and something reads running statistics that a node computes, because a
-// frozen node computes none.
+// Sets the mode of each BatchNormalization in a file's graph. Returns a copy of the graph's bodies in which the mode is
+// set too. With as_exported, only copies the bodies. `bodies` may be nullptr. Throws Code::arg if neither the graph nor
+// a body has a BatchNormalization. With `frozen`, throws Code::unsupported if something reads the running statistics
+// that a BatchNormalization computes, because a frozen one computes none.
 graph::Bodies set_batch_norm(graph::Graph &graph, const graph::Bodies *bodies, BatchNorm batch_norm);
 // Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
 // the running statistics. Adds no values to the graph.
 void for_evaluation(graph::Graph &graph);
-// Turns the values that a folded float32 graph computes in float64 into float32. Returns true if there were any.
+// If a folded float32 graph computes some values in float64, makes the graph compute them in float32, and returns true.
 bool doubles_to_floats(graph::Graph &graph);
 // Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Some
 // values stay float32: sums inside operators (losses, statistics of rows), the loss, the values between the last
 // product and the loss, frozen parameters that an operator reads in float32, and values computed from inputs and
-// constants alone. Where a value of the last kind meets the narrow type, it is clipped to that type's finite numbers
-// and rounded.
+// constants alone. If an operator needs a value of this last kind in the narrow type, the value is clipped to the
+// type's finite numbers and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers, which are called blocks. Sets Node::block of every node, and returns the number of blocks.
 // May move nodes whose results several blocks read, so that they come before all blocks.

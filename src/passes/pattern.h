@@ -15,7 +15,7 @@ inline constexpr double kFormulaTolerance = 1e-6;  // relative, because formulas
 
 bool near(double found, double wanted);
 
-// Returns the value of a constant whose elements are all equal; nothing for other values.
+// Returns the value of the elements if `id` is a constant whose elements are all equal, else an empty optional.
 std::optional<double> uniform(const Rewriter &r, ValueId id);
 
 // made_by() returns the node whose first output is `id`, if the node's operator is `op`; else nullptr. made_for_one()
@@ -43,8 +43,8 @@ struct Product {
 Product product_of(const Rewriter &r, ValueId id);        // of a value; it is one factor if it has several readers
 Product product_of(const Rewriter &r, const Node &node);  // of the visited node, a Mul or Div
 
-// The coefficients c of a polynomial c[0] + c[1] x + c[2] x^2 + c[3] x^3. polynomial_in() returns those of `id` as a
-// polynomial of `x`, if each node of the expression has one reader.
+// The coefficients c of a polynomial c[0] + c[1] x + c[2] x^2 + c[3] x^3. polynomial_in() returns the coefficients if
+// the value `id` is a polynomial of `x` and each node of the expression has one reader.
 using Polynomial = std::array<double, 4>;
 std::optional<Polynomial> polynomial_in(const Rewriter &r, ValueId id, ValueId x);
 

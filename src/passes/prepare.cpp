@@ -109,9 +109,9 @@ void keep_loss_alone(Graph &graph, std::size_t shown) {
   }
 }
 
-// True if the file holds each tensor that its exporter declares, or a value computed from the tensor. The exporter then
-// merged no equal tensors. If a vector has several readers, the model itself shares it. Ignores the counters of
-// PyTorch's BatchNorm (num_batches_tracked), which no file holds.
+// True if the file shows that its exporter has not merged equal tensors: for each tensor that the exporter declares,
+// the file holds the tensor or a value computed from the tensor. In such a file, a vector that several nodes read is
+// shared in the model too. Ignores the counters of PyTorch's BatchNorm (num_batches_tracked), which no file holds.
 bool holds_all_declared(const Graph &graph, const graph::FileDeclarations &declared) {
   std::set<std::string> held;
   for (const auto &[name, from] : declared.folded_from) held.insert(from.begin(), from.end());
@@ -141,8 +141,8 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   Problems problems;
   const graph::Bodies bodies = set_batch_norm(graph, choices.bodies, choices.batch_norm);
   const std::vector<Finding> quantised = settle_quantised(graph, load_from_file);
-  // Splits merged vectors. Leaves them alone if the exporter's declarations show that it merged none. Also leaves them
-  // alone if the file itself trains, because its training updates each initializer as a whole.
+  // Splits vectors that the exporter has merged. Splits none if the exporter's declarations show that it merged none,
+  // or if the file describes its own training, because that training updates each initializer as a whole.
   if (!choices.declared.updated && !holds_all_declared(graph, choices.declared))
     prepared.splits = split_merged(graph, load_from_file);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, bodies)};
@@ -154,7 +154,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
     return array;
   };
   const std::vector<Finding> sizes = settle_sizes(graph, load);
-  // Folds, and puts nodes of bodies in the place of control flow nodes. Otherwise no pass finds the weights in bodies.
+  // Folds constants, and emits the nodes of bodies into the graph, because find_parameters() looks into no bodies.
   const std::map<ValueId, std::string> refused = fold(graph, budget, choices.bodies == nullptr ? nullptr : &bodies);
   leave_out_sequences(graph, choices.shown);
   widen_integer_inputs(graph);

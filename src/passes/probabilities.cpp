@@ -45,7 +45,8 @@ bool Probabilities::is_stored_number(ValueId id) const {
          element_count(value.type.shape) == 1;
 }
 
-// Returns the logits before the trail's moves, or none.
+// Returns the logits of trail_.maker, the node that computes the probabilities. They have the shape of the maker's
+// output, which the nodes in trail_.moves have not changed yet. Returns none if the maker has no logits.
 ValueId Probabilities::before_moves() {
   if (!trail_.maker) return ValueId::none;
   const Node &maker = *trail_.maker;  // the trail's own copy, so it outlives what emit() adds
@@ -54,8 +55,8 @@ ValueId Probabilities::before_moves() {
 }
 
 // Returns the logits of two classes if the Concat joins 1 - p and p along the class axis, and p = Sigmoid(z). Exporters
-// of binary classifiers write such a Concat. It is the Softmax of 0 and z, which are the logits. The file's weights
-// have not been read yet, so any stored single number counts as the 1.
+// of binary classifiers write such a Concat. Its result equals the Softmax of 0 and z, so these two are the logits. The
+// file's weights have not been read yet, so any stored single number is taken for the 1 in 1 - p.
 ValueId Probabilities::of_two_classes(const Node &concat) {
   const Type type = graph_.value(concat.outputs.at(0)).type;
   const std::int64_t joined = concat.attributes.integer("axis", 0);

@@ -1,4 +1,4 @@
-// Probabilities: a value that a graph may compute from logits, by Softmax or Sigmoid. Finds these logits.
+// Probabilities: finds the logits from which a graph computes a value, if it computes the value by Softmax or Sigmoid.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class Probabilities : LossNodes {
   std::string op() const { return trail_.maker ? trail_.maker->op : ""; }
   std::string place() const;
 
-  // Returns the logits in the shape of `value`, and adds the nodes that bring them to this shape. Returns none if the
-  // graph does not show that the value is probabilities.
+  // Returns the logits in the shape of `value`, and adds the nodes that bring them to this shape. Returns ValueId::none
+  // if the graph does not show that `value` holds probabilities.
   graph::ValueId logits();
 
  private:

@@ -33,7 +33,7 @@ constexpr const char *kMap =
 constexpr const char *kLinear =
     " holds its weights as attributes, which cannot be trained; a model with MatMul and Add in its place can";
 
-// Advice about unknown operators, by a part of their names.
+// Advice about unknown operators whose names contain `part`.
 struct Advice {
   std::string_view part;
   const char *text;
@@ -67,7 +67,7 @@ bool reads_untyped(const Graph &graph, const Node &node) {
   return std::ranges::any_of(node.inputs, [&](ValueId in) { return !is_typed(graph, in); });
 }
 
-// Returns the reason why a node with typed inputs has untyped outputs. Infers the types again to get it.
+// Returns the reason why a node with typed inputs has untyped outputs. Infers the types again to find this reason.
 std::string why_untyped(const Graph &graph, const Node &node) {
   try {
     return fmt::format(" has {} outputs, of which {} are known here", node.outputs.size(),
@@ -98,7 +98,8 @@ std::string sentence_of(const std::vector<Problem> &problems, std::size_t behind
   return fmt::format("{}; {} node{} behind these could not be looked at", text, behind, behind == 1 ? "" : "s");
 }
 
-// Marks values that depend on a trained parameter. An untyped value may depend on one.
+// Marks the floats that depend on a trained parameter. Also marks untyped values that depend on one, because they may
+// be floats.
 std::vector<bool> trained_values(const Graph &graph) {
   std::vector<bool> trained(graph.value_count(), false);
   for (ValueId id : graph.parameters) trained[index(id)] = graph::is_trained(graph.value(id));

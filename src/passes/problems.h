@@ -12,10 +12,11 @@ namespace protrain::passes {
 
 class Problems {
  public:
-  // Collects unknown operators and those without a core form. `refusals` comes from fold(). Nodes that read untyped
-  // values depend on one of these, and are only counted.
+  // Collects unknown operators, and operators without a core form. `refusals` has the reason why a node
+  // has no core form, under the node's first output. A node that reads untyped values depends on an operator of these
+  // two kinds, so the node is only counted.
   void collect_without_core_form(const graph::Graph &graph, const std::map<graph::ValueId, std::string> &refusals);
-  // Collects operators between a trained parameter and the loss that have no gradient.
+  // Collects the operators without a gradient that lie between a trained parameter and the loss.
   void collect_without_gradient(const graph::Graph &graph);
 
   bool any() const { return !problems_.empty(); }

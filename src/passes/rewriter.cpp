@@ -60,8 +60,8 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Infers the types of a node's outputs. Drops outputs that the core operator lacks. If one of these is read, or a shape
-// depends on data, the outputs stay untyped.
+// Infers the types of a node's outputs. Drops outputs that the core operator lacks. If such an output is used, or if a
+// shape depends on data, the outputs stay untyped.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);
@@ -132,7 +132,7 @@ bool Rewriter::forward(ValueId from, ValueId to) {
   return true;
 }
 
-// Makes the node that computes `from` compute `to` instead, so that an output of the graph keeps its name.
+// Makes the node that computes `from` compute `to` instead. `to` is an output of the graph, which so keeps its name.
 void Rewriter::take_over(ValueId from, ValueId to) {
   const int maker = made_by_[index(from)];
   std::ranges::replace(kept_[static_cast<std::size_t>(maker)].node.outputs, from, to);

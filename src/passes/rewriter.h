@@ -22,12 +22,12 @@ class Rewriter {
  public:
   explicit Rewriter(Graph &graph);
 
-  // Calls visit for each node. The node's inputs have been replaced before by the values that earlier visits forwarded
-  // them to. Drops nodes that visit does not keep, and at the end installs the new node list.
+  // Calls visit for each node. If an earlier visit forwarded an input of the node to another value, the node reads that
+  // value already. Drops nodes that visit does not keep, and installs the new list of nodes at the end.
   void walk(const std::function<void(Node &)> &visit);
 
-  // Visits `nodes`, which take the place of the visited node. Keeps the values `results` alive, because the caller
-  // reads them, and replaces each of them by the value that the visits forwarded it to.
+  // Visits `nodes`, which take the place of the visited node. `results` are values that the caller reads afterwards, so
+  // these stay alive. In the end, replaces each of them by the value to which the visits forwarded it.
   void walk_inside(std::vector<Node> nodes, std::vector<ValueId> &results, const std::function<void(Node &)> &visit);
 
   // Appends a node whose outputs are values of the graph already. Infers the outputs' types if all inputs are typed and
@@ -45,8 +45,9 @@ class Rewriter {
   ValueId new_value(const std::string &name);
   ValueId constant(graph::Array array);
 
-  // Makes readers of `from`, the graph's outputs included, read `to`. Returns false if `from` is an output of the graph
-  // and `to` is another output or is not computed by a node. The visitor must then keep the node.
+  // Makes all readers of `from` read `to`. An output of the graph counts as a reader. Returns false and changes nothing
+  // if `from` is an output of the graph, and either `to` is another output or no node computes `to`. In this case the
+  // visitor must keep the visited node.
   bool forward(ValueId from, ValueId to);
   ValueId resolve(ValueId id) const;
   // Keeps a value alive for the rest of the walk, as if one more node read it.

@@ -8,8 +8,8 @@ using graph::Graph;
 using graph::Node;
 using graph::ValueId;
 
-// Returns the axis of shape `before` that a Reshape turns into axis `axis` of shape `after`. Returns nothing if the
-// Reshape splits or joins that axis.
+// Returns the axis of shape `before` that a Reshape turns into axis `axis` of shape `after`. Returns an empty optional
+// if the Reshape splits or joins that axis.
 std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
   const auto count = [](const Shape &shape, std::size_t end) {
     return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));

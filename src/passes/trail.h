@@ -15,7 +15,7 @@ struct Trail {
   std::optional<graph::Node> maker;  // none: the elements come from an input or a parameter
   std::vector<graph::Node> moves;    // the last one first; each has one input
   std::optional<std::size_t> axis;   // the axis of the maker's output that becomes the given axis of the value
-  // True if the maker is a Softmax or LogSoftmax over the elements along `axis`.
+  // True if `maker` is a Softmax or LogSoftmax along `axis`.
   bool normalizes_axis = false;
 };
 

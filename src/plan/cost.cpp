@@ -8,8 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// The share of a move's seconds that is added to a step's time even if compute hides the move. In practice such moves
-// cost a little too. So of two choices that are otherwise equal, the one that moves less ranks first.
+// The share of a move's seconds that is added to a step's time even if compute hides the move, because in practice
+// hidden moves cost a little too. So, if two choices are otherwise equal, the search prefers the one with fewer moves.
 constexpr double kFriction = 1e-3;
 
 }  // namespace
@@ -105,10 +105,11 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
-// Returns the bytes that a chunk's update brings to the optimizer's place. In overlap order it brings only the
-// optimizer's state, because weights and gradient are still there. (update_on_host() adds weights that come from the
-// disk.) In barrier order it brings weights, gradient and state. But a deferred update finds the weights there, and
-// brings only the other two.
+// Returns the bytes that are moved for a chunk's update to the place where the optimizer runs. In overlap order only
+// the optimizer's state is moved, because weights and gradient are still at that place when backward ends.
+// (update_on_host() adds weights that come from the disk.) In barrier order weights, gradient and state are moved. If
+// updates are deferred in barrier order, only gradient and state are moved, because the fetch of the next forward
+// brings the weights.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
   return base_.n_deferred == 0 ? rest_of_shard(c) : rest_of_shard(c) - weight(c).weights_shard;
@@ -159,8 +160,8 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Returns the work of a chunk's update. For a chunk that does not rest on the device, this is the mean of an update on
-// the device and an update on the host, where on_device_ is the weight of the first.
+// Returns the work of a chunk's update. For a chunk that does not rest on the device, this is the weighted mean of an
+// update on the device (weight on_device_) and an update on the host (weight 1 - on_device_).
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
   // The ranks exchange the updated weights, which have as many bytes as their gradients.
   if (tier == Tier::device)
@@ -194,8 +195,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
 }
 
 // Returns the work that follows a chunk's backward (eq. 6): the exchange and the moves of its gradient, and in overlap
-// order its update. The gradient stays on the device in two cases: the chunk rests there, or the order is overlap and
-// the device updates the chunk. In all other cases it leaves the device.
+// order its update. The gradient stays on the device if the chunk rests there, and also if the device updates the chunk
+// in overlap order. Otherwise the gradient leaves the device.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool waits = base_.order == OptimizerOrder::barrier;
   Load load = waits ? Load{} : update(c, tier);
@@ -221,8 +222,8 @@ CostModel::Load CostModel::swap_in(std::size_t c) const {
   return swap_tier() == Tier::disk ? Load{.read = seconds} : Load{.up = seconds};
 }
 
-// Returns the seconds in which the chunk's blocks move their swapped activations. A block's moves are divided among the
-// chunks that hold its parameters.
+// Returns the seconds that it takes to move the swapped activations of the chunk's blocks. A block's seconds are
+// divided among the chunks that hold the block's parameters.
 double CostModel::moved_by_swaps(std::size_t c, Tier from, Tier to) const {
   double seconds = 0;
   for (const auto &[block, part] : weight(c).blocks)
@@ -264,11 +265,11 @@ void CostModel::sum_up(Tier tier) {
     const Load first = waits && deferred ? update(c, tier) : Load{};
     const Load out = swap_out(c), in = swap_in(c);
     const Load moved = fetch + fetch + settled + after + first + out + in;
-    // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. The chunk's deferred update counts as
-    // work of that time too, and so do the moves of its swapped activations away from the device.
+    // Eq. 3: in forward, a chunk is fetched while the chunk before it computes. Two more pieces of the fetched chunk's
+    // work count at that time: its deferred update, and moving its swapped activations away from the device.
     Load ahead = Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out;
-    // Eq. 5: while a chunk runs backward and recomputes, gradients move and swapped activations come back. `with_next`
-    // also fetches the chunk that runs backward next, which is the chunk before this one in the model.
+    // Eq. 5: while a chunk runs backward and recomputes, gradients move and swapped activations come back. Backward
+    // then goes on to the preceding chunk of the model, so `with_next` also counts the fetch of that chunk.
     Load own = Load{.compute = backward_[c]} + settled + in, with_next = own + before;
     if (spreads_) own.host = with_next.host = 0;
     if (spreads_disk())
@@ -293,14 +294,15 @@ void CostModel::sum_up(Tier tier) {
 }
 
 // Sets held_, the bytes that do not depend on where chunks rest. Activations (eq. 8 to 10) peak during the backward of
-// some block. The device then holds what earlier blocks keep, all that this block saves, and the most that its nodes
-// need besides. The inputs of recomputed blocks count too, although the paper leaves them out.
+// some block. At this peak the device holds the activations that earlier blocks keep, all activations that this block
+// saves, and the most that its nodes need in addition. The inputs of recomputed blocks count too, although the paper
+// cited in cost.h leaves them out.
 void CostModel::hold() {
   std::uint64_t kept = chunking_.outline.outside;
   held_.activations = kept + chunking_.outline.head_transient;
   for (std::size_t b = 0; b < chunking_.outline.blocks.size(); ++b) {
     const Outline::Block &block = chunking_.outline.blocks[b];
-    // The activations of a swapped block come back during the backward of the block after it.
+    // If the block before this one is swapped, its activations come back while this block runs backward.
     const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? chunking_.outline.blocks[b - 1].saved : 0;
     held_.activations = std::max(held_.activations, kept + block.border + block.saved + block.transient + ahead);
     kept += block.border;
@@ -354,9 +356,9 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  // When backward begins, the weights of the chunks from `cached` on are still in buffers, so they need no fetch. A
-  // fetch runs during the backward of the chunk after it. So chunk `cached` counts with a fetch if the chunk before it
-  // needs one.
+  // When backward begins, buffers still hold the weights of chunk `cached` and of all later chunks of the model, so
+  // backward does not fetch these chunks. It fetches every other chunk while the chunk after it in the model runs
+  // backward. So the time of chunk `cached` includes the fetch of chunk `cached` - 1, if that chunk needs a fetch.
   const std::size_t first = cached > whole(persist) ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   const auto on_disk_for = [&](auto read, auto write) { return disk_seconds(parts(read, 0, n), parts(write, 0, n)); };

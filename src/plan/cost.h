@@ -1,7 +1,7 @@
-// The closed form: equations that estimate the seconds and bytes of a step from a Choice (plan.h). They are those of
-// ProTrain (arXiv 2406.08334, sections 3.2 and 3.3; comments cite their numbers), with terms for what the paper does
-// not have. The estimates only rank choices. The laid-out Program decides whether a choice fits, and the simulator
-// tells how long its step takes.
+// The closed form: equations that estimate the seconds and bytes of a step from a Choice (plan.h). They are the
+// equations of ProTrain (arXiv 2406.08334, sections 3.2 and 3.3), extended by what the paper does not have. Comments
+// cite the paper's numbers of equations. The estimates only rank choices. The laid-out Program decides whether a choice
+// fits, and the simulator tells how long its step takes.
 #pragma once
 
 #include <array>
@@ -57,8 +57,8 @@ struct Chunking {
   const Terms &terms;
   std::vector<Weight> chunks;
   std::vector<std::size_t> order;  // resting_order() of the chunks
-  // in_a_row[from][count] is the most bytes of weights that any `count` neighbouring chunks have. The first `from`
-  // chunks of `order` are left out, and the neighbours are those in the order of the model.
+  // in_a_row[from][count] leaves out the first `from` chunks of `order`. Among the other chunks, in the order of the
+  // model, it is the most bytes of weights that any `count` successive chunks have.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 
  private:
@@ -72,18 +72,20 @@ struct Chunking {
 // are then differences of prefix sums, so an estimate is cheap and the search can afford one for every point.
 class CostModel {
  public:
-  // `base` gives order, n_whole, n_swap, n_checkpoint and n_selective. The last three are together at most the number
-  // of blocks. n_whole is 0 (persistent chunks are sharded) or -1. In barrier order `base` also says whether updates
-  // are deferred (n_deferred is not 0). In overlap order the estimate finds n_deferred. `on_device` is the share, from
-  // 0 to 1, of non-persistent chunks that are updated on the device. Every such chunk is priced as the mean of an
-  // update on the device and one on the host, weighted by this share, since the two kinds are spread evenly.
+  // `base` gives order, n_whole, n_swap, n_checkpoint and n_selective. The last three add up to at most the number of
+  // blocks. n_whole is 0 if persistent chunks are sharded, and -1 if they are whole. In barrier order, updates are
+  // deferred if n_deferred of `base` is not 0. In overlap order, n_deferred of `base` is ignored, because the estimate
+  // finds this number.
+  //   `on_device` is the share, from 0 to 1, of non-persistent chunks that are updated on the device. The other
+  // non-persistent chunks are updated on the host. Both kinds are spread evenly over the model, so each non-persistent
+  // chunk is priced as the mean of an update on the device and an update on the host, weighted by `on_device`.
   CostModel(const Chunking &chunking, const Choice &base, double on_device);
 
   std::size_t chunks() const { return chunking_.chunks.size(); }
   // Returns the number of chunks whose weights need buffers on the device if `persist` chunks persist.
   std::size_t buffered(std::size_t persist) const { return chunks() - whole(persist); }
-  // Returns how many chunks fit in `bytes` of host memory. The first `persist` chunks in resting order persist, and the
-  // chunks after them are taken in that order.
+  // Returns how many successive chunks fit in `bytes` of host memory, in resting order. The first of them is the chunk
+  // after the `persist` persistent chunks.
   std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
   // Returns how many buffers fit in `bytes` of device memory. 0: not even one.
   std::size_t fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const;
@@ -98,8 +100,8 @@ class CostModel {
   };
   // Seconds summed over chunks that all rest in the same tier.
   struct Sums {
-    double forward = 0, backward = 0, cached = 0;  // eq. 3 and 5; cached: backward without a fetch
-    double fetch = 0;                              // added for a single buffer: nothing is fetched while it is in use
+    double forward = 0, backward = 0, cached = 0;  // eq. 3 and 5; cached: backward of chunks that need no fetch
+    double fetch = 0;                              // added if there is one buffer, which is never filled while in use
     double after = 0;                              // barrier order: updates that run after backward
     double ways = 0, host = 0;                     // all moves and exchanges; the host's optimizer
     double read = 0, write = 0;                    // the disk's moves: all, during forward, and during backward
@@ -108,10 +110,12 @@ class CostModel {
 
   // True if persistent chunks are sharded too.
   bool shards_all() const { return chunking_.terms.ranks > 1 && base_.n_whole == 0; }
-  // True if there is a disk. The chunks that rest on it are spread evenly over the model (resting_order()), so the disk
-  // works all through forward and backward, not only next to its own chunks. The sums `forward`, `backward` and
-  // `cached` therefore leave out the disk's time. estimate() takes the sum or the disk's time, whichever is longer. The
-  // sums assume this order of chunks even if no chunk rests on the disk, which only matters if chunks differ much.
+  // True if there is a disk. In that case resting_order() spreads the chunks on the disk evenly over the model, so the
+  // disk works all through forward and backward, and not only next to its own chunks. The sums `forward`, `backward`
+  // and `cached` therefore leave out the disk's time. estimate() takes such a sum or the disk's time in the same phase,
+  // whichever is longer.
+  //   If the plan puts no chunk on the disk, its chunks rest in another order than the one in which the sums are made.
+  // This matters only if chunks differ much.
   bool spreads_disk() const { return chunking_.terms.capacity[Tier::disk] > 0; }
   std::size_t whole(std::size_t persist) const { return shards_all() ? 0 : persist; }
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }

@@ -30,9 +30,9 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
   }
 }
 
-// Goes from `start` to the first choice that is one step away and faster, and from there on in the same way. The kind
-// of step that helped last is tried first, because it usually helps again. If no single step helps, tries pairs of
-// steps. Ends if no pair helps either.
+// Moves from `start` to the first faster choice that is one step away, then from this choice to the next, and so on.
+// Tries the kind of step that helped last first, because it usually helps again. If no single step helps, tries pairs
+// of steps, and ends if no pair helps either.
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
@@ -110,7 +110,7 @@ double Descent::worth_of_chunk(const Trial &from) const {
   return trial != nullptr ? std::max(trial->cost.seconds - from.cost.seconds, 0.0) : 0;
 }
 
-// Returns `from` after two steps at once: the step from `from` to `a` and the step from `from` to `b`.
+// Returns the choice that two steps together lead to: the step from `from` to `a`, and the step from `from` to `b`.
 Choice Descent::both(const Choice &from, const Choice &a, const Choice &b) const {
   const auto counted = [&](Choice choice) {
     if (choice.n_device_update < 0) choice.n_device_update = chunks_of(choice) - choice.n_persist;

@@ -1,7 +1,7 @@
 // Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until neither
-// a step nor a promising pair of steps helps. The closed form assumes that every queue is busy all the time. When
-// queues wait for buffers that other queues still use, its error can be half of the time. Only simulating the laid-out
-// Program shows such waits.
+// a step nor a promising pair of steps helps. The closed form assumes that every queue is busy all the time. But queues
+// may wait for buffers that other queues still use, and then the closed form can miss half of a step's time. Only
+// simulating the laid-out Program shows such waits.
 #pragma once
 
 #include "plan/space.h"
@@ -40,10 +40,10 @@ class Descent {
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   // Lets look_ahead_ lay out the plans that faster() may need for these choices.
   void prepare(const Trial &than, const std::vector<Choice> &choices);
-  // Tries the choice as it is. If it is not faster than `than`, or does not fit, tries it a second time with another
+  // Tries the choice as it is. If it does not fit, or is not faster than `than`, tries it once more with another
   // n_persist: larger if device memory is left, smaller if too much is used. Returns true as soon as a try fits and is
-  // faster than `than`. `choice` is then the choice of that try.
-  // cost_of(choice) returns a pointer to the choice's cost; nullptr: nothing more may be tried.
+  // faster than `than`, and sets `choice` to the choice of this try.
+  // cost_of() returns a pointer to the cost of the choice that it gets, or nullptr if nothing more may be tried.
   template <typename CostOf>
   bool leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const;
   std::vector<Choice> steps(Choice from, Step kind) const;

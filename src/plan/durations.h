@@ -1,5 +1,6 @@
-// Durations: how long each kind of work takes on a machine when it runs alone. The cost model (cost.h) estimates the
-// time of a step under a plan from them, and the simulator (program/simulate.h) the time of a laid-out Program.
+// Durations: how long each kind of work takes on a machine when it runs alone. From these times the cost model (cost.h)
+// estimates the time of a step under a plan, and the simulator (program/simulate.h) estimates the time of a laid-out
+// Program.
 #pragma once
 
 #include <cmath>
@@ -35,7 +36,7 @@ class Durations {
   double move(Tier from, Tier to, std::uint64_t bytes) const;
   // The time of an exchange of `bytes` with other ranks.
   double exchange(std::uint64_t bytes) const;
-  // The time of the update of `bytes` of a parameter's weights, without its launch.
+  // The time to update `bytes` of a parameter's weights, without the launch of the update.
   double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
 
   const profile::Profile &profile() const { return profile_; }

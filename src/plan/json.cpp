@@ -27,8 +27,8 @@ Enum named(const Json &json, const Names &names, const char *what) {
   return *value;
 }
 
-// Returns the integer under `key`, or `fallback` if the key is absent. Throws if the value is no whole
-// number that an int can hold, such as 1.5 or 1e12.
+// Returns the integer under `key`, or `fallback` if the key is absent. Throws if the value is not whole (1.5), or too
+// large for an int (1e12).
 int integer(const Json &json, const char *key, int fallback) {
   const Json *item = json.find(key);
   if (item == nullptr) return fallback;
@@ -66,8 +66,8 @@ const Json::Array &list(const Json &json, const char *key) {
   return *items;
 }
 
-// Throws unless the value is an object whose keys are all among `known`. Otherwise a misspelt key would silently leave
-// its default in place. `what`: the name of the object for the error, such as "a chunk".
+// Throws unless the value is an object whose keys are all among `known`. If a misspelt key were ignored, the default
+// would silently replace its value. `what`: the name of the object for the error, such as "a chunk".
 void require_object(const Json &json, const std::vector<std::string_view> &known, const char *what) {
   require(json.members() != nullptr, Code::format, "plan", "{} is a JSON object", what);
   for (const auto &[key, value] : *json.members()) {
@@ -153,8 +153,9 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
   return plan;
 }
 
-// Throws if the text has a number of chunks or blocks under `key` that differs from the plan's. The text of a full plan
-// also has a list under `what`. The plan was then made from the list, and the number is not checked.
+// Checks a number of chunks or blocks that the text gives under `key`, and throws if the plan has another number of
+// them. Does not check the number if the text has a list under `what`: the text is then a full plan, and the plan was
+// made from this list.
 void require_number(const Json &json, const char *key, const char *what, std::size_t number) {
   if (json.find(what) != nullptr) return;
   const int said = integer(json, key, static_cast<int>(number));

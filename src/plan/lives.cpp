@@ -52,8 +52,9 @@ bool Lives::saved(std::size_t v) const {
   return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
 }
 
-// True if the node's saved outputs are cheap to recompute: the node takes little work, and its inputs are there. An
-// input is there if it is saved, or if no node computes it. An input that is itself cheap counts as saved.
+// True if the node's saved outputs are cheap to recompute: the node takes little work, and backward still has its
+// inputs. Backward has an input if the input is saved, or if no node computes it. An input that is itself cheap counts
+// as saved.
 bool Lives::makes_cheap(const Node &node) const {
   const bool inputs_stay = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || !computed(root_[index(in)]) || saved(root_[index(in)]);

@@ -14,7 +14,7 @@ using graph::Node;
 using graph::Phase;
 using graph::ValueId;
 
-// Returns the bytes that are live while each node runs, if every block keeps what it saves.
+// Returns the bytes that are live while each node runs, if every block keeps all activations that its backward reads.
 std::vector<std::uint64_t> live_bytes(const Graph &graph, const Lives &lives) {
   std::vector<std::int64_t> change(graph.node_count() + 1, 0);
   for (std::size_t v = 0; v < graph.value_count(); ++v) {

@@ -43,8 +43,8 @@ struct Plan {
   int n_checkpoint = 0;  // blocks that recompute
   int n_selective = 0;   // blocks that recompute cheap values and keep the rest
   int ranks = 1;         // number of ranks; each of them follows this plan
-  // Device and host share one memory. Chunks whose tier is the host rest in the device arena and are used in place;
-  // swapped activations go to the disk.
+  // True: device and host share one memory. Chunks whose tier is the host lie in the device's arena and are used in
+  // place. Swapped activations go to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
   // A number of stages; a stage is a block's forward or backward. A buffer whose last use is on another queue than
@@ -67,8 +67,8 @@ struct Choice {
   int ranks = 1;
   int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Number of non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those
-  // whose optimizer runs on the host, so that device and host work at the same time. They are about the same share of
-  // the chunks on the host as of the chunks on the disk.
+  // whose optimizer runs on the host, so that device and host work at the same time. The share of such chunks is about
+  // the same among the chunks on the host and among those on the disk.
   int n_device_update = 0;
   // The number of updates on the host that are deferred to the next step. They are spread evenly over the model. -1:
   // all updates are deferred, those on the device too.
@@ -80,19 +80,19 @@ struct Choice {
   OptimizerOrder order = OptimizerOrder::overlap;
 };
 
-// Returns the numbers of all chunks in the order in which chunks get a place: the first n_persist of the order persist,
-// the next n_host rest on the host, the others on the disk.
-//   Without a disk it is the order of first use. So the first chunks persist, because no earlier compute could hide
-// their fetches (section 2.1).
-//   With a disk, the last k chunks of the order are spread roughly evenly over the model, for every k (16 chunks: 0, 8,
-// 4, 12, 2, ...). So the disk's work is spread over all of backward, where the disk has much more to do than in
-// forward. The first chunk still comes first.
+// Returns the numbers of all chunks, in the order in which a place is chosen for them. The first n_persist chunks of
+// this order persist, the next n_host chunks rest on the host, and the others rest on the disk.
+//   Without a disk, the order is that of first use. So the first chunks of the model persist, because no earlier
+// compute could hide their fetches (section 2.1).
+//   With a disk, the last k chunks of the order are spread roughly evenly over the model, for every k. With 16 chunks,
+// for example, the order is 0, 8, 4, 12, 2, ... So the disk's work is spread over all of backward, where the disk has
+// much more to do than in forward. The first chunk still comes first.
 std::vector<std::size_t> resting_order(std::size_t chunks, bool with_disk);
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). Chunks rest by resting_order(). Swapped blocks
 // are spread among those that recompute. The last blocks keep their activations, but the first n_selective of these
-// blocks recompute the cheap ones. With several ranks all chunks except the first n_whole persistent ones are sharded.
-// A number that is too large for the graph's chunks or blocks is reduced to the largest that is possible.
+// blocks recompute the cheap activations. With several ranks all chunks except the first n_whole persistent ones are
+// sharded. A number that is too large for the graph's chunks or blocks is reduced to the largest that is possible.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // Returns the plan with everything on the device: every chunk persists, every block keeps its activations.
@@ -106,10 +106,10 @@ bool defers(const Plan &plan);
 // that is trained is written back as a whole.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
-// Returns the mode of each block. Blocks that swap come early and as far apart as possible, so that the recomputation
-// of other blocks hides their copies. Blocks that keep come last, because backward frees their activations first.
-// Blocks that keep selectively come before those that keep all. (Figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6
-// recompute.)
+// Returns the mode of each block. Blocks that swap come early and as far apart as possible, so that their activations
+// are copied while other blocks recompute. Blocks that keep come last: backward begins with them, so it frees their
+// activations first. Among these, the selective blocks come before those that keep all. (Figure 2: of eight blocks
+// 1 and 4 swap, 2, 3, 5 and 6 recompute.)
 std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints,
                                   std::size_t selective);
 
@@ -126,10 +126,10 @@ void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
-// Reads what to_json writes, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "n_whole", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update" may take the place
-// of n_device_update: "host" means none of the chunks, "device" all. `base` supplies what is absent. The plan is
-// checked against the graph. Throws Code::format for text that is no plan, Code::arg for a plan that does not fit.
+// Reads a text that to_json() has written. Also reads a text with only members of a Choice, such as "n_persist" and
+// "chunk_bytes", and expands this Choice. "update" may take the place of n_device_update: "host" means 0, "device"
+// means -1. `base` supplies the members that the text leaves out. Throws Code::format for a text that is no plan,
+// Code::arg for a plan that does not fit the graph.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

@@ -72,8 +72,8 @@ void Ranking::add_neighbours(const Choice &around) {
     }
 }
 
-// Returns shares of the non-persistent chunks that are updated on the device, for choices near `around`. One is the
-// share in `around` itself. The others are the shares if the device updates one chunk fewer, or one more.
+// For choices near `around`, returns fractions of the non-persistent chunks that the device can be made to update: the
+// fraction in `around` itself, and the fractions with one updated chunk fewer and with one more.
 std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunks) const {
   const int left = static_cast<int>(chunks) - around.n_persist;
   if (!space_.host_updates || left == 0) return {1};
@@ -84,10 +84,10 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
   return shares;
 }
 
-// Adds choices with different n_persist, n_host and n_buffer to the shortlist. persists() gives the values of
-// n_persist, from `around`. chunks_on_host() gives n_host: mostly all that fit, because the host is never slower than
-// the disk. n_buffer takes the values 1 and 3, and the three largest that fit. `share`: the part of the non-persistent
-// chunks that the device updates.
+// Adds choices with different n_persist, n_host and n_buffer to the shortlist. n_persist takes the values that
+// persists() returns for `around`. n_host comes from chunks_on_host(): in most cases it is the number of chunks that
+// fit the host, because the host is never slower than the disk. n_buffer takes the values 1 and 3, and the three
+// largest that fit. `share` is the fraction of the non-persistent chunks that the device updates.
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
   const std::size_t n = model.chunks();
@@ -118,9 +118,10 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
   }
 }
 
-// Returns n_host for a choice that keeps `persist` chunks on the device: the most chunks that fit the host. On shared
-// memory with one rank it is 0, because chunks on the host would take as much memory as persistent ones. On shared
-// memory with several ranks, chunks on the host are shards. Then it is the most chunks that leave memory for a buffer.
+// Returns n_host for a choice that keeps `persist` chunks on the device. If device and host have separate memory,
+// n_host is the largest number of chunks that fit the host. On shared memory with one rank, n_host is 0, because chunks
+// on the host would take as much memory as persistent ones. On shared memory with several ranks, chunks on the host are
+// shards, and n_host is the largest number of them that leaves memory for a buffer.
 std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
   if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
   if (terms_.ranks == 1 || persist == model.chunks()) return 0;
@@ -128,9 +129,9 @@ std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist,
   return model.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
 }
 
-// Returns the values of n_persist to rank. Each leaves room for a buffer on the device. Without a disk, each is large
-// enough that the host can hold the other chunks. If all chunks fit the device, the number of all chunks is one more
-// value. If `around` is not nullptr, only values near *around and the largest values are returned.
+// Returns the values of n_persist to rank. With each of these values the device has room for a buffer and, if there is
+// no disk, the host can hold all chunks that do not persist. The number of all chunks is among the values if all chunks
+// fit the device. If `around` is not nullptr, returns only values near *around and the largest values.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;
@@ -148,7 +149,8 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
       found.clear();
       for (std::size_t p = at - std::min<std::size_t>(at, 3); p <= at + 3; ++p)
         if (p >= first && p < end) found.push_back(p);
-      // Also takes the largest values that fit, because block modes that hold less make room for more chunks.
+      // *around comes from a plan with other block modes, which may keep more activations on the device. With the block
+      // modes here, far more chunks may fit. Therefore the largest values that fit are added too.
       for (std::size_t p = end - std::min<std::size_t>(end, 3); p < end; ++p)
         if (p > at + 3) found.push_back(p);
     }
@@ -158,9 +160,9 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
   return found;
 }
 
-// Cuts the shortlist to about kShortlist candidates. A kind of candidates is one value of n_swap with one place of the
-// optimizer. Every kind keeps its fastest candidates, up to the same number for all kinds, because the closed form says
-// little about how one kind compares with another.
+// Cuts the shortlist to about kShortlist candidates. Candidates with the same n_swap and the same place of the
+// optimizer are of one kind. Each kind keeps its fastest candidates, up to the same number for all kinds, because the
+// closed form says little about how one kind compares with another.
 void Ranking::keep_best() {
   const auto kind = [](const Candidate &candidate) {
     return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
@@ -175,8 +177,9 @@ void Ranking::keep_best() {
   std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
 }
 
-// Returns for each tier the most bytes that the closed form may estimate for a plan like `choice`: the capacity,
-// corrected by the error in memory of the nearest trial, or by margin_ if there is no trial.
+// Returns for each tier the largest estimate of the closed form with which a plan like `choice` is expected to fit. If
+// there are trials, this limit is the capacity minus the bytes by which the closed form was too low for the nearest
+// trial. If there is no trial, the limit is margin_ times the capacity.
 Bytes Ranking::room_near(const Choice &choice) const {
   const Trial *near = trials_.nearest_in_modes(choice);
   Bytes room = terms_.capacity;

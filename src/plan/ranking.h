@@ -1,5 +1,5 @@
-// Ranking: estimates every choice that a search may take by the closed form (cost.h), and keeps the choices that look
-// fastest. Nearby choices that were laid out (trials.h) correct the estimates.
+// Ranking: estimates the choices that a search may take by the closed form (cost.h), and keeps those that look fastest.
+// Nearby choices that were laid out (trials.h) correct the estimates.
 #pragma once
 
 #include <vector>
@@ -11,23 +11,26 @@
 
 namespace protrain::plan {
 
-// Ranking keeps a shortlist of the choices that look fastest. The closed form takes a microsecond for a choice, so all
-// of them can be ranked; laying one out takes a million times as long. The search lays out the best-ranked choices and
-// ranks again. A choice that was laid out shows the closed form's errors in memory and time, and these correct the
-// estimates of its neighbours.
+// Ranking keeps a shortlist of the choices that look fastest. The closed form takes a microsecond for a choice, so it
+// can rank very many of them. Laying out one choice takes a million times as long. The search lays out the best-ranked
+// choices and ranks again. A choice that was laid out shows the closed form's errors in memory and time, and these
+// errors correct the estimates of its neighbours.
 class Ranking {
  public:
   Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
           const Terms &terms, const Trials &trials);
 
-  // Ranks every choice that has the order, the deferred updates, the slack and the n_whole of `base`. Where no trial
-  // corrects the closed form, a choice is kept if its estimate is at most `margin` times the memory of each tier.
+  // Ranks choices that have the order, the deferred updates, the slack and the n_whole of `base`. If an integer
+  // of a choice can have many values, only about ten are tried. Keeps the fastest choices whose estimated memory fits.
+  // The estimates are corrected by similar trials. If there is no similar trial, an estimate counts as fitting up to
+  // `margin` times the memory of each tier.
   void rank(const Choice &base, double margin);
-  // Adds the choices around this one that rank() left out.
+  // Adds the neighbours of the choice `around` to the shortlist. rank() may have left them out.
   void add_neighbours(const Choice &around);
 
-  // The choices that fit by their estimates. rank() sorts them by n_swap and the place of the optimizer, then from fast
-  // to slow, and keeps only the fastest for each such pair. add_neighbours() appends to them.
+  // The choices that fit by their estimates. rank() sorts them by n_swap, then by the place of the optimizer, then from
+  // fast to slow. It keeps only the fastest choices of each n_swap with each place of the optimizer. add_neighbours()
+  // appends further choices.
   const std::vector<Candidate> &shortlist() const { return shortlist_; }
   std::size_t ranked() const { return ranked_; }                                 // choices so far
   std::size_t fewest_chunks() const { return chunkings_.back().chunks.size(); }  // with the largest chunk_bytes

@@ -19,15 +19,15 @@ constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid ou
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // kNeighbourHope replaces kHope within kNeighbour of the best
 constexpr int kSiblings = 2;                            // limit of laid-out points that differ in n_buffer alone
 // Margins of the closed form's estimates of memory, for use while no trial corrects them. A choice is kept if its
-// estimate is at most this many times the memory of each tier. The search takes the first of these margins that leaves
-// something to lay out.
+// estimate for each tier is at most the margin times the tier's memory. The search takes the first margin with which a
+// choice is kept.
 constexpr double kMargins[] = {1, 1.1, 1.5};
 constexpr double kHope = 1.05;  // a point that looks slower than the best by more than this factor is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
 constexpr int kTries = 3;  // attempts with slack, and as many without, to find a fitting plan for one optimizer place
 // Limits for taking the selective form of a resident plan that fits. The step may get longer by at most the share
-// kMostGiven, which is less than other processes cost anyway. The share of device memory that is saved must be at least
-// kLeastWorth times the share of time that is lost.
+// kMostGiven, because other processes slow a step down by more than that anyway. The share of device memory that is
+// saved must be at least kLeastWorth times the share of time that is lost.
 constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
 // Search runs one search from start to end. The closed form is fast but rough, and a laid-out Program is exact but a
@@ -48,8 +48,8 @@ class Search {
 
   // Tries one ordering after another, each with slack and then without, until something fits. Without slack, bytes are
   // reused at once. In barrier order, updates wait for the norm of all gradients. Several ranks may also shard the
-  // persistent chunks, and gather their weights twice a step. No slack, barrier order and sharding each need less
-  // memory and more time.
+  // persistent chunks, and then gather the chunks' weights twice in each step. Each of these three (no slack, barrier
+  // order, sharding) saves memory and costs time.
   SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
@@ -67,8 +67,9 @@ class Search {
   }
 
  private:
-  // Ranks the points and lays out those that look best. Also ranks the neighbours of each new best point. When no point
-  // looks good enough, ranks once more with what the trials have shown about memory.
+  // Ranks the points, and lays out one point after another, always the one that looks best. If a laid-out point fits
+  // and is the fastest so far, ranks its neighbours too. When no further point looks good enough, ranks all points a
+  // second time, because the trials have shown by how much the estimates of memory are wrong.
   void try_points() {
     const std::size_t before = trials_.all().size(), instructions = trials_.instructions();
     const auto enough = [&] {
@@ -99,8 +100,8 @@ class Search {
   }
 
   // Takes the resident plan if it fits, although a plan with updates on the host during backward could be a little
-  // faster. Takes its selective form instead if that is worth it: cheap values need not be kept even if everything
-  // fits.
+  // faster. Takes the selective form of the resident plan instead if is_worth() says so. That form needs less memory,
+  // because cheap values are not kept.
   bool try_resident() {
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
@@ -127,9 +128,9 @@ class Search {
 
   void rank() { ranking_.rank(base_, margin_); }
 
-  // Finds one plan that fits for each place of the optimizer, because the closed form says little about how one place
-  // compares with another. Plans that turn out too large correct the ranking's estimates of memory. The last kTries
-  // tries allow no slack.
+  // For each place of the optimizer (device, host, or both), finds one plan that fits, because the closed form says too
+  // little about how one place compares with another. If a plan turns out too large, its size corrects the estimates of
+  // memory for the next try. Each place gets kTries tries with slack and then kTries tries without.
   void try_each_place() {
     const int usual = base_.slack;
     for (const Mix mix : {Mix::both, Mix::host, Mix::device})
@@ -144,9 +145,9 @@ class Search {
   }
 
   // Descends from the best plan of each place of the optimizer, unless that plan is far slower than the best of all. A
-  // descent seldom gets from one place to another, because each place has a local minimum of its own. Each descent may
-  // lay out its share of kDescent, and what earlier descents left of theirs. What is left in the end goes to a last
-  // descent, from the best plan of all.
+  // descent seldom gets from one place to another, because each place has a local minimum of its own. kDescent limits
+  // the instructions that all descents together lay out. Each descent may use an equal share of them, and what earlier
+  // descents left of their shares. What is left in the end goes to one more descent, from the best plan of all.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
@@ -176,8 +177,8 @@ class Search {
     std::optional<Mix> mix;  // none: any
   };
 
-  // Returns the wanted point of the shortlist that seems to fit and looks fastest; nullptr: there is none. The nearest
-  // trial corrects the estimate of each point.
+  // Among the points of the shortlist that `wanted` accepts and that seem to fit, returns the one that looks fastest;
+  // nullptr: there is none. The estimate of each point is corrected by the nearest trial.
   const Candidate *best_hope(const Wanted &wanted) const {
     const Candidate *pick = nullptr;
     const std::optional<Point> first = best();

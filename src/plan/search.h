@@ -1,7 +1,8 @@
-// The search for a plan (ProTrain, section 3.3). The closed form ranks every point of the space. The points that look
-// best are laid out (lowered to Programs) and simulated. Their results correct the ranking of their neighbours. If the
-// resident plan fits, it is taken, or its selective form if that saves much memory for little time. The result is a
-// function of graph, profile and budgets alone: no clock decides when the search ends.
+// The search for a plan (ProTrain, section 3.3). The closed form ranks the points of the space, or a grid of them if
+// there are very many. The points that look best are laid out (lowered to Programs) and simulated. Their results
+// correct the ranking of their neighbours. If the resident plan fits, the search takes this plan or, if that saves much
+// memory for little time, its selective form. The result is a function of graph, profile and budgets alone: no clock
+// decides when the search ends.
 #pragma once
 
 #include <optional>
@@ -29,9 +30,10 @@ SearchResult search(const graph::Graph &graph, const Durations &durations, const
                     const LookAhead &look_ahead = {});
 
 // The plan for budgets in which search() finds no plan. smallest() tries candidates that need little memory. It picks
-// the one that lacks the least device memory, then the least host memory and disk. Among equals it picks the one that
-// needs the least of the disk, then of the device. If even this plan does not fit, the budgets are refused. `lacks`:
-// the first tier that is too small for the plan; none: the plan fits.
+// the candidate that lacks the least device memory, and among equals the one that lacks the least of host memory and
+// disk together. Among further equals it picks the one that takes the least of the disk, then of the device. If even
+// this plan does not fit, the budgets are refused. `lacks`: the first tier that is too small for the plan; none: the
+// plan fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

@@ -9,13 +9,13 @@ namespace protrain::plan {
 
 namespace {
 
-// Limits of the instructions in all Programs that are laid out. Up to kFewInstructions, every candidate is laid out.
-// From there up to kMostInstructions, a candidate is laid out only if its estimate is smaller than the smallest plan so
-// far.
+// Limits for the number of instructions in all Programs that were laid out. Below kFewInstructions, every candidate is
+// laid out. From there up to kMostInstructions, a candidate is laid out only if its estimate is smaller than the
+// smallest plan so far.
 constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
-// Fallback lays out a few plans that need little memory and picks the one that lacks the least. A refusal quotes this
-// plan's bytes, so times play no part in the choice: the same session must always be told the same figures.
+// Fallback lays out a few plans that need little memory and picks the one that lacks the fewest bytes. A refusal quotes
+// this plan's bytes, so times play no part in the choice: the same session must always be told the same figures.
 class Fallback {
  public:
   Fallback(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
@@ -26,8 +26,8 @@ class Fallback {
     for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
-  // Lays out one candidate after another, always the one with the smallest estimate of bytes. The estimates are
-  // corrected first: each by the error of the estimate of the most similar candidate that was laid out already.
+  // Lays out one candidate after another, always the one with the smallest estimate of bytes. Before each pick,
+  // corrects every estimate by the error that the closed form made for the most similar candidate laid out so far.
   Smallest run() {
     gather();
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
@@ -75,9 +75,10 @@ class Fallback {
     return bytes;
   }
 
-  // Gathers candidates that need little memory. They have one buffer or two. None, half or all of the blocks swap. The
-  // remaining blocks either all recompute or all keep selectively. Without swaps there is a third kind: all blocks but
-  // the last recompute, and the last keeps its values, because backward needs them at once.
+  // Gathers candidates that need little memory. Each has one or two buffers for chunks. None, half or all of the blocks
+  // swap. The blocks that do not swap are either all recomputed or all selective. If no block swaps, there is a third
+  // kind of candidate: the last block is selective, because backward needs its values at once, and all other blocks are
+  // recomputed.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
@@ -102,9 +103,10 @@ class Fallback {
             }
   }
 
-  // Adds up to four candidates. In two of them all chunks persist, whole or as shards. In the third all chunks rest on
-  // the disk. In the last no chunk persists: the host holds as many as fit, or all if there is no disk. On shared
-  // memory the last one exists only with several ranks, and all chunks rest in this memory as shards.
+  // Adds up to four candidates. In the first two all chunks persist, whole or as shards. In the third all chunks rest
+  // on the disk. In the fourth no chunk persists: the host holds as many chunks as fit, or all if there is no disk. If
+  // device and host share their memory, there is a fourth candidate only for several ranks: all chunks rest in the
+  // shared memory as shards.
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();

@@ -7,12 +7,14 @@ namespace protrain::plan {
 
 namespace {
 
-// The slack of plans, in stages. On shared memory only the disk can fall behind compute. On separate memories copies
-// and the host's optimizer can fall behind too.
+// The slack of a plan: for how many stages after its last use a buffer stays reserved, so that slower queues can fall
+// that far behind compute. If device and host share their memory, only the disk can fall behind. If their memories are
+// separate, copies and the host's optimizer can fall behind too, so these plans have more slack.
 constexpr int kSlackShared = 1, kSlackApart = 4;
 
-// Chunks are cut as if the weights made at most this many blocks. The time that a search takes to begin grows with the
-// third power of the number of chunks.
+// Chunk sizes are fractions or multiples of a unit. The unit is the size of one block's weights, but at least the size
+// of all weights divided by this number. This keeps the number of chunks small, because the time that a search takes to
+// begin grows with the third power of the number of chunks.
 constexpr std::uint64_t kMostBlocks = 512;
 
 }  // namespace
@@ -41,8 +43,8 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Duration
   for (std::uint64_t eighths : {5, 9, 18})
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
   space.host_updates = !terms.shared_memory;
-  // Lets several ranks shard the persistent chunks too (n_whole 0). Shared memory does not need this, because chunks
-  // that rest on the host already are shards in that memory.
+  // Lets several ranks shard the persistent chunks too (n_whole 0). With shared memory no plan needs this, because
+  // chunks that rest on the host lie in the same memory and are always sharded.
   if (terms.ranks > 1 && !terms.shared_memory) space.n_whole.push_back(0);
   if (!terms.barrier_only) space.orderings.push_back({OptimizerOrder::overlap, 0});
   if (terms.barrier_only && terms.defer()) space.orderings.push_back({OptimizerOrder::barrier, -1});

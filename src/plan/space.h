@@ -20,17 +20,17 @@ struct Space {
   std::vector<std::uint64_t> chunk_bytes;  // about half a block, one block, two (appendix B.1, in units of blocks)
   bool host_updates = false;               // an optimizer may run on the host
   std::vector<Ordering> orderings;
-  // The values of Choice::n_whole that the search may try. They are -1, and 0 as well if several ranks may shard
-  // persistent chunks. The search tries 0 only if nothing else fits. In tests where other plans fitted, trying 0 made a
-  // step at most 0.2 % faster and the search up to twice as long.
+  // The values of Choice::n_whole that the search may try: -1 (every rank has all persistent chunks whole), and 0
+  // (persistent chunks are sharded) if several ranks may shard them. The search tries 0 only if nothing else fits. In
+  // tests where other plans fitted, trying 0 made a step at most 0.2 % faster and the search up to twice as long.
   std::vector<int> n_whole = {-1};
   int blocks = 0;
   int most_swap = 0;  // the most swaps that compute can hide: `blocks` over the paper's N_interval
 };
 Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms);
 
-// Returns `choice` after setting the fields that the terms decide: shared_memory, ranks and slack, in some cases also
-// order and n_device_update.
+// Returns `choice` after setting the fields that follow from `terms`: shared_memory, ranks and slack. For some terms,
+// order and n_device_update are set too.
 Choice with_terms(Choice choice, const Terms &terms);
 
 }  // namespace protrain::plan

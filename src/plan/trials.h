@@ -16,10 +16,11 @@ struct PlanCost {
   std::size_t instructions = 0;
 };
 using LayOut = std::function<PlanCost(const Plan &)>;
-// The search calls a LookAhead with `count` tasks that it is about to do. A task calls LayOut for its plans. The search
-// will do the tasks in the order of their numbers, and stop after the first one that returns true. The LookAhead can do
-// them earlier, several at the same time. LayOut, which must then be safe to call from several threads, already knows
-// the plans' costs when the search asks. The LookAhead returns when all tasks that it began are done.
+// The search calls a LookAhead with `count` tasks that it is about to do. A task calls LayOut for its plans. After the
+// call, the search does the tasks in the order of their numbers, and stops after the first one that returns true. The
+// LookAhead may do tasks during the call, several at the same time, so that LayOut already knows the costs of their
+// plans when the search asks. LayOut must then be safe to call from several threads. The LookAhead returns when all
+// tasks that it began are done.
 using Task = std::function<bool(std::size_t)>;
 using LookAhead = std::function<void(std::size_t count, const Task &task)>;
 
@@ -58,7 +59,8 @@ class Trials {
   const Trial *find(const Choice &choice) const;
   std::size_t instructions() const { return instructions_; }  // laid out so far
 
-  // Return the nearest trial that has an estimate, by distance() or by mode_distance(); nullptr: there is none.
+  // Return the nearest trial that has an estimate, or nullptr if there is none. nearest() measures by distance(), and
+  // nearest_in_modes() by mode_distance().
   const Trial *nearest(const Choice &choice) const;
   const Trial *nearest_in_modes(const Choice &choice) const;
 

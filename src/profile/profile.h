@@ -42,8 +42,8 @@ struct Profile {
   // The number of devices in the machine. The ranks that compute on them share the host's memory and its bandwidth, and
   // the bandwidth of the disk.
   std::uint64_t devices = 1;
-  // The bandwidth of one rank's link to the others, in bytes per second, and the latency of an exchange, in seconds. A
-  // link that is not faster than `upload` is taken to use the same bus as copies.
+  // The bandwidth of one rank's link to the others, in bytes per second, and the latency of an exchange, in seconds. If
+  // the link is not faster than `upload`, exchanges and copies are assumed to use the same bus.
   double link = 0, link_seconds = 0;
   // The fraction of its speed that compute keeps during disk I/O, and the fraction of its speed that the disk keeps
   // during compute. Both matter only if shares_cores.
@@ -51,19 +51,19 @@ struct Profile {
   // The fraction of its speed that compute keeps during exchanges between ranks, and the fraction that the exchanges
   // keep during compute. Both matter only if shares_cores, because the exchanges then copy on the cores that compute.
   double compute_beside_link = 1, link_beside_compute = 1;
-  // While kernels and rates were measured, our threads ran on a core or waited for one. This is the share of that time
-  // in which they waited.
+  // While kernels and rates were measured, the process's threads ran on a core or waited for a core. `waited` is the
+  // share of their time in which they waited.
   double waited = 0;
 
   // Measured times of single kernels, in seconds, by ops::signature. The times of other kernels follow from the rates.
   std::map<std::string, double> kernels;
-  // The number of the fastest algorithm of single kernels, by ops::signature. Other kernels use number 0.
+  // The numbers of the fastest algorithms of single kernels, by ops::signature. Other kernels use algorithm 0.
   std::map<std::string, std::uint64_t> variants;
   // Bytes of scratch that single kernels need, by ops::signature. For other kernels the operators' estimate counts.
   std::map<std::string, std::uint64_t> scratch;
 
   // Returns the disk's total rate while it reads and writes at the same time. If a described machine leaves out
-  // disk_both_ways, this is the faster of the two rates alone.
+  // disk_both_ways, returns the faster of disk_read and disk_write.
   double disk_total() const { return disk_both_ways > 0 ? disk_both_ways : std::max(disk_read, disk_write); }
   // Returns the rate of matrix products. A GPU multiplies float16 as fast as bfloat16, a CPU widens it to float32.
   double matrix_flops(DType dtype) const {

@@ -7,9 +7,9 @@ namespace protrain::profile {
 
 namespace {
 
-// Lowers the share of full speed that each of two queues keeps while the other works, because both use one resource. At
-// full speed they need `wanted` of it together. If that is more than `capacity`, each share becomes capacity / wanted,
-// unless it is lower already.
+// Lowers the shares of two queues that use the same resource. A queue's share is the fraction of its full speed that it
+// keeps while the other queue works. At full speed the two queues together need `wanted` of the resource. If `wanted`
+// is more than `capacity`, each share becomes capacity / wanted, unless it is lower already.
 void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})
@@ -36,8 +36,9 @@ Shares shares(const Profile &p) {
   }
   if (p.shares_cores) {
     for (const Queue disk : {Queue::disk_read, Queue::disk_write}) {
-      // If several queues work, a queue keeps the product of its shares beside each of them. compute_beside_disk is
-      // what compute keeps beside both queues of the disk. So beside one of the two, it keeps the square root.
+      // While several queues work, a queue's speed is multiplied by its share beside each of the others.
+      // compute_beside_disk is compute's share while both queues of the disk work, so it is the product of two shares.
+      // Each of these two is the square root of compute_beside_disk.
       shares[Queue::compute][disk] = std::sqrt(p.compute_beside_disk);
       shares[disk][Queue::compute] = p.disk_beside_compute;
     }

@@ -60,7 +60,7 @@ class TakenRanges {
 // lists:
 // - `ends_`, at the two leaves with the interval's first and last instruction;
 // - `throughout_`, at the fewest nodes that cover all leaves between these two: there the bytes are taken all the time;
-// - `somewhere_`, at all of these nodes and all nodes above them: there the bytes are taken for at least some time.
+// - `somewhere_`, at the nodes of both lists above and at all their ancestors: there the bytes are taken for some time.
 class Timetable {
  public:
   explicit Timetable(std::size_t instructions)
@@ -135,7 +135,7 @@ class Timetable {
   std::size_t leaves_;
   std::vector<std::vector<Stay>> ends_;  // per leaf, sorted by the begin of their bytes
   std::vector<TakenRanges> throughout_, somewhere_;
-  // Scratch of collect(). As members they keep their memory from one call to the next.
+  // Scratch of collect(). These are members so that they keep their memory from one call to the next.
   TakenRanges taken_, united_;
   std::vector<ByteRange> met_;
 };

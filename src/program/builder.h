@@ -37,9 +37,9 @@ class Builder {
   // Emits copies of `bytes` bytes from `from` back to `home`, tier by tier like bring().
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // Begins the next stage. Some buffers stay reserved after their last use: those whose last user runs on a queue other
-  // than compute. They stay so to the end of the stage of this use, and for `slack` (Plan::slack) more stages. With
-  // slack 0 they are free at once.
+  // Begins the next stage. Unless `slack` (Plan::slack) is 0, a buffer whose last user runs on another queue than
+  // compute stays reserved after this last use: to the end of the stage, and for `slack` more stages. If `slack` is 0,
+  // the buffer is free right after its last use.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);
   Program finish();

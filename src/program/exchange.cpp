@@ -37,8 +37,8 @@ std::uint64_t bytes_with_others(const std::vector<Message> &messages, int rank) 
   return sum;
 }
 
-// Adds the messages of an all-to-all. This rank sends part r of its `whole` to each rank r. It receives its own part of
-// the `whole` of each rank r, and stores it in row r of `rows`.
+// Adds the messages of an all-to-all. This rank sends part r of its `whole` to each rank r. From the `whole` of each
+// rank r it receives the part that belongs to this rank, and stores the part in row r of `rows`.
 void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows,
              std::uint64_t row_bytes) {
   for (int r = 0; r < parts.ranks(); ++r) {

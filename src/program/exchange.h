@@ -9,7 +9,7 @@ namespace protrain::program {
 Instruction exchange_of(const graph::Graph &graph, const graph::Node &node, const std::vector<Operand> &inputs,
                         const std::vector<Operand> &outputs);
 
-// The arguments of a gather: a chunk, and the parameters of the chunk whose whole weights every rank gets.
+// The arguments of a gather: a chunk, and those of its parameters that every rank gets whole.
 struct GatheredChunk {
   const graph::Graph &graph;
   const State &state;

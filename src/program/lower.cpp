@@ -45,9 +45,9 @@ Instruction commit_of(const LoweringInput &source, const State &state, const Whe
   return commit;
 }
 
-// Lowering walks the sequence once. Before the walk, Transfers decides what moves at which item, and Updates what
-// happens to gradients. The walk then emits nodes, moves and updates in one order, so the Program depends on graph and
-// plan alone.
+// Lowering walks the sequence once. Before the walk, Transfers decides what moves at which item, and Updates decides
+// what happens to gradients. The walk then emits nodes, moves and updates in one order, so the Program depends on graph
+// and plan alone.
 class Lowering {
  public:
   Lowering(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace)
@@ -99,7 +99,7 @@ class Lowering {
   }
 
   // Returns the first instruction that changes state which outlives the step: an Update, or an addition to a sum of
-  // gradients. Work that the step before deferred does not count, because it is done in any case.
+  // gradients. Updates that are left over from the previous step do not count, because they are done in any case.
   std::size_t first_commit() const {
     const auto &instructions = builder_.program.instructions;
     const bool accumulates = std::ranges::any_of(graph_.nodes(), ops::works_in_place);
@@ -197,10 +197,10 @@ class Lowering {
     return operand;
   }
 
-  // Returns the place to which the item writes the value. A value keeps its place if that place outlives the step or if
-  // the node works in place. Any other value gets a new buffer, and later items read it there. There is one exception:
-  // if the node runs again and other blocks use the value, its first copy is still in memory. Later items then read the
-  // first copy.
+  // Returns the place to which the item writes the value. A value keeps the place that it has if that place outlives
+  // the step, or if the node works in place. Any other value gets a new buffer, and later items read the value there.
+  // There is one exception: if the item computes a value again although other blocks use the value, the first copy is
+  // still in memory, and later items read the first copy.
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];

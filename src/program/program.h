@@ -61,8 +61,9 @@ struct Operand {
 enum class Kind : std::uint8_t {
   run,    // a node
   check,  // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
-  // The optimizer changes parameters, or a piece of one: inputs {gradients..., status[, scale]}, outputs {weights,
-  // state...} of each. For state that forward changes, the inputs are its new values in place of gradients.
+  // The optimizer changes one or more parameters, or one piece of a parameter: inputs {gradients..., status[, scale]},
+  // outputs {weights, state...} for each parameter. For state that forward changes, the new values of this state take
+  // the place of gradients.
   update,
   fetch,     // weights, optimizer state or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
@@ -72,7 +73,7 @@ enum class Kind : std::uint8_t {
   write,     // memory -> disk
   // Exchanges between ranks. Each sends parts of its inputs and receives parts of its outputs.
   all_to_all,  // gradients of this rank's micro-batch -> this rank's shards of all ranks' gradients
-  all_gather,  // this rank's shards of weights, or its part of a vector -> those of all ranks
+  all_gather,  // this rank's shards of weights, or part of a vector -> the shards or parts of all ranks
 };
 template <typename T>
 using PerKind = EnumArray<Kind, 11, T>;
@@ -114,7 +115,7 @@ struct Message {
 struct Target {
   std::size_t parameter = 0;
   std::uint64_t bytes = 0;  // of its weights
-  std::size_t group = 0;    // position of its learning rate and decay among the step's numbers; 0 for state
+  std::size_t group = 0;    // number of the group that sets its learning rate and decay; 0 for state
   bool operator==(const Target &) const = default;
 };
 
@@ -127,9 +128,9 @@ struct Instruction {
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  // The number of bytes that the instruction handles: of a move, the bytes of the copy; of an update, the bytes of all
-  // targets' weights. An exchange between ranks counts the bytes sent to other ranks, or the bytes received from them
-  // if that is more.
+  // The number of bytes that the instruction handles: for a move, the bytes of the copy; for an update, the bytes of
+  // all targets' weights. An exchange between ranks counts the bytes sent to other ranks, or the bytes received from
+  // them if that is more.
   std::uint64_t bytes = 0;
   // Exchanges between ranks. The n-th message that a rank sends to another is the n-th that the other receives from it.
   std::vector<Message> sends = {}, receives = {};
@@ -153,7 +154,7 @@ struct State {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
     BufferId gradient = BufferId::none;  // for barrier order, accumulation and deferred updates; else none
-    // True if each rank keeps only its shards of the weights. Nodes then read the weights from a buffer of
+    // True if each rank keeps only its shards of the weights, so that nodes read the weights from another buffer, of
     // `whole_bytes`, which all ranks fill. False with one rank.
     bool sharded = false;
     std::uint64_t whole_bytes = 0;             // size of the whole weights
@@ -182,14 +183,14 @@ struct State {
   BufferId status = BufferId::none;  // a StatusWord
   // The host's copies of status and scale, for Updates on the host that come after backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
-  // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord. It is 0 if the last
-  // step left such Updates. Otherwise it is not 0, so that deferred Updates do nothing. Deferred Updates on the host
-  // use host_status and host_scale instead.
+  // Status and scale for the Updates on the device that a step defers to the next step. `held` is a StatusWord. It is 0
+  // if the previous step deferred such Updates. Otherwise it is not 0, so that this step's instructions for such
+  // Updates do nothing. Deferred Updates on the host use host_status and host_scale instead.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
-  // Number of bytes at the start of the device's arena. They hold the frozen weights that rest on the device whole. No
-  // step writes these pages. Their layout is the same on every rank, and under every plan that keeps all frozen weights
-  // there.
+  // The number of bytes at the start of the device's arena that hold frozen weights: those that rest on the device
+  // whole. No step writes these bytes. The weights in them have the same layout on every rank, and under every plan
+  // that keeps all frozen weights on the device.
   std::uint64_t frozen_bytes = 0;
 
   // True if nodes can read the chunk's weights where they rest.
@@ -233,8 +234,8 @@ struct LoweringInput {
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
   std::vector<graph::ValueId> squared_norms = {};  // per parameter, none: not trained; empty: evaluation
-  // Per parameter: the squared norm of this rank's shard of the gradient; none: not trained. It is checked before the
-  // shard's update. Empty: squared_norms are checked instead.
+  // Per parameter: the squared norm of this rank's shard of the gradient; none: not trained. This norm is checked
+  // before the shard's update. If the vector is empty, squared_norms are checked instead.
   std::vector<graph::ValueId> shard_norms = {};
   std::vector<graph::ValueId> accumulators = {};  // per parameter; empty: gradients are not summed over micro-batches
   std::vector<graph::ValueId> changed = {};       // per parameter, none: no state; empty: evaluation
@@ -268,7 +269,8 @@ inline LoweringInput settlement(LoweringInput training) {
   return training;
 }
 
-// Lays out what outlives a step. `sources` holds one training LoweringInput per binding, then evaluations.
+// Lays out the buffers that outlive a step. `sources` holds the LoweringInput of training for each binding, and then
+// the LoweringInputs of evaluations.
 State lay_out_state(const std::vector<LoweringInput> &sources, const plan::Plan &plan, const StateRequest &request);
 
 // Returns the Program of a step under the plan, with all offsets and waits. Any plan can be lowered; the caller

@@ -19,8 +19,9 @@ using graph::ValueId;
 using plan::BlockMode;
 
 // Sequencer orders the nodes of a step. A block that recomputes drops the values that no other block needs in forward.
-// The nodes that make these values run a second time just before backward first reads one of them. A block may need
-// only some of its nodes again, so the sequence is worked out from the values that backward reads.
+// Just before backward first reads a dropped value of the block, forward nodes of the block run again and compute its
+// dropped values. Backward may need only some of these values, so the nodes to run again are found from the values that
+// backward reads.
 class Sequencer {
  public:
   Sequencer(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks)
@@ -127,8 +128,8 @@ class Sequencer {
       each(node.outputs, [&](ValueId out) { makes |= dropped_[index(out)]; });
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
-      // In a selective block no further values are dropped. Each input of a cheap node is kept, or is itself cheap and
-      // so dropped already.
+      // Drops no further values in a selective block. Each input of a cheap node there is either kept, or cheap itself
+      // and dropped already.
       if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;
       each(node.inputs, [&](ValueId in) {  // values that only this block uses were dropped too
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;

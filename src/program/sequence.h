@@ -13,7 +13,8 @@ struct Item {
   std::size_t stage = 0;  // number of the stage that the item belongs to
 };
 
-// The order of nodes. Also says what happens, between forward and backward, to values that only one block uses.
+// The order of nodes. `block` and `mode` also say what happens to values between forward and backward, if only one
+// block uses them in forward.
 struct Sequence {
   std::vector<Item> items;
   std::vector<int> block;             // per storage root: the only block whose forward touches it; negative: none

@@ -12,8 +12,8 @@ constexpr std::size_t kNoInstruction = std::numeric_limits<std::size_t>::max();
 // The latest time that the simulator reports, in nanoseconds: 146 years. A described machine may have rates close to 0.
 // Anything that would happen later is reported at this time, so that an int64_t holds it.
 constexpr double kLatest = 0x1p62;
-// The least share of its speed that a queue keeps. By the bandwidths of a described machine, this share could be close
-// to 0.
+// The least share of its speed that a queue keeps. Without this limit, the bandwidths of a described machine could
+// bring the share close to 0.
 constexpr double kLeastSpeed = 1e-9;
 
 std::int64_t whole_ns(double ns) { return static_cast<std::int64_t>(std::min(ns, kLatest)); }
@@ -50,8 +50,9 @@ class LiveBytes {
   Entry now_;
 };
 
-// Advances the time from one start or end of an instruction to the next. In between every queue works at a constant
-// speed: full speed times the shares (profile::Shares) that the other busy queues leave it.
+// Advances the time from one event to the next. An event is the start or the end of an instruction. Between two events,
+// each queue works at a constant speed: full speed times the shares (profile::Shares) that the other busy queues leave
+// it.
 class Time {
  public:
   Time(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues)
@@ -157,7 +158,7 @@ Queues queues_of(const profile::Profile &profile) {
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations) {
   std::vector<std::int64_t> ns;
   ns.reserve(program.instructions.size());
-  // Limits the time of each instruction, so that all of them together end by kLatest.
+  // Limits the time of each instruction, so that even the sum of all times is at most kLatest.
   const double most = kLatest / static_cast<double>(std::max<std::size_t>(program.instructions.size(), 1));
   const auto tier = [&](const Operand &operand) { return program.buffers[index(operand.buffer)].tier; };
   for (const Instruction &i : program.instructions) {

@@ -11,15 +11,15 @@
 
 namespace protrain::program {
 
-// Per queue: true if it has a worker of its own and so runs at the same time as compute. Instructions of the other
-// queues run on compute's worker, in the Program's order.
+// For each queue: true if the queue has a worker of its own, and so runs at the same time as compute. Instructions of
+// the other queues run on compute's worker, in the Program's order.
 using Beside = PerQueue<bool>;
 
 // The way a machine runs queues.
 struct Queues {
   Beside beside{};
-  // True if the thread that issues instructions also computes. An instruction of another queue then starts only once
-  // all compute instructions before it in the list are over.
+  // true: the thread that issues instructions also computes, so an instruction of another queue starts only once all
+  // compute instructions before it in the list are over.
   bool issued_in_turn = false;
   profile::Shares shares;  // the share of its speed that each queue keeps while another one works
 
@@ -44,7 +44,8 @@ struct Simulation {
 // Returns the time in ns of each instruction when it runs alone.
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations);
 
-// Runs the Program on a clock that starts at 0. `ns`: the result of price().
+// Simulates one run of the Program, on a clock that starts at 0. `ns` is what price() returns: the time of each
+// instruction.
 Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues);
 
 }  // namespace protrain::program

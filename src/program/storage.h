@@ -14,8 +14,8 @@ namespace protrain::program {
 // that work in place.
 std::vector<graph::ValueId> storage_roots(const graph::Graph &graph);
 
-// Returns the alignment of a buffer in a tier. A buffer in memory whose bytes move to or from the disk needs the disk's
-// alignment instead. Whoever adds such a buffer asks for that.
+// Returns the alignment of a buffer in a tier. This does not cover a buffer in memory whose bytes move to or from the
+// disk: whoever adds such a buffer must ask for the disk's alignment, kDiskAlignment.
 inline std::uint64_t alignment_in(Tier tier) { return tier == Tier::disk ? kDiskAlignment : kAlignment; }
 
 inline std::uint64_t bytes_of(const graph::Graph &graph, graph::ValueId id) {

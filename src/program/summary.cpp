@@ -77,7 +77,8 @@ class Stalls {
   Queue queue(std::size_t i) const { return program_.instructions[i].queue; }
   bool apart(std::size_t i) const { return queue(i) != Queue::compute && beside_[queue(i)]; }
 
-  // Returns the instruction that ended last of those that instruction `i` had to wait for; kNone: there is none.
+  // Among the instructions for which instruction `i` had to wait, returns the one that ended last; kNone: there is
+  // none.
   std::size_t held_up_by(std::size_t i) const {
     std::size_t latest = before_[i];
     for (std::size_t wait : program_.instructions[i].waits)

@@ -17,8 +17,8 @@ struct Span {
 
 std::vector<Span> spans_of(const Simulation &simulation);
 
-// The reason why the compute queue ran nothing. The first nine: compute waited for another queue's instruction of this
-// kind.
+// The reason why the compute queue ran nothing. The first nine reasons are kinds of instructions: compute waited for an
+// instruction of this kind on another queue.
 enum class Stall : std::uint8_t {
   update,
   fetch,
@@ -56,9 +56,10 @@ struct Summary {
 // Returns how a step used its time. `spans`: one per instruction. `beside`: the queues that have a worker of their own
 // and so run at the same time as compute. `step_ns`: the whole step, at least to the end of its last instruction.
 //   Stalls follow the chain of waits. An instruction can start only after the instructions that it waits for, and after
-// the one before it on its queue. The last of these to end is the culprit, and the time in which the culprit ran is a
-// stall of its kind. If the culprit started late too, the same rule divides the time before its start, and so on back
-// to when compute fell idle. So if compute waits for a fetch that waits for a read, both kinds have a stall.
+// the previous instruction of its queue. The one of these instructions that ended last is the culprit. The time in
+// which the culprit ran is a stall of the culprit's kind. If the culprit started only after compute fell idle, the time
+// before its start is a stall of its own culprit's kind, and so on. So if compute waits for a fetch that waits for a
+// read, both kinds have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 
 // Returns the spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.

@@ -24,11 +24,11 @@ using Timeline = PerTier<std::vector<TimelinePoint>>;
 // Returns the bytes of each owner that are live while each instruction runs, in the Program's order. The simulator
 // counts the same bytes. So a tier's peak here equals the peak live_bytes of a Simulation, whatever times `spans` has.
 // Padding between persistent buffers counts as workspace.
-//   A point's time is when compute reached the instruction in the list. For an instruction of compute, this is the time
-// when it started. An instruction of another queue has the time of the instruction before it. Only after the last
-// instruction of compute do all have their own start.
-//   A tier with more than `most` points (at least 4) is thinned: of each stretch of time only the highest and the last
-// point stay.
+//   The point of a compute instruction has the time at which that instruction started. The point of any other
+// instruction has the time of the previous point. But after the last compute instruction, each point has the time at
+// which its own instruction started.
+//   If a tier has more than `most` points (at least 4), the time is cut into equal stretches, and only the highest and
+// the last point of each stretch are kept.
 Timeline timeline(const Program &program, const std::vector<Span> &spans, std::size_t most);
 
 }  // namespace protrain::program

@@ -18,8 +18,9 @@ void each_root(const TransferInputs &from, const Node &node, Do &&act) {
     if (id != ValueId::none) act(from.roots[index(id)]);
 }
 
-// Returns for each chunk the items that need its weights fetched to the device, ascending; none if it rests there
-// whole. For each chunk with deferred updates, also notes the first item that uses it.
+// Returns for each chunk the items that need its weights fetched to the device, in ascending order. A chunk that rests
+// whole on the device has no such items. For each chunk with deferred updates, also notes in `transfers` the first item
+// that uses the chunk.
 std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from, Transfers &transfers) {
   const std::size_t chunks = from.plan.chunks.size();
   std::vector<std::vector<std::size_t>> uses(chunks);

@@ -1,6 +1,6 @@
 // Transfers: the moments of a step at which weights and swapped activations move to or from the device, and at which
 // chunks are settled. A moment is given as an item of the sequence. To settle a chunk is to run the deferred updates
-// that the last step left.
+// that the previous step left.
 #pragma once
 
 #include <limits>

@@ -55,11 +55,11 @@ std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(
 
 // Finds two items for each gradient: the item after which the gradient is complete, and the item after which its norm
 // is checked.
-//   A gradient that outlives backward is complete after the last item that reads or writes it. Its norm is checked
-// after the item that makes the norm. Any other gradient is applied at once. For such a gradient both items are the
-// same: the first one after which the norm is known and no node reads the weight any more. (A weight may have several
-// readers, such as head and embedding.) With several ranks the norm over all ranks is checked too, which is known only
-// at the end of backward.
+//   A gradient that outlives backward is complete after the last item that reads or writes the gradient. Its norm is
+// checked after the item that makes the norm. Any other gradient is applied at once. For such a gradient both items are
+// the same: the first item after which the norm is known and no node reads the weight any more. (A weight may have
+// several readers, such as head and embedding.) With several ranks the norm over all ranks is checked too. This norm is
+// known only at the end of backward.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
@@ -105,8 +105,8 @@ void Updates::schedule(const Sequence &sequence) {
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
   if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device || is_sharded(chunk))
     return {};
-  // Returns all items from the chunk's first Update to its last, so that the chunk is not fetched again in between: the
-  // fetched weights would lack the first Update.
+  // Counts all items from the chunk's first Update to its last as uses, so that the chunk stays on the device in
+  // between. If the chunk left the device and was fetched again, the fetched weights would lack the first Update.
   std::vector<std::size_t> uses;
   for (std::size_t i = schedule_.due[chunk].front(); i <= schedule_.due[chunk].back(); ++i) uses.push_back(i);
   return uses;
@@ -186,9 +186,9 @@ void Updates::complete(const std::vector<std::size_t> &parameters, BufferId verd
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
-// Emits the check of the gradients' norms. If the host applies one of these gradients at once, also makes a copy of the
-// status as this check leaves it, and returns the copy; else returns none. The host's Updates read the copy, because
-// later checks may change the status before these Updates run.
+// Emits the check of the gradients' norms, which updates the status. If the host applies one of these gradients right
+// after the check, the check also writes a copy of the status. Returns this copy; none if there is no copy. The host's
+// Updates read the copy, because later checks may change the status before these Updates run.
 BufferId Updates::check(const std::vector<Checked> &norms) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
@@ -255,7 +255,7 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
   }
 }
 
-// Returns the places of a chunk's arrays while its optimizer runs. Only for overlap order.
+// Returns the places of a chunk's arrays while the optimizer updates the chunk. Only called in overlap order.
 Updates::Working Updates::working(std::size_t chunk) const {
   if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];
@@ -299,9 +299,9 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Returns the number of elements that one Update changes when a parameter is updated piece by piece. The elements of
-// the parameter's arrays may differ in size. In the array with the smallest elements, this number fills one piece of
-// the disk. In an array with larger elements it fills several whole pieces. Arrays that move whole do not count.
+// Returns the number of elements that one Update changes when a parameter is updated piece by piece. The parameter's
+// arrays may have elements of different sizes. This number of elements fills one piece of the disk in the array with
+// the smallest elements, and several pieces in an array with larger elements. Ignores arrays that move whole.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i)
@@ -330,8 +330,9 @@ Updates::ByteRange Updates::range_of_array(const Piece &piece, std::size_t which
   return range_of(piece, size_of(state_.optimizer_arrays[which].dtype), end);
 }
 
-// Brings the piece to the optimizer. The gradient has exactly the parameter's elements; the last piece of any other
-// array includes the padding at the array's end. Arrays that move whole are there already.
+// Brings one piece of each array to the optimizer. Arrays that move whole are there already, so they are not brought.
+// The weights and the other arrays of the optimizer may have padding at the end, which is brought with the last piece.
+// The gradient has no padding.
 Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
   const Tier place = optimizer_place(chunk_of(piece.parameter));
   const auto bring = [&](Operand at, const ByteRange &run) {
@@ -361,9 +362,9 @@ void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) 
     if (!moves_whole(i)) store(near.optimizer[i], home.optimizer[i], range_of_array(piece, i));
 }
 
-// Emits the update of one large parameter. While the optimizer works on one piece, the next piece is brought. `whole`:
-// the places of the whole arrays. Weights that were fetched for compute, and arrays that move whole, are stored at the
-// end.
+// Emits the update of one large parameter, piece by piece. While the optimizer works on one piece, the next piece is
+// brought. `whole` holds the places of the whole arrays. An updated piece is stored at once. But weights that were
+// fetched for compute, and arrays that move whole, are stored at the end.
 void Updates::update_by_pieces(std::size_t p, Arrays whole, const std::vector<Operand> &verdict) {
   const std::uint64_t elements = elements_of(p), step = piece_elements(p);
   const std::uint64_t element_bytes = bytes_of_parameter(p) / elements;
@@ -454,8 +455,8 @@ void Updates::gather_if_whole(std::size_t chunk) {
   gather_updated({source_.graph, state_, updated, chunk}, builder_);
 }
 
-// Stores updated chunks where they rest. After deferred Updates this happens once the arrays of the next chunk are on
-// the way, so that copies and the optimizer overlap.
+// Copies updated chunks back to where they rest. A chunk with a deferred Update is copied back only after the copies
+// that bring the arrays of the next chunk have been emitted. So copies in both directions overlap with the optimizer.
 void Updates::store_settled() {
   for (std::size_t chunk : unstored_) store_chunk(chunk, working_[chunk]);
   unstored_.clear();

@@ -1,4 +1,4 @@
-// Updates: decides where gradients rest, and where, when and on which copies the optimizer runs.
+// Updates: decides where gradients are stored, and where, when and on which copies the optimizer runs.
 #pragma once
 
 #include <map>
@@ -11,7 +11,8 @@
 
 namespace protrain::program {
 
-// The current place of each value, by storage root, and of each chunk's weights on the device.
+// Tells where each value is now, and where each chunk's weights are on the device. Values with the same storage root
+// are in the same place.
 struct Whereabouts {
   std::vector<graph::ValueId> roots;
   std::vector<Operand> of_root;
@@ -22,36 +23,38 @@ struct Whereabouts {
 
 // Updates emits everything that happens to gradients once backward has made them. The plan decides the order (overlap
 // or barrier), the optimizer's place (device or host), whether a chunk is updated whole or piece by piece, and whether
-// in this step or in the next. The walk in lower.cpp only calls Updates at each item.
+// it is updated in this step or in the next. The walk in lower.cpp only calls Updates at each item.
 class Updates {
  public:
   Updates(const LoweringInput &source, const plan::Plan &plan, const State &state, Builder &builder,
           Whereabouts &where);
 
-  // Works out after which item each gradient is complete.
+  // Finds, for each gradient, the item after which the gradient is complete.
   void schedule(const Sequence &sequence);
-  // Returns the items that need a chunk's weights on the device because its optimizer runs there, ascending.
+  // Returns, in ascending order, the items for which a chunk's weights must be on the device because the chunk's
+  // optimizer runs there.
   std::vector<std::size_t> device_uses(std::size_t chunk) const;
 
-  // Lets backward write gradients straight to the place where they rest, if that is on the device. Called before the
-  // walk.
+  // Lets backward write each gradient straight to the place where it is stored, if this place is on the device. Called
+  // before the walk.
   void bind();
   // Brings a sum of gradients to the device before `node` adds to it.
   void before(const graph::Node &node);
   void begin_item(std::size_t item);
   void after_item(std::size_t item);
-  // Emits the Updates that waited for the norm, except deferred ones. Keeps the scale for the deferred ones.
+  // Emits the Updates that waited for the norm of all gradients, except the deferred Updates. Keeps the factor of the
+  // gradients for the deferred Updates.
   void finish();
 
-  // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() either emits these
-  // Updates or, if the optimizer runs on copies of the whole chunk on the device, only brings the copies. In the second
-  // case settle() emits the Updates, when compute comes to the chunk. begin_settling() returns the buffer that holds
-  // the weights after the Updates.
+  // To settle a chunk is to run the Updates that the previous step deferred. Usually begin_settling() emits these
+  // Updates. But if the optimizer runs on copies of the whole chunk on the device, begin_settling() only brings the
+  // copies. Then settle() emits the Updates later, when compute comes to the chunk. begin_settling() returns the buffer
+  // in which the weights lie after the Updates.
   BufferId begin_settling(std::size_t chunk);
   void settle(std::size_t chunk);  // emits the Updates unless begin_settling() has
   void end_settling();
 
-  // True if the chunk's Updates run in the next step.
+  // True if the step leaves the chunk's Updates to the next step.
   bool defers(std::size_t chunk) const {
     return plan_.chunks[chunk].deferred && source_.updates && !schedule_.due[chunk].empty();
   }
@@ -70,7 +73,7 @@ class Updates {
     graph::ValueId norm;
   };
 
-  // The items of the sequence at which gradients are handled.
+  // Lists the things that happen to gradients, with the items of the sequence at which they happen.
   struct Schedule {
     std::vector<std::vector<Checked>> checks;      // per item: squared norms to check after it
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
@@ -104,23 +107,25 @@ class Updates {
     std::size_t parameter;
     std::uint64_t begin;
   };
-  // The bytes of a piece in one of the arrays.
+  // The range of bytes that a piece takes in one of its parameter's arrays.
   struct ByteRange {
     std::uint64_t begin, bytes;
   };
 
   // True for a chunk that rests on host or disk and has one parameter, which is larger than a piece. The optimizer goes
-  // through the parameter piece by piece. An array may rest in another tier than the one where the optimizer runs. Then
-  // each of its pieces is brought to that tier for the update, and stored again after it if the update changes it.
+  // through the parameter piece by piece. If an array rests in another tier than the optimizer's, each piece of the
+  // array is brought to the optimizer's tier before its update, and stored again afterwards if the update changed the
+  // piece.
   bool by_pieces(std::size_t chunk) const;
   std::uint64_t elements_of(std::size_t parameter) const { return state_.parameters[parameter].elements; }
   std::uint64_t piece_elements(std::size_t parameter) const;
   ByteRange range_of(const Piece &piece, std::uint64_t element_bytes,
                      std::uint64_t end) const;  // `end`: bytes of the array
   ByteRange range_of_weights(const Piece &piece) const;
-  // `which`: number of an optimizer's array
+  // `which` is the number of one of the optimizer's arrays.
   ByteRange range_of_array(const Piece &piece, std::size_t which) const;
-  // True for an array that moves whole, not in pieces. It has one element for many weights, so it is small.
+  // True for an array of the optimizer that has one element for a block of many weights. Such an array is small, so it
+  // moves whole, not in pieces.
   bool moves_whole(std::size_t which) const { return state_.optimizer_arrays[which].block > 1; }
   Arrays at_rest(std::size_t parameter) const;
   Arrays bring_piece(const Arrays &whole, const Piece &piece);
@@ -137,15 +142,16 @@ class Updates {
   // Groups of parameters, one for each update, by the optimizer's place and the type of the gradients.
   using UpdateGroups = std::map<std::pair<Tier, DType>, UpdateGroup>;
 
-  // Keeps, stores or applies the gradients of `parameters`, which are complete after the same item. `verdict`: what
-  // check() returned for them.
+  // Keeps, stores or applies the gradients of `parameters`, which are all complete after the same item. `verdict` is
+  // the result of check() for the norms of these gradients.
   void complete(const std::vector<std::size_t> &parameters, BufferId verdict);
   BufferId check(const std::vector<Checked> &norms);
   void check_scale();
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
   Working working(std::size_t chunk) const;
   void add(std::size_t parameter, const Arrays &at, UpdateGroups &to) const;
-  // Emits the update of a group. `verdict`: the operands of the status and, if there is one, of the scale.
+  // Emits the update of a group. `verdict` holds the operand of the status, which says whether all checked numbers are
+  // finite. If gradients are scaled, it also holds the operand of their factor.
   void emit_update(const UpdateGroup &group, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);

@@ -17,11 +17,11 @@ class VectorClocks {
  public:
   explicit VectorClocks(std::size_t instructions) : clocks_(instructions) {}
 
-  // Notes that instruction `i` comes after the one before it on its queue.
+  // Notes that instruction `i` comes after the previous instruction of its queue.
   void begin(std::size_t i, Queue queue) {
     if (const std::size_t last = last_[queue]; last > 0) join(i, last - 1, queue);
   }
-  // Notes that `i` also comes after instruction `earlier` of `queue`, and after all that `earlier` came after.
+  // Notes that `i` also comes after instruction `earlier` of `queue`, and so after all that `earlier` comes after.
   void join(std::size_t i, std::size_t earlier, Queue queue) {
     for (const Queue q : kQueues) clocks_[i][q] = std::max(clocks_[i][q], clocks_[earlier][q]);
     std::size_t &own = clocks_[i][queue];

@@ -1,7 +1,7 @@
 // Verifier: proves that a Program is safe to run. It walks the Program once and keeps for each byte of each arena the
 // buffer that owns it, and for each buffer its writers, its readers and whether it was released. An instruction that
-// reuses bytes must come after all writers and readers of the buffer that had them before. Only queue order and waits
-// prove that. The order of the list does not.
+// reuses bytes must come after all writers and readers of the bytes' former buffer. Only queue order and waits prove
+// this. The order of the Program's list does not.
 #include <algorithm>
 #include <map>
 
@@ -18,8 +18,8 @@ struct Usage {
   VectorClock writers{}, readers{};  // per queue: the last instruction that wrote or read, plus one
 };
 
-// Verifier checks one finished Program. The only code that it shares with laying Programs out is VectorClocks, so it
-// does not repeat mistakes that were made there. A failure is a bug of the library, never of its user.
+// Verifier checks one finished Program. It shares only VectorClocks with the code that lays Programs out, so it does
+// not repeat that code's mistakes. A failure is a bug of the library, never of its user.
 class Verifier {
  public:
   explicit Verifier(const Program &program)
@@ -76,8 +76,9 @@ class Verifier {
             buffer.offset, buffer.bytes, kTierNames[tier]);
   }
 
-  // Returns the only tier that an instruction other than a move may read and write. It is the host for an optimizer on
-  // the host, the memory that a Channel reaches for an exchange, and the device for all others.
+  // Returns the only tier that an instruction other than a move may read and write. For an exchange between ranks, the
+  // Program says which tier this is. For an instruction on the host's queue it is the host, and for all others the
+  // device.
   Tier place_of(const Instruction &instruction) const {
     if (is_between_ranks(instruction.kind)) return program_.exchanges;
     return instruction.queue == Queue::host ? Tier::host : Tier::device;

@@ -12,9 +12,9 @@ namespace protrain::program {
 
 namespace {
 
-// Stands for a set of instructions, such as those that read a buffer. It has only the last of them on each queue: when
-// that instruction is over, the earlier ones are over too. The number is the instruction's position plus one; 0: none
-// is on this queue.
+// Stands for a set of instructions, such as those that read a buffer. For each queue it has only the last instruction
+// of the set, because the earlier ones are over when the last is over. The number is this instruction's position plus
+// one; 0: the set has no instruction on the queue.
 using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {
@@ -92,8 +92,8 @@ class Orderer {
     released_[buffer.tier].each(buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
-  // Makes instruction `i` wait for the instructions in wanted_, the latest first. Leaves out those that the waits added
-  // so far imply.
+  // Makes instruction `i` wait for the instructions in wanted_. Goes through them from the latest to the earliest, and
+  // leaves out an instruction if its end already follows from the queue's order or from the waits added before.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);

@@ -23,7 +23,7 @@ std::int64_t nanoseconds_since(Time::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Time::now() - start).count();
 }
 
-// Makes about one instruction in eight sleep for up to a third of a millisecond. The hash (splitmix64) picks other
+// Makes about one instruction in eight sleep for up to a third of a millisecond. The hash (splitmix64) picks different
 // instructions in each run.
 void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
   std::uint64_t z = run * 0x9E3779B97F4A7C15ull + instruction * 0xBF58476D1CE4E5B9ull;
@@ -155,9 +155,10 @@ void Executor::exchange(const Issue &issue) {
   channel_.exchange(issue.sends, issue.receives);
 }
 
-// Carries out an instruction: an exchange, a kernel or a move. If it fails, aborts the channel at once, because other
-// ranks wait for this rank's messages. The abort makes this rank's exchanges on other threads fail too. A run reports
-// the first error that the workers get, so they get this error before the abort.
+// Carries out an instruction: an exchange, a kernel or a move. If the instruction fails, hands the error to the workers
+// and then aborts the channel, because other ranks wait for this rank's messages. The abort makes this rank's exchanges
+// on other threads fail too. These later errors do not count, because a run reports the first error that the workers
+// get.
 void Executor::work(const Issue &issue) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -178,7 +179,8 @@ void Executor::work(const Issue &issue) {
   }
 }
 
-// Executes an instruction on the calling thread. If the device runs the queue, only appends the instruction to it.
+// Executes an instruction on the calling thread. But if the device runs the instruction's queue, only appends the
+// instruction to that queue.
 void Executor::execute(std::size_t instruction) {
   Issue &issue = issues_[instruction];
   const bool ahead = runs_ahead(issue.queue);
@@ -214,9 +216,9 @@ void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) execute(i);
 }
 
-// Runs the instructions that the previous step deferred to this step and that have not run yet, because this step ended
-// early. One thread can do this, because the order of the Program's list is also a valid order for a single queue. If
-// one of them fails, its error becomes the outcome.
+// Runs the instructions that the previous step deferred to this step, and that have not run because this step ended
+// early. A single thread can run them one by one, because the order of the Program's list respects every wait. If one
+// of these instructions fails, its error becomes the outcome.
 void Executor::finish_earlier(QueueWorkers::Outcome &outcome) {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     if (!issues_[i].earlier || issues_[i].over) continue;
@@ -261,8 +263,8 @@ void Executor::issue() {
 }
 
 // Fills in the spans of the instructions that an asynchronous device ran. An event tells when its instruction ended,
-// but not when the instruction began. As its start counts the moment when the queue was free and everything that the
-// instruction waits for was over.
+// but not when the instruction began. The instruction is taken to begin as soon as its queue is free and everything
+// that it waits for is over.
 void Executor::note_spans() {
   std::vector<program::Span> &spans = report_.timed.spans;
   PerQueue<std::int64_t> free{};
@@ -278,8 +280,8 @@ void Executor::note_spans() {
   }
 }
 
-// Sets the error's facts to what the run had done, and adds the instruction to the error's text. If memory is short,
-// the text stays as it is.
+// Records in the error's facts what the run had done when it failed. Adds a description of the instruction to the
+// error's text, unless memory is short.
 void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   Facts &facts = error.facts;
@@ -293,10 +295,10 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
-  // Updates on queues other than the failed one either finished or never began. So each number is the old or the new
-  // one, but some parameters may have taken the step and others not (state_touched). In two cases the state is lost
-  // instead (state_broken). In the first, the disk failed, so data may be lost between memory and disk. In the second,
-  // the failed instruction was deferred by the previous step, which was already reported as complete.
+  // Updates on queues other than the failed one either finished or never began. So each number of the state is an old
+  // one or a new one, but some parameters may have taken the step and others not (state_touched). In two cases the
+  // state is lost instead (state_broken). In the first, the disk failed, so data may be lost between memory and disk.
+  // In the second, the failed instruction was deferred by the previous step, which was already reported as complete.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && is_of_disk(failed.queue));
   if (facts.device_gone) return;
@@ -307,8 +309,8 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
 }
 
 // Runs the instructions that the previous step deferred to this step and that have not run yet. They must run although
-// this step ended early, because the previous step was reported as complete. If one of them fails, or the device does
-// at their end, that error becomes the outcome.
+// this step ended early, because the previous step was reported as complete. If one of these instructions or the device
+// fails, this error becomes the outcome.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {

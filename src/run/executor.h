@@ -50,10 +50,12 @@ class Watch {
 // Executor runs the instructions in the order that the Program fixes. bind() looks up all kernels and addresses once,
 // so a run is one loop over the list of instructions. If an instruction's queue has a worker, the loop hands the
 // instruction to the worker. Otherwise the loop runs the instruction itself.
-//   On an asynchronous device the loop only appends instructions to the device's queues; events on the device keep
-// their order. To time such a device costs an event for each instruction, so only timed runs pay for it.
-//   If no queue has a worker, every run does the same work. The device then records the step, if it can, once with
-// times and once without. Later runs replay a recording with a single call.
+//   On an asynchronous device the loop only appends instructions to the device's queues, and events on the device make
+// one queue wait for another. To time a run on such a device costs an event for each instruction, so only timed runs
+// record these events.
+//   If no queue has a worker, an asynchronous device does all work of a run by itself, and the work is always the same.
+// So the device records the step, if it can: once with times and once without. Later runs replay a recording with a
+// single call.
 class Executor final : public Job {
  public:
   // `device`, `graph`, `program`, `store`, `workers` and `channel` must outlive the Executor.
@@ -64,18 +66,18 @@ class Executor final : public Job {
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults = {});
 
   // Launches each kernel of the device's queues once, unless it is in `warm`, and adds it to `warm`. After that the
-  // device has done the one-time work of first launches, such as loading code. The content of memory may be anything,
-  // but the status word must not be 0, so that updates change nothing.
+  // device has done the one-time work of first launches, such as loading code. Memory may hold anything, but the
+  // Program's status word must be other than 0, so that no Update changes anything.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Runs the Program once. Errors name the instruction, and their facts tell how far the run had changed the state.
-  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A cancel stops a run
-  // until the instruction Program::commit begins. It stops a replay only before the replay begins. If `timed`, the
+  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A cancel can stop a
+  // run only before the instruction Program::commit begins, and a replay only before the replay begins. If `timed`, the
   // report gets the spans of this run. Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
-  // Runs the Program again, one instruction at a time, on this thread alone. The report stays that of the last run.
-  // The status word must not be 0, so that no Update changes anything.
+  // Runs the Program again, one instruction at a time, on this thread alone. Does not change what report() returns. The
+  // Program's status word must be other than 0, so that no Update changes anything.
   void run_watched(const backend::StepScalars &scalars, Watch &watch);
 
   const Report &report() const { return report_; }
@@ -84,7 +86,7 @@ class Executor final : public Job {
   // An instruction with its kernel and addresses.
   struct Issue {
     Queue queue;
-    backend::Kernel *kernel = nullptr;  // nullptr: the instruction is a move, or between ranks
+    backend::Kernel *kernel = nullptr;  // nullptr: a move, or an exchange between ranks
     std::vector<void *> inputs, outputs;
     void *scratch = nullptr;
     std::uint64_t bytes = 0, disk_offset = 0;

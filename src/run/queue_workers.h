@@ -1,8 +1,8 @@
 // QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
-// share. Workers sleep between runs. In a run, each queue has a list of instructions. Its worker takes them in the
-// order of the list, and starts each one when it has been issued and its waits are over.
-//   A thread that must wait notes what it waits for. So the thread that completes this wakes only the threads that can
-// go on. Waking all threads at each instruction would take longer than a small instruction.
+// share. Workers sleep between runs. In a run, each queue has a list of instructions. The queue's worker takes the
+// instructions in the order of the list, and starts an instruction once it has been issued and its waits are over.
+//   A thread that must wait notes which instructions it waits for. So the end of an instruction wakes only the threads
+// that can go on. To wake all threads after each instruction would take longer than a small instruction.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@
 
 namespace protrain::run {
 
-// A condition for the start of an instruction: this instruction of another queue must be over.
+// A condition for the start of an instruction: instruction number `instruction` of another queue, `queue`, must be
+// over.
 struct Wait {
   Queue queue;
   std::size_t instruction;
@@ -58,9 +59,9 @@ class QueueWorkers {
   Outcome end(std::size_t instructions);
 
  private:
-  // A thread that works on a queue: the queue's worker, or the issuing thread if the queue has no worker. The thread
-  // sleeps until `waits` is nullptr. wake() sets it to nullptr once these waits are over and `issued` instructions have
-  // been issued, or once the run has failed.
+  // A thread that works on a queue: the queue's worker, or the issuing thread if the queue has no worker. Before it
+  // sleeps, the thread notes in `waits` and `issued` what it waits for. Once the waits are over and `issued`
+  // instructions have been issued, or once the run has failed, wake() sets `waits` to nullptr and wakes the thread.
   struct Sleeper {
     std::condition_variable woken;
     const std::vector<Wait> *waits = nullptr;

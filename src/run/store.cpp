@@ -26,9 +26,9 @@ Store::Store(backend::Device &device, Room room) : device_(device), room_(with_f
   }
   if (room_.bytes[Tier::host] == 0) return;
   host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");
-  // Pinning comes last, because only the destructor unpins the slab, and it does not run if this constructor throws. If
-  // the slab is freed while it is pinned, the driver goes on copying to and from the old pages, even for new memory at
-  // the same addresses.
+  // Pinning comes last, because the destructor alone unpins the slab, and the destructor does not run if this
+  // constructor throws. If the slab were freed while it is pinned, the driver would go on copying to and from the old
+  // pages, even for new memory at the same addresses.
   pinned_bytes_ = device.pin(host_.data(), host_.size());
 }
 
@@ -47,7 +47,7 @@ std::byte *Store::at(Tier tier, std::uint64_t offset) const {
   return offset < frozen ? room_.frozen.data() + offset : device_arena_ + (offset - frozen);
 }
 
-// Calls `act` with the begin and the size of each piece of an array.
+// Calls `act` with the offset and the size of each piece of an array.
 template <typename Do>
 void Store::each_piece(std::uint64_t bytes, Do &&act) const {
   for (std::uint64_t at = 0; at < bytes; at += room_.piece_bytes) act(at, std::min(room_.piece_bytes, bytes - at));
@@ -119,9 +119,10 @@ std::byte *Store::place(std::size_t which) {
   return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-// Makes sure that staging memory holds the piece, and returns the piece's index in held_. During a sweep, nothing is
-// moved if the piece is held already. Otherwise the piece replaces the held piece that was used longer ago. If
-// `overwritten`, the caller overwrites the whole piece, so it is not read from the disk.
+// Makes sure that staging memory holds the piece, and returns the piece's index in held_. During a sweep, a piece that
+// is held already is used as it is. Outside of sweeps, held pieces may be out of date and are not used again. A new
+// piece takes the place of the held piece that was used less recently. The new piece is read from the disk, unless
+// `overwritten` promises that the caller overwrites the whole piece.
 std::size_t Store::hold(const Piece &piece, bool overwritten) {
   for (std::size_t which = 0; which < held_.size(); ++which)
     if (sweeping_ && held_[which].piece == piece) return latest_ = which;
@@ -132,7 +133,7 @@ std::size_t Store::hold(const Piece &piece, bool overwritten) {
   return latest_;
 }
 
-// Writes the held piece to the disk if it changed, and gives it up.
+// Gives up piece `which` of held_. If the piece was changed, writes it to the disk.
 void Store::write_back(std::size_t which) {
   const auto [piece, changed] = std::exchange(held_[which], Held{});
   if (!changed) return;

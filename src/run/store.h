@@ -52,7 +52,8 @@ class Store {
   void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // fills with zeros; outside of steps
 
   // Returns memory for data on its way between disk and caller, outside of steps. The content lasts until the next
-  // call. Steps use the same memory for what does not outlive them. More is allocated only if this memory is too small.
+  // call. The memory is the part of host or device memory that holds temporary buffers during a step. More memory is
+  // allocated only if this part is too small.
   std::byte *staging(std::uint64_t bytes);
   // Keeps staging memory off the first `end` bytes of the device's memory, which hold results of a Program that has
   // run. 0: there are none.
@@ -76,7 +77,7 @@ class Store {
     ~Sweep() {
       if (outermost_) store_.sweeping_ = false;
     }
-    // Writes the kept pieces that changed to the disk; without this call the changes are lost.
+    // Writes the pieces that were changed in staging memory back to the disk. Without this call the changes are lost.
     void finish() {
       if (outermost_) store_.write_back_all();
     }

@@ -1,5 +1,5 @@
-// Aftermath: the state of a session after a failed call. Lower rooms state facts (base/error.h); only this file decides
-// what these facts mean for the session.
+// Aftermath: the state of a session after a failed call. An error carries facts about the failure (base/error.h). Only
+// this file decides what these facts mean for the session.
 #pragma once
 
 #include <cstdint>

@@ -77,19 +77,19 @@ std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
 // Returns the largest relative error of a gradient that rounding in this precision can explain.
 double tolerance_of(DType precision) { return precision == DType::f32 ? 1e-3 : 0.1; }
 
-// The unit of rounding of numbers near 1.
+// The unit of rounding: about the largest relative error that rounding one number to this precision makes.
 double rounding_of(DType precision) {
   if (precision == DType::f32) return 0x1p-24;
   return precision == DType::f16 ? 0x1p-11 : 0x1p-9;
 }
 
 // Returns the limits for gradients whose true value may be zero, such as the gradient of a bias of attention's keys, or
-// of a bias before a BatchNormalization. The terms of such a gradient cancel, and only rounding errors are left. The
-// terms are at most about as large as the largest gradient. So an error of four units of rounding of the largest
-// gradient is allowed (`size`).
-//   In 16 bits, four units of rounding are as large as many true gradients. So the error is allowed only for gradients
-// whose slopes are below 1e-4 of the largest gradient (`slope`). Among them is the gradient of a scale before a
-// normalization. Its slopes are about 1e-5 of the largest gradient, because of the normalization's epsilon.
+// of a bias before a BatchNormalization. The terms of such a gradient cancel each other, so only their rounding errors
+// are left. No term is much larger than `largest`, the largest gradient of the model. So an error of four units of
+// rounding, relative to `largest`, is allowed (`size`).
+//   In 16 bits, many true gradients are smaller than this error. So the error is allowed only for a gradient whose
+// derivatives by finite differences are below 1e-4 of `largest` (`slope`). An example is the gradient of a scale before
+// a normalization: because of the normalization's epsilon, its derivatives are about 1e-5 of `largest`.
 GradientCheck::Small small_beside(double largest, DType precision) {
   const double rounding = 4 * rounding_of(precision) * largest;
   return {.slope = 1e-4 * largest, .size = rounding / tolerance_of(precision)};

@@ -8,7 +8,8 @@
 
 namespace protrain::session {
 
-// The step whose gradients are checked: the shape variant of the inputs that are set, and the step's numbers.
+// The step whose gradients are checked: the shape variant of the inputs that are set, and the step's scalars, such as
+// the loss scale.
 struct CheckedStep {
   std::size_t variant = 0;
   backend::StepScalars scalars;

@@ -126,8 +126,8 @@ class RanksCheckpoint {
   RanksCheckpoint(const state::Description &description, Parameters &parameters, Ranks &ranks)
       : description_(description), parameters_(parameters), ranks_(ranks) {}
 
-  // Returns the checkpoint's path. Each rank writes the elements that it owns, if all ranks see rank 0's folder.
-  // Otherwise rank 0 writes everything.
+  // Returns the checkpoint's path. Each rank writes the elements that it owns, if all ranks see rank 0's folder and a
+  // checkpoint can have so many parts. Otherwise rank 0 writes everything.
   std::string save(const std::string &directory, std::uint64_t step) {
     const std::string folder = ranks_.on_all([&](const Ranks::Pulse &) {
       if (ranks_.rank() == 0) saving_.emplace(directory, step);

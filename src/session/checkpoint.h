@@ -11,8 +11,8 @@
 
 namespace protrain::session {
 
-// Saves a checkpoint and returns its path, on every rank. Each rank writes the elements that it owns. If a rank cannot
-// see the directory of rank 0, rank 0 writes everything.
+// Saves a checkpoint and returns its path, on every rank. Each rank writes the elements that it owns. But rank 0 writes
+// everything if some rank cannot see the directory of rank 0, or if there are more ranks than state::kMostParts.
 std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory);
 
 // Fills the machine from the checkpoint that the option `resume` names, if it is set, and returns the counters to begin

@@ -19,8 +19,8 @@ struct ExportSource {
 
 void export_model(const ExportSource &from, const std::string &path);
 
-// Writes the adapters in the form of PEFT, or as an .onnx_adapter file. Code::unsupported if other parameters change
-// too.
+// Writes the adapters in the form of PEFT, or as an .onnx_adapter file. Throws Code::unsupported if the session changes
+// parameters other than the adapters' matrices.
 void export_adapters(const ExportSource &from, const std::string &directory);
 
 // Values for a parameter's weights.

@@ -43,8 +43,8 @@ std::string model_name(const onnx_import::ModelSource &source) {
   return std::filesystem::weakly_canonical(source.path(), ignored).string();
 }
 
-// Returns the parameters of the base whose floats the file holds. Without adapters, frozen weights belong to the base
-// only if they are rounded. All others are the session's parameters, and a checkpoint holds them.
+// Returns the parameters of the base whose values the model's file holds. Without adapters, only rounded weights belong
+// to the base. All other frozen weights are then parameters of the session, and a checkpoint holds them.
 std::vector<draft::InFile> base_in_file(const draft::Draft &draft) {
   std::vector<draft::InFile> base = draft::parameters_in_file(draft);
   std::erase_if(base, [&](const draft::InFile &parameter) {

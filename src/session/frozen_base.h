@@ -23,7 +23,7 @@ std::uint64_t hash_of_base(const draft::Draft &draft, int threads);
 
 class FrozenBase {
  public:
-  // Returns the bases that sessions of this process have now for this model, each in another precision or layout.
+  // Returns all FrozenBases for this model that sessions of this process hold now. They differ in precision or layout.
   static std::vector<std::shared_ptr<FrozenBase>> of_model(const onnx_import::ModelSource &source);
   // Returns the memory for a draft of a session with one rank. `hash` is hash_of_base(). Drafts with the same hash and
   // layout share one memory. Without adapters nothing is shared, because then frozen weights can be written between

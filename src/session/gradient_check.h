@@ -28,23 +28,24 @@ class GradientCheck {
     std::size_t elements = 0;  // elements that were compared
     std::size_t kinks = 0;     // elements left out, because the loss is not smooth around them
     double norm = 0;           // of the gradient
-    // The gradient is compared with the derivative of the loss by finite differences.
+    // The gradient is compared with derivatives of the loss by finite differences.
     //   `worst_element` is the largest relative difference of a single element. A difference is divided by the
     // derivative or by the gradient's root mean square, whichever is larger.
-    //   `direction` compares the directional derivatives along a random direction that changes all elements. Their
-    // difference is divided by the directional derivative or by the gradient's norm, whichever is larger. `direction`
-    // is 0 if the loss is not smooth along this direction.
+    //   `direction` compares two derivatives along one random direction, in which all elements except padding change:
+    // the derivative by finite differences, and the one that the gradient gives. Their difference is divided by the
+    // derivative by finite differences or by the gradient's norm, whichever is larger. `direction` is 0 if the loss is
+    // not smooth along the random direction.
     double worst_element = 0, direction = 0;
   };
   // A gradient counts as small if all derivatives that finite differences give for it are at most `slope`. The true
   // gradient can then be zero, and the computed gradient can be rounding errors only. If the root mean square of a
-  // small gradient is below `size`, compare() uses `size` in its place.
+  // small gradient is below `size`, compare() uses `size` instead of the root mean square.
   struct Small {
     double slope = 0, size = 0;
   };
   // Compares the gradient of `parameter` with finite differences of the loss. `gradient` lists the gradient's elements
-  // in the order of the parameter's elements. Compares the largest element, up to `samples` - 1 others that are drawn
-  // at random, and the directional derivative along one random direction.
+  // in the order of the parameter's elements. Compares the gradient's largest element, up to `samples` - 1 others that
+  // are drawn at random, and the directional derivative along one random direction.
   Result compare(graph::ValueId parameter, const std::vector<double> &gradient, std::size_t samples,
                  const Small &small) const;
 

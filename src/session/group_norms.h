@@ -18,7 +18,8 @@ class GroupNorms {
   // Keeps the groups that have at least one parameter in `trained`, and leaves out all others.
   GroupNorms(const draft::NormGroups &groups, const std::vector<StepAlarms::Parameter> &trained);
 
-  // Computes the norms of the groups from the squared norms of a step, whose gradients are `factor` times too large.
+  // Computes the norms of the groups from the squared norms of a step's gradients. Divides the norms by `factor`,
+  // because the gradients are larger by this factor.
   void take(std::uint64_t step, const std::vector<StepAlarms::Parameter> &trained, double factor);
 
   std::uint64_t step() const { return step_; }  // the last step given to take(), or 0

@@ -21,8 +21,8 @@ using graph::Node;
 using graph::Type;
 using graph::ValueId;
 
-// The largest number of elements that Trace follows, in a value and in all values and checks of a graph together. Only
-// kernels check the indices beyond. A hostile file can have any number of values.
+// Limits on the number of elements that Trace follows: in one value, and in all values and checks of a graph together.
+// A hostile file can have any number of values. Indices beyond the limits are checked only by kernels.
 constexpr std::int64_t kMostElements = 1 << 20, kMostOfAll = 1 << 24;
 // The unit of the codes by which Trace tells the elements of the inputs apart. An element's code is kInput times the
 // number of its input, counted from 1, plus the element's place in the input. Elements of constants and of padding have
@@ -55,7 +55,8 @@ struct IndexChecks::Operand {
   std::int64_t extent;
 };
 
-// Trace follows the elements of inputs through the graph. It knows for each value which of these elements it holds.
+// Trace follows the elements of inputs through the graph. For each value, Trace knows which elements of the inputs the
+// value holds.
 class IndexChecks::Trace {
  public:
   Trace(const Graph &graph, const std::vector<ValueId> &inputs) : graph_(graph) {
@@ -104,8 +105,8 @@ class IndexChecks::Trace {
     for (std::size_t i = 0; i < moved.size(); ++i) elements_[node.outputs[i]] = moved[i];
   }
 
-  // Returns, for each element of a value, the code of the input's element that it holds (see kInput). The result is
-  // empty if Trace did not follow the value, or has followed too many elements already.
+  // Returns the codes (see kInput) of a value's elements: each code says which element of an input the value's element
+  // is a copy of. The result is empty if Trace did not follow the value, or has followed too many elements already.
   std::vector<std::int64_t> elements_of(ValueId id) {
     const auto found = elements_.find(id);
     const bool taken = found != elements_.end() && takes(element_count(found->second.shape()));
@@ -113,7 +114,8 @@ class IndexChecks::Trace {
   }
 
  private:
-  // Counts elements that are to be kept. False if they are too many.
+  // Takes `elements` from the number of elements that Trace may still keep, and returns true. Returns false, and takes
+  // nothing, if they are too many.
   bool takes(std::int64_t elements) {
     if (elements > std::min(kMostElements, left_)) return false;
     left_ -= elements;

@@ -14,8 +14,9 @@ namespace protrain::session {
 
 class IndexChecks {
  public:
-  // Follows `inputs` of a training graph to the nodes that read them as indices or labels, through nodes that only
-  // move elements. Indices that are computed in other ways, and those in very many elements, are left to the kernels.
+  // Follows `inputs` of a training graph, through nodes that only move elements, to the nodes that read them as indices
+  // or labels. Indices that are computed in other ways are left to the checks of the kernels, and so are indices in
+  // values with very many elements.
   IndexChecks(const graph::Graph &graph, std::vector<graph::ValueId> inputs);
 
   // A value that a node refuses.
@@ -31,11 +32,11 @@ class IndexChecks {
 
  private:
   enum class What : std::uint8_t { index, label, length };
-  // The elements of an input that one node reads. The node accepts `ignored`, and values from `lowest` to `beyond` - 1
-  // except `blank`.
+  // The elements of an input that one node reads, and the values that the node accepts: `ignored`, and all values from
+  // `lowest` to `beyond` - 1 except `blank`.
   struct Check {
     std::size_t input;
-    std::string read_from;  // the table of an index
+    std::string read_from;  // the table into which an index points
     What what;
     std::int64_t lowest, beyond;
     std::optional<std::int64_t> ignored, blank;

@@ -31,8 +31,8 @@ class Inputs {
   // Records that the input was set and whether a step can use the values.
   void note(std::size_t i, const Shape &shape, const void *data);
 
-  // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set, Code::arg if one
-  // holds an index or a label that is out of range.
+  // Returns the variant that matches the shapes of all inputs. Code::state if an input was never set, Code::arg if an
+  // input holds an index or a label that is out of range.
   std::size_t variant() const { return variant_for(every_input_); }
   // Returns the variant for a prediction. Looks only at inputs that the outputs of keep_outputs depend on.
   std::size_t variant_for_outputs() const { return variant_for(read_by_outputs_); }

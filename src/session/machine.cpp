@@ -11,11 +11,11 @@ namespace protrain::session {
 
 namespace {
 
-// Returns the queues that have a worker. The disk's queues have one each, so that only the users of a disk read wait
-// for it. The queue between ranks has one, because an exchange waits for other ranks. If device and host share their
-// cores, all other queues run on the team, in the Program's order. Tests can still ask for a worker per queue.
+// Returns the queues that have a worker of their own. Each queue of the disk has one, so that only the users of a disk
+// read wait for this read. The queue comm has one, because an exchange waits for other ranks. If device and host share
+// their cores, all other queues run on the team, in the Program's order. Tests can ask for more workers even then.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
-  // An asynchronous device runs its own queues, but not the host's.
+  // An asynchronous device runs its queues itself, so they need no workers. The queue host is not among them.
   const bool all = !device.asynchronous && (draft.settings.test_modes.workers || !device.shares_cores);
   const auto has_worker = [&](Queue queue) {
     if (is_of_disk(queue) || queue == Queue::comm) return true;
@@ -66,10 +66,10 @@ draft::Draft Machine::compile_once(const draft::Settings &settings, const onnx_i
   return draft::compile(settings, source, ranked);
 }
 
-// Looks for a FrozenBase of this model that another session of this process holds and that this session can share.
-// Compiles a draft for each FrozenBase, as if its memory were shared. If the FrozenBase has the draft's frozen weights
-// at the same places, sets frozen_base_ to the FrozenBase and returns the draft. Returns nothing if this session can
-// share none of them.
+// Looks for a FrozenBase that this session can share, among those of this model that other sessions of this process
+// hold. For each of them, compiles a draft as if this session shared the FrozenBase's memory. If the draft has the same
+// frozen weights at the same places, sets frozen_base_ to the FrozenBase and returns the draft. Returns an empty
+// optional if this session can share no FrozenBase.
 std::optional<draft::Draft> Machine::compile_on_shared_base(const draft::Settings &settings,
                                                             const onnx_import::ModelSource &source,
                                                             const draft::Log &progress) {
@@ -108,8 +108,8 @@ draft::Draft Machine::compile(const draft::Settings &settings, const onnx_import
   return draft;
 }
 
-// Declares all regions on the disk: the arrays of chunks, even those that no Program moves, and the operands of
-// Programs.
+// Declares all regions on the disk. They are the operands of Programs and the arrays of chunks, even of chunks that no
+// Program moves.
 void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);
@@ -155,9 +155,9 @@ MemoryOutsideArena Machine::memory() const {
           .unpinned = store_->unpinned_bytes()};
 }
 
-// Launches the kernels once. A GPU loads a kernel at the kernel's first launch, together with what a library needs for
-// it, into memory outside the arena. If that memory is missing, creating the session fails, and not a later step. The
-// state is not filled yet, so a status is set that keeps updates from changing anything.
+// Launches the kernels once. At the first launch of a kernel, a GPU loads the kernel, and the parts of libraries that
+// the kernel uses, into memory outside the arena. If this memory is missing, the creation of the session fails, and not
+// a later step. The state is not filled yet, so a status is set with which updates change nothing.
 void Machine::warm_up() {
   set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;

@@ -29,7 +29,8 @@ class Machine {
   const backend::DeviceInfo &device() const { return device_->info(); }
   const draft::Draft &draft() const { return draft_; }
   const Executors &executors(std::size_t variant) const { return executors_[variant]; }
-  // Returns the executor that runs the Updates that a step deferred to the next. nullptr if the plan defers none.
+  // Returns the executor that runs the Updates that a step left to the next step, or nullptr if the plan defers no
+  // Updates.
   run::Executor *settlement() const { return settlement_.get(); }
   run::Store &store() { return *store_; }
   const run::Store &store() const { return *store_; }
@@ -43,7 +44,8 @@ class Machine {
                    std::size_t at = 0);
   program::StatusWord status();
   void set_status(program::StatusWord status);
-  // Sets whether the last step left Updates to the Program that runs next. Only plans that defer Updates need this.
+  // Notes whether the last step left Updates to the Program that runs next. Only plans that defer Updates need this
+  // call.
   void set_held(bool held);
 
   const Channels &channels() const { return channels_; }

@@ -18,8 +18,8 @@ using graph::NodeId;
 using graph::Type;
 using graph::ValueId;
 
-// Returns the loss as the model computes it, before the node CountedLoss if the graph has one. That node turns the mean
-// over no targets into 0.
+// Returns the loss as the model computes it. If the graph has the node CountedLoss, which turns the mean over no
+// targets into 0, this is the input of CountedLoss.
 ValueId loss_of_batch(const draft::ShapeVariant &variant) {
   const NodeId producer = variant.forward.value(variant.loss).producer;
   if (producer == NodeId::none) return variant.loss;
@@ -44,8 +44,8 @@ NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program
   }
 }
 
-// Looks for NaN and infinity in the values that a node is about to read. Inputs, parameters and constants are looked at
-// only here, because after() looks at the results of nodes.
+// Looks for NaN and infinity in the values that a node is about to read. after() looks only at the results of nodes, so
+// inputs, parameters and constants are looked at only here.
 void NonfiniteTrace::before(std::size_t i) {
   const program::Instruction &instruction = program_.instructions[i];
   if (instruction.node == NodeId::none) return;
@@ -63,11 +63,11 @@ void NonfiniteTrace::after(std::size_t i) {
   for (std::size_t k = 0; k < node.outputs.size(); ++k) look_at(node.outputs[k], instruction.outputs[k]);
 }
 
-// Notes the worst number that a value holds, when the value is first seen.
-//   An accumulator, which is a sum of gradients over the step's earlier batches, counts as finite. It can no longer be
-// looked at, because the step's first run has added the present batch to it in place. It can have a NaN or infinity
-// from an earlier batch, because gradients are checked only in the step's last batch. adds_finite_numbers() finds this
-// case.
+// Notes the worst number that a value holds, unless the value has been looked at before.
+//   An accumulator holds the sum of gradients over the step's earlier batches. That sum cannot be read, because the
+// step has already run once, and that run has added the present batch to it in place. So an accumulator counts as
+// finite. The sum can hold a NaN or infinity all the same, because gradients are checked only in the step's last batch.
+// adds_finite_numbers() finds this case.
 void NonfiniteTrace::look_at(ValueId id, const program::Operand &at) {
   if (id == ValueId::none || holds(id) != Holds::unknown || at.buffer == program::BufferId::none) return;
   const graph::Value &value = graph_.value(id);
@@ -118,8 +118,8 @@ ValueId NonfiniteTrace::worst_input(const Node &node, Holds at_least) const {
   return worst;
 }
 
-// Goes back from `at` to the value where its NaN or infinity began, and returns that value. From a NaN it goes only to
-// NaNs, because many models hold infinities on purpose, in masks.
+// Goes back from `at` to the value where its NaN or infinity began, and returns that value. From a NaN the walk goes
+// only to NaNs, because many models hold infinities on purpose, in masks.
 ValueId NonfiniteTrace::walk_back(ValueId at) const {
   const Holds sought = holds(at);
   for (;;) {
@@ -127,8 +127,9 @@ ValueId NonfiniteTrace::walk_back(ValueId at) const {
     if (producer == NodeId::none) return at;
     const Node &node = graph_.node(producer);
     ValueId next = worst_input(node, sought);
-    // An alias or an exchange between ranks has no kernel, so mostly nothing looked at its inputs. Goes on to the input
-    // that belongs to this output and so holds the same, unless that input was found to be finite.
+    // If the producer is an alias or an exchange between ranks, it has no kernel, and in most cases its inputs were not
+    // looked at. So the search goes on to the input at the same place as the output `at`, unless that input was found
+    // to be finite.
     if (next == ValueId::none && !ops::has_kernel(node)) {
       const auto place = static_cast<std::size_t>(std::ranges::find(node.outputs, at) - node.outputs.begin());
       next = node.inputs[std::min(place, node.inputs.size() - 1)];
@@ -139,8 +140,8 @@ ValueId NonfiniteTrace::walk_back(ValueId at) const {
   }
 }
 
-// True if the node adds only finite numbers to an accumulator. If its result is not finite, the NaN or infinity came
-// from an earlier batch.
+// True if the node adds only finite numbers to an accumulator. So if the node's result is not finite, the NaN or
+// infinity came from an earlier batch.
 bool NonfiniteTrace::adds_finite_numbers(const Node &node) const {
   const bool adds = std::ranges::any_of(node.inputs, [&](ValueId in) {
     return in != ValueId::none && graph_.value(in).origin == graph::Origin::accumulator;

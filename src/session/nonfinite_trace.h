@@ -1,6 +1,6 @@
 // NonfiniteTrace: finds the node that made the first NaN or infinity of a step. It watches a second run of the step and
-// notes which values hold such numbers. Then it starts at the number that the step's checks found and goes back along
-// values that are not finite, until it comes to a node whose inputs are finite.
+// notes which values hold such numbers. Then it starts at the loss or gradient in which the step's checks found such a
+// number, and goes back along values that are not finite, until it comes to a node whose inputs are finite.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,8 @@ class NonfiniteTrace final : public run::Watch {
     std::string subject;   // the node's name, or that of an input or a parameter
     std::string sentence;  // "Sqrt (/norm/Sqrt) made the first NaN, in /norm/Sqrt_output_0, from finite numbers"
   };
-  // Returns the origin of the number that `status` names; nothing if all was finite in the run that was watched.
+  // `status` names a loss or a gradient that is not finite. Returns where its NaN or infinity came from. Returns an
+  // empty optional if this loss or gradient was finite in the run that was watched.
   std::optional<Origin> origin(program::StatusWord status) const;
 
  private:

@@ -24,8 +24,8 @@ class Outputs {
   // Returns the output's shape in the last prediction. Before any prediction, this is its shape in the first variant.
   const Shape &shape(std::size_t i) const { return computed(i).shape; }
 
-  // note() records that a prediction was made for a shape variant, and makes the store keep its results. forget()
-  // records that they can no longer be read, because their memory has another use.
+  // note() records that a prediction was made for a shape variant, and makes the store keep the prediction's results.
+  // forget() records that these results can no longer be read, because their memory has another use.
   void note(std::size_t variant);
   void forget();
 

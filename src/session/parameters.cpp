@@ -155,8 +155,8 @@ void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threa
   });
 }
 
-// Fills a chunk that the host cannot write to directly. Regions on the disk must be written before they are read, so
-// zeros are written to those that the file does not fill.
+// Fills a chunk that the host cannot write to directly. A region of the disk must be written before it is read. So this
+// function writes zeros to the regions for which the model file has no values, such as those of the optimizer's state.
 void Parameters::fill_through_memory(std::size_t c) {
   const program::State::Chunk &chunk = state().chunks[c];
   const program::Buffer &weights = buffer(chunk.weights), *low = low_plane(c);
@@ -256,7 +256,8 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   }
 }
 
-// Reads all values and allocates all memory before the first change, so that a failure until then changes nothing.
+// Reads all values and allocates all memory before it makes the first change, so that a failed read or allocation
+// changes nothing.
 void Parameters::use_adapters(bool use) {
   if (use == uses_adapters()) return;
   std::vector<std::size_t> matrices;
@@ -343,8 +344,9 @@ std::uint64_t Parameters::element_bytes(std::size_t p, std::size_t array) const 
   return is_split(p) ? sizeof(float) : size_of(value(p).type.dtype);
 }
 
-// Goes part by part through `bytes` bytes of a split parameter's float32 masters. Calls act(buffer, at, count) for the
-// elements from `at` to `at` + `count` - 1.
+// Goes through `bytes` bytes of float32 masters of a parameter whose masters are kept in planes. Goes part by part, and
+// calls act(buffer, at, count) for the part with the elements from `at` to `at` + `count` - 1. `buffer` has room for
+// the planes of the part.
 template <typename Act>
 void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
@@ -370,8 +372,8 @@ void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first,
   });
 }
 
-// Writes a range of an array's elements, all of which this rank has. If masters are kept in two planes, writes the
-// upper plane of the whole range. Writes the lower plane only where the range overlaps this rank's shard.
+// Writes a range of an array's elements. This rank must keep all elements of the range. If masters are kept in two
+// planes, writes the upper plane of the whole range, but the lower plane only of the elements in this rank's shard.
 void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<const std::byte> in) {
   const Elements own = own_shard(p, array);
   if (array > 0)
@@ -410,8 +412,9 @@ void Parameters::complete(const Wanted &wanted, int reader) {
   channel_.exchange(sends, receives);
 }
 
-// Fills wanted.out. read_shard(first, part) reads the elements in this rank's shard. complete() exchanges the elements
-// in the shards of other ranks. If this rank's shard cannot be read, tells the other ranks, because they wait for it.
+// Fills wanted.out on rank `reader`, or on all ranks if `reader` is negative. read_shard(first, part) reads the
+// elements in this rank's shard. complete() gets the other elements from the ranks that own them. If read_shard()
+// fails, tells the other ranks, because they may wait for this rank's elements.
 template <typename Read>
 void Parameters::gather(const Wanted &wanted, int reader, Read &&read_shard) {
   const auto [p, array, first, size, out] = wanted;
@@ -479,10 +482,10 @@ void Parameters::write_together(const std::vector<NewValues> &changes) {
   }
 }
 
-// Reads a gradient as float32. 16-bit floats are read into the second half of their place in `out`, and widened from
-// there.
-//   A gradient on the disk is read with read_disk(), because its pieces are counted from the begin of the gradient.
-// Store::read() would count them from the begin of the buffer.
+// Reads a gradient as float32. 16-bit floats are read into the second half of the memory that their float32 values will
+// fill, and are widened from there.
+//   A gradient on the disk is read with read_disk(), because its pieces are counted from the beginning of the gradient.
+// Store::read() would count them from the beginning of the buffer.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

@@ -1,8 +1,8 @@
 // Parameters: reads and writes every parameter of floats as float32, wherever it rests and whatever type a step
 // computes in. If masters are kept in two planes (arith/planes.h), it splits what it writes and joins what it reads.
 // With several ranks, each rank has its shards and sends them to the ranks that read.
-//   Parameters also fills quantised weights, from the file or by rounding the file's floats. It also fills frozen
-// weights in float64 from the file. It does not show either of them, nor the frozen base of adapters. It must not be
+//   Parameters also fills quantised weights, from the file or by rounding the file's floats, and frozen weights in
+// float64, from the file. Neither these weights nor the frozen base of adapters are in shown(). Parameters must not be
 // used during a step.
 #pragma once
 
@@ -24,8 +24,9 @@ class Parameters {
   // Draft, store and channel must outlive this object. `base` is hash_of_base().
   Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel, std::uint64_t base);
 
-  // Returns the parameters whose values are float32 or narrower floats, without the frozen base of adapters, as
-  // positions in the graph's list. All functions here know a parameter by this position.
+  // Returns, as positions in the graph's list of parameters, those whose values are float32 or narrower floats. Leaves
+  // out the frozen base of adapters, and the scales of rounded matrices. All functions of this class take such
+  // positions.
   const std::vector<std::size_t> &shown() const { return shown_; }
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
   const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
@@ -34,8 +35,8 @@ class Parameters {
   std::optional<std::size_t> find(const std::string &name) const;  // among the shown parameters
 
   // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
-  // the host can write to the device's memory. `base` is the memory of frozen weights, or nullptr; it is filled only
-  // once.
+  // the host can write to the device's memory. `base` is the memory of frozen weights, or nullptr. If another session
+  // has filled this memory, it stays as it is.
   void fill(int threads, bool reachable, FrozenBase *base);
   // Returns hash_of_base().
   std::uint64_t base() const { return base_; }
@@ -45,9 +46,10 @@ class Parameters {
   // Fills the optimizer's arrays with the state that the model's file declares.
   void fill_moments();
 
-  // Read or write whole elements of an array, from byte `offset` of the array on. Array 0 is the weights, as float32,
-  // or as they rest if they are not shown; 1 and up are those of Optimizer::state(). With several ranks, all must make
-  // the same call: read() gives every rank all values, and in write() each rank stores the values that it keeps.
+  // read() and write() copy whole elements of an array, from byte `offset` of the array on. Array 0 is the weights: as
+  // float32 for a parameter in shown(), and in the stored type for any other parameter. Arrays from 1 on are those of
+  // Optimizer::state(). With several ranks, all ranks must make the same call: read() gives every rank all values, and
+  // in write() each rank stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   // New values for a whole array of a parameter.
@@ -116,7 +118,8 @@ class Parameters {
   bool is_split(std::size_t parameter) const {
     return value(parameter).type.dtype == DType::bf16 || value(parameter).type.dtype == DType::f16;
   }
-  // The number of optimizer arrays before the moments: 1 if there is a low plane, else 0.
+  // Returns how many arrays in state().optimizer_arrays precede those of Optimizer::state(): 1 for the low plane if
+  // there is one, else 0.
   std::size_t planes_below() const;
   const program::Buffer *low_plane(std::size_t chunk) const;
 

@@ -90,7 +90,8 @@ std::string device_of_rank(comm::Channel &hosts, const std::string &device) {
 void add_step_channel(Channels &channels, const backend::DeviceInfo &device, draft::Settings &settings) {
   const bool required = settings.ranks.comm == "nccl";
   if (channels.hosts->ranks() == 1 || (settings.ranks.comm != "auto" && !required)) return;
-  // Ranks that compute on the host's processor need no NCCL. All ranks must come to the same answer.
+  // Ranks that compute on the host's processor need no NCCL. The ranks gather what each of them computes on, so that
+  // all ranks decide alike whether to use NCCL.
   const std::vector<char> on_gpu =
       comm::gather_values(*channels.hosts, static_cast<char>(!device.cuda_pci_bus_id.empty()));
   if (!required && std::ranges::find(on_gpu, 1) == on_gpu.end()) return;

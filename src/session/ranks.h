@@ -21,14 +21,14 @@ enum class Call : std::uint8_t { step, evaluate, predict, read, write, read_grad
 // The channels between the ranks of a session. Both are the same channel, unless NCCL carries the exchanges of a step.
 struct Channels {
   std::shared_ptr<comm::Channel> hosts;  // moves bytes of the hosts' memory
-  std::shared_ptr<comm::Channel> steps;  // for the exchanges of a step; abort() of it also aborts `hosts`
+  std::shared_ptr<comm::Channel> steps;  // for the exchanges of a step; its abort() also aborts `hosts`
   std::string why_not_nccl;              // the reason, if the ranks compute on several GPUs without NCCL; else ""
 
   static Channels over(std::shared_ptr<comm::Channel> channel) { return {channel, channel, {}}; }
 };
 
-// Opens the channel between the hosts and checks that all ranks have the same options. Sets rank and count of
-// `settings` to the channel's.
+// Opens the channel between the hosts and checks that all ranks have the same options. Sets this rank's number and the
+// number of ranks in `settings`.
 Channels open_channels(const draft::Options &options, draft::Settings &settings);
 
 // Returns the device of this rank. "cuda" gives each rank of a machine a GPU of its own. Every rank must call it.
@@ -53,11 +53,12 @@ class Ranks {
     double learning_rate = 0;
     bool operator==(const Terms &) const = default;
   };
-  // Returns once all ranks are ready for the same call. prepare() checks this rank's arguments and returns its terms.
-  // It must change nothing.
+  // Returns once all ranks are ready for the same call. prepare() checks this rank's arguments and returns this rank's
+  // terms. It must change nothing.
   //   If prepare() throws an Error, meet() throws this Error here and Code::peer on the other ranks, and the session
-  // stays as it was. Code::state if ranks make different calls, Code::mismatch if their terms differ. With several
-  // ranks, Code::cancelled on all of them if one was cancelled.
+  // stays as it was. Throws Code::state if ranks make different calls, and Code::mismatch if their terms differ. With
+  // several ranks, throws Code::cancelled on all of them if `cancelled` is true on one. With one rank, ignores
+  // `cancelled`.
   void meet(Call call, bool cancelled, const std::function<Terms()> &prepare);
 
   // The result of evaluating this rank's batch.

@@ -13,7 +13,7 @@
 
 namespace protrain::session {
 
-// Figures of memory that a plan does not contain. They are for a device with its own memory; otherwise all are 0.
+// Sizes of memory, in bytes, that a plan does not contain. All are 0 if the device shares the host's memory.
 struct MemoryOutsideArena {
   std::uint64_t device_free_before = 0, device_free = 0;  // when the device was opened, and now
   std::uint64_t pinned = 0, unpinned = 0;                 // of the host's memory
@@ -24,8 +24,8 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
                          const std::string &why_not_nccl);
 std::string warning_json(const std::string &text);
 std::string alarm_json(const StepAlarms::Raised &raised);
-// Returns the log line of a step. `loss_scale` is the step's, or 0 if it has none. `norms` are left out if they belong
-// to an earlier step.
+// Returns the log line of a step. `loss_scale` is the loss scale of the step; 0: the step has none. The line leaves
+// `norms` out if they belong to an earlier step.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale,
                       const GroupNorms &norms);
 std::string saved_json(std::uint64_t step, const std::string &path);

@@ -42,7 +42,7 @@ StepAccount::Terms terms_of(const draft::Draft &draft) {
           .learning_rate = draft.settings.learning_rate};
 }
 
-// Returns the StepAlarms that a new session begins with: its trained parameters, and the draft's alarms.
+// Returns the StepAlarms of a new session: the session's trained parameters, and the alarms of the draft.
 StepAlarms alarms_of(const draft::Draft &draft) {
   const graph::Graph &graph = draft.first().training.graph;
   const std::vector<program::BufferId> &norms = draft.programs.variants[0].step.squared_norms;
@@ -52,8 +52,8 @@ StepAlarms alarms_of(const draft::Draft &draft) {
   return {std::move(trained), draft.alarms};
 }
 
-// Adds to an error's text what the error means for the session. Without memory for it the text stays as it is. Then the
-// C door returns a fixed text that says what the addition would have said (capture() in protrain.cpp).
+// Adds to an error's text what the error means for the session. If memory is too short for that, the text stays as it
+// is, and capture_or_out_of_memory() in protrain.cpp returns a fixed text with the same meaning.
 void append(Error &error, const char *text) {
   try {
     error.text += text;
@@ -102,7 +102,8 @@ void Session::require_usable() const {
 
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
 
-// Judges the exception that is being handled, and throws it again, with what it means for the session in its text.
+// Records whether the exception that is being handled makes the session unusable. If it does, aborts the channel, and
+// adds to the error's text that the session is lost. Then throws the exception again.
 void Session::judge_and_rethrow() try { throw; } catch (Error &error) {
   judge_exception();
   if (lost_) machine_.channels().steps->abort(error.text);
@@ -110,7 +111,7 @@ void Session::judge_and_rethrow() try { throw; } catch (Error &error) {
   throw;
 } catch (const std::bad_alloc &) {
   if (!ranks_.several()) throw;
-  // Makes the session unusable, because it is unknown what the other ranks have done meanwhile.
+  // Makes the session unusable: the other ranks went on with the call, and this rank cannot know how far.
   lost_ = true;
   machine_.channels().steps->abort(kNoMemory);
   throw Error(Code::nomem, "", kNoMemory, {.channel_broken = true});
@@ -162,8 +163,8 @@ Session::Run Session::run_of(std::size_t variant, bool last) const {
   return {executors.accumulate.get(), &programs.accumulate, &graph, &prediction.accumulate};
 }
 
-// Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the parameter, or
-// the shape variant of the inputs, that the call is about.
+// Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the subject of the
+// call, such as the number of a parameter, or the shape variant of the inputs.
 void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
   const bool stops = ranks_.several() && (call == Call::step || call == Call::evaluate || call == Call::predict);
   const bool cancelled = stops && cancelled_.exchange(false, std::memory_order_relaxed);
@@ -194,13 +195,15 @@ StepResult Session::take_batch() {
   const bool has_norms = last && reads_norms();
   const std::uint64_t scale = account_.loss_scale();
   const std::optional<StepResult> result = account_.add(numbers_, last_.executor->report().seconds);
-  // A loss scale that shrinks is no mistake of the model or its data. It shrinks after the step's last batch. In the
-  // batches before, only the loss is checked.
+  // If the loss scale shrinks, the scale counts as the cause of the NaN or infinity, which is then not traced. The
+  // scale can shrink only in the step's last batch: only gradients make it shrink, and earlier batches check only the
+  // loss.
   const bool shrinks = account_.loss_scale() < scale;
   const bool traces = !result || (!numbers_.status.finite() && !shrinks && !std::exchange(reporting_.traced, true));
   const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
   if (!result) refuse_nonfinite(numbers_.status, last, origin);
-  // Keeps the learning rates and other optimizer numbers for deferred Updates. The next step or settle() runs these.
+  // Keeps the learning rates and other optimizer numbers for the deferred Updates, which the next step or settle()
+  // runs.
   const bool defers = machine_.settlement() != nullptr;
   if (defers && numbers_.status.finite()) held_ = now.update;
   if (has_norms) reporting_.norms.take(step_count(), alarms_.trained(), account_.last_weight());
@@ -254,8 +257,8 @@ bool Session::reads_norms() const {
   return machine_.device().shares_memory || step < 4 || step % 64 < 2;
 }
 
-// Raises alarms for what a complete step shows to be wrong. If no memory is left for an alarm's text, the step counts
-// all the same.
+// Raises alarms if the numbers of a complete step show that something is wrong. If memory is too short for an alarm's
+// text, the step still succeeds.
 void Session::judge_step(const StepResult &result, bool has_norms) {
   try {
     log_alarms(alarms_.judge({.step = step_count(),
@@ -276,8 +279,9 @@ void Session::log_alarms(std::size_t count) {
 }
 
 // Runs the last Program again to find the node where NaN or infinity first appears. Returns a text about this node, or
-// "" if none is found. The status is not finite, so Updates change nothing. In the overlap order, the first run can
-// have done some Updates, so the second run can compute other numbers.
+// "" if none is found. The second run begins with the status of the first one, which says "not finite", so no Update of
+// the second run changes anything. But in the overlap order the first run may have changed some parameters before it
+// met the NaN or infinity. In that case the second run can compute other numbers than the first.
 std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
   try {
     machine_.set_status(numbers_.status);
@@ -309,7 +313,7 @@ void Session::refuse_nonfinite(program::StatusWord status, bool last, const std:
               {.state_touched = true});
 }
 
-// Runs a Program that has no backward, after the Updates that the last step deferred.
+// Runs the Updates that the last step deferred, and then a Program that has no backward.
 void Session::run_forward(run::Executor &executor) {
   settle();
   outputs_.forget();
@@ -368,8 +372,8 @@ void Session::settle() {
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// Throws Code::cancelled if a cancel came too late to stop the call, which has run to its end. With several ranks,
-// leaves the cancel pending, and the next call is cancelled on all ranks.
+// Throws Code::cancelled if a cancel came too late to stop the call, which has run to its end. With several ranks
+// nothing is thrown: the cancel stays pending, and the next call is cancelled on all ranks.
 void Session::finish_cancelled() {
   if (ranks_.several()) return;
   if (cancelled_.exchange(false, std::memory_order_relaxed))

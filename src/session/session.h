@@ -102,7 +102,7 @@ class Session {
   std::string plan_json() const;
   std::string program_text() const;
   std::string graph_text() const;
-  // Compares gradients of the inputs that are set with finite differences of the loss in float64. See
+  // Compares the gradients of a step on the present inputs with finite differences of the loss in float64. See
   // protrain_session_check_gradients.
   std::string check_gradients(std::size_t samples);
   std::string report_json();  // of the last step: seconds, device_peak_bytes, host_peak_bytes, ...
@@ -128,9 +128,9 @@ class Session {
       judge_and_rethrow();
     }
   }
-  // Does a part of a call that cancel() can stop. If the part throws, clears the cancel, because the caller gets an
-  // error already. Calls that cancel() cannot stop leave the cancel set, even if they fail. It then stops the next call
-  // that can be stopped.
+  // Does a part of a call that cancel() can stop. If the part throws, withdraws a cancel that has not been served,
+  // because the caller gets an error anyway. A call that cancel() cannot stop leaves the cancel set even if the call
+  // fails, so the cancel stops the next call that can be stopped.
   template <typename Part>
   auto stoppable(Part part) -> decltype(part()) try {
     return guarded(part);
@@ -156,8 +156,8 @@ class Session {
   void settle();
   void finish_cancelled();
 
-  // Logs the line that `make` returns, about something that is complete. Drops the line if it cannot be made, for
-  // example for lack of memory.
+  // Logs the line that `make` returns. Drops the line if it cannot be made, for example for lack of memory, because the
+  // step or the save that the line reports has succeeded all the same.
   template <typename Make>
   void log_line(const Make &make) const try {
     if (reporting_.log) reporting_.log(make());

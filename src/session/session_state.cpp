@@ -60,7 +60,8 @@ void Session::write_flat_parameters(const float *values, std::size_t count) {
   });
 }
 
-// Begins a call that reads or writes all parameters that are shown, in a flat buffer of `count` elements.
+// Begins a call that reads or writes all parameters that the session shows. Their values lie one after the other in a
+// buffer of `count` elements.
 void Session::meet_flat(Call call, std::size_t count) {
   meet(call, [&] {
     require(count == flat_parameters_elements(), Code::shape, "values",
@@ -95,8 +96,8 @@ void Session::export_adapters(const std::string &directory) {
   write_export(directory, session::export_adapters);
 }
 
-// Reads all values before the ranks agree on the change, so that a file which cannot be read changes nothing. The
-// moving average begins anew at the loaded values.
+// Reads all values before the ranks agree on the change, so that a file which cannot be read changes nothing. If the
+// session keeps a moving average of the weights, the average begins anew at the loaded values.
 void Session::load_adapters(const std::string &directory) {
   guarded([&] {
     std::vector<AdapterValues> loaded;

@@ -67,19 +67,22 @@ class StepAccount {
   double learning_rate() const { return terms_.schedule.rate(terms_.learning_rate, counters_.steps); }
   backend::StepScalars scalars(const backend::Optimizer &optimizer, const std::vector<backend::Group> &groups) const;
 
-  // Sets the full rate of this step and all that follow.
+  // Sets the learning rate, before the schedule reduces it, of this step and all later steps.
   void set_learning_rate(double rate) { terms_.learning_rate = rate; }
 
   // Notes that the next micro-batch starts. This micro-batch overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
-  // Accounts for finished micro-batches, one of each rank, in the order of ranks. If a number is not finite, the loss
-  // scale shrinks or the step is skipped, where the terms allow it. If they do not, the step begins anew and nothing is
-  // returned. In that case no parameter has changed, except in the overlap order.
+  // Accounts for one finished micro-batch of each rank, in the order of ranks. If a number in one of these
+  // micro-batches is not finite, the loss scale shrinks or the step is skipped, provided that the options allow one of
+  // these. If the options allow neither, the step begins anew, and add() returns an empty optional. No parameter has
+  // changed in that case, except in the overlap order.
   std::optional<StepResult> add(const RoundNumbers &numbers, double seconds);
-  // Starts the step again at its first micro-batch, because its sums are useless.
+  // Goes back to the first micro-batch of the step. An error makes this necessary if the sums of the step's
+  // micro-batches so far are useless.
   void begin_anew();
-  // Counts a step that failed after some parameters took it. The optimizer does not count it if no step was complete
-  // before. Then the next step is still the first, in which the moving averages of all parameters begin.
+  // Counts a step that failed after it had updated some parameters. If the optimizer has not counted any step yet, it
+  // does not count this one either. So the optimizer's first step, in which the moving averages of all parameters
+  // begin, is still to come.
   void count_half_applied() {
     if (counters_.skipped == counters_.steps) ++counters_.skipped;
     ++counters_.steps;
@@ -92,8 +95,9 @@ class StepAccount {
   double grad_norm() const;
   // Returns the learning rate of the last complete step, or of the next step if none is complete.
   double last_learning_rate() const { return last_ ? last_->learning_rate : learning_rate(); }
-  // Returns the factor that removes loss scale and weights from the gradients of the last complete step. It is the
-  // reciprocal of last_weight(). Code::state if there are no such gradients, or not any more.
+  // Returns the factor that removes loss scale and micro-batch weights from the gradients of the last complete step:
+  // the reciprocal of last_weight(). Throws Code::state before the first step, within a step, and after a later call
+  // has overwritten these gradients.
   double gradient_factor(const std::string &parameter) const;
   // Returns the factor by which the gradients of the last complete step are too large. It is the loss scale, times the
   // sum of the micro-batches' weights if the step has several.

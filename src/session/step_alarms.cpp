@@ -64,7 +64,8 @@ std::size_t StepAlarms::judge_gradients(std::uint64_t step) {
   const std::string whose = names.size() == trained_.size() && names.size() > 1
                                 ? fmt::format("each of the {} trained parameters", names.size())
                                 : draft::some_names(names);
-  // Names the last parameter in the order of forward. Backward begins at the loss, so this gradient was zero first.
+  // The alarm's subject is the last of these parameters in the order of forward. Backward runs in the opposite order
+  // and reaches this parameter first, so the cause of the zeros is probably near it.
   return raise(step, {"gradient_zero", names.back(),
                       fmt::format("the gradient of {} was exactly zero in {} steps in a row{}, so at most decay moves "
                                   "it: the loss does not react, as behind a unit that never fires, a factor of zero or "

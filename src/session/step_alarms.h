@@ -1,6 +1,6 @@
-// StepAlarms: finds what only steps show to be wrong: gradients that are zero, a norm far from earlier norms, a
-// learning rate of zero, a loss scale that cannot get smaller. It reads a few numbers that a step has anyway, and
-// raises each alarm once. It allocates nothing unless it finds something.
+// StepAlarms: finds mistakes that show only when steps run: gradients that are zero, a norm far from earlier norms, a
+// learning rate of zero, a loss scale that cannot get smaller. It reads a few numbers that every step computes anyway,
+// and raises each alarm once. It allocates nothing unless it finds a mistake.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace protrain::session {
 
-// The numbers of a complete step.
+// The results of a complete step that judge() looks at.
 struct StepFacts {
   std::uint64_t step = 0;
-  bool applied = true;  // false: it was not finite, so it changed nothing
+  bool applied = true;  // false: the step was not finite, so it changed nothing
   double norm = 0, learning_rate = 0;
   bool scale_is_least = false;  // the loss scale cannot get smaller
   bool has_norms = true;        // StepAlarms::trained() has the norms of this step
@@ -22,7 +22,7 @@ struct StepFacts {
 
 class StepAlarms {
  public:
-  // An alarm, and the step that raised it, or 0 if it was known before the first step.
+  // An alarm, and the step that raised it. Step 0: the alarm was known before the first step.
   struct Raised {
     std::uint64_t step;
     draft::Alarm alarm;
@@ -39,9 +39,9 @@ class StepAlarms {
 
   std::vector<Parameter> &trained() { return trained_; }  // the caller fills in squared_norm
 
-  // Returns the number of alarms that the step has raised; they are the last ones of all().
+  // Returns the number of alarms that the step has raised. These alarms are the last ones in all().
   std::size_t judge(const StepFacts &facts);
-  // Adds an alarm, unless one with its code and subject was raised before. Returns the number of new alarms.
+  // Adds an alarm, unless an alarm with the same code and subject was raised before. Returns the number of new alarms.
   std::size_t raise(std::uint64_t step, draft::Alarm alarm);
   const std::vector<Raised> &all() const { return raised_; }
 

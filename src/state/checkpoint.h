@@ -26,8 +26,8 @@
 
 namespace protrain::state {
 
-// An array that the optimizer keeps for a parameter, such as "moment1". If it has as many elements as the parameter it
-// is saved in the parameter's shape, else in one dimension.
+// An array that the optimizer keeps for a parameter, such as "moment1". An array with as many elements as the parameter
+// is saved in the parameter's shape. Any other array is saved in one dimension.
 struct SavedArray {
   std::string name;
   DType dtype = DType::f32;
@@ -49,16 +49,17 @@ struct Description {
   std::vector<Parameter> parameters;
 };
 
-// Read and write bytes of a tensor. Array 0 is the parameter's weights; 1 and up are the optimizer's, in the
-// order of Parameter::arrays.
+// Functions that read and write bytes of a tensor. Array 0 is the parameter's weights; 1 and up are the optimizer's, in
+// the order of Parameter::arrays.
 using Read =
     std::function<void(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out)>;
 using Write =
     std::function<void(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte>)>;
 
 // Writes a checkpoint into `parent_dir` and returns its path. The directory is created if only its last component is
-// missing. A checkpoint of the same step is replaced; at every moment one of the two exists. Code::io, nospc, path;
-// busy if another session is saving into the directory. After an error the earlier checkpoints are unchanged.
+// missing. A checkpoint of the same step is replaced; at every moment one of the two exists. Throws Code::io,
+// Code::nospc or Code::path, or Code::busy if another session is saving into the directory. After an error the earlier
+// checkpoints are unchanged.
 std::string save(const std::string &parent_dir, const Description &description, const Read &read);
 
 // Saves a checkpoint of several ranks. Rank 0 makes a Saving. Every rank then calls save_part() with the Saving's
@@ -99,10 +100,10 @@ bool sees(const std::string &folder) noexcept;
 class Checkpoint {
  public:
   // Opens a checkpoint. `path` is the checkpoint's folder, or the directory that save() was given. In a directory,
-  // opens the checkpoint of the largest step that has a manifest. If this checkpoint is damaged, the call fails, and
-  // the error names the checkpoint before it.
-  //   Code::format if there is no checkpoint or it is malformed, corrupt if something was damaged or is missing,
-  // version if a later library wrote it, path for links.
+  // opens the newest checkpoint (of the largest step) that has a manifest. If this checkpoint is damaged, the call
+  // fails, and the error names the next older checkpoint.
+  //   Throws Code::format if there is no checkpoint or it is malformed, Code::corrupt if something was damaged or is
+  // missing, Code::version if a later library wrote it, and Code::path for links.
   static Checkpoint open(const std::string &path);
   Checkpoint(Checkpoint &&) noexcept;
   ~Checkpoint();
@@ -114,9 +115,9 @@ class Checkpoint {
   const std::string &identity() const;
 
   // Gives all tensors to `write`. The checkpoint must match `wanted` in optimizer, names, shapes and arrays; counters
-  // are ignored. Code::mismatch lists the first five differences. Code::corrupt if a checksum does not match. Both
-  // errors are found before anything is written, because the files are read twice. A failure in the second reading sets
-  // Facts::state_broken.
+  // are ignored. Throws Code::mismatch, which lists the first five differences, or Code::corrupt if a checksum does not
+  // match. Both errors are found before anything is written, because the files are read twice. A failure in the second
+  // reading sets Facts::state_broken.
   void load(const Description &wanted, const Write &write) const;
 
  private:

@@ -27,7 +27,8 @@ std::string listed(const std::vector<SavedArray> &arrays) {
 }
 
 // Appends the difference between a saved and a wanted parameter, if there is one. Compares the optimizer's arrays only
-// if the shapes and the optimizer are the same. Otherwise the arrays mostly differ for this reason alone.
+// if the shapes and the optimizer are the same. Otherwise the arrays mostly differ as well, and this difference would
+// tell nothing new.
 void compare_parameter(const Parameter &saved, const Parameter &wanted, bool same_optimizer,
                        std::vector<std::string> &differences) {
   if (saved.shape != wanted.shape)

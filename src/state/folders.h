@@ -1,5 +1,6 @@
-// Names of checkpoints in their parent directory: step-0000000010 is complete, step-0000000010.old is about to be
-// replaced by one of the same step, .step-0000000010-PID-SERIAL.tmp is being written.
+// Names of folders in the parent directory of checkpoints: step-0000000010 is a complete checkpoint,
+// step-0000000010.old is a complete one that a new checkpoint of the same step is about to replace, and
+// .step-0000000010-PID-SERIAL.tmp is being written.
 #pragma once
 
 #include <cstdint>

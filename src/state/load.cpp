@@ -51,8 +51,8 @@ std::vector<Parameter> parameters_of(const std::vector<Tensor> &weights, const s
   return parameters;
 }
 
-// Returns the names of folders with a manifest, the newest first. Also returns links that are named like checkpoints.
-// To open a link is an error, so no older checkpoint is taken in its place.
+// Returns the names of folders with a manifest, the newest first. Also returns links that are named like checkpoints:
+// if the newest is a link, opening it must be an error, and no older checkpoint may be opened in place of the link.
 std::vector<std::string> candidates(const std::string &parent, const std::vector<DirectoryEntry> &entries) {
   std::vector<std::pair<Folder, DirectoryEntry>> found;
   for (const DirectoryEntry &entry : entries)
@@ -68,16 +68,16 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// Returns the step in a folder's name. Returns nothing for a name that save() does not give, such as the name of a
-// renamed copy.
+// Returns the step in a folder's name. Returns an empty optional for a name that save() does not give, such as the name
+// of a renamed copy.
 std::optional<std::uint64_t> named_step(std::string_view path) {
   path = path.substr(0, path.find_last_not_of('/') + 1);
   const auto folder = parse_folder(path.substr(path.rfind('/') + 1));
   return folder ? std::optional(folder->step) : std::nullopt;
 }
 
-// Runs `body`, which reads a checkpoint. If it throws an Error, adds to the text the name of the earlier checkpoint, if
-// there is one.
+// Runs `body`, which reads a checkpoint. If `body` throws an Error, adds to the Error's text that there is an earlier
+// checkpoint, whose path is `earlier`. Adds nothing if `earlier` is "".
 template <typename Body>
 auto naming(const std::string &earlier, const Body &body) {
   try {

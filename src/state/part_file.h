@@ -23,24 +23,26 @@ struct PartFile {
 
 bool contains(const std::vector<DirectoryEntry> &entries, const std::string &name);
 
-// Opens the file `name` of the folder `folder` ("" or "NAME/") in `root`. Its size, its first pieces and its header are
-// checked.
+// Opens the file `name` of the folder `folder` ("" or "NAME/") in `root`. Checks the file's size, first pieces and
+// header.
 PartFile open_part(const std::string &root, const std::string &folder, const std::string &name,
                    const FileRecord &record);
 
-// The two halves of a tensor's name in an optimizer file, PARAMETER/ARRAY. array_of() returns nothing for other names.
+// The two halves of a tensor's name in an optimizer file, PARAMETER/ARRAY. array_of() returns an empty optional for
+// other names.
 struct ArrayName {
   std::string parameter, array;
 };
 std::optional<ArrayName> array_of(const std::string &tensor);
 
 // Returns the shape in which an optimizer's array of `elements` elements is saved. This is the parameter's shape if the
-// parameter has as many elements, else a single dimension.
+// parameter has the same number of elements, else a single dimension.
 Shape whole_shape(const Shape &of_parameter, std::uint64_t elements);
 
-// Returns the whole tensors that the parts join into. shape_of(name, elements) returns the shape of the tensor `name`,
-// whose parts have `elements` elements together, or nothing if the tensor is unknown. Code::format if the parts name
-// different tensors, or if a tensor's elements do not add up to its shape.
+// Returns the whole tensors that the parts join into. shape_of(name, elements) must return the shape of the tensor
+// `name`, or an empty optional if the tensor is unknown. `elements` is the number of elements that all parts of the
+// tensor have together. Code::format if the parts name different tensors, or if a tensor's elements do not add up to
+// its shape.
 using ShapeOf = std::function<std::optional<Shape>(const std::string &name, std::uint64_t elements)>;
 std::vector<Tensor> whole_tensors(const std::vector<PartFile> &parts, const ShapeOf &shape_of);
 

@@ -1,5 +1,5 @@
-// Reads and writes files that have one checksum per piece of 16 MiB. Never holds more than one buffer of a file in
-// memory.
+// Reads and writes files that have one checksum per piece of 16 MiB. Data pass through a buffer of 4 MiB, so a whole
+// file is never in memory.
 #pragma once
 
 #include <cstdint>

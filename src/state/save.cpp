@@ -13,7 +13,7 @@
 
 namespace protrain::state {
 
-// A folder being filled. It is removed with its contents unless release() is called.
+// A new folder into which a checkpoint is written. It is removed with its contents unless release() is called.
 class TemporaryFolder {
  public:
   TemporaryFolder(const std::string &parent, std::uint64_t step) {
@@ -60,8 +60,8 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
   return writer.commit();
 }
 
-// True if a checkpoint called `name` exists. `alone` is true if this save has locked the directory. Then first removes
-// the folders that killed saves left behind.
+// Returns true if a checkpoint called `name` exists. `alone` is true if this save has locked the directory. In this
+// case tidy() first removes the folders that killed saves left behind.
 bool tidy(const std::string &parent, const std::string &name, bool alone) {
   const std::vector<DirectoryEntry> entries = list_directory(parent);
   const auto find = [&](const std::string &wanted) {
@@ -79,8 +79,9 @@ bool tidy(const std::string &parent, const std::string &name, bool alone) {
   return there != entries.end();
 }
 
-// Renames the folder `fresh` to `target`, the name of the complete checkpoint. Returns the folder that the caller has
-// to remove, such as the replaced checkpoint.
+// Renames the folder `fresh` to `target`, the name of the complete checkpoint. `replace` is true if an earlier
+// checkpoint has this name; the earlier one is then renamed, to `fresh` or `aside`. Returns the folder that the caller
+// has to remove: the replaced checkpoint, or what a killed save may have left at `aside`.
 std::string put_in_place(const std::string &fresh, const std::string &target, const std::string &aside, bool replace) {
   if (!replace) {
     rename_directory(fresh, target);

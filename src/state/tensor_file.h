@@ -28,7 +28,7 @@ struct Tensor {
   bool operator==(const Tensor &) const = default;
 };
 
-// Returns the number of bytes in a tensor, or nothing on overflow.
+// Returns the number of bytes in a tensor, or an empty optional on overflow.
 std::optional<std::uint64_t> tensor_bytes(const Shape &shape, DType dtype = DType::f32);
 
 // Appends a tensor behind the last one.

@@ -1,4 +1,5 @@
-// A C++ host program whose memory is exhausted at each allocation in turn while an option is set.
+// A C++ host program that sets an option again and again. Each time another allocation of this call fails: the first,
+// then the second, and so on.
 #include <cstdlib>
 #include <new>
 

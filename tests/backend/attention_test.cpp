@@ -36,8 +36,8 @@ Array rows_of(const Array &array, std::int64_t begin, std::int64_t count) {
                              {all.begin() + begin * width, all.begin() + (begin + count) * width});
 }
 
-// Makes the sequence consist of documents of these lengths, one after the other. For this it adds an input: the number
-// of the first key of each query's document.
+// Makes the sequence consist of documents of these lengths, one after the other. For this it adds an input that holds,
+// for each query, the index of the first key of the query's document.
 OneNode of_documents(OneNode node, const std::vector<std::int64_t> &lengths) {
   std::vector<std::int64_t> first;
   for (std::int64_t length : lengths) {

@@ -73,7 +73,8 @@ std::vector<double> run(const GemmShape &shape, int threads, std::size_t shift =
   return values(operands.c, shape);
 }
 
-// Returns a matrix as (rows, columns), from its transpose if `transposed`.
+// Returns the elements of a matrix (rows, columns), row by row. If `transposed`, the transpose of the matrix lies at
+// `at`.
 std::vector<double> laid_out(const void *at, DType type, std::int64_t rows, std::int64_t columns, bool transposed) {
   std::vector<double> all;
   for (std::int64_t i = 0; i < rows; ++i)
@@ -82,8 +83,8 @@ std::vector<double> laid_out(const void *at, DType type, std::int64_t rows, std:
   return all;
 }
 
-// Returns the right c (m, n), summed in double. Goes along the rows of b, because a loop along its columns would be
-// several times slower.
+// Returns the c (m, n) that is expected, with sums in double. Goes along the rows of b, because a loop along the
+// columns of b would be several times slower.
 std::vector<double> expected(const GemmShape &s) {
   const Operands o(s);
   const std::vector<double> a = laid_out(o.a, s.in, s.m, s.k, s.trans_a), b = laid_out(o.b, s.in, s.k, s.n, s.trans_b);

@@ -156,7 +156,8 @@ TEST(Update, FollowsTheFormulas) {
   }
 }
 
-// One element of a node test that ONNX has for Adam, Momentum or Adagrad. All these tests have T = 0 and a rate of 0.1.
+// One element from ONNX's node tests of Adam, Momentum and Adagrad. In all these tests the update count T is 0 and the
+// learning rate is 0.1.
 struct OnnxElement {
   Optimizer optimizer;
   float x, g, v, h;  // weight, gradient, moments
@@ -227,7 +228,7 @@ TEST(Update, KeepsAMovingAverageOfWeights) {
 
 // Between steps, moments are stored in codes of 8 bits, which rounds them. The first step starts from moments of zero
 // and updates the weights before it rounds the new moments. So after this step the weights must equal those of training
-// with float32 moments. After 20 steps they must still be near.
+// with float32 moments. After 20 steps the weights of both trainings must still be near each other.
 TEST(CodedUpdate, StaysNearFloat32) {
   Optimizer exact = kCoded;
   exact.coded = false;
@@ -252,8 +253,8 @@ TEST(CodedUpdate, HasTheSameBitsForEveryTeam) {
   }
 }
 
-// Each block of 256 numbers has a scale of its own. So an update in pieces, each of whole blocks, must give the same
-// bits as one update of all elements.
+// Each block of 256 numbers has a scale of its own. So if an update is split into pieces that consist of whole blocks,
+// it must give the same bits as one update of all elements.
 TEST(CodedUpdate, OfPiecesIsThatOfTheWhole) {
   const State whole = trained(kCoded, 1, 1);
   const auto device = open("cpu", 1);

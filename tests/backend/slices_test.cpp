@@ -1,6 +1,6 @@
 // The kernel LinearCrossEntropyGrad works through the rows of its logits in slices. Its results must have the same bits
-// whatever the size of a slice. The tests use the loss infonce: the classes are all keys, and the label of a query is
-// its own key.
+// whatever the size of a slice. The tests use the loss infonce, in which every key is a class, and the label of a query
+// is its own key.
 //   tests/CMakeLists.txt runs these tests again with ONEDNN_MAX_CPU_ISA, so that oneDNN computes products as on older
 // processors.
 #include <omp.h>

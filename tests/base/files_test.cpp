@@ -157,7 +157,8 @@ TEST_F(Files, CommitPutsTheWholeFileInPlace) {
   EXPECT_EQ(entries(), 1u);
 }
 
-// If ranks save together, each waits for the others now and then, and none may be late by the sync of a whole file.
+// Ranks that save together wait for each other now and then. If a rank synced a whole large file at once, the others
+// would wait too long.
 TEST_F(Files, WriterSyncsEvery256MiB) {
   FileWriter writer(directory_ + "/a");
   const std::vector<std::byte> part(16 << 20);

@@ -1,4 +1,4 @@
-// Sentences of errors: they name what they are about.
+// Checks that the sentence of an error names the subject that the error is about.
 #include "base/sentence.h"
 
 #include <gtest/gtest.h>

@@ -73,7 +73,8 @@ TEST(Address, IsAHostAndAPort) {
   EXPECT_EQ(parts("[fe80::1]:65535"), "fe80::1 65535");
 }
 
-// Rank 0's channel to two others. Both send back the bytes that they get, but rank 1 changes a bit of every text.
+// Rank 0's channel to ranks 1 and 2. Both ranks send back the bytes that they get, but rank 1 changes a bit of every
+// text.
 class EchoChannel final : public Channel {
  public:
   int rank() const override { return 0; }

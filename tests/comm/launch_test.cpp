@@ -79,8 +79,8 @@ TEST(Launched, BySrunWithAPluginForMpi) {
 TEST(Launched, BySrunWithoutAPluginForMpi) {
   const std::map<std::string, std::string> step{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}};
   EXPECT_EQ(launched_with(step), (Launched{Transport::gloo, 5, 8}));
-  // Started like this, each process would be the only rank of an MPI of its own. So open() must refuse MPI before it
-  // loads one.
+  // If srun has no plugin for MPI, each process would be the only rank of an MPI of its own. So open() must refuse the
+  // transport MPI before it loads an MPI library.
   const Variables variables(step);
   const Error error = test::error_of([] { open({.transport = Transport::mpi, .timeout = 1s}); });
   EXPECT_EQ(error.code, Code::unsupported);

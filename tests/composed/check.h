@@ -22,8 +22,8 @@ struct Verdict {
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// Reduces a recipe whose verdict is `wrong`. Skips every step without which the verdict stays `wrong`, until none is
-// left that can be skipped.
+// Reduces a recipe whose verdict is `wrong`. Skips a step if the verdict stays `wrong` without it, and repeats this
+// until no further step can be skipped.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
 // The nodes of the recipe's model, as text.

@@ -39,7 +39,7 @@ void Composer::unary_in_domain() {
   }
 }
 
-// Adds an operator whose slope is 0 wherever it exists, so no gradient passes through it.
+// Adds an operator such as Floor, whose slope is 0 or undefined everywhere. So no gradient passes through the operator.
 void Composer::flat() {
   const ValueId x = any();
   const ValueId y = add(dice_.of<const char *>({"Floor", "Ceil", "Round", "Sign"}), {add("Mul", {x, number(3)})});

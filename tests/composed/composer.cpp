@@ -160,7 +160,7 @@ Shape Composer::random_shape(std::size_t rank) {
   return shape;
 }
 
-// Returns a float value of the pool, more likely one of the last three. Reshapes a scalar to {1}.
+// Returns a float value of the pool. The last three values are more likely than others. A scalar is reshaped to {1}.
 ValueId Composer::any() {
   const auto late = std::min<std::int64_t>(3, static_cast<std::int64_t>(pool_.size()));
   const ValueId id =

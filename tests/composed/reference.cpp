@@ -14,8 +14,8 @@ using graph::Array;
 using graph::Node;
 using graph::ValueId;
 
-// Returns the magnitudes of all numbers in the operands, and 0 and 1, sorted. A result with one of these magnitudes
-// counts as copied, and gets no noise.
+// Returns the sorted magnitudes of all numbers in the operands, and also 0 and 1. A result with one of these magnitudes
+// is taken for an exact copy of a number, so no noise is added to this result.
 std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   std::vector<double> all = {0, 1};
   for (const Array *input : inputs)
@@ -25,8 +25,9 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// True if the operator adds up numbers. Its kernels round partial sums. So even a result that equals an operand (such
-// as the mean of equal numbers) is not exact. `first` is the first operand, `result` the type of the first output.
+// True if the operator adds up numbers. The kernels of such an operator round partial sums, so even a result that
+// equals an operand (such as the mean of equal numbers) is not exact. `first` is the first operand, `result` the type
+// of the first output.
 bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
     if (node.op.starts_with(begin)) return true;
@@ -53,8 +54,8 @@ Array disturbed(const Array &array, const std::vector<double> &copied, double no
   return Array::from_doubles(array.type(), values);
 }
 
-// Collects Branches. add() takes the signed distance of a number from a kink, and the number's size. It records the
-// side of the kink, and the smallest distance so far relative to the size.
+// Collects Branches. add() takes the signed distance of a number from a kink, and the number's size. It records on
+// which side of the kink the number is, and updates the smallest distance relative to the size.
 struct Notes {
   Reference::Branches &branches;
   void add(double distance, double size) {
@@ -169,7 +170,7 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
     // A rounded sum equals the exact sum of slightly changed terms, so the noise is added to the terms. If the terms
-    // cancel, the sum is then mostly noise, as it is in a kernel.
+    // cancel, the result is mostly noise, as it is in a kernel.
     const Array *first = inputs.empty() ? nullptr : inputs[0];
     const bool sums = noise > 0 && adds_up(node, first, types_[n].at(0));
     Array shaken;

@@ -1,5 +1,5 @@
-// Tests absent operands. Runs every operator's kernel many times, each time without another subset of its optional
-// inputs or of its outputs.
+// Tests absent operands. Runs every operator's kernel once for each choice of optional inputs and of outputs that are
+// left out.
 #include "conformance/contest.h"
 #include "every_kernel.h"
 

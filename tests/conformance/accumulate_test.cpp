@@ -86,9 +86,9 @@ struct PartsCase {
   Array all_weights() const {
     return weights.size() > 1 ? Array::from_doubles({DType::f64, {parts}}, weights) : weight_of(0);
   }
-  // The elements of one part with its padding. The padding and all of a part with weight 0 are NaN, which shows if a
-  // kernel reads them. Each other part begins with -0. A kernel that sets the sum to the part gives -0 there, and a
-  // kernel that adds the part to 0 gives +0.
+  // The elements of one part, followed by padding. The padding is NaN, and so are all elements of a part with weight 0,
+  // so a kernel that reads any of these makes the sum NaN. Every other part begins with -0. This tells two kinds of
+  // kernels apart: copying the first part to the sum gives -0, adding the first part to 0 gives +0.
   std::vector<double> part(std::int64_t number) const {
     const bool counts = weights.empty() || weight_of(number).doubles()[0] != 0;
     std::vector<double> x = random_floats({elements}, static_cast<unsigned>(number)).doubles();
@@ -99,7 +99,7 @@ struct PartsCase {
   }
 };
 
-// Expects the same bits from one launch that adds all parts as from one launch for each part.
+// Expects that a single launch that adds all parts gives the same bits as one launch per part.
 void expect_bits_of_single_parts(const Machine &machine, const PartsCase &of, std::uint64_t micro_batch) {
   const Shape shape = of.elements == 1 ? Shape{} : Shape{of.elements};
   const Type sum_type{ops::sum_dtype(of.dtype), shape};

@@ -25,8 +25,8 @@ const std::vector<AttentionSizes> kSizes = {
     {1, 1, 1, 1, 1, 4, 4},       {2, 9, 9, 3, 3, 8, 8},      {1, 64, 64, 2, 1, 16, 16}, {2, 70, 70, 4, 2, 12, 20},
     {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16}, {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
 
-// True if a contender skips this case. The emulated device is slow, so it computes each size only one way: causal or
-// not, by turns. Other contenders compute both.
+// True if a contender skips this case. The emulated device is slow, so it computes the causal case only if `turn` is
+// odd, and the other case only if `turn` is even. Other contenders compute both cases in every turn.
 bool is_left_out(const Contender &contender, std::int64_t causal, std::size_t turn) {
   return contender.name == "emulated" && turn % 2 != static_cast<std::size_t>(causal);
 }
@@ -122,7 +122,8 @@ TEST_P(FusedAttentionKernel, GradientsOfHeads128DeepHaveTheSameBitsWhereABlockHa
   for (std::size_t i = 0; i < much.size(); ++i) EXPECT_EQ(much[i].doubles(), little[i].doubles()) << "output " << i;
 }
 
-// The error must come when the kernel is compiled, not in a step.
+// The heads need more shared memory than a block of threads has. The error must come when the kernel is compiled, not
+// in a step.
 TEST_P(FusedAttentionKernel, WhoseHeadsNoMemoryOfABlockHoldsIsRefused) {
   if (GetParam()->name != "emulated") return;
   const OneNode node = backward(forward({1, 20, 20, 1, 1, 512, 512}, form(1), 3), 77);

@@ -61,8 +61,8 @@ TEST_P(FoldStatisticsKernel, MatchesTheReference) {
     }
 }
 
-// The first micro-batch of a step starts from the state, and later ones go on with the sum. The kernel never changes
-// the state itself.
+// In the first micro-batch of a step the kernel starts from the running statistics (`state`), in later micro-batches
+// from the sum so far (`sum`). It never changes `state`.
 TEST_P(FoldStatisticsKernel, GoesOnFromTheSumAfterTheFirstMicroBatch) {
   if (!GetParam()->computes_in(DType::f32)) GTEST_SKIP();
   const Array sum = floats({3}, {1, 2, 3}), state = floats({3}, {10, 20, 30}), statistic = floats({3}, {2, 4, 6});

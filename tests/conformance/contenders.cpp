@@ -20,7 +20,7 @@ Contender cpu() {
                       .ways = {},
                       .unsupported = {},
                       .expected_failures = {},
-                      // The bits of these operators depend on the number of threads.
+                      // The bits of these operators' results depend on the number of threads.
                       .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad", "LstmSteps",
                                      "LstmStepsGrad", "GruSteps", "GruStepsGrad", "RnnSteps", "RnnStepsGrad"}};
   for (int threads : {1, 2, 3})

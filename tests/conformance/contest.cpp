@@ -80,8 +80,8 @@ std::vector<Array> run(const OneNode &one, const Contender::Way &way, std::size_
   return bench.results();
 }
 
-// The error that is allowed for a recurrent node; 0 for other nodes. Such a node rounds its state to the state's type
-// in each step, so the errors of several steps can add up.
+// Returns the error that is allowed for a recurrent node, or 0 for any other node. A recurrent node rounds its state to
+// the state's type in each step, so the errors of several steps can add up.
 double error_of_states(const OneNode &one) {
   const bool keeps_state = one.op.find("Steps") != std::string::npos;
   return keeps_state ? 2 * step_of(one.inputs.at(1).dtype()) : 0;

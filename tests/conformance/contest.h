@@ -43,9 +43,9 @@ const std::vector<Contender> &contenders();
 
 class Conformance : public testing::TestWithParam<const Contender *> {
  public:
-  // Expects that the outputs equal the reference's within `tolerance`, have the same bits in every way, and that no
-  // memory around them changes. The tolerance is for |error| divided by the larger of 1 and |value|. Integers and bools
-  // must be equal.
+  // Expects that the outputs equal the reference's within `tolerance`, that every Way of the contender gives the same
+  // bits, and that no memory around the outputs changes. The tolerance is for |error| divided by the larger of 1 and
+  // |value|. Integers and bools must be equal.
   void expect_reference(const OneNode &one, double tolerance = 1e-5) const;
   // Expects that an output has the same bits whichever other outputs are absent.
   void expect_outputs_apart(const OneNode &one) const;
@@ -53,7 +53,8 @@ class Conformance : public testing::TestWithParam<const Contender *> {
   void expect_error(const OneNode &one, const std::string &text) const;
 
  private:
-  // The node in float32 and in each 16-bit type of the contender, each with the name of the precision.
+  // Returns pairs of a node and the name of its precision: the given node in float32, and in each 16-bit type of the
+  // contender.
   std::vector<std::pair<OneNode, std::string_view>> in_each_precision(const OneNode &one) const;
   void expect_in(const OneNode &one, std::string_view precision, double tolerance) const;
 };

@@ -107,8 +107,8 @@ TEST_P(ConvKernel, IsTheReferenceOverOneAndThreeAxes) {
   for (const Form &form : forms) expect_form(*this, form, seed += 10);
 }
 
-// The windows spread over many more places than x has elements: over up to 2^64, which a product of the strides counts
-// as 0.
+// In each form the windows spread over many more places than x has elements. In the first form there are up to 2^64
+// places, and the product of the strides overflows to 0.
 TEST_P(ConvKernel, IsTheReferenceWhereNearlyAllPlacesAreSkippedOrPads) {
   constexpr std::int64_t kFar = std::int64_t{1} << 30;
   const std::vector<Form> forms = {
@@ -123,9 +123,9 @@ TEST_P(ConvKernel, IsTheReferenceWhereNearlyAllPlacesAreSkippedOrPads) {
   for (const Form &form : forms) expect_form(*this, form, seed += 10);
 }
 
-// These layers are so large that the CPU cuts some of their results. If oneDNN computes them, the gradients of the
-// first layer are cut into parts for the members of the team. The gradient of the second layer's weights is the sum of
-// two results, one for each sample.
+// These layers are so large that the CPU computes some of their results in parts. With oneDNN, the members of the team
+// compute different parts of the first layer's gradients. The gradient of the second layer's weights is computed for
+// each of the two samples alone, and the two results are added.
 TEST_P(ConvKernel, IsTheReferenceAtAModelsSize) {
   if (GetParam()->name == "emulated") GTEST_SKIP() << "takes long";
   expect_form(*this, {{2, 64, 14, 14}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}, 600);

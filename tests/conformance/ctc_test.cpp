@@ -12,8 +12,8 @@ struct Speech {
 
 Attributes with_blank(std::int64_t blank) { return {{"blank", blank}, {"ignore_index", std::int64_t{-100}}}; }
 
-// Labels (samples, width) of few classes, so that neighbours are often equal. In turn, a sample has all of its labels,
-// half of them, or none.
+// Labels (samples, width) of few classes, so that neighbours are often equal. Of three successive samples, the first
+// has all of its labels, the second has the first half of them, and the third has none.
 Array labels(const Speech &s, DType dtype = DType::i64) {
   const std::int64_t few = std::min<std::int64_t>(s.classes - 1, 3);
   std::vector<std::int64_t> values = random_integers({s.samples, s.width}, 5, 0, few).integers();

@@ -425,8 +425,8 @@ TEST(CudaMemory, IsGivenBackOnAThreadThatHasUsedNoDevice) {
   }).join();
 }
 
-// A thread that waits for the device in the middle of the step may do work of the previous step, which must be done
-// whatever this step's values are. So the error comes out at the end of the step.
+// An index out of range is reported at the end of the step, and not by a wait within the step. A thread that waits
+// within the step may still do work of the previous step, and the index must not stop that work.
 TEST_P(Queues, AnIndexOutOfRangeEndsNoWaitWithinTheStep) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;

@@ -33,7 +33,8 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
-// Attributes of five losses: four with or without label smoothing and with or without a z-loss, and a focal loss.
+// Attributes of five losses: a cross entropy with and without label smoothing, each of them with and without a z-loss,
+// and a focal loss.
 std::vector<Attributes> mixed_forms(const std::string &reduction) {
   std::vector<Attributes> forms;
   for (const double smoothing : {0.0, 0.3})
@@ -67,7 +68,7 @@ TEST_P(CrossEntropyKernel, SmoothsLabelsWeighsRowsAndKeepsLogitsSmall) {
       }
 }
 
-// A logit of -inf excludes its class. Here each row begins with 400 of them.
+// A logit of -inf excludes its class. Here the first 400 logits of each row are -inf.
 TEST_P(CrossEntropyKernel, ClassesThatCannotBeCountForNothing) {
   std::vector<double> logits = random_floats({5, 700}, 1, -8, 8).doubles();
   for (std::size_t i = 0; i < logits.size(); ++i)
@@ -175,8 +176,8 @@ TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
   expect_reference(large);
 }
 
-// If a loss is scaled or a penalty is added, another node computes the loss. This node computes only the gradients, and
-// its first output is absent.
+// If a loss is scaled or a penalty is added, another node computes the loss. LinearCrossEntropyGrad then computes only
+// the gradients, and its first output, the loss, is absent.
 TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
   for (const char *reduction : {"mean", "sum"})
     for (bool bias : {false, true}) {

@@ -80,7 +80,7 @@ Attributes slice_attributes(const Cut &cut) {
 }
 
 // Slices runs of elements whose start and length in bytes are multiples of 16, 8, 4 or 2, or of none of these. Kernels
-// choose the width of their copies by that.
+// choose the width of their copies by these multiples.
 TEST_P(SliceKernel, RunsOfEveryWidth) {
   for (std::int64_t unit : {1, 2, 3, 4, 8, 16})
     for (std::int64_t first : {0, 1, 2, 4, 8, 16})

@@ -52,7 +52,7 @@ TEST_P(SquaredNormKernel, SumsEachPiece) {
 }
 
 // Expects that joining the sums of a tensor's pieces gives the bits of the whole tensor's squared norm. Also cuts the
-// tensor in two at the border of a piece, as if two ranks owned it: the pieces must have the same sums.
+// tensor in two at the border of a piece, as if each of two ranks owned one half. This must not change any piece's sum.
 void expect_joined_pieces(const Array &x, std::int64_t piece, const Contender::Way &way) {
   SCOPED_TRACE(fmt::format("{} in pieces of {}, {}", to_text(x.type()), piece, way.name));
   const Array whole = results_of({"SquaredNorm", {}, {x}}, way)[0];
@@ -90,7 +90,8 @@ Array long_doubles(std::int64_t count) {
   return Array::from_doubles({DType::f64, {count}}, values);
 }
 
-// Some counts lie just below or above the number of sums that one block of threads adds, on a GPU and emulated.
+// One block of threads joins up to 4096 sums on a GPU, and up to 256 on the emulated device. Some counts lie just below
+// or above these limits.
 TEST_P(JoinSquaresKernel, HasTheBitsOfTheReferencesTree) {
   std::vector<Array> tensors;
   for (std::int64_t count : {0, 1, 2, 3, 5, 31, 127, 128, 255, 256, 257, 1000, 4095, 4096, 4097, 70000}) {

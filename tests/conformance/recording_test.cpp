@@ -13,8 +13,9 @@ PROTRAIN_FAMILY(Recordings);
 
 using backend::Device;
 
-// A small step: weights are uploaded, dropout is applied to a wave, the result is added to a sum, an update takes the
-// sum as the gradient, and the weights are downloaded. Only events keep the queues in order.
+// A small step. The weights are uploaded. Dropout is applied to the values of a wave, and the result is added to a sum.
+// An update changes the weights, with the sum as their gradient. Then the weights are downloaded. Only events keep the
+// queues in order.
 class SmallStep {
  public:
   explicit SmallStep(const Machine &machine) : device_(*machine.device) {

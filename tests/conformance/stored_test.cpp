@@ -20,7 +20,7 @@ Array narrow(const Shape &shape, unsigned seed, DType dtype) {
   return Array::from_doubles({dtype, shape}, random_floats(shape, seed).doubles());
 }
 
-// Matrices of (rows, columns) in every form.
+// Returns a matrix of shape (rows, columns) in each form in which weights can be stored.
 std::vector<Stored> stored(std::int64_t rows, std::int64_t columns) {
   const Shape shape = {rows, columns};
   std::vector<Stored> all;

@@ -18,7 +18,8 @@ using arith::bf16;
 
 GemmShape last;
 
-// An algorithm adds the terms of a sum from the first on, from the last on, or in two halves.
+// The order in which an algorithm adds the terms of a sum: from the first to the last, from the last to the first, or
+// in two halves.
 enum Order : std::uint64_t { forwards, backwards, halves, kOrders };
 constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // bytes, which each product overwrites
 constexpr std::byte kLoaded[kOrders] = {};                     // addresses that stand for kernels

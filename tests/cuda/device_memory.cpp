@@ -73,7 +73,8 @@ DeviceAtWork::~DeviceAtWork() { change_work(-1); }
 
 }  // namespace protrain::emulation
 
-// Lets the stand-in for NCCL access device memory (1), or ends that (0). The stand-in is a library of its own.
+// Lets the stand-in for NCCL, which is a library of its own, access device memory. `begins` is 1 when an access begins,
+// and 0 when it ends.
 extern "C" __attribute__((visibility("default"))) void protrain_emulated_access(int begins) {
   protrain::emulation::change_work(begins != 0 ? 1 : -1);
 }

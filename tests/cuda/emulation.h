@@ -60,9 +60,9 @@ T exchanged(T value, int lane) {
   return value;
 }
 
-// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. A GPU can do so at any time until
-// wait_for_copies() returns. The emulation does so at once if threads run in ascending order, else in
-// wait_for_copies(). So tests in both orders find code that relies on one of these times.
+// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. A GPU does this at some time before
+// wait_for_copies() returns. The emulation does it at once if threads run in ascending order, and in wait_for_copies()
+// if threads run in descending order. So tests in both orders find code that needs an early copy or a late one.
 void copy_async(void *to, const void *from, std::size_t bytes);
 void wait_for_copies();
 
@@ -78,7 +78,7 @@ inline constexpr std::uint64_t kDeviceMemory = std::uint64_t{8} << 30;
 void limit_memory(std::uint64_t bytes);
 void unload_kernels();  // the next launch of each kernel loads it again
 
-// Makes pin() refuse more bytes than `each` at once, and more than `all` together.
+// Makes pin() refuse a call for more than `each` bytes, and any call after which more than `all` bytes would be pinned.
 void limit_pinning(std::uint64_t each, std::uint64_t all);
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 

@@ -1,6 +1,6 @@
 // The shape of the last product that the emulated blas computed. The shape includes promises of the caller, such as the
-// alignment of the operands. On a GPU, a weaker promise rules out fast algorithms but changes no result. So tests check
-// the promises here.
+// alignment of the operands. A caller that promises too little rules out fast algorithms on a GPU, but no result
+// changes. So tests check the promises themselves.
 #pragma once
 
 #include "backend/cuda/blas.h"

@@ -17,7 +17,8 @@
 #include "cuda/device_memory.h"
 #include "cuda/emulation.h"
 
-// An event. It counts how often it was appended to a stream, and how many of these records the stream has reached.
+// An event. `recorded` is the number of times that the event was appended to a stream, and `passed` the number of these
+// records that the stream has reached.
 struct CUevent_st {
   std::uint64_t recorded = 0, passed = 0;
   std::chrono::steady_clock::time_point at;  // the time when the stream reached the last record
@@ -34,8 +35,8 @@ struct CUstream_st {
   CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
 };
 
-// Captured work, as a list of calls. The graph has streams and events of its own, which stand for the caller's. The
-// calls append the work to these streams. Each launch makes all the calls again.
+// A captured graph: the list of the calls that were captured. The graph has streams and events of its own, which the
+// calls use in place of the caller's. Each launch of the graph makes all the calls again.
 struct CUgraphExec_st {
   struct Part {
     CUstream_st *own;
@@ -73,10 +74,10 @@ std::set<const void *> loaded;
 std::map<const std::byte *, std::uint64_t> pinned;  // sizes in bytes, by first byte
 
 thread_local int current_device = -1;  // -1: none
-// Fails on a thread that has chosen no device. CUDA would open device 0 there.
+// Fails on a thread that has chosen no device. CUDA would use device 0 on such a thread.
 void require_device() { require(current_device >= 0, Code::internal, "device", "is none of this thread's"); }
 
-// Refuses a copy that is partly in pinned memory, as CUDA does.
+// Refuses a copy whose host memory crosses the border of a pinned range, as CUDA does.
 void require_one_registration(const void *at, std::uint64_t bytes) {
   const std::lock_guard lock(runtime_mutex);
   const auto *begin = static_cast<const std::byte *>(at), *end = begin + bytes;
@@ -122,8 +123,8 @@ void require_no_capture(Stream stream) {
   require(stream->capture == nullptr, Code::device, "stream", "is captured: nobody can wait for it");
 }
 
-// Stores the call if the stream is captured, else returns false. Each launch of the graph will make the call. It passes
-// the graph's own stream that stands for `stream`.
+// If the stream is being captured, stores the call and returns true. Otherwise returns false. Each launch of the
+// captured graph will make the call, with the graph's own stream in place of `stream`.
 template <typename Call>
 bool keep(Stream stream, Call call) {
   if (stream->capture == nullptr) return false;

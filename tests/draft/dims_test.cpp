@@ -57,8 +57,8 @@ TEST(Dims, OfChannelsAreThoseOfTheFirstKernel) {
   expect(groups.at("channels"), 6, By::inference);
 }
 
-// tf2onnx gives the batch's dim another name in each input, here unk__1 and unk__2. Both must count as the number of
-// samples. The positions p have no batch: their first dim is the sequence.
+// tf2onnx gives the batch's dim a different name in each input, here unk__1 and unk__2. Both must count as the number
+// of samples. The positions p have no batch: their first dim is the sequence.
 TEST(Dims, OfSamplesAreTheFirstOfInputsWithoutTheBatch) {
   const test::Scratch scratch;
   test::Wire wire;
@@ -90,7 +90,7 @@ TEST(Dims, OfFeaturesAreTheRowsOfTheMatrix) {
 }
 
 // The matrix has 256 rows, so the flattened features (batch, 4, h, w) must be 8 x 8. With stride 8, images of size 57
-// to 64 give that. 64 is chosen, because it is the roundest number.
+// to 64 give such features. 64 is chosen, because it is the roundest number.
 TEST(Dims, OfAnImageAreThoseThatItsFeaturesMeetAMatrixWith) {
   const auto dims = settled({kImage,
                              {node("Conv", {"x", "w"}, {"c"}, {ints("strides", {8, 8})}), node("Flatten", {"c"}, {"f"}),
@@ -128,7 +128,7 @@ TEST(Dims, ThatAnExportBakedInAreFound) {
   EXPECT_EQ(dims.at("batch").value * dims.at("sequence").value, 32);
 }
 
-// No size of a dim fits these files. The search for one must not overflow.
+// These files are invalid with any size of a dim. The search for a size must not overflow.
 TEST(Dims, AreAssumedIfTheFileWantsSizesBeyondAllLimits) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto reshaped =

@@ -1,5 +1,5 @@
 // Files in which PyTorch's exporter (optimize=True) folded a parameter into a constant, with and without the exporter's
-// metadata. Such a file trains, but not as PyTorch's model would. `check` must say so for each.
+// metadata. Such a file trains, but not as PyTorch's model would, and `check` must warn of this.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -313,7 +313,7 @@ inline std::string nested_loops(int depth) {
   return inner;
 }
 
-// Control flow that depends on data, that does not end, or whose parts do not fit.
+// Control flow that depends on data, or does not end, or has parts that are missing or do not match.
 inline std::vector<HostileGraph> control_cases() {
   const Names numbers = {integer("two", 2), integer("million", 1'000'000),
                          integer("huge", std::numeric_limits<std::int64_t>::max())};

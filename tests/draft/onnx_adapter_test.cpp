@@ -65,7 +65,8 @@ TEST(OnnxAdapter, IsReadAsItWasWritten) {
   }
 }
 
-// A hostile file of few bytes may list one tensor a million times, or tensors whose names are the same bytes.
+// A hostile file of few bytes may list one tensor a million times, or many tensors whose long names share their bytes.
+// Both must be refused.
 TEST(OnnxAdapter, HasEachTensorOnceWithANameOfItsOwn) {
   const test::Scratch scratch;
   const auto error_of_two = [&](const std::function<void(std::string &)> &change) {

@@ -173,7 +173,8 @@ TEST(ParameterGroups, FindNormsInAnyOrderOfTheirFactors) {
   }
 }
 
-// A normalization may have a scale for each head. A table of positions that is added after it is no shift.
+// A normalization may have a scale for each head. A table of positions may be added to a normalization's result, but is
+// not the normalization's shift.
 TEST(ParameterGroups, FindTheScalesOfHeads) {
   test::HandBuilt b;
   const graph::ValueId x = b.input("x", {2, 3, 4, 6}), ones = b.constant(graph::Array::filled({DType::f64, {6}}, 1));

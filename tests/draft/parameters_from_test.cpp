@@ -84,7 +84,8 @@ TEST_F(ParametersFrom, RefusesWhatIsNoList) {
   EXPECT_EQ(refusal(scratch_.put("cut.safetensors", std::string("\xff\xff\xff\0\0\0\0\0{", 9))), Code::format);
 }
 
-// An option can turn an initializer into a parameter, but not a Constant node.
+// An option can turn an initializer into a parameter. No option can do this with the value of a Constant node, so the
+// model must be exported again.
 TEST(Doubts, SayWhatSettlesThem) {
   Wire wire;
   const std::vector<float> folded = {.1f, -.2f, .3f, .5f, .4f, -.6f, .7f, .2f, -.3f, .9f, .8f, -.1f};

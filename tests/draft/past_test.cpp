@@ -20,7 +20,8 @@ using test::kInt64;
 using test::node;
 using test::value;
 
-// Returns a decoder with a past. Its loss is the mean over the past rows and the rows w[ids], each times the mask.
+// Returns a decoder with a past. It joins the past rows and the rows w[ids] and multiplies them by the mask. The loss
+// is the mean of the product.
 test::Wire decoder(const test::Names &past_dims = {"batch", "past_length", "2"}) {
   test::Wire wire;
   wire.initializers = {floats("w", {3, 2}, {1, 2, 3, 4, 5, 6})};

@@ -12,7 +12,7 @@ namespace {
 using passes::Adapter;
 using passes::AdapterRequest;
 
-// Returns the request for an adapter of `module`. A PEFT file with rank 8 and these members has completed the request.
+// Returns a request for an adapter of `module`, completed from a PEFT file that has rank 8 and these members.
 AdapterRequest completed(const std::string &members, const std::string &module = "h.1.attn") {
   const test::Scratch scratch;
   const std::string text = R"({"peft_type": "LORA", "r": 8)" + (members.empty() ? "" : ", " + members) + "}";
@@ -91,8 +91,8 @@ TEST(PeftConfig, NamesModulesByTheirLastPartsOrWhole) {
   EXPECT_EQ(error_of_members(R"("alpha_pattern": {"attn\\": 2})").code, Code::unsupported);
 }
 
-// PEFT applies a bare name such as "fc" to every module whose name ends with it, here also to block.fc. So names must
-// be written whole, after "^".
+// PEFT applies a bare name such as "fc" to every module whose name ends with "fc", and so to block.fc too. Therefore
+// the file must have whole names, each after a "^".
 TEST(PeftConfig, IsWrittenWithWholeNames) {
   const auto adapter = [](const std::string &module, std::int64_t rank, double alpha) {
     return Adapter{.parameter = module + ".weight",

@@ -255,8 +255,8 @@ TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {
   EXPECT_GT(answer["step_seconds"], 0);
 }
 
-// Plans for machines with absurd rates must be explained too. fuzz/hardware.cpp does not test that, because it explains
-// no plan.
+// Plans for machines with absurd rates must be explained too. fuzz/hardware.cpp does not test this, because it explains
+// no plans.
 TEST(PlanModel, TakesAMachineThatIsFastBeyondMeasure) {
   const Scratch scratch;
   Json at_once = {{"device_memory", "16GiB"}};
@@ -265,8 +265,8 @@ TEST(PlanModel, TakesAMachineThatIsFastBeyondMeasure) {
   EXPECT_GT(plan["step_seconds"], 0);
   EXPECT_TRUE(plan["tokens_per_second"].is_number());
   EXPECT_FALSE(plan["explanation"].empty());
-  // The host's optimizer is so fast that it takes nearly all bandwidth of the host's memory. Copies beside it get the
-  // rest.
+  // The host's optimizer is so fast that it takes nearly all bandwidth of the host's memory. Copies that run in
+  // parallel get the rest of the bandwidth.
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   machine["host_optimizer"] = 1e50;
   const Json beside = planned({{"hardware", scratch.file("beside.json", machine.dump())},
@@ -336,7 +336,7 @@ TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
   }
 }
 
-// Twice the batch would be 128 tokens.
+// The batch has 64 tokens. Twice the batch would have 128 tokens, which tokens_per_step forbids.
 TEST(PlanModel, OffersNoBatchThatAnotherOptionForbids) {
   const Json plan = planned({{"hardware", "rtx3090"}, {"tokens_per_step", "64"}});
   EXPECT_TRUE(plan["feasible"].get<bool>());

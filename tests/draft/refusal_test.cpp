@@ -96,7 +96,7 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
 }
 
 TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
-  // Gives the device the least memory that works together with a large host, but gives the host far too little.
+  // The device gets memory that would just suffice if the host had 1 GiB. But the host gets only 4096 bytes.
   const BudgetedSessions sessions("gpt2-dynamic-opset18");
   const std::uint64_t device = figure_in(sessions.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
   const Error error = sessions.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});
@@ -143,7 +143,8 @@ TEST(Refusal, NamesADirectoryWhereADiskWouldDo) {
   Pairs with_disk = between;
   with_disk.emplace_back("offload_dir", scratch.path());
   EXPECT_EQ(sessions.refusal(with_disk).code, Code::ok);
-  // If a disk also needs more memory, the text says how much.
+  // 4096 bytes of memory are too few even with a disk. So the text must also say how much memory is needed together
+  // with the disk.
   const Error both = sessions.refusal({{"memory", "4096"}});
   EXPECT_NE(both.text.find("of disk and memory=" + std::to_string(disk)), std::string::npos) << both.text;
 }

@@ -107,7 +107,7 @@ TEST(Settings, OfAnExportNeedAnAverageToExport) {
   EXPECT_FALSE(settings({{"ema", "0.9"}}).export_average);
 }
 
-// Each optimizer must keep the arrays that belong to it, and have the name that the option `optimizer` has for it.
+// Each optimizer must keep the arrays that belong to it, and name() must return its name in the option `optimizer`.
 TEST(Settings, OfOptimizersSayWhatTheyKeep) {
   using Arrays = std::vector<graph::OptimizerArray>;
   const auto kept = [](const std::string &name) { return settings({{"optimizer", name}}).optimizer.state(); };

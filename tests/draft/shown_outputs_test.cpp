@@ -1,4 +1,4 @@
-// Outputs that keep_outputs names: those that no node computes are refused.
+// The outputs that the option keep_outputs names. An output that no node computes is refused.
 #include <gtest/gtest.h>
 
 #include "draft/hostile_cases.h"
@@ -11,7 +11,8 @@ namespace {
 
 using test::node;
 
-// The sentence that refuses the output z, which `nodes` compute in the model y = x w (float32[2, 4]), or "".
+// Returns the sentence that refuses the output z; "" if z is accepted. The model computes y = x w (float32[2, 4]), and
+// `nodes` compute z.
 std::string refusal(const test::Names &nodes) {
   const test::Scratch scratch;
   test::Wire wire;
@@ -31,8 +32,8 @@ TEST(ShownOutputs, AreComputedByANode) {
   EXPECT_EQ(refusal({node("Tanh", {"w"}, {"t"}), node("Reshape", {"t", "flat"}, {"z"})}), "");
 }
 
-// Another shape of a weight or an input lies in the memory of that weight or input, which need not be there after the
-// prediction, or holds the next batch.
+// An output that is only another shape of a weight or an input lies in the memory of that weight or input. After the
+// prediction, the weight may be gone from this memory, and the input may be replaced by the next batch.
 TEST(ShownOutputs, AreNotOnlyAnotherShapeOfAWeightOrAnInput) {
   const std::string sentence =
       "output z is an input, a weight or a constant, or another shape of one; no node computes it";

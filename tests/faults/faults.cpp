@@ -63,7 +63,7 @@ void show_stack() {
   --unarmed;
 }
 
-// Counts a call. Returns true if it must fail.
+// Counts a call, and returns true if this call must fail.
 __attribute__((noinline)) bool fails(Kind kind) {
   if (!armed.load(std::memory_order_relaxed) || kind != present.kind || unarmed > 0) return false;
   const std::uint64_t call = calls.fetch_add(1, std::memory_order_relaxed);
@@ -215,7 +215,7 @@ struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
 
-// Returns the addresses of the loaded library whose file name contains `name`.
+// Returns the range of addresses of the loaded library whose file name contains `name`.
 Range range_of(const char *name) {
   struct Search {
     std::string_view name;

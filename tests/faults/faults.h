@@ -22,8 +22,8 @@ void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
 
-// Starts counting calls at 0, and makes the call fail that `fault` names. `sites` is NULL, or has space for kMostCalls
-// hashes. Each counted call stores the hash of its call stack there.
+// Starts counting calls at 0, and makes the call that `fault` describes fail. `sites` is NULL, or an array with space
+// for kMostCalls hashes, in which each counted call stores the hash of its call stack.
 void arm(const Fault &fault, std::uint64_t *sites = nullptr);
 void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()

@@ -1,6 +1,6 @@
-// Makes allocations, file calls and thread creations in a session's life fail. For each chosen call there are two runs:
-// in one only this call fails, in the other all later ones fail too. Each run is a process of its own. Its parent has
-// done everything once before the fork, so that only leaks of the run itself are counted.
+// Lets allocations, file calls and thread creations in a session's life fail. There are two runs for each chosen call:
+// one in which only this call fails, and one in which this call and all later ones fail. Each run is a process of its
+// own. The parent process has done everything once before the fork, so that only leaks of the run itself are counted.
 //   Environment variables choose the calls that fail. In this list, a place is a call stack from which calls are made.
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places
 //   PROTRAIN_FAULTS=sites    each place once, in the first model that reaches it
@@ -94,7 +94,7 @@ class Faults : public testing::TestWithParam<Model> {
     furnish(GetParam(), origin_.path());  // once more, now that the caches are filled
   }
 
-  // Makes the run in a child process. Returns the child's status in waitpid's form.
+  // Does the run in a child process. Returns the child's status in waitpid's form.
   int run_apart(Part part, const Fault &fault, std::uint64_t *sites) {
     *shared_.get() = {};
     const std::string at = scratch_ / "run";
@@ -122,8 +122,8 @@ class Faults : public testing::TestWithParam<Model> {
     const char *mode = std::getenv("PROTRAIN_FAULTS");
     const std::string asked = mode == nullptr ? "" : mode;
     calls = std::min<std::uint64_t>(calls, kMostCalls);
-    // Hashes of places can be compared: all children are forked from one process, so code has the same addresses in
-    // all.
+    // The hashes of places in different children can be compared, because all children are forked from one process and
+    // so have their code at the same addresses.
     static std::map<std::pair<Part, Kind>, std::unordered_set<std::uint64_t>> of_all_models;
     std::unordered_set<std::uint64_t> of_this_model;
     auto &seen = asked == "sites" ? of_all_models[{part, kind}] : of_this_model;
@@ -132,8 +132,8 @@ class Faults : public testing::TestWithParam<Model> {
     if (asked == "all" || asked == "sites") return chosen;
     if (!asked.empty()) sample = std::stoul(asked);
     if (chosen.size() <= sample) return chosen;
-    // Takes `sample` calls, spread evenly over the chosen ones. The offset of the first call differs between models, so
-    // that the models together try more places.
+    // Keeps `sample` of the chosen calls, spread evenly. Each model begins at another offset, so that all models
+    // together try more places.
     const auto model = std::ranges::find(kModels, std::string_view(GetParam().name), &Model::name) - kModels.begin();
     std::vector<std::uint64_t> few;
     for (std::size_t i = 0; i < sample; ++i)
@@ -141,8 +141,8 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  // True if this model comes before the one that PROTRAIN_FAULTS_FROM names. No faults are then made in this model. Its
-  // places are only recorded, so that later models leave them out.
+  // True if this model comes before the one that PROTRAIN_FAULTS_FROM names. In such a model no call is made to fail.
+  // Its places are only recorded, so that later models leave them out.
   static bool comes_before_those_asked_for() {
     const char *first = std::getenv("PROTRAIN_FAULTS_FROM");
     if (first == nullptr) return false;
@@ -226,7 +226,7 @@ class Faults : public testing::TestWithParam<Model> {
   SharedMemory<std::uint64_t> sites_{kMostCalls};
 };
 
-// Makes the run that PROTRAIN_FAULT names, in this process, so that a debugger can follow it. Returns false if the
+// Does the run that PROTRAIN_FAULT names, in this process, so that a debugger can follow it. Returns false if the
 // variable is not set.
 bool only_one(const Model &model, const std::string &origin, const std::string &at) {
   const char *asked = std::getenv("PROTRAIN_FAULT");

@@ -91,7 +91,7 @@ class Life {
     va_end(rest);
   }
 
-  // Makes the call. If it fails, makes it again without faults. Returns false if the session is lost.
+  // Makes a call. If the call fails, makes the same call again without faults. Returns false if the session is lost.
   template <typename Call>
   bool does(const char *stage, Call &&call) {
     if (outcome_.lost) return false;
@@ -296,8 +296,8 @@ void Life::change_adapters() {
   mix(&loss, sizeof loss);
 }
 
-// Checks that a failed save or export destroyed nothing: a complete checkpoint is still there, and so is the export,
-// old or new. A new export is recognized only by its size.
+// Checks that a failed save or export destroyed nothing: there must still be a complete checkpoint, and either the old
+// export or a new one. Every file of at least 1000 bytes counts as a new export.
 void Life::check_files() {
   std::size_t checkpoints = 0;
   for (const auto &entry : fs::directory_iterator(run_)) {

@@ -42,7 +42,7 @@ struct Place {
   std::string origin, at;
 };
 
-// Makes the run in this process. `sites` is as for arm().
+// Makes one run in this process, and notes what happened in `outcome`. Hands `fault` and `sites` to arm().
 void run(const Model &model, Part part, const Place &place, const Fault &fault, std::uint64_t *sites, Outcome &outcome);
 
 // Makes the files that runs start with: a checkpoint and an export of an earlier training, and kernel times.

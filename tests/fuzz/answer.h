@@ -1,5 +1,5 @@
 // Calls the library for a fuzz target. An Error is a valid answer. An internal error, another exception or a wrong
-// result is a find, for which the program ends.
+// result shows a bug, and ends the program.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 
 namespace protrain::fuzz {
 
-// Reports a find and ends the program, so that the fuzzer keeps the input.
+// Reports that the fuzzer has found a bug. Ends the program, so that the fuzzer keeps the input.
 [[noreturn]] inline void find(const std::string &what) {
   std::fprintf(stderr, "found: %s\n", what.c_str());
   std::abort();
@@ -27,8 +27,8 @@ inline void expect(bool holds, const char *what) {
   if (!holds) find(what);
 }
 
-// Calls `body` and returns the Error that it throws, if any. An internal error or another exception is a find. If the
-// environment has PROTRAIN_FUZZ_SAY, prints each Error.
+// Calls `body` and returns the Error that it throws, if any. Reports a bug for an internal error or another exception.
+// If the environment has PROTRAIN_FUZZ_SAY, prints each Error.
 template <typename Body>
 std::optional<Error> answer(const Body &body) {
   static const bool says = std::getenv("PROTRAIN_FUZZ_SAY") != nullptr;

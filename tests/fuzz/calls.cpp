@@ -361,7 +361,7 @@ class Calls {
     succeeds(protrain_session_parameter_shape(session(), i, dims.data(), dims.size(), or_null(&rank)));
     succeeds(protrain_session_parameter_elements(session(), i, or_null(&elements)));
   }
-  // An array of numbers. It may have the size of a parameter or a wrong one.
+  // An array of numbers. It may have the size of a parameter or a wrong size.
   std::vector<float> room() {
     constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100, 4};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);

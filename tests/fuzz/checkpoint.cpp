@@ -48,7 +48,7 @@ Texts texts_of(std::string_view input) {
   return {texts[0], {texts[1], texts[3]}, {texts[2], texts[4]}};
 }
 
-// A tensor file: the header's length, the header, and the numbers first, first + 1, ...
+// Returns a tensor file: the header's length, the header, and `elements` floats that count up from `first`.
 std::string tensor_file(const std::string &header, std::size_t elements, float first) {
   const std::uint64_t length = header.size();
   std::string file(sizeof length, '\0');
@@ -81,9 +81,9 @@ std::string sealed(const std::string &manifest) {
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Loads the checkpoint. Checks that each array arrives whole and in order. The numbers of an array increase, because
-// tensor_file() writes consecutive numbers and the second part has larger ones than the first. A gap may lie between
-// the numbers of the two parts.
+// Loads the checkpoint. Checks that each array arrives whole and in order. tensor_file() writes consecutive numbers,
+// and the second part's files have larger numbers than the first part's. So the numbers of an array must increase. If
+// there are two parts, one gap between the numbers is allowed.
 void load(const state::Checkpoint &checkpoint, std::size_t parts) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {

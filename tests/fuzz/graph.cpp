@@ -113,8 +113,8 @@ std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   return graph.input_size() > 0 ? chance.any(graph.mutable_input())->name() : "nothing";
 }
 
-// Adds the nodes of one of ONNX's cases to the model. Their inputs are the case's own numbers, or sometimes values of
-// the model. The mean of their last output is added to the model's output.
+// Adds the nodes of a random test case of ONNX to the model. These nodes read the inputs that come with the case, or in
+// some places values of the model instead. The mean of the last node's first output is added to the model's output.
 void splice(ModelProto &model, test::Mutation &chance) {
   const test::Case &from = cases()[chance.below(cases().size())];
   ModelProto other;
@@ -181,7 +181,8 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   attribute.set_ints(at, moved(attribute.ints(at)));
 }
 
-// Makes one change that keeps the number of inputs and outputs that each operator needs. Most results can be trained.
+// Makes one change to the model. Each node still has as many inputs and outputs as its operator needs, so most changed
+// models can be trained.
 void change_gently(ModelProto &model, test::Mutation &chance) {
   auto &graph = *model.mutable_graph();
   if (graph.node_size() == 0) return splice(model, chance);
@@ -214,7 +215,7 @@ void change_gently(ModelProto &model, test::Mutation &chance) {
 
 }  // namespace
 
-// Replaces libFuzzer's mutator. That one changes bytes, so its results are seldom models that can be parsed.
+// Replaces libFuzzer's own mutator, which changes bytes and therefore seldom makes models that can be parsed.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
   static const std::string simplest = fuzz::layered_model(1);
   test::Mutation chance(seed);

@@ -1,4 +1,5 @@
-// Fuzzes ONNX files. The target opens, prepares and differentiates the model. Files for external data exist.
+// Fuzzes ONNX files. The target opens, prepares and differentiates the model. There are a real file and a real folder
+// that a model can name as the place of its external data.
 #include "fuzz/differentiate.h"
 
 using namespace protrain;

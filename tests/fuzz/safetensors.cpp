@@ -1,4 +1,4 @@
-// Fuzzes safetensors files as data. The bytes of an accepted tensor must lie within the file.
+// Fuzzes safetensors files that hold training data. The bytes of an accepted tensor must lie within the file.
 #include "safetensors.h"
 
 #include <algorithm>

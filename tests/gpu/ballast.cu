@@ -1,5 +1,5 @@
 // gpu_ballast cuda:0 BYTES: allocates all of a device's memory except BYTES and kContext, and holds it until the
-// program reads a line. kContext is for the context of the tested process, which is no part of its plan.
+// program reads a line. kContext leaves room for the tested process's CUDA context, which plans do not count.
 #include <cuda_runtime.h>
 
 #include <cstdio>

@@ -96,8 +96,9 @@ class DescribedDevice final : public backend::Device {
     write(const_cast<void *>(device), host, bytes);
   }
 
-  // A step takes as long as the slowest of these: each queue, because queues run in parallel; all copies over the bus,
-  // if they go in both directions; all copies and updates on the host together, which share its memory.
+  // Queues run in parallel, so a step takes the longest of three times. The first is the time of the busiest queue. The
+  // second is the time of all copies over the bus and of the host's updates together, because these share the host's
+  // memory. The third is the time of all copies together, and counts only if there are copies in both directions.
   void run_step(void (*issue)(void *), void *argument) override {
     busy_ = {};
     crossed_ = updated_ = 0;

@@ -96,8 +96,8 @@ TEST_F(Hostile, PoolsOfPadsCostLittle) {
   }
 }
 
-// A number of parts with which the library accepts a file, although it would refuse 2 % more. Also the size of that
-// file's skeleton (onnx_import/skeleton.h).
+// The largest number of parts with which the library accepts a file, found to within 2 %, and the size of that file's
+// skeleton (onnx_import/skeleton.h).
 struct Most {
   std::size_t parts = 1;
   std::size_t skeleton_bytes = 0;

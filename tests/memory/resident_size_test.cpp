@@ -28,7 +28,7 @@ struct Case {
 };
 
 // The models are small, but their large batches take hundreds of MiB, nearly all for activations. So the planned size
-// exceeds kAllowance, and memory that is held twice shows.
+// exceeds kAllowance, and a process that held its arena twice would fail the test.
 const std::vector<Case> kCases = {
     {"resident", "llama-dynamic-opset23", R"({"n_persist": 99})", {}},
     {"recompute", "llama-dynamic-opset23", R"({"n_persist": 99, "n_checkpoint": 99})", {}},
@@ -101,8 +101,8 @@ class ResidentSize : public testing::TestWithParam<Case> {
     return words;
   }
 
-  // Runs a command, with its standard output in `output`. `group` is the control group's file of members; "" for no
-  // group.
+  // Runs a command, and writes its standard output to the file `output`. The command runs in a control group: `group`
+  // is the file that lists the group's members; "" for no group.
   static Outcome run(const std::vector<std::string> &words, const std::string &output, const std::string &group) {
     std::vector<char *> arguments;
     for (const std::string &word : words) arguments.push_back(const_cast<char *>(word.c_str()));

@@ -72,7 +72,7 @@ TEST_F(AdaptedModel, HasTheTypeOfFloats) {
   EXPECT_EQ(type_of_inputs(wire), DType::f16);
 }
 
-// The scale may come from a Constant node, and Transpose may stand between the integers and the product.
+// The scale may come from a Constant node, and a Transpose may stand between the integer weights and the product.
 TEST_F(AdaptedModel, FindsTheScaleOfAConstantNode) {
   Wire wire = dequantised(test::kUint8, "abcd", test::kHalf);
   wire.initializers.pop_back();
@@ -111,8 +111,8 @@ TEST_F(AdaptedModel, MayNotBeReadByABodyBeforeIt) {
   EXPECT_EQ(error.subject, "turned");
 }
 
-// Converters to float16 add a Cast after a product, and name this node as the product's result is named. The export
-// adds nodes too. It must give them other names, because ONNX Runtime refuses two nodes with the same name.
+// Converters to float16 add a Cast after a product, and give the Cast the name of the product's result. The nodes that
+// the export adds must have other names, because ONNX Runtime refuses two nodes with the same name.
 TEST_F(AdaptedModel, HasNoTwoNodesOfOneName) {
   Wire wire;
   wire.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};
@@ -127,8 +127,8 @@ TEST_F(AdaptedModel, HasNoTwoNodesOfOneName) {
   EXPECT_TRUE(names.contains("product"));
 }
 
-// Mixed precision: the weights have two bytes, and a Cast widens them for the product. So the adapter's inputs have two
-// bytes, too, and are widened likewise.
+// Mixed precision: the weights have two bytes per element, and a Cast widens them for the product. So the adapter's
+// inputs must have two bytes per element too, and must be widened in the same way.
 TEST_F(AdaptedModel, IsCastAsTheWeightsAre) {
   Wire floats;
   floats.initializers = {tensor("w", test::kHalf, {2, 2}, test::raw_data("abcdefgh"))};
@@ -151,7 +151,7 @@ TEST_F(AdaptedModel, IsCastAsTheWeightsAre) {
   }
 }
 
-// No adapter can be merged into integers. So the error must not advise that, but name --save-adapter.
+// No adapter can be merged into integers. So the error must not advise a merge, and must name --save-adapter instead.
 TEST_F(AdaptedModel, SaysWhatWorksForIntegers) {
   Wire cast = dequantised(test::kUint8, "abcd", test::kFloat), sum = cast;
   cast.nodes[0] = node("Cast", {"w"}, {"floats"}, {test::int_attribute("to", test::kFloat)});

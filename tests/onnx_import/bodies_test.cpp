@@ -71,9 +71,9 @@ TEST_F(Bodies, PassValuesOnToThoseInsideThem) {
   EXPECT_EQ(names_of(graph, {inputs.begin() + 2, inputs.end()}), (Names{"x", "c", "n"}));
 }
 
-// The library moves an initializer of a body, such as k, to the initializers of the model. A branch returns z, so z
-// cannot move: ONNX Runtime refuses a body that returns a value from outside. So z stays in the branch, and is a
-// constant.
+// The library moves an initializer of a body, such as k, to the initializers of the model. The initializer z cannot
+// move, because a branch returns z, and ONNX Runtime refuses a body that returns a value from outside. So z stays in
+// the branch, and is a constant.
 TEST_F(Bodies, KeepAnInitializerThatTheyReturn) {
   const std::vector<float> zeros(6, 0);
   const auto model = open(branching(then({}, {"z"}, {floats("z", {2, 3}, zeros)}),
@@ -113,8 +113,9 @@ TEST_F(Bodies, HaveTheirWeightsInTheMainGraphUnderNamesOfTheirOwn) {
   EXPECT_EQ(open(wire)->load("v").doubles()[2], 3) << "the only one of its name keeps it";
 }
 
-// The weight w of each branch gets a name of its own. A body inside the branch has a w itself, and the next one reads
-// that of the branch.
+// Each branch has a weight w, which moves to the model under a new name. In the first branch, two inner bodies make p
+// and q. The body that makes p computes a value w of its own and must read this value. The body that makes q must read
+// the branch's weight.
 TEST_F(Bodies, HideTheWeightsAroundThemIfTheyDefineTheName) {
   const std::string weight = floats("w", {2, 3}, {1, 2, 3, 4, 5, 6});
   const std::string sum = node("Add", {"x", "w"}, {"d"});

@@ -142,8 +142,8 @@ TEST(FileDeclarations, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
   EXPECT_FALSE(found.updated);
 }
 
-// A note takes two bytes in the file, but about a hundred bytes in memory. So two million notes must be refused before
-// they are parsed.
+// An empty value_info takes two bytes in the file, but about a hundred bytes in memory. So two million of them must be
+// refused before they are parsed.
 TEST(FileDeclarations, ManyNotesAreCountedBeforeTheyAreParsed) {
   std::string notes;
   for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");

@@ -227,7 +227,8 @@ TEST_F(External, ChecksumsAreCompared) {
   EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", 0, out); }).code, Code::limit);
 }
 
-// Another thread keeps replacing the file by a link and back. Each load must read the file or fail.
+// Another thread keeps replacing the file by a link to a secret file, and then the link by the file again. Each load
+// must read the file or fail.
 TEST_F(External, SwappedLinksAreNeverFollowed) {
   scratch_.put("secret", raw(std::vector<float>(12, -1)));
   fs::create_symlink("../secret", scratch_ / "m/link");

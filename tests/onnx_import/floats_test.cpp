@@ -64,8 +64,8 @@ TEST_F(FloatTypes, GraphOfAHalfFileIsFloat32) {
   EXPECT_EQ(model->replaced_floats(), std::set<DType>{DType::f16});
 }
 
-// The file holds the weights as raw data, or as 32-bit integers, as onnx.helper writes them. A tensor of 6 elements is
-// loaded when the model is opened, and one of 3000 stays in the file.
+// The file holds the weights either as raw data or, as onnx.helper writes them, as 32-bit integers. A tensor of 6
+// elements is loaded when the model is opened, and one of 3000 stays in the file.
 TEST_F(FloatTypes, WeightsEnterExactly) {
   for (const std::size_t count : {6, 3000}) {
     std::vector<std::uint16_t> bits(count, kHalfOne);
@@ -112,7 +112,7 @@ TEST_F(FloatTypes, SavedWeightsAreRoundedToTheFilesType) {
   }
 }
 
-// A product with a weight that DequantizeLinear turns into float16, and with data that are rounded to four bits.
+// The model multiplies data that are rounded to four bits by a weight that DequantizeLinear turns into float16.
 TEST_F(FloatTypes, SavedAsComputedADequantizedWeightIsFloat32) {
   const auto typed = [](std::int64_t type) { return test::Names{int_attribute("output_dtype", type)}; };
   Wire wire;

@@ -52,7 +52,8 @@ class Functions : public testing::Test {
   Scratch scratch_;
 };
 
-// PyTorch's metadata say that a node is a detach(). They are on the function's node, or on its call.
+// PyTorch's metadata say that a node is a detach(). The metadata are on the node in the function, or on the node that
+// calls the function.
 TEST_F(Functions, NodesKeepTheirMetadata) {
   const std::string text =
       "%y : [num_users=1] = call_function[target=torch.ops.aten.detach.default](args = (%x,), kwargs = {})";
@@ -189,7 +190,7 @@ TEST_F(Functions, ExternalDataInsideIsCheckedLikewise) {
          error({call("F", {"y"}, {"z"})}, function("F", {"a"}, {"b"}, {constant, node("Add", {"a", "c"}, {"b"})})));
 }
 
-// ONNX's inliner made functions-flat.onnx from functions.onnx. Our inliner must give the same nodes.
+// ONNX's inliner made functions-flat.onnx from functions.onnx. The library's inliner must give the same nodes.
 TEST_F(Functions, FixtureIsItsFlatTwin) {
   const auto nodes = [](const char *name) {
     std::vector<std::string> out;

@@ -89,8 +89,9 @@ TEST(HostileFile, LongChainsOfNodesOpen) {
   EXPECT_EQ(test::open_bytes(scratch, wire.bytes())->graph({}).node_count(), 20'001u);
 }
 
-// Each weight of the branch gets another name, because the model has its name too. The bodies inside the branch are
-// then searched for these names. The time must not grow with the number of weights times that of the bodies.
+// Each weight of the branch has the name of one of the model's weights, so the branch's weight is renamed. Then the
+// bodies inside the branch are searched for nodes that read a renamed weight. The time for this must not grow with the
+// number of weights times the number of bodies.
 TEST(HostileFile, ManyBodiesBesideManyWeightsOpen) {
   constexpr int kMany = 15'000;
   test::Names weights, nodes = {node("Neg", {"x"}, {"a"})};

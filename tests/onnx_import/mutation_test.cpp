@@ -17,7 +17,8 @@
 namespace protrain::test::mutation_test {
 namespace {
 
-// Makes a training graph of the model, with `empty` bound to 0. Returns false if the library throws an Error.
+// Makes a training graph of the model, with the dim named `empty` bound to 0 and all other symbolic dims bound to 3.
+// Returns false if the model has no loss or the library throws an Error.
 bool trains(const Scratch &scratch, const std::string &bytes, const std::string &empty = "") {
   try {
     const auto file = open_bytes(scratch, bytes);
@@ -47,7 +48,8 @@ std::string contents(const std::string &name) {
   return model.str();
 }
 
-// A node may leave out its first output and make others. Passes read the first output of nodes in many places.
+// A node may leave out its first output and still have others. The passes must survive this, although they read the
+// first output of nodes in many places.
 TEST(AbsentOutputs, OfNodesThatMakeOthersAreSurvived) {
   const Names layer = {node("LayerNormalization", {"z", "s"}, {"", "part"})};
   const Names dropout = {node("Dropout", {"z", "ratio", "on"}, {"", "mask"}),

@@ -29,7 +29,7 @@ void expect_same_weights(const Model &a, const Model &b) {
   EXPECT_GT(compared, 0u);
 }
 
-// A model with a large weight, a small weight and a large constant. Each size limit lies between the two weights.
+// A model with a large weight w, a small weight b and a large constant c. Large means more bytes than kPayloadBytes.
 Wire mixed() {
   std::vector<float> large(3 * 400), constant(2 * 400);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
@@ -58,7 +58,8 @@ TEST_F(Save, UntouchedModelKeepsGraphAndWeights) {
   }
 }
 
-// An initializer that was split for its two readers is saved as two, with values in the model file or in another file.
+// An initializer that was split for its two readers is saved as two initializers, with values in the model file or in
+// another file.
 TEST_F(Save, SplitInitializersAreTwo) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
@@ -227,7 +228,8 @@ TEST_F(Save, FailureOfTheModelLeavesTheOldDataToo) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 3);
 }
 
-// The weight w goes to the data, and then the constant c is copied to the model file.
+// Saving writes the weight w to the data file, and then copies the constant c to the model file. While w is written,
+// the file from which the model was opened changes, so the copy of c fails.
 TEST_F(Save, FailureAmidTheModelLeavesTheOldDataToo) {
   const std::string path = scratch_.put("model.onnx", mixed().bytes());
   const auto model = Model::open(path);

@@ -49,7 +49,7 @@ graph::FileTraining changed(const std::function<void(GraphProto &, ModelProto &)
   return *open_bytes(scratch, proto.SerializeAsString())->declared().training;
 }
 
-// The subject of the refusal of a changed file; "" if there is none.
+// Changes the file "adam", which the library may then refuse. Returns the subject of the refusal; "" if there is none.
 std::string refused(const std::function<void(GraphProto &, ModelProto &)> &change) {
   const graph::FileTraining training = changed(change);
   EXPECT_TRUE(!training.refusal || training.refusal->code == Code::unsupported);
@@ -186,7 +186,8 @@ TEST(TrainingInfo, IsExportedAsTheGraphAlone) {
   EXPECT_EQ(code_of([&] { saved->load("v_W1"); }), Code::arg);
 }
 
-// Mutation changes the graph of a model. Here it gets a model whose graph is the algorithm.
+// Mutation can change only the graph of a model. So the algorithm becomes the graph of a model of its own, Mutation
+// changes this model, and the changed graph becomes the file's algorithm.
 TEST(TrainingInfo, SurvivesChangesOfItsAlgorithm) {
   const Scratch scratch;
   ModelProto whole;

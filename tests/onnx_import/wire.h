@@ -94,7 +94,7 @@ inline std::string node(const std::string &op, const Names &inputs, const Names 
   return out;
 }
 
-// An attribute with a graph: the body of a control flow node. Its inputs and outputs have no types.
+// An attribute that holds the body of a control flow node. The inputs and outputs of the body have no types.
 inline std::string body_attribute(const std::string &name, const Names &inputs, const Names &nodes,
                                   const Names &outputs, const Names &initializers = {}) {
   std::string graph;

@@ -21,7 +21,8 @@ struct Case {
   bool only_tensors = true;                  // no input or output is a sequence or an optional
 };
 
-// A field of a protobuf message. `bytes` is set if the field is length-delimited, else `value`.
+// A field of a protobuf message. `value` is the number in a field of type varint, and `bytes` the contents of a
+// length-delimited field. A field of fixed width has only `whole`.
 struct Field {
   int number = 0;
   std::uint64_t value = 0;

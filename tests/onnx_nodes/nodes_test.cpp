@@ -39,8 +39,8 @@ const std::vector<CaseResult> &all_results() {
   return all;
 }
 
-// Kernels must compute every case of ONNX Runtime's, and gradients must equal finite differences. Only the cases
-// test_contrib_gather_* have no gradient, because their tables hold integers.
+// Kernels must give the right results for all cases that come from ONNX Runtime, and gradients must equal finite
+// differences. Only the cases test_contrib_gather_* have no gradient, because their tables hold integers.
 TEST(RuntimeCases, GiveWhatOnnxRuntimeGives) {
   int count = 0;
   for (const CaseResult &one : all_results()) {

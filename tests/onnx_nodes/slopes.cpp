@@ -41,8 +41,8 @@ class Appender {
   Graph &graph_;
 };
 
-// Adds a loss: the weighted sum of all elements of the first outputs. Returns none if no output is computed from
-// floats.
+// Adds a loss: the weighted sum of all elements of the first `most_outputs` outputs. Leaves out constants and outputs
+// that are not floats. Returns none if no output is left.
 ValueId add_loss(Graph &graph, std::size_t most_outputs) {
   Appender appender(graph);
   ValueId loss = ValueId::none;

@@ -55,8 +55,9 @@ std::string opsets_of(const Case &given) {
   return text;
 }
 
-// Maps the name of each case with a single node to the node's operator. ONNX has some of these cases twice: the second
-// has several nodes in place of the operator, and "_expanded" in its name. operator_of() finds its operator here.
+// Maps the name of each case with a single node to the node's operator. Some of these cases have a variant in which
+// several nodes replace the operator. The variant's name is the case's name with "_expanded" added, so operator_of()
+// can look up the operator of the variant in this map.
 std::map<std::string, std::string> operators_by_case(const std::vector<CaseResult> &results) {
   std::map<std::string, std::string> found;
   for (const CaseResult &one : results)
@@ -89,7 +90,7 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// Inputs that get no gradient in a use that no case covers. The keys are operators.
+// Maps operators to inputs that get no gradient under a condition that no case tests.
 const std::map<std::string, std::string> kWithoutElsewhere = {
     {"NegativeLogLikelihoodLoss", "w where LogSoftmax makes the input"}};
 
@@ -153,7 +154,8 @@ std::string table_of(const std::vector<CaseResult> &results) {
       contrib += fmt::format("| {} | {} | {} |\n", op.substr(kContrib.size()), gradient_of(op, row), row.until.text());
       continue;
     }
-    // Leaves out operators of the library if none of their cases counts. Cases that draw random numbers do not count.
+    // Leaves out an operator of the library if no case of it was counted. Cases that draw random numbers, for example,
+    // are not counted.
     if (ops::find(op) != nullptr && row.until.all + row.after.all == 0) continue;
     if (!row.read) {
       unknown += (unknown.empty() ? "" : ", ") + op;

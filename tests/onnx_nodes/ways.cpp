@@ -76,7 +76,7 @@ Array as_bfloat16(const Array &array) {
 }
 
 // Converts an array of floats to the float type `dtype`; other arrays stay as they are. This is needed because the
-// importer replaces float16 and bfloat16 of a file by float32, and float64 too in a model of float64.
+// importer replaces a file's float16 and bfloat16 by float32. In a model of float64, it replaces float64 too.
 Array in_type_of(DType dtype, const Array &array) {
   if (array.dtype() == dtype || !is_float(array.dtype()) || !is_float(dtype)) return array;
   return Array::from_doubles({dtype, array.shape()}, array.doubles());
@@ -184,7 +184,7 @@ class Trial {
 };
 
 // Rules for which inputs become constants, in the order in which they are tried: no input; all inputs that are not
-// floats; also all inputs of at most two elements.
+// floats; these and all inputs of at most two elements.
 const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   static const std::vector<std::function<bool(const Array &)>> ways = {
       [](const Array &) { return false; },

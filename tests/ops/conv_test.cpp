@@ -35,7 +35,7 @@ TEST(ConvOp, GradientMatchesFiniteDifferencesOverOneToThreeAxes) {
   expect_form("Conv", {{1, 2, 3, 4, 3}, {2, 2, 2, 2, 2}, {1, 2, 1}, {1, 1, 1}, {0, 1, 0, 1, 0, 0}}, 2);
 }
 
-// These strides skip elements of x. No window reaches them, so their gradients must be zero.
+// These strides skip elements of x. No window reaches the skipped elements, so their gradients must be zero.
 TEST(ConvOp, GradientMatchesFiniteDifferencesWhereWindowsMissElements) {
   expect_form("Conv", {{1, 2, 8, 7}, {2, 2, 2, 3}, {3, 2}, {1, 1}, {0, 0, 0, 0}}, 2);
   expect_form("Conv", {{1, 1, 6}, {1, 1, 1}, {4}, {1}, {0, 0}}, 1);

@@ -29,7 +29,7 @@ TEST(GatherOp, ReadsAlongAnyAxis) {
 TEST(GatherOp, RefusesIndicesOutside) {
   for (std::int64_t index : {3, -4})
     EXPECT_EQ(code_of([&] { evaluate("Gather", axis(0), {counting({3}), Array::integers({index})}); }), Code::arg);
-  // Indices are checked even if the table's elements are all equal and so stored only once.
+  // Indices are checked even if all elements of the table are equal. The table then stores only one element.
   EXPECT_EQ(code_of([&] {
               evaluate("Gather", axis(0), {Array::filled({DType::f32, {3}}, 1), Array::integers({3})});
             }),
@@ -88,7 +88,8 @@ TEST(GatherNDOp, AddressesLeadingAxes) {
 }
 
 TEST(GatherNDOp, VariesOnlyWhereIndicesOrDataDo) {
-  // Every query reads the padding mask (B, S) at (b, k). The result has shape (B, 1, Q, S), but stores only (B, S).
+  // Every query reads the padding mask (B, S) at (b, k), so all queries get the same elements. The result has the shape
+  // (B, 1, Q, S), but stores these elements only once, as (B, 1, 1, S).
   const std::int64_t b = 2, q = 1 << 20, s = 3;
   const Shape shape = {b, 1, q, s, 1};
   const Array batch = counting({b}).reshaped({b, 1, 1, 1, 1}).expanded(shape);

@@ -19,8 +19,8 @@ Attributes slice(const Integers &starts, const Integers &ends, const Integers &a
   return {{"starts", starts}, {"ends", ends}, {"axes", axes}, {"steps", steps}};
 }
 
-// Evaluates the operator on x, whose repeated axis is stored once, and on a copy of x that is stored in full. Both
-// results must be equal. The result of the first must store only `stored` elements.
+// Evaluates the operator twice: on x, which has a repeated axis and does not store the repetitions, and on x stored in
+// full. The two results must be equal. The first result must store only `stored` elements.
 void expect_compact_agrees(const std::string &op, const Attributes &attributes, const Array &x, std::int64_t stored) {
   const Array compact = evaluate(op, attributes, {x})[0], dense = evaluate(op, attributes, {x.densified()})[0];
   EXPECT_TRUE(compact.same_as(dense)) << op;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kOn = 1;
 
-// The operands of a node in float64, without those at `absent`.
+// Returns the test of a node's gradient, with the node's operands in float64. Leaves out the operands at `absent`.
 GradientCase gradient_case(const OneNode &node, const std::vector<std::size_t> &absent) {
   GradientCase made{
       .op = node.op, .attributes = node.attributes, .inputs = node.inputs, .outputs = node.outputs.size()};
@@ -39,7 +39,7 @@ TEST(RecurrentOps, GradientsMatchFiniteDifferencesOfASingleStep) {
     expect_gradient(gradient_case(recurrent(op, {1, 2, 2}, {}, 3), {}));
 }
 
-// Here the loss depends on output 2 alone, the cells.
+// The loss depends on output 2 alone, which holds the cells.
 TEST(RecurrentOps, AnLstmHasAGradientFromItsCells) {
   GradientCase given = gradient_case(recurrent("LstmSteps", {3, 2, 3}, {{"reverse", kOn}}, 5), {});
   given.weighted = {2};

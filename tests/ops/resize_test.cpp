@@ -11,7 +11,7 @@ namespace protrain::test::resize_test {
 namespace {
 
 // New element 5 lies at 5.5 / (11 / 6) = 3, the border between the old elements 2 and 3. The scale is a float32, a
-// little larger than 11 / 6. With it the exact quotient is a little less than 3 and would give element 2. But
+// little larger than 11 / 6. With this scale, the exact quotient is a little less than 3 and would give element 2. But
 // frameworks round the quotient to float32, which gives 3. So element 3 is right.
 TEST(ResizeOp, PicksTheNearestElementAsFloat32Does) {
   graph::Node node;

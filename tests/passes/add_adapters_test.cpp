@@ -260,8 +260,8 @@ TEST(AddAdapters, RefuseWhatIsInNoProduct) {
   }
 }
 
-// The Add reads the whole matrix and cannot be adapted. It would compute with another weight than the product, so the
-// parameter is refused.
+// The Add reads the whole matrix and cannot be adapted. Only the product would use the adapted weight, so the parameter
+// is refused.
 TEST(AddAdapters, RefuseAParameterIfOneReaderIsNoProduct) {
   HandBuilt b;
   const ValueId x = b.input("x", {4, 4}), w = b.parameter("w", {4, 4});

@@ -1,5 +1,5 @@
-// If, Loop and Scan: the nodes of their bodies take their place, under names of their own. The number of iterations
-// must be a constant. The condition of an If may be data.
+// If, Loop and Scan are replaced by the nodes of their bodies, which get new names. The number of iterations must be a
+// constant. The condition of an If may be data.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -55,8 +55,8 @@ ValueId truth(HandBuilt &b, bool value) { return b.constant(Array::from_integers
 
 const Attributes kBody = {{"body", std::int64_t{0}}};
 
-// The start of the Slice is data, so the library would number the elements of the axis and compare each number with the
-// start. For an axis of 2^40 elements the numbers take too much memory, so the model is refused.
+// The start of the Slice depends on data. For such a Slice the library makes a constant with the position of each
+// element on the axis. For an axis of 2^40 elements this constant would be too large, so the model is refused.
 TEST(Slice, ByDataOfALongAxisIsRefused) {
   HandBuilt b;
   const ValueId x = b.input("x", {std::int64_t{1} << 40}), start = b.input("start", {1}, DType::i64);

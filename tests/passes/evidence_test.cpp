@@ -146,8 +146,8 @@ TEST(Evidence, AdaptersAreTrainedAndTheirBaseIsFrozen) {
 }
 
 // Returns a graph that puts a `token` before the data and then computes attention. The attention's scores are
-// multiplied by the number `logit_scale` and by a literal, and `rel` is added to them. The parameter `result` is the
-// name of the first node's result.
+// multiplied by the number `logit_scale` and by a literal, and `rel` is added to them. The first node's result gets the
+// name `result`.
 Graph outermost_module(const std::string &result) {
   HandBuilt b;
   const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 4})}, {{"shape", Integers{2, 1, 4}}});
@@ -193,8 +193,8 @@ TEST(Evidence, AnAddedTableOfScoresIsDoubtfulUnlessTheExporterNamedIt) {
   }
 }
 
-// The initializers that standardize a model's input, a mean and a deviation, may be buffers with plain names like those
-// of parameters. A Sub and a Div of the input show what they are, so they are constants.
+// A model's input may be standardized by a mean and a deviation, which are initializers with plain names like those of
+// parameters. The Sub and the Div that apply them to the input show that these initializers are constants.
 TEST(Evidence, MeansAndDeviationsOfInputsAreConstantsWhateverTheirNames) {
   HandBuilt b;
   const ValueId centred = b.add("Sub", {b.input("x", {2, 4}), b.initializer("mean", {4})});
@@ -334,7 +334,7 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
   }
 }
 
-// If an exporter takes the weights in a penalty for constants, it computes the penalty, or parts of it, at export. The
+// If an exporter treats the weights in a penalty as constants, it computes the penalty, or parts of it, at export. The
 // file then adds a constant to the loss, so the penalty trains nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
   HandBuilt b;
@@ -371,7 +371,8 @@ TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
   }
 }
 
-// tf2onnx drops biases that are zero, so a layer without one is doubtful. Only names show that tf2onnx wrote the file.
+// tf2onnx drops biases that are zero. A layer without a bias may have lost one in this way, so the layer's weights are
+// doubtful. Only names show that tf2onnx wrote the file.
 TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   HandBuilt b;
   const ValueId w = b.initializer("m/dense/MatMul/ReadVariableOp:0", {4, 4}), bias = b.initializer("m.b", {4});
@@ -386,8 +387,8 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   EXPECT_TRUE(is_sure(found.at("m.w")));
 }
 
-// In an untrained model, all special tokens and bias tables are zeros, and the exporter stores equal ones once. So an
-// initializer of zeros with several readers may stand for several parameters.
+// In an untrained model, all special tokens and bias tables are zeros. The exporter merges equal tensors into one
+// initializer, so an initializer of zeros with several readers may stand for several parameters.
 TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   HandBuilt b;
   const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
@@ -404,7 +405,7 @@ TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   }
 }
 
-// PyTorch's exporter gives a convolution without a bias a bias of zeros. Tools that optimize model files turn these
+// If a convolution has no bias, PyTorch's exporter gives it a bias of zeros. Tools that optimize model files turn these
 // zeros into an initializer.
 TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
   HandBuilt b;
@@ -461,8 +462,8 @@ TEST(Evidence, MatricesNamedAfterArithmeticAreDoubtful) {
   for (const auto &[name, finding] : found) EXPECT_TRUE(is_trained(finding)) << name;
 }
 
-// tf2onnx writes the zeros that a scan starts from as a matrix, which is multiplied by the layer's weights. So a matrix
-// of zeros may be no parameter.
+// If a scan starts from a state of zeros, tf2onnx writes this state as a matrix, which is multiplied by the layer's
+// weights. So it is doubtful whether a matrix of zeros is a parameter.
 TEST(Evidence, MatricesOfZerosAreDoubtfulUnlessAModuleHasNamedThem) {
   HandBuilt b;
   const ValueId state = b.add("MatMul", {b.initializer("start", {2, 4}), b.initializer("m.w", {4, 4})});
@@ -509,8 +510,8 @@ TEST(Evidence, ExpectationsOverBinsAreConstant) {
   EXPECT_TRUE(is_trained(judged(b.graph).at("bins")));
 }
 
-// skl2onnx writes a MinMaxScaler as a Mul and an Add of the input. The names of their two initializers could be those
-// of parameters. So the initializers are trained, but doubtful.
+// skl2onnx writes a MinMaxScaler as a Mul and an Add on the input. Each of the two nodes reads an initializer with a
+// name that a parameter could have. So these initializers are trained, but doubtful.
 TEST(Evidence, WhatBringsInputsToAScaleIsDoubtful) {
   HandBuilt b;
   const ValueId scaled = b.add("Mul", {b.input("x", {2, 3}), b.initializer("by", {3})});

@@ -1,4 +1,5 @@
-// Passes simplify real exports. They must find exactly the parameters, fuse every pattern, and make each layer a block.
+// Passes simplify real exports. They must find all parameters and nothing else, fuse every pattern, and make each layer
+// a block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,8 +99,8 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
   const passes::PreparedModel result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // If the embedding table is tied to the head, both have one initializer. Some files give it the head's name, and
-  // PyTorch gives the parameter the table's name.
+  // If the embedding table is tied to the head, the two share one initializer. Some files give this initializer the
+  // head's name, while PyTorch gives the parameter the table's name.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);

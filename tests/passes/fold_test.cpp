@@ -173,7 +173,7 @@ TEST(Canonical, FunctionsOfIntegersOnDataNeedNoKernels) {
   for (const char *op : {"Mod", "Neg", "Abs", "Sign", "Relu", "Clip"}) EXPECT_FALSE(left.contains(op)) << op;
 }
 
-// The remainder with the sign of x, x - y trunc(x / y), grows like x everywhere between its jumps.
+// The remainder x - y trunc(x / y) has the sign of x. Its slope is 1 except at its jumps, and it has no jump at 0.
 TEST(Canonical, TheSlopeOfARemainderIsOneAtZeroToo) {
   HandBuilt b;
   const ValueId x = b.parameter("x", {5});
@@ -302,8 +302,8 @@ TEST(Canonical, NegativeLogLikelihoodOfALogSoftmaxIsCrossEntropy) {
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}}));
 }
 
-// A way to move the classes of a tensor x of this shape. In x the 4 classes lie along `axis`, in the result of `moved`
-// along axis 1. `labels` is the shape of the labels for that result.
+// A way to move the classes of a tensor x of shape `shape`. The 4 classes lie along `axis` of x, and along axis 1 of
+// moved(x). `labels` is the shape of the labels that go with moved(x).
 struct Moves {
   const char *name;
   Shape shape;
@@ -367,8 +367,8 @@ TEST(Canonical, NegativeLogLikelihoodOfAMovedLogSoftmaxIsCrossEntropy) {
   }
 }
 
-// These nodes split the classes of the LogSoftmax, or spread them over several rows. The probabilities in a row of the
-// loss's input then do not sum to 1. So the loss is no CrossEntropy, and must pick numbers from the rows.
+// In each case, a row of the loss's input does not hold each class of one LogSoftmax once, so the probabilities in the
+// row do not sum to 1. Such a loss cannot become a CrossEntropy, and must pick numbers from the rows.
 TEST(Canonical, NegativeLogLikelihoodOfPartsOfALogSoftmaxPicksFromThem) {
   const Moves parts[] = {{"other axis", {5, 4}, 0, [](HandBuilt &, ValueId x) { return x; }, {5}},
                          {"split",
@@ -504,7 +504,7 @@ TEST(Canonical, BatchNormalizationKeepsRunningStatisticsThatDoNotComeFromItsInpu
   EXPECT_TRUE(histogram(b.graph).contains("BatchNorm"));
 }
 
-// The constants that rules write take their bytes from the budget. Nodes with equal constants share one.
+// The constants that rules write take their bytes from the budget. Nodes that need equal constants share one constant.
 TEST(Canonical, ConstantsOfRulesCountInTheBudget) {
   const Attributes step = {{"frame_step", Integers{2}}, {"frame_length", Integers{4}}, {"onesided", std::int64_t{0}}};
   const auto nodes_on = [&](HandBuilt &b, ValueId x) {  // x (8, 8, 2)

@@ -54,7 +54,7 @@ struct AttentionInputs {
   ValueId q, k, v;
 };
 
-// q, k and v of shape (B, H, S, D), made as after a model's projections.
+// Returns q, k and v of shape (B, H, S, D), made by the nodes that follow the projections in a model.
 AttentionInputs heads(Form form) {
   AttentionInputs p;
   const auto head = [&](const char *name, std::int64_t count) {
@@ -147,7 +147,7 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
 }
 
 // A causal mask is combined with a padding mask. The causal mask is constant, and FusedAttention can hide later keys by
-// itself. So the fusion must remove this part from the bias, which then has one row for each sample.
+// itself. So the fusion must remove the causal mask from the bias, which then has one row for each sample.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})
     for (const std::int64_t window : {0, 3}) {
@@ -168,7 +168,8 @@ TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
     }
 }
 
-// A mask that doubles 40 times has 2^40 terms, and one of a long chain has more than the stack holds. Neither is split.
+// One mask is doubled 40 times, so it is a sum of 2^40 terms. Another mask is a chain of 100,000 sums, too deep for the
+// stack. Neither mask is split.
 TEST(FuseAttention, LeavesSumsOfTooManyTerms) {
   for (const bool doubles : {true, false}) {
     AttentionInputs p = heads({});
@@ -229,9 +230,10 @@ TEST(FuseAttention, WithoutAGuardARowThatSeesNothingStays) {
   EXPECT_FALSE(histogram(bare).contains("FusedAttention"));
 }
 
-// Together the two masks hide all keys of every query. If they hide with the lowest finite number, the Softmax gives an
-// average over the keys. FusedAttention gives 0, so there is no fusion. If they hide with -infinity, the Softmax gives
-// NaN and the guard turns it into 0, as FusedAttention does.
+// One mask hides the later keys, another mask the earlier keys and the query's own. So all keys of every query are
+// hidden. If the masks contain the lowest finite number, the Softmax gives an average over the keys. FusedAttention
+// would give 0, so there is no fusion. If the masks contain -infinity, the Softmax gives NaN. The guard turns the NaN
+// into 0, which FusedAttention gives too, so the fusion takes place.
 TEST(FuseAttention, WithAGuardLeavesFiniteMasksThatTogetherHideAllKeys) {
   Form guarded;
   guarded.guard = true;
@@ -313,7 +315,9 @@ TEST(FuseRotary, LeavesHalvesThatDiffer) {
   EXPECT_FALSE(histogram(fused(rotary({true, false, 0}))).contains("Rotary"));
 }
 
-// A file's own operator may rotate pairs of neighbours.
+// A rotary operator of the file rotates a part of the elements, and a Concat appends the others. The fusion replaces
+// all this by one Rotary, which must rotate the same pairs. With `interleaved` 1 these are pairs of neighbouring
+// elements.
 TEST(FuseRotary, OfAPartKeepsTheOrderOfItsPairs) {
   for (const std::int64_t interleaved : {0, 1}) {
     HandBuilt b;

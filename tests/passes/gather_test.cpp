@@ -45,7 +45,8 @@ TEST(Gather, OfOtherIndicesStays) {
   EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Gather", 1}}));
 }
 
-// Axes are joined to one, where the index (0, 7) of a matrix (3, 5) would be that of the element (1, 2).
+// The conversion joins the axes of x into one axis. On the joined axis of a (3, 5) matrix, the wrong index (0, 7) would
+// pick the element (1, 2), so such an index must be refused.
 TEST(GatherND, RefusesAnIndexOutsideOfItsAxis) {
   const auto picked = [](bool scatters, const Integers &place) {
     HandBuilt b;

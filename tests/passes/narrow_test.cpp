@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Narrow, testing::Values(DType::bf16, DType::f16)
 
 class NarrowFixture : public testing::TestWithParam<std::tuple<std::string, DType>> {};
 
-// True for losses, and for the statistics of an operator: its outputs after the first.
+// True for the outputs of a loss, and for an operator's statistics, which are its outputs after the first.
 bool stays_float32(const graph::Node &node, std::size_t output) {
   const bool has_statistics = node.op == "FusedAttention" || node.op.ends_with("Normalization");
   return node.op == "LinearCrossEntropy" || (has_statistics && output > 0);
@@ -264,8 +264,8 @@ TEST(Doubles, OfAFloat32GraphBecomeFloat32) {
   EXPECT_FALSE(passes::doubles_to_floats(m.graph));
 }
 
-// Hummingbird puts the numbers of scikit-learn's scalers, in float64, in front of a float32 network. They cannot be
-// trained in float64, but they may be frozen.
+// Hummingbird puts scikit-learn's scalers in front of a float32 network. The numbers of the scalers are parameters in
+// float64. They cannot be trained in float64, but they may be frozen.
 TEST(Doubles, AmongParametersOfAFloat32GraphAreRefusedUnlessTheyAreFrozen) {
   Float32 m(kWide);
   const ValueId wide = m.add("Cast", {m.data("x", {2, 3})}, {{"to", std::string("float64")}});

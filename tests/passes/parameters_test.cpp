@@ -97,9 +97,9 @@ TEST(Parameters, ScalesOfChannelsButNotTheirStatistics) {
   EXPECT_EQ(find(std::move(b.graph)).parameters(), (Names{"group_scale", "group_bias", "scale", "bias"}));
 }
 
-// A normalization of one channel reads single numbers as scale and shift. If a module has named them, they are
-// parameters. Otherwise they may be the 1 and the 0 of a normalization that has no parameters, and do not count as
-// such.
+// A normalization of one channel reads single numbers as scale and shift. If a module has named the two numbers, they
+// are parameters. Otherwise they may be the 1 and the 0 of a normalization without parameters, so they do not count as
+// parameters.
 TEST(Parameters, ScalesAndShiftsOfOneChannelHaveNames) {
   for (const char *op : {"BatchNormalization", "InstanceNormalization", "LayerNormalization"})
     for (const auto &[scale, shift, own] : {std::tuple("n.weight", "n.bias", true), {"scale", "shift", false}}) {
@@ -260,8 +260,8 @@ TEST(Parameters, WhatTheExporterReshapedIsTheParameterThatIsReadToo) {
   EXPECT_NE(found({1, 2, 3, 4}, {1, 3, 2, 4}).findings[0].doubt, "") << "another order of the elements";
 }
 
-// A file has a parameter and its transpose. The trained output reads only one of them, and the other one must be tied
-// to it all the same.
+// A file has a parameter and its transpose. The trained output reads only one of the two matrices. The matrix that it
+// does not read must be tied to the other one all the same.
 TEST(Parameters, WhatTheExporterMovedIsTiedThoughOnlyOtherOutputsReadIt) {
   const auto matrix = [](const Shape &shape, const std::vector<double> &values) {
     return Array::from_doubles({DType::f64, shape}, values);
@@ -368,8 +368,8 @@ TEST(Parameters, AnEpsilonIsASetting) {
   EXPECT_EQ(use.doubt, "");
 }
 
-// A Where may choose between a parameter and other values by data. T5's relative position biases reach the scores
-// through a Where, and BEiT's mask token replaces hidden patches.
+// A Where may choose between a parameter and other values, with data as the condition. T5's relative position biases
+// reach the scores through a Where, and BEiT's mask token replaces hidden patches.
 TEST(Parameters, ChosenByData) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
@@ -382,7 +382,7 @@ TEST(Parameters, ChosenByData) {
   EXPECT_EQ(find(b.graph).parameters(), (Names{"token", "by_distance"}));
 }
 
-// PyTorch expands a mask token to all patches before it chooses.
+// PyTorch expands a mask token to all patches before a Where chooses between the token and the patches.
 TEST(Parameters, ChosenByDataAfterExpand) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
@@ -430,8 +430,8 @@ TEST(Parameters, StatisticsOfANormalizationInPiecesAreConstants) {
   EXPECT_EQ(find(b.graph).parameters(), (Names{"scale", "bias"}));
 }
 
-// onnx.compose puts the standardization of images in front of a model. It gives the numbers names with a prefix, so
-// that they look as if a module had named them.
+// onnx.compose puts the standardization of images in front of a model. The numbers of the standardization get names
+// with a prefix, which look like names that a module has given.
 TEST(Parameters, ScalesOfInputsAreDoubtful) {
   HandBuilt b;
   const ValueId x = b.add("Mul", {b.input("x", {2, 3, 4, 4}), b.initializer("pre.scale", {1, 3, 1, 1})});

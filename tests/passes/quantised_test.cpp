@@ -14,7 +14,7 @@ using passes::PreparedModel;
 
 constexpr std::int64_t kZero = 0;
 
-// Small numbers of an initializer, which depend only on its type.
+// Returns small numbers for an initializer. They depend only on the initializer's type.
 Array numbers_of(const Graph &graph, const std::string &name) {
   const graph::Type &type = graph.value(graph.find(name)).type;
   std::vector<double> values = some_values(type, 5).doubles();
@@ -161,7 +161,7 @@ std::string refusal_of(FromFile &b, ValueId y) {
   return "";
 }
 
-// So many nodes would overflow the stack if each of them took a part of it.
+// The chain is so long that a recursion over its nodes would overflow the stack.
 TEST(Quantised, ALongChainBehindWeightsMovesAsAWhole) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 4}, DType::f32), w = b.initializer("w", {4, 4}, DType::i8);
@@ -243,8 +243,8 @@ TEST(Quantised, MatMulNBitsOfOtherSizesIsRefused) {
   EXPECT_EQ(code_of([&] { eight.prepared(eight.product({eight.a, eight.weights, eight.scales}, 8)); }), Code::shape);
 }
 
-// A table (7, 20) of four-bit elements in blocks of 16. Each zero point takes a whole byte, as zero points of type int4
-// do once they are loaded.
+// A table (7, 20) of four-bit elements in blocks of 16. Each zero point takes a whole byte, because the importer gives
+// a byte to each zero point of four bits.
 struct Table : FromFile {
   Table() { v = stored("v", {20, 4}); }
   PreparedModel rows(const Attributes &more = {}) {
@@ -279,7 +279,7 @@ TEST(Quantised, OnlyRowsOfATableAreGathered) {
   }
 }
 
-// Scales keep float32 when a step computes in 16 bits, and the widened matrix has 16 bits.
+// When a step computes in 16 bits, the widened matrix has 16 bits, but the scales keep float32.
 TEST(Quantised, ScalesStayFloat32) {
   QuantisedProduct b;
   const ValueId floats = b.file_node("DequantizeLinear", {b.w, b.scale, b.zero});

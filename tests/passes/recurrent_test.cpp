@@ -107,8 +107,8 @@ TEST(Recurrent, ABiasThatEndsInZerosIsDoubtful) {
   }
 }
 
-// A file may have a layer's first state as an initializer. It is a parameter only if a module has named it, and the
-// finding is doubtful in both cases.
+// A file may have a layer's first state as an initializer. This initializer counts as a parameter only if a module gave
+// the initializer its name. The finding is doubtful in both cases.
 TEST(Recurrent, AFirstStateIsAParameterIfAModuleHasNamedIt) {
   for (const bool named : {false, true}) {
     HandBuilt b;

@@ -10,7 +10,8 @@
 namespace protrain::test::resize_rule_test {
 namespace {
 
-// A region may be smaller than x even if the result is as large as x.
+// The mode tf_crop_and_resize resizes only a region of x. The region may be smaller than x even if the result is as
+// large as x, so a Resize in this mode is refused whatever the size of its result.
 TEST(Resize, OfARegionIsRefusedWhateverItsSize) {
   for (const std::int64_t height : {4, 8}) {
     HandBuilt b;
@@ -28,7 +29,8 @@ TEST(Resize, OfARegionIsRefusedWhateverItsSize) {
   }
 }
 
-// A product with a matrix of 0 and 1 would make NaN of the infinity, in all elements.
+// The elements must be picked by a Gather. A product with a matrix of 0 and 1 would multiply the infinity by 0, and so
+// turn every other element into NaN.
 TEST(Resize, ToTheNearestElementKeepsInfinitiesApart) {
   HandBuilt b;
   const ValueId x = b.input("x", {1, 1, 1, 3}, DType::f32), none = ValueId::none;

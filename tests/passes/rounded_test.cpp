@@ -105,8 +105,8 @@ TEST_P(RoundedBlocks, AreThoseOfTheOriginalBitForBit) {
 }
 
 // Blocks lie along the inner axis of the product. So a matrix and its transpose have the same blocks, and rounding
-// gives them the same integers or NF4 codes, which the test compares. It does not compare the scales. nf4 compresses
-// them in groups, and the groups of the transpose hold other scales, so the codes of the scales may differ.
+// gives both the same integers or NF4 codes. The test compares these numbers, but not the scales. nf4 compresses scales
+// in groups, and the groups of the transpose hold other scales, so the compressed scales may differ.
 TEST_P(RoundedBlocks, LieAlongTheInnerAxisEitherWay) {
   const RoundedMatrix m = matrix(GetParam(), {rows_, columns_}, 1), across = matrix(GetParam(), {columns_, rows_}, 0);
   const auto straight = unpacked(m, rounded(m, floats_));
@@ -116,7 +116,8 @@ TEST_P(RoundedBlocks, LieAlongTheInnerAxisEitherWay) {
       ASSERT_EQ(straight[static_cast<std::size_t>(i * columns_ + j)], other[static_cast<std::size_t>(j * rows_ + i)]);
 }
 
-// The graph's own operators must compute from the rounded values what round_floats() returns.
+// The graph has operators that turn the rounded values into floats. These must be the floats that round_floats()
+// returns.
 TEST_P(RoundedBlocks, StandForTheFloatsThatTheGraphComputes) {
   for (const std::size_t axis : {0, 1}) {
     HandBuilt m;
@@ -218,8 +219,8 @@ TEST(RoundedWeights, AreNeverInFloat64) {
   for (const char *form : {"bf16", "int8", "nf4", "int4"}) EXPECT_EQ(m.found(form), Names{}) << form;
 }
 
-// The product's kernel takes the integers in the form in which they rest. Scales that rest as codes are different: a
-// DequantizeLinear right before the product turns them into floats.
+// The product's kernel reads the integers in the form in which they are stored. It cannot read scales that are stored
+// as codes, so a DequantizeLinear right before the product turns such scales into floats.
 TEST(RoundedWeights, AreWidenedInsideTheProducts) {
   for (const char *form : {"int8", "nf4", "int4"}) {
     Model m;

@@ -89,8 +89,8 @@ TEST(Sizes, AndConditionsAreConstants) {
   }
 }
 
-// Tools turn the numbers of a `torch.arange` into initializers. Between such an initializer and the Range there may be
-// a CastLike, or a QuantizeLinear and a DequantizeLinear that round the step.
+// Tools turn the start, end and step of a `torch.arange` into initializers. Between such an initializer and the Range
+// there may be a CastLike, or a QuantizeLinear and a DequantizeLinear.
 TEST(Sizes, AreFollowedThroughConversions) {
   HandBuilt b;
   const ValueId step = b.initializer("step", {}, DType::f32), scale = b.initializer("scale", {}, DType::f32);
@@ -110,7 +110,8 @@ TEST(Sizes, AreFollowedThroughConversions) {
   EXPECT_EQ(b.graph.value(b.graph.outputs[0]).type.shape, (Shape{3}));
 }
 
-// A plan can be made without weights. Then a size is unknown, and stays an initializer.
+// A plan can be made without the weights of a model. Without them, the numbers in an initializer are unknown. So an
+// initializer that gives sizes must stay an initializer.
 TEST(Sizes, WithoutWeightsStayInitializers) {
   Resized r;
   r.b.graph.outputs = {r.made};

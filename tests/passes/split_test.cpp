@@ -106,7 +106,8 @@ TEST_F(MergedVectors, MasksAreNoWeights) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-// A split names the readers of the new vector, so that an export can split the initializer of the file in the same way.
+// A Split names each reader of the new vector by the reader's output. An export finds the readers by these names, and
+// splits the initializer of the file in the same way.
 TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
   const ValueId h = sum(x, product(norm(x), "w0")), y = norm(h);
   b.graph.outputs = {product(y, "w1")};

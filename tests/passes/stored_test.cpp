@@ -1,5 +1,5 @@
-// Frozen weights of a float32 model can rest in 16 bits or as integers, as the file holds them. Nodes that need float32
-// get widened values right before they run.
+// Frozen weights of a float32 model can rest in the form in which the file holds them: in 16 bits or as integers. Nodes
+// that need float32 get widened values right before they run.
 #include "passes/parameters/stored.h"
 
 #include "passes/hand_built.h"
@@ -51,7 +51,7 @@ TEST(StoredWeights, OfFloat32StayAsTheyAre) {
   EXPECT_EQ(m.graph.node_count(), 1u);
 }
 
-// The product with `w` runs in both directions, and neither widens the matrix.
+// Forward and backward each have a product with `w`. Both products must take the matrix without widening it.
 TEST(StoredWeights, ProductsTakeThemAsTheyAre) {
   Model m;
   const ValueId x = m.input("x", {2, 4}, DType::f32), w = m.weight("w", {4, 6});

@@ -76,7 +76,7 @@ TEST(Chunking, OfWhatIsFrozenHasNoStateNoGradientAndNoUpdate) {
 }
 
 TEST(CostModel, CountsComputeAndTheDevicesOptimizerWhereAllPersists) {
-  // The device updates during backward: 3 x 3 + 3 x (5 + 0.5).
+  // The device runs the updates during backward, so forward takes 3 x 3 s, and backward 3 x (5 + 0.5) s.
   expect_seconds(PricedModel().seconds(3, 0, 0), kOutside + 25.5);
 }
 
@@ -103,15 +103,16 @@ TEST(CostModel, FetchesNothingThatPersists) {
 }
 
 TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
-  // The host's updates take 3 x 20 s, and forward and backward together only 25 s, so the updates count. Backward takes
-  // 15 s and hides a quarter of them. The rest is 2.25 updates, which the estimate rounds down to 2 deferred ones.
+  // The host's updates take 3 x 20 s, and forward and backward together only 25 s, so the updates determine the time.
+  // In the 15 s of backward, the host completes 0.75 of the 3 updates. The estimate rounds the remaining 2.25 updates
+  // down to 2 deferred ones.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 60);
   EXPECT_EQ(priced.model->estimate(0, 3, 3).n_deferred, 2);
 }
 
 TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDeferred) {
-  // Eq. 2: the host's updates take 60 s and hide backward's 15 s. Forward takes 10 s before.
+  // Eq. 2: first, forward takes 10 s. Then the host's updates take 60 s and hide backward's 15 s.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
     machine.host_optimizer /= 20;
     terms.accumulates = true;
@@ -144,7 +145,7 @@ TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
 
 TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
   // The host's optimizer is 15 times slower, so the host takes 15 s per chunk: 45 s for three chunks. If the device
-  // updates one of them, the host takes 30 s. If the device updates two, it takes 15 s, less than backward.
+  // updates one chunk, the host takes 30 s. If the device updates two chunks, the host takes 15 s, less than backward.
   const auto slow = [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 15; };
   expect_seconds(PricedModel({.n_device_update = 0}, slow).seconds(0, 3, 3), kOutside + 45);
   expect_seconds(PricedModel({.n_device_update = 1}, slow).seconds(0, 3, 3), kOutside + 30);
@@ -159,9 +160,10 @@ const auto kDuplex = [](profile::Profile &machine, Terms &) {
 };
 
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
-  // For forward and for backward, a chunk is read in 4 s. For the host's update, weight and moments are read in 12 s,
-  // while those of other chunks are written in 24 s. Without kDuplex, reads and writes together have the rate of reads
-  // alone, so the writes add 12 s.
+  // Forward reads a chunk in 4 s, and so does backward. The host's update reads a chunk's weight and moments in 12 s.
+  // With kDuplex, the update writes them back in 24 s, and meanwhile the disk makes the reads for other chunks. Without
+  // kDuplex, the disk makes reads and writes one after the other, all at the rate of reads. So the write takes 12 s, in
+  // addition to all reads.
   expect_seconds(PricedModel({}, kDuplex).seconds(0, 0, 3), kOutside + 3 * 4 + 3 * 24);
   expect_seconds(PricedModel().seconds(0, 0, 3), kOutside + 3 * 4 + 3 * (4 + 12 + 12));
   EXPECT_GT(PricedModel().seconds(0, 0, 3), PricedModel().seconds(0, 3, 3));
@@ -169,7 +171,7 @@ TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
 
 TEST(CostModel, LetsTheDiskWorkBesideChunksThatPersist) {
   // Two chunks rest on the disk. For each of them the disk works 6 s in backward, which is longer than a layer's 5 s.
-  // But the 12 s of both are less than the 15.5 s of all layers.
+  // But the 12 s for both chunks are less than the 15.5 s that all layers take.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
     kDuplex(machine, terms);
     for (double *rate : {&machine.disk_read, &machine.disk_write, &machine.disk_both_ways}) *rate *= 4;
@@ -181,11 +183,13 @@ TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
   const auto shared = [](profile::Profile &machine, Terms &terms) {
     machine.shares_cores = machine.shares_memory = terms.shared_memory = true;
   };
-  // Memory is shared too, so nothing moves: only compute and the optimizer take time.
+  // With `shared`, device and host have the same cores and also the same memory, so nothing moves. Only compute and the
+  // optimizer take time.
   expect_seconds(PricedModel({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
   const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
-  // Nothing runs in parallel with compute: a fetch takes 1 s, a gradient's download 2 s, an update 1 s. So forward
-  // takes 9 + 3 s, and backward 3 x (5 + 2 + 1) s.
+  // Nothing runs in parallel with compute. Forward computes for 9 s, and fetches three chunks in 1 s each. Backward
+  // takes for each of the three layers 5 s of compute, 2 s for the gradient's download and 1 s for the update. It
+  // fetches nothing, because the buffers still hold all chunks.
   expect_seconds(PricedModel({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
 }
 
@@ -237,8 +241,8 @@ TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
 }
 
 TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
-  // Eq. 8 to 11. Memory is highest in the backward of the last layer. It holds the activations that three layers save
-  // and pass on, and the transient values of that backward.
+  // Eq. 8 to 11. Memory is highest in the backward of the last layer. The device then holds the activations that three
+  // layers save and pass on, and the transient values of that backward.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
   const std::uint64_t state = 3 * Layers::kWeight;  // a chunk's weights and two moments
   EXPECT_EQ(PricedModel().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
@@ -247,7 +251,7 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
             (Bytes{kept + transient + state + Layers::kWeight + 2 * Layers::kWeight, 2 * state, 0}));
   EXPECT_EQ(PricedModel().bytes(1, 1, 2)[Tier::host], state);
   EXPECT_EQ(PricedModel().bytes(1, 1, 2)[Tier::disk], state);
-  // If the device updates, its buffers also hold two moments.
+  // If the device runs updates, it also holds the two moments of the chunk that is being updated.
   EXPECT_EQ(PricedModel({.n_device_update = -1}).bytes(1, 2, 2)[Tier::device],
             PricedModel().bytes(1, 2, 2)[Tier::device] + 2 * Layers::kWeight);
   // In barrier order the host also holds the gradients of its chunks.
@@ -257,8 +261,8 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
 TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
   const std::uint64_t all = PricedModel().bytes(3, 0, 0)[Tier::device];
-  // Memory is highest in the last block's backward, which holds that block's recomputed values again. The values
-  // between blocks are always kept.
+  // Memory is highest in the backward of the last block, whose values have been recomputed and take memory again. The
+  // values between blocks are always kept.
   EXPECT_EQ(PricedModel({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   EXPECT_EQ(PricedModel({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   // Swapped values go to the host. Those of the second block are back on the device while the third computes backward.
@@ -277,7 +281,8 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   for (int selective = 1; selective <= 3; ++selective) {
     const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
-    // Memory is highest in the last block's backward, which holds that block's cheap values again.
+    // Memory is highest in the backward of the last block, whose cheap values have been recomputed and take memory
+    // again.
     const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);
     EXPECT_EQ(less.bytes[Tier::device], all.bytes[Tier::device] - gone);
   }

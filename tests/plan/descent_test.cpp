@@ -26,7 +26,7 @@ class MadeUp {
         }),
         trials_(layers_.graph, lay_out_) {}
 
-  // Descends from `start` in as much device memory as `start` takes. Returns the fastest plan that fits.
+  // Descends from `start`. The device has as much memory as `start` takes. Returns the fastest plan that fits.
   Trial descended_from(Choice start, std::size_t most = 10'000, const LookAhead &look_ahead = {}) {
     start.chunk_bytes = space_.chunk_bytes.front();  // a chunk for each layer
     start.n_host = kLayers;
@@ -68,9 +68,9 @@ TEST(Descent, EndsAfterTheInstructionsThatItMayLayOut) {
   EXPECT_EQ(made_up.instructions(), 4u);
 }
 
-// Here the look-ahead does its tasks in reverse order. The descent must then try the same plans as without a
-// look-ahead. Before the descent lays out a plan, a task must have laid out this plan. The only exception is the plan
-// where the descent begins.
+// The look-ahead of this test runs its tasks in reverse order. The descent must still try the same plans as without a
+// look-ahead. When the descent lays out a plan, a task must have laid out the same plan before. The only exception is
+// the plan where the descent begins.
 TEST(Descent, TriesTheSamePlansAfterALookAhead) {
   const auto seconds = [](const Plan &plan) {
     return 20.0 + std::abs(plan.n_buffer - 5) + std::abs(plan.n_persist - 4) - (plan.n_persist == 4 ? 0.5 : 0);

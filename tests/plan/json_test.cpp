@@ -58,7 +58,8 @@ TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     const Plan plan = random_plan(graph, random);
-    // A key that the text lacks is taken from the base. Here the base is another plan, so the text must have all keys.
+    // If the text lacks a key, from_json() takes this key from the base. The base is another plan here, so the result
+    // equals `plan` only if the text has all keys.
     const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .n_device_update = -1, .shared_memory = i % 2 == 0};
     EXPECT_EQ(from_json(to_json(plan), graph, other), plan) << to_json(plan);
   }

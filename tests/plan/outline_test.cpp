@@ -18,7 +18,8 @@ TEST(Outline, IsWhatAHandBuiltGraphHas) {
     EXPECT_EQ(block.backward, Layers::kBackward);
     EXPECT_EQ(block.saved, Layers::kInner) << "what no other block reads";
     EXPECT_EQ(block.border, Layers::kStream) << "what the next one reads";
-    // A layer's backward holds two gradients of activations and one of the weight. The layer's output is freed by then.
+    // A layer's backward holds two gradients of activations and the gradient of the weight at the same time. By then
+    // the layer's output has been freed.
     EXPECT_EQ(block.transient, 2 * Layers::kStream + Layers::kWeight - Layers::kStream);
   }
   EXPECT_EQ(outline.forward, Layers::kHead);
@@ -77,7 +78,8 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
 }
 
 TEST(Outline, KeepsWhatTheProgramOfTheResidentPlanKeeps) {
-  // Equal blocks save equal numbers of bytes. The sum over all blocks is the memory that is held when backward begins.
+  // The blocks are equal, so each keeps the same number of bytes for backward. The bytes of all blocks, and of the
+  // values outside of blocks, add up to the memory that is held when backward begins.
   const graph::Graph graph = test::training_graph("gpt2-dynamic-opset18");
   const profile::Profile machine = profile::known_machine("rtx3090");
   const Outline outline(graph, Durations(machine, graph, {}));

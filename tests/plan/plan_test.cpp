@@ -47,8 +47,8 @@ TEST(Chunks, GiveALargerParameterItsOwn) {
   EXPECT_EQ(cut_chunks(graph, 80)[1].bytes, 400u);
 }
 
-// Frozen and trained parameters never share a chunk. A chunk of one kind skips parameters of the other kind: 0 and 2
-// share a chunk although 1 lies between them.
+// Frozen and trained parameters never share a chunk. A chunk of one kind skips parameters of the other kind: parameters
+// 0 and 2 share a chunk although parameter 1 lies between them.
 TEST(Chunks, HoldFrozenParametersApart) {
   Graph graph = graph_with({10, 2, 10, 2, 10, 2}, {0, 0, 0, 1, 1, 1});
   for (const std::size_t p : {0, 2, 4}) graph.value(graph.parameters[p]).frozen = true;
@@ -62,8 +62,8 @@ TEST(ResidentPlan, PersistsEveryChunkAndKeepsEveryBlock) {
   EXPECT_EQ(plan.n_buffer + plan.n_swap + plan.n_checkpoint, 0);
 }
 
-// Several ranks gather the weights of a sharded chunk into a buffer, wherever the shards rest. So n_buffer is reduced
-// to the number of chunks that are not whole on the device.
+// Several ranks gather the weights of a sharded chunk into a buffer, wherever its shards are stored. A chunk that is
+// whole on the device needs no buffer. So n_buffer is reduced to the number of the other chunks.
 TEST(Expansion, LeavesBuffersForAllChunksThatAreNotWholeOnTheDevice) {
   const Graph graph = graph_with({10, 10, 10, 10}, {0, 1, 2, 3});
   const Choice choice{.n_persist = 3, .n_buffer = 9, .ranks = 2, .chunk_bytes = 40};
@@ -88,7 +88,8 @@ TEST(RestingOrder, HalvesTheGapsAgainAndAgainWithADisk) {
   EXPECT_TRUE(resting_order(0, true).empty());
 }
 
-// However many chunks rest on the disk, they must be spread over the model. So the disk has work all through a step.
+// However many chunks rest on the disk, they must be spread over the model, so that the disk has work all through a
+// step.
 TEST(RestingOrder, SpreadsTheChunksOnTheDisk) {
   for (const std::size_t chunks : {7u, 59u, 200u})
     for (std::size_t persist = 1; persist < chunks; ++persist) {

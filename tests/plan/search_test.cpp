@@ -56,8 +56,8 @@ class SmallMachine final : public draft::TargetMachine {
   const profile::Profile profile_;
 };
 
-// A fixture on a machine. All plans of its space are laid out, but only once. With a `stride`, only every stride-th
-// plan is laid out.
+// A fixture on a machine. laid() lays out all plans that a search may choose, and keeps the results. With a `stride`,
+// it lays out only every stride-th plan.
 class Case {
  public:
   Case(const std::string &model, bool shared, const Pairs &more = {}) : Case(model, small_machine(shared), more) {}
@@ -76,7 +76,7 @@ class Case {
   }
   // The least device memory of all plans in the space that fit on the host and on the disk.
   std::uint64_t least() { return least_of(laid()); }
-  // The same for plans with slack 0.
+  // The least device memory of all plans with slack 0 that fit on the host and on the disk.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
@@ -279,7 +279,8 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
     }
 }
 
-// Checks that the smallest plan fits into its own memory, and that no plan of the whole space fits into a byte less.
+// Checks that the smallest plan fits if the device has exactly the memory that this plan needs. With one byte less, no
+// plan of the whole space may fit.
 void expect_smallest(Case &it) {
   Bytes &capacity = it.space.terms.capacity;
   const Bytes there = capacity;

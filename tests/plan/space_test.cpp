@@ -8,8 +8,8 @@
 namespace protrain::plan::space_test {
 namespace {
 
-// The numbers of chunks that a search may choose, for two layers and `others` parameters outside of them. Each of these
-// parameters has twice the bytes of a layer.
+// Returns the number of chunks for each chunk size that a search may choose. The graph has two layers, and `others`
+// parameters outside of the layers, each with twice the bytes of a layer.
 std::vector<std::size_t> chunks_beside(int others) {
   Layers layers(2);
   for (int i = 0; i < others; ++i)

@@ -5,7 +5,7 @@
 namespace protrain::profile::shares_test {
 namespace {
 
-// The fraction of its speed that the queue `of` keeps while `other` is busy.
+// Returns the fraction of its own speed that the queue `of` keeps while the queue `other` is busy.
 double share(const Profile &profile, Queue of, Queue other) { return shares(profile)[of][other]; }
 
 Profile with_rates(double upload, double download, double both_ways, double host_bandwidth, double host_optimizer) {

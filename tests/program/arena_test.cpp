@@ -102,7 +102,7 @@ TEST(Arena, PlacesRandomIntervalsWhereThePlainRuleDoes) {
     std::vector<Interval> intervals(1 + random() % 400);
     for (Interval &interval : intervals) {
       interval.first = random() % instructions;
-      // The largest number as the last instruction means that the interval is in use until the step ends.
+      // If `last` is the largest number, the interval is in use until the step ends.
       interval.last = random() % 20 == 0 ? std::numeric_limits<std::size_t>::max()  //
                                          : interval.first + random() % longest;
       interval.bytes = random() % 3 == 0 ? random() % 20000 : 512 * (random() % 8);

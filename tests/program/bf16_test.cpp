@@ -155,8 +155,8 @@ TEST(CodedState, TakesABitMoreThanSixBytesForAParameter) {
   EXPECT_EQ(of_small_chunk, 6 * kAlignment) << "no array of a small parameter is larger than what it is aligned to";
 }
 
-// A weight has 16 elements and four scales. A piece has 8 elements, so its update uses two of the scales. But all four
-// scales must be read at once and written at once.
+// A weight has 16 elements and four scales. It is updated in two pieces of 8 elements, and each update uses two of the
+// scales. Even so, a single instruction must read all four scales from disk, and a single instruction must write them.
 TEST(CodedPieces, ShareTheScalesThatMoveWhole) {
   const InBf16 model;
   for (const bool shared : {false, true})

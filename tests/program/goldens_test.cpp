@@ -1,5 +1,5 @@
-// Golden Programs of two small blocks, one for each choice that a plan can make. tests/fixtures/programs has them as
-// text.
+// Golden Programs of a model of two small blocks. Each Program shows one choice that a plan can make.
+// tests/fixtures/programs holds the Programs as text.
 #include "hand_built.h"
 
 namespace protrain::program::goldens_test {
@@ -77,8 +77,8 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
-// Here one node computes the norms of both gradients, so a single check follows. Then the parameters that are updated
-// on the same side (device or host) share one update.
+// In this model one node computes the norms of both gradients, so a single instruction checks both norms. Therefore the
+// parameters that are updated on the same side (device or host) share one update.
 TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
   TwoBlocks model;
   model.norm_at_once();

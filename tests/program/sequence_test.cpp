@@ -99,8 +99,8 @@ TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
   const Sequence order = sequence_of(model, {BlockMode::recompute, BlockMode::keep});
   std::vector<std::size_t> stages;
   for (const Item &item : order.items) stages.push_back(item.stage);
-  // The items by stage: 0: mul0 tanh0 h1. 1: mul1 tanh1 h2 loss. 2: d_h2. 3: backward of block 1 and its norm. 4: block
-  // 0's recomputation, backward and norms.
+  // Stage 0: mul0, tanh0, h1. Stage 1: mul1, tanh1, h2, loss. Stage 2: d_h2. Stage 3: backward and norm of block 1.
+  // Stage 4: recomputation, backward and norms of block 0.
   EXPECT_EQ(stages, (std::vector<std::size_t>{0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4}));
 }
 

@@ -55,8 +55,8 @@ TEST(Simulation, LetsAReadPassAWriteThatWaits) {
 }
 
 TEST(Simulation, SlowsTwoQueuesForAsLongAsBothAreAtWork) {
-  // Both run at half speed. The shorter one ends at 120, when 40 ns of the longer one are left, which run at full
-  // speed.
+  // Upload and download run at half speed together. The download ends at 120, when 40 ns of the upload are left, which
+  // run at full speed.
   const Queues queues = slowed(Queue::upload, Queue::download, 0.5);
   EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::download, 60}}, queues), (Spans{{0, 160}, {0, 120}}));
 }

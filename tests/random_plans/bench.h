@@ -24,8 +24,9 @@ class Bench {
   const program::Program &program() const { return draft().programs.variants[0].step; }
   run::Store &store() { return machine_.store(); }
 
-  // Loads `program` instead of the session's own, and resets the state. If `workers`, every queue except compute has a
-  // worker thread. On an asynchronous device, `workers` has no effect: only the queues of host and disk have workers.
+  // Loads `program` instead of the session's own, and resets the state. If `workers` is true, every queue except
+  // compute has a worker thread. An asynchronous device ignores `workers`: its queues of host and disk have workers,
+  // the others have none.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
@@ -41,8 +42,8 @@ class Bench {
     reset();
   }
 
-  // Resets weights and optimizer state to those of a new session. Writes whole arrays: a piece on disk that a faulty
-  // Program has damaged cannot be rewritten in part.
+  // Sets weights and optimizer state to those of a new session. Writes each array as a whole, because a piece on disk
+  // that a faulty Program has damaged cannot be rewritten in part.
   void reset() {
     const program::State &state = draft().programs.state;
     for (const program::State::Chunk &chunk : state.chunks)

@@ -15,8 +15,9 @@ using program::Buffer;
 using program::Program;
 
 constexpr int kAuditedPlans = 2;
-// Memory is filled with one of these patterns before a step, to see which bytes the step writes. Each test runs with
-// both, because a step may happen to write a byte of one pattern.
+// Before a step, memory is filled with one of these patterns. A byte that differs from the pattern after the step was
+// written by the step. Each test runs with both patterns, because a byte that the step writes may happen to equal one
+// of them.
 constexpr int kPatterns[] = {0xA5, 0x5A};
 
 class Books : public testing::TestWithParam<std::string> {
@@ -49,9 +50,9 @@ PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   return highest;
 }
 
-// Compares the highest byte that a step has written with the planned peak. If a value ends at the peak, both must be
-// equal. If only the scratch of a kernel ends there, the kernel need not use its scratch to the end. Then the step must
-// have written some of this scratch, and the last byte of every value.
+// Compares the highest byte that a step has written with the planned peak. They must be equal if a value ends at the
+// peak. If only the scratch of a kernel ends at the peak, the kernel need not write its scratch to the end. In this
+// case the step must have written some of the scratch, and the last byte of every value.
 void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];
@@ -86,7 +87,8 @@ bool uses_disk(const Program &program) {
   return std::ranges::any_of(program.instructions, [](const auto &i) { return is_of_disk(i.queue); });
 }
 
-// The simulator's result: for each instruction, the bytes in use when it ends, without the state.
+// The simulator's result: for each instruction, the bytes in use when the instruction ends. The bytes of the state are
+// not counted.
 std::vector<Ledger::UsedBytes> simulated(const Program &program) {
   const std::vector<std::int64_t> ns(program.instructions.size(), 1);
   std::vector<Ledger::UsedBytes> held;
@@ -121,8 +123,8 @@ class Audit {
   Bench bench_;
 };
 
-// The number of bytes of values that neither of two runs has written. `a` is the ledger of one run. `b` has the written
-// bytes of the other run, which used the other pattern.
+// Counts the bytes of values that neither of two runs has written. Before each run, memory was filled with a different
+// pattern. `a` is the ledger of one run, and `b` marks the bytes that the other run has written.
 std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std::vector<std::vector<bool>> &b) {
   std::uint64_t count = 0;
   for (std::size_t buffer = 0; buffer < program.buffers.size(); ++buffer)
@@ -131,12 +133,12 @@ std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std
   return count;
 }
 
-// A ledger looks at memory after each instruction of a step:
-//   - bytes that no buffer holds must still have the pattern (else they are strays);
-//   - every byte of a buffer except scratch must be written: it differs from at least one of the two patterns;
+// A ledger fills memory with a pattern before a step, and looks at memory after each instruction:
+//   - bytes that no buffer holds must still have the pattern; if they do not, they are counted as strays;
+//   - every byte of a buffer except scratch must be written, so it differs from the pattern in one or both of two runs;
 //   - the number of bytes that buffers hold must be the one that the simulator gives.
-// The ledger also overwrites the memory of each buffer with the pattern after the buffer's last use. So if the results
-// have the right bits, no instruction reads a buffer after that.
+// After the last use of a buffer, the ledger overwrites the buffer's memory with the pattern. So if the results have
+// the right bits, no instruction reads a buffer after its last use.
 TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   const Trace expected = unlimited(GetParam(), 1);
   for (int audited = 0; audited < kAuditedPlans;) {

@@ -124,8 +124,8 @@ class Life {
     session_.step();
   }
 
-  // A cancel that comes after the end of a step would stop the next step. So this makes an evaluation, which the cancel
-  // then stops instead.
+  // Runs an evaluation that a late cancel can stop. A cancel that comes after the end of a step would otherwise stop
+  // the next step.
   void swallow() {
     try {
       session_.evaluate();

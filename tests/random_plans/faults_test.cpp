@@ -23,8 +23,8 @@ constexpr int kRunPerPlan = 3;
 #endif
 constexpr int kMostDraws = 1000;
 
-// A function that puts one fault into a copy of a correct Program. It returns nothing if it found no place for the
-// fault.
+// A function that puts one fault into a copy of a correct Program. It returns an empty optional if it found no place
+// for the fault.
 using Fault = std::function<std::optional<Program>(const Program &, const std::vector<Life> &, Draw &)>;
 
 std::optional<Program> remove_wait(const Program &sound, const std::vector<Life> &, Draw &draw) {

@@ -1,5 +1,5 @@
 // A frozen base on the disk is only read. To show this, the test opens the session's file on the disk again, for
-// reading alone. So any write fails while adapters train.
+// reading alone, before the adapters train. Any write would then fail.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,8 +33,8 @@ bool is_frozen(const graph::Graph &graph, const plan::Chunk &chunk) {
   return graph.value(graph.parameters[chunk.parameters.at(0)]).frozen;
 }
 
-// Draws a plan in which frozen chunks rest on the disk, and nothing else does. So a plan that swaps in shared memory is
-// drawn again, because its activations would go to the disk.
+// Draws plans until one has frozen chunks on the disk. Nothing else may lie there, so other chunks move to the host. If
+// device and host share their memory, activations are swapped to the disk, so a plan with swaps is not taken.
 plan::Plan draw_plan(Draw &draw, const graph::Graph &graph) {
   for (;;) {
     plan::Plan plan = draw.plan(graph);

@@ -9,8 +9,9 @@
 
 namespace protrain::test {
 
-// Fills all memory of device and host that no buffer holds with a pattern, and finds after each instruction which bytes
-// no longer have the pattern. The Program must not use the disk, whose bytes the ledger cannot see.
+// Fills the memory of device and host with a pattern, except the bytes that a buffer holds. Finds after each
+// instruction which bytes no longer have the pattern. The Program must not use the disk, whose bytes the ledger cannot
+// see.
 class Ledger {
  public:
   using UsedBytes = PerTier<std::uint64_t>;

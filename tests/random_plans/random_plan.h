@@ -17,8 +17,8 @@
 
 namespace protrain::test {
 
-// GPT-2 and LLaMA, and four other models: one with retention, one with dropout, one with BatchNorm, whose running
-// statistics are state that forward changes, and one with weights of four bits.
+// GPT-2, LLaMA, and models with retention, with dropout, with BatchNorm, and with weights of four bits. The running
+// statistics of BatchNorm are state that forward changes.
 inline const std::vector<std::string> kModels = {
     "gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18", "dropout-gpt",
     "batch-norm",           "quantised/tokens-int4"};

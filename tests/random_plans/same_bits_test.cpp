@@ -35,7 +35,7 @@ class SameBits : public testing::TestWithParam<std::string> {
   }
 
   // Compares runs under `count` random plans with a run without a plan. All runs have the options `settings`. The plans
-  // have the optimizer order `order`, or a random one if it is not given.
+  // have the optimizer order `order`. If `order` is not given, each plan has a random one.
   void compare(int count, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph(settings);
     const Trace expected = run(settings);

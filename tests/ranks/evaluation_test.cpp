@@ -36,7 +36,7 @@ class RankedEvaluation : public testing::TestWithParam<std::string> {
       if (error) std::rethrow_exception(error);
     return losses;
   }
-  // The loss of a step of one rank over the same batches.
+  // The loss of a step in which a single rank takes the batches of all ranks.
   float of_a_step(const std::vector<std::size_t> &ignored) const {
     Pairs pairs = base_options(GetParam());
     pairs.emplace_back("accumulation", std::to_string(kRanks));

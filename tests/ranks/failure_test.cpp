@@ -31,8 +31,9 @@ Outcome outcome_of(const std::function<void()> &call) {
   return {};
 }
 
-// run() calls work(session, rank) for each rank on a thread of its own. In `work`, the test wraps the call that may
-// fail in note(). After all threads have ended, run() passes each rank's outcome to check().
+// run() calls work(session, rank) for each rank on a thread of its own. `work` passes the call that may fail to
+// note(rank, call), which makes the call and keeps its outcome. After all threads have ended, run() passes each rank's
+// outcome to check().
 class RankedFailure : public testing::Test {
  protected:
   void run(const std::function<void(session::Session &, int)> &work,
@@ -146,7 +147,8 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsAStepThatDiffersToo) {
   });
 }
 
-// A rank checks the values of its inputs before the step begins. Inside the step, the other ranks would wait for it.
+// A rank checks the values of its inputs before the step begins. If it found the wrong value inside the step, the other
+// ranks would already wait for its messages.
 TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::arg : Code::peer) << outcome.text;
@@ -173,8 +175,8 @@ TEST_F(RankedFailure, OfAnInputBeyondTheVocabularyLosesNothing) {
   EXPECT_EQ(traces, train_ranks(group, base_options(kModel), kModel));
 }
 
-// Labels are shifted by one, so no node reads the first label of a sequence. A negative token index is valid, because
-// it counts from the end.
+// Neither of two odd values is an error. No node reads the first label of a sequence, because labels are shifted by
+// one. A negative token index counts from the end.
 TEST_F(RankedFailure, IsNotDueToAValueThatNobodyReads) {
   run([&](session::Session &session, int rank) {
     std::vector<std::int64_t> labels(std::size_t{kBatch} * kSequence, 1), tokens = labels;
@@ -187,7 +189,7 @@ TEST_F(RankedFailure, IsNotDueToAValueThatNobodyReads) {
   });
 }
 
-// A channel that throws an error in one exchange, which fail_after() chooses.
+// A channel that calls a function of the test before one exchange. fail_after() sets the exchange and the function.
 class FailingChannel final : public comm::Channel {
  public:
   explicit FailingChannel(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
@@ -197,8 +199,8 @@ class FailingChannel final : public comm::Channel {
     if (left_ >= 0 && left_-- == 0) fail_();
     channel_->exchange(sends, receives);
   }
-  // Waits after the abort. So threads that wait in an exchange notice the abort before the caller of this function goes
-  // on.
+  // Waits after the abort, so that threads that wait in an exchange notice the abort before the caller of this function
+  // goes on.
   void abort(const std::string &reason) noexcept override {
     channel_->abort(reason);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -268,8 +270,8 @@ void break_file_in(const std::string &directory) {
   FAIL() << "no file is open in " << directory;
 }
 
-// Each rank keeps a part of its state on a disk of its own. Makes rank 1's disk fail: in the call after `exchanges`
-// exchanges, or before the call if `exchanges` is negative. Rank 1 must return the error of its disk, and the others
+// Each rank keeps a part of its state on a disk of its own. Makes the disk of rank 1 fail after `exchanges` exchanges
+// of the call, or before the call if `exchanges` is negative. Rank 1 must return the error of its disk, and the others
 // must say that rank 1 has failed and why.
 void fail_with_a_disk(const std::function<void(session::Session &, const std::string &scratch)> &call,
                       int exchanges = -1) {
@@ -308,7 +310,8 @@ TEST_F(RankedFailure, OfADiskInsideAStepIsReportedAsSuch) {
   fail_with_a_disk([](session::Session &session, const std::string &) { session.step(); }, 1);
 }
 
-// In the first exchange of a step, the ranks agree to begin it. So the third exchange lies inside the step.
+// Rank 1 fails at the third exchange of a step. The first exchange serves only to agree that the step begins, and the
+// third one lies inside the step.
 TEST_F(RankedFailure, InsideAStepLosesTheSessionOnEveryRank) {
   const auto errors = ThreadGroup(kRanks).run([&](const std::shared_ptr<comm::Channel> &channel) {
     const auto failing = std::make_shared<FailingChannel>(channel);
@@ -386,7 +389,7 @@ std::string make_stale_folder(const std::string &directory) {
   return folder;
 }
 
-// Rank 1 cannot write its part, because its folder has a directory with the name of the file.
+// Rank 1 cannot write its part, because its folder already has a directory with the name of that part's file.
 TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == kOdd ? Code::path : Code::peer) << outcome.text;
@@ -407,8 +410,9 @@ TEST_F(RankedFailure, OfAPartOfASaveLosesNothingAndLeavesNothing) {
   EXPECT_EQ(state::Checkpoint::open(saved).description().counters.at(state::kStep), 0u);
 }
 
-// Rank 1 saves to another directory than the others, as if that lay on another machine. A stale folder there has the
-// right name, so rank 1 can write its part into it. Rank 0 does not find the part in its own directory.
+// Rank 1 saves to another directory than the other ranks, as if that directory were on another machine. A folder with
+// the save's temporary name is already there, so rank 1 can write its part into it. Rank 0 does not find the part in
+// its own directory.
 TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
   check = [](int rank, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, rank == 0 ? Code::io : Code::peer) << outcome.text;
@@ -425,8 +429,8 @@ TEST_F(RankedFailure, OfAPartThatIsElsewhereLosesNothingAndLeavesNothing) {
   EXPECT_TRUE(list_directory(saved).empty());
 }
 
-// Rank 1 has another model, plan or checkpoint than the others, and they would train a mixture of both. Each rank must
-// refuse to create its session, and name what differs.
+// Rank 1 has another model, plan or checkpoint than the others, so together the ranks would train a mixture. Each rank
+// must refuse to create its session, and name what differs.
 TEST_F(RankedFailure, OfRanksThatReadOtherFilesIsAMismatchThatNamesThem) {
   const Scratch scratch;
   const std::string own = fixture(kModel + ".onnx"), other = scratch.path() + "/other.onnx",

@@ -1,4 +1,5 @@
-// The report of every rank has the norms of whole gradients by group, with the bits of one rank that takes all batches.
+// Norms by group in the report of every rank. They are norms of whole gradients, and must have the same bits as the
+// norms of a single rank that takes all batches.
 #include <gtest/gtest.h>
 
 #include "ranked_training.h"

@@ -54,7 +54,7 @@ class BareMachine final : public draft::TargetMachine {
   const plan::Bytes bytes_;
 };
 
-// The ranks are threads, so all of them are on one machine and share what it has.
+// The ranks are threads, so all of them are on one machine and share its memory.
 TEST(RankedMeasure, GivesAllRanksTheMemoryOfTheRankThatHasTheLeast) {
   const graph::Graph graph;
   const std::vector<plan::Bytes> bytes = {{800, 8000, 80000}, {600, 9000, 60000}, {700, 6000, 90000}};

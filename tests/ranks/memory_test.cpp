@@ -18,7 +18,7 @@ Pairs with(const Pairs &more) {
   return pairs;
 }
 
-// Bytes of the buffers of one owner that outlive a step.
+// The bytes that the buffers of `owner` hold from one step to the next.
 std::uint64_t resting(const program::State &state, program::Owner owner) {
   std::uint64_t bytes = 0;
   for (const program::Buffer &buffer : state.buffers)
@@ -30,7 +30,7 @@ struct Held {
   std::uint64_t weights = 0, optimizer = 0, gradients = 0;
 };
 
-// The budget that a refusal says would be enough.
+// Returns the budget that the error of a refused session names: one that would be large enough.
 std::uint64_t quoted_in(const Error &error) {
   const std::size_t at = error.text.find("memory=");
   return at == std::string::npos
@@ -114,7 +114,7 @@ TEST(RankedMemory, IsEnoughOnEveryRankForThePlanThatRankZeroChooses) {
   EXPECT_GT(chosen, 8);
 }
 
-// The smallest budget that one rank can train with, from the refusal of a smaller one.
+// Returns the smallest budget with which one rank can train. The error for too small a budget names this number.
 std::uint64_t smallest_for_one() {
   try {
     train_ranks({.ranks = 1, .accumulation = 4}, with({{"memory", "64KiB"}}), kModel);

@@ -32,8 +32,8 @@ class SmallMachine final : public draft::TargetMachine {
   const std::uint64_t memory_;
 };
 
-// Returns the size that all ranks settle for. Each has `samples` samples of a step. Throws the error of the first rank
-// that has one.
+// Returns the size of the micro-batch on which the ranks agree. A step has `samples` samples for each rank. If ranks
+// throw, throws the error of the lowest of these ranks.
 std::int64_t settled(int ranks, std::uint64_t memory, std::int64_t samples, const std::string &resume = "") {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks));
   const auto errors = ThreadGroup(ranks).run([&](std::shared_ptr<comm::Channel> channel) {
@@ -54,7 +54,8 @@ std::int64_t settled(int ranks, std::uint64_t memory, std::int64_t samples, cons
   return sizes[0];
 }
 
-// A process leaves 96 MiB of its machine's memory free. So one rank has 106 MiB here, and each of two has 5 MiB.
+// Each process leaves 96 MiB of memory to other programs. So a single rank can use 202 - 96 = 106 MiB of this machine,
+// and each of two ranks can use 202 / 2 - 96 = 5 MiB.
 TEST(RankedMicroBatch, FitsTheMemoryThatARankHasOfItsMachine) {
   constexpr std::int64_t kSamples = 128;
   constexpr std::uint64_t kMemory = 202 * kMiB;

@@ -48,7 +48,7 @@ class SameBitsOnRanks : public testing::TestWithParam<std::string> {
 
   static Group group_of(int ranks) { return {.ranks = ranks, .accumulation = kMicroBatches / ranks}; }
 
-  // The numbers of ranks that plans are drawn for, with an entry for each plan.
+  // Returns, for each plan that is to be drawn, a number of ranks.
   static std::vector<int> drawn_ranks(Draw &draw) {
     const std::uint64_t plans = asked("PROTRAIN_PLANS", 0);
     if (plans == 0) return {2 + draw.below(3)};
@@ -120,7 +120,7 @@ TEST_P(SameBitsOnRanks, InBfloat16Too) { compare({{"precision", "bf16"}}); }
 
 INSTANTIATE_TEST_SUITE_P(Models, SameBitsOnRanks, testing::ValuesIn(kModels), model_name);
 
-// These settings change nothing that depends on the model, so fewer models are enough.
+// Tests with settings whose effect does not depend on the model, so fewer models are enough.
 class SameBitsOnRanksToo : public SameBitsOnRanks {};
 
 TEST_P(SameBitsOnRanksToo, InBfloat16WithClipping) {

@@ -16,7 +16,7 @@ namespace {
 constexpr int kRanks = 3;
 const std::string kModel = "dropout-gpt";
 
-// Bytes of this process's mappings of shared memory.
+// Returns how many bytes of shared memory this process has mapped.
 std::uint64_t shared_bytes() {
   std::ifstream maps("/proc/self/maps");
   std::uint64_t bytes = 0;
@@ -35,8 +35,8 @@ Pairs options(const Pairs &more) {
   return pairs;
 }
 
-// Trains `ranks` ranks and writes other values to a frozen parameter in between. Returns what rank 0 sees; `shared`:
-// the bytes that one rank shared.
+// Trains `ranks` ranks, writes other values to a frozen parameter, and trains again. Returns the results of rank 0.
+// Sets `shared` to the bytes of shared memory that one rank has mapped.
 Trace train(int ranks, const Pairs &more, std::uint64_t &shared) {
   Pairs pairs = options(more);
   pairs.emplace_back("accumulation", std::to_string(kRanks / ranks));

@@ -370,7 +370,7 @@ TEST(Executor, SaysThatADeviceIsGoneThatFailedWithinTheStepAndAtItsEnd) {
   }
 }
 
-// A device whose run_step() fails at its end, but not the first time.
+// A device whose first run_step() succeeds. Every later run_step() fails at its end.
 class GoneLater final : public Forwarding {
  public:
   void run_step(void (*issue)(void *), void *argument) override {
@@ -382,7 +382,8 @@ class GoneLater final : public Forwarding {
   int runs_ = 0;
 };
 
-// A step that ends early is followed by a run of what the step before deferred to it.
+// If a step ends early, the executor starts a second run for the instructions that the previous step deferred to this
+// step. Here the device fails at the end of that run.
 TEST(Executor, SaysThatADeviceIsGoneThatFailsAtTheEndOfDeferredWork) {
   const Scratch scratch;
   plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::barrier);

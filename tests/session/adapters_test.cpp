@@ -156,7 +156,7 @@ TEST(Adapters, GoOnWithABaseOfTheSameForm) {
   EXPECT_NE(error.text.find("trained on other frozen weights"), std::string::npos) << error.text;
 }
 
-// A step in bfloat16 uses a bfloat16 base anyway. So base_precision=bf16 changes no loss, but it rounds an export.
+// A step in bfloat16 rounds its base anyway. So base_precision=bf16 changes no loss, but it changes an export.
 TEST(ARoundedBase, IsExportedByAStepOfTheSameForm) {
   const test::Scratch scratch;
   const Pairs form = {{"precision", "bf16"}, {"base_precision", "bf16"}};
@@ -399,7 +399,7 @@ TEST(AdapterFiles, OfAnotherScaleGiveTheSameModel) {
   EXPECT_NEAR(evaluated(*to), evaluated(*from), 1e-5 * evaluated(*from));
 }
 
-// A file in ONNX Runtime's form has no alpha, so its B is multiplied by the scale. The model it gives is the same.
+// A file in ONNX Runtime's form has no alpha: its B is multiplied by the scale. It must give the same loss when read.
 TEST(AdapterFiles, OfOnnxRuntimesFormGiveTheSameModel) {
   const test::Scratch scratch;
   const std::string path = scratch / "task.onnx_adapter";
@@ -511,7 +511,7 @@ TEST(AdapterFiles, MayLackTheNamesOfWrappers) {
     EXPECT_EQ(scratch.get(std::string("again") + file), scratch.get(std::string("adapter") + file)) << file;
 }
 
-// In an nn.Sequential, one module's name may end another's, such as "0" and "1.0". Here these are "fc" and "block.fc".
+// One module's name may be the tail of another's: in an nn.Sequential "0" and "1.0", here "fc" and "block.fc".
 TEST(AdapterFiles, MayNameAModuleByTheTailOfAnother) {
   const test::Scratch scratch;
   const std::string names =

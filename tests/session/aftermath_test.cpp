@@ -1,5 +1,5 @@
-// An error carries Facts about what it has touched (base/error.h). They decide in which state, an Aftermath, the
-// session is after the error.
+// An error carries Facts about what it has touched (base/error.h). The Facts decide the Aftermath: the state in which
+// the error leaves the session.
 #include "session/aftermath.h"
 
 #include <gtest/gtest.h>

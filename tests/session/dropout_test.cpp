@@ -132,7 +132,8 @@ TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
   EXPECT_NEAR(quotient, norm, 5e-3 * norm);
 }
 
-// The mask lies over (positions, samples). Each batch of a step still has a mask of its own.
+// The mask has the axes (positions, samples), so its first axis is not that of samples. Even so, each batch of a step
+// must have a mask of its own.
 TEST(DropoutSession, DrawsANewMaskInEachBatchWhereTheFirstAxisHasNoSamples) {
   using test::node;
   const test::Scratch scratch;

@@ -178,7 +178,8 @@ TEST_F(MergedNorms, MayBeFrozen) {
   expect_one_more_step_is_the_second(model, frozen);
 }
 
-// No float32 holds such weights, so no function shows them, and an export has the file's bytes.
+// float32 cannot hold the frozen weights of this model. So the session does not list them as a parameter, and an export
+// has the file's bytes.
 TEST(FrozenFloat64, StaysAsTheFileHasIt) {
   const test::Scratch scratch;
   const std::string model = scratch.put("scaled.onnx", test::float64_scale().bytes());

@@ -116,8 +116,8 @@ TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
   EXPECT_NEAR(result.grad_norm, std::sqrt(square), 2e-3 * std::sqrt(square));
 }
 
-// Limits apply to gradients without the loss scale. The first limit lies far below the scaled gradients and far above
-// the unscaled ones, so it must change nothing.
+// clip_norm and clip_value apply to gradients from which the loss scale was divided out. In the first session both
+// limits lie far below the scaled gradients and far above the unscaled ones, so they must change nothing.
 TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const auto limited = session_of({{"clip_norm", "1000"}, {"clip_value", "1000"}}), plain = session_of({});
   StepResult result;
@@ -151,8 +151,8 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
   }
 }
 
-// With these labels the gradient is too large for float16 even at the smallest scale, 1. In such a step the option
-// on_nonfinite applies. With `skip` the step is skipped, otherwise it is an error.
+// With these labels the gradient is too large for float16 even at the smallest scale, 1. The option on_nonfinite then
+// decides: with `skip` the step is skipped, with the other policies it is an error.
 TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   const std::vector<float> labels(8, 3e5f);
   for (const char *policy : {"stop", "rollback", "skip"}) {

@@ -108,7 +108,7 @@ TEST_F(SlopesOfAProduct, LeavesOutKinks) {
   draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_of(l1)), scratch_ / "product.onnx");
   const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
   std::map<graph::ValueId, Array> values;
-  // x w is 0 everywhere, and the labels are near 0. So a difference quotient steps over the kink of the loss |x w -
+  // x w is 0 everywhere, and the labels are so near 0 that a difference quotient steps over the kink of the loss |x w -
   // labels|.
   for (const graph::ValueId id : training.graph.inputs) {
     const graph::Value &value = training.graph.value(id);

@@ -87,8 +87,9 @@ TEST(IndexChecks, FollowIndicesThroughTransposesAndConcatenations) {
   EXPECT_EQ(model.refusal({0, 0, -6, 0}), "input tokens holds -6, but x has 5 entries: index -6 is outside 0..4");
 }
 
-// A file chooses the values of its constants and paddings. If such a value stood for an element of an input, it could
-// stand for an element far beyond the input's end.
+// IndexChecks numbers the elements of inputs, and follows these numbers through the graph. A constant or a padding in
+// the file can have any value. This value must not be taken for an element's number, because that element could lie far
+// beyond the input's end.
 TEST(IndexChecks, TakeNoConstantForAnElementOfAnInput) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 40;
   const graph::Attributes last = {{"starts", std::vector<std::int64_t>{2}},

@@ -188,7 +188,8 @@ TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
   expect_step();
 }
 
-// The loss of a micro-batch must be the mean over the micro-batch's own targets, times the model's factor.
+// The model multiplies the cross entropy by 0.5. The loss of a micro-batch must be 0.5 times the mean over the
+// micro-batch's own targets.
 TEST_F(LossGoesOn, InMicroBatches) {
   head("", 1);
   add("Mul", {"entropy", number(0.5f)}, "loss");

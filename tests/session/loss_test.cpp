@@ -231,14 +231,14 @@ class Product : public testing::Test {
   std::string model = scratch.put("product.onnx", test::Wire().bytes());
 };
 
-// Returns the device memory that a step is planned to take on paper.
+// Returns the peak of device memory in the plan for a machine on paper, an RTX 3090.
 std::uint64_t planned_peak(const Pairs &pairs, const std::string &model) {
   const draft::Options options = options_with(pairs + Pairs{{"hardware", "rtx3090"}});
   return nlohmann::json::parse(draft::plan_model(options, model, nullptr))["device_peak_bytes"];
 }
 
-// Returns the same for a model y = x w with a large vocabulary. `rows` is the shape of y without its last axis, the
-// classes.
+// Returns the planned peak of device memory for a model y = x w with `classes` classes, the last axis of y. `rows` is
+// the shape of y without this axis.
 std::uint64_t planned_peak(const Pairs &pairs, test::Names rows, std::int64_t classes) {
   const test::Scratch scratch;
   test::Wire wire;
@@ -487,8 +487,8 @@ TEST_F(Probabilities, OfTwoClassesAreLeftForTheLogitsOfTheSigmoid) {
   }
 }
 
-// With loss_from=logits, the result of the Softmax counts as logits, as if passed to PyTorch's
-// functional.cross_entropy.
+// With loss_from=logits, the result of the Softmax counts as logits. PyTorch's functional.cross_entropy would treat it
+// in the same way.
 TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   const std::string model = after({test::node("Softmax", {"y"}, {"p"})});
   const float loss = step(model, classes + Pairs{{"loss_from", "logits"}}, picked)[0];
@@ -526,8 +526,8 @@ TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   EXPECT_NEAR(step(model, classes + from, picked)[0], classes_loss, 1e-6);
 }
 
-// The loss bce on a Softmax uses the Softmax's probabilities, because bce on its logits would be another loss.
-// Probabilities of 0 and 1 count as 1e-7 and 1 - 1e-7.
+// The loss bce on a Softmax uses the Softmax's probabilities, because bce on the logits before the Softmax would be
+// another loss. Probabilities of 0 and 1 count as 1e-7 and 1 - 1e-7.
 TEST_F(Probabilities, OfASoftmaxStandForYesAndNoToo) {
   const std::string model = after({test::node("Mul", {"y", "many"}, {"m"}), test::node("Softmax", {"m"}, {"p"})},
                                   {test::floats("many", {}, {1000})});

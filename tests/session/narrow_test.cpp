@@ -115,7 +115,7 @@ TEST_P(Narrow, FrozenParametersAreHeldAsTheyAreComputedWith) {
 }
 
 // Frozen parameters have only 16 bits. A value halfway between two neighbouring 16-bit numbers must go to the even one.
-// Other frameworks round in the same way, so a frozen base computes the same numbers here as there.
+// Other frameworks round in the same way, so they and this library compute with the same frozen weights.
 TEST_P(Narrow, FrozenParametersRoundTiesToEven) {
   const auto held = session_of({{"frozen", "*ln_f.bias"}});
   std::string name;

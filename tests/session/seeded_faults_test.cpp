@@ -178,7 +178,8 @@ struct Fault {
 
 void PrintTo(const Fault &fault, std::ostream *out) { *out << fault.name; }
 
-// One operator between the first two layers, which reads h0 and perhaps a constant.
+// Returns a function that puts one operator between the first two layers. The operator reads h0, and the constant if
+// one is given.
 std::function<void(Case &)> between(const std::string &op, const std::vector<float> &constant = {}) {
   return [=](Case &run) {
     run.middle = {node(op, constant.empty() ? Names{"h0"} : Names{"h0", "k"}, {"m0"})};
@@ -236,7 +237,7 @@ void drop_detach(Case &run) {
     run.graph_extra += test::field(13, test::field(1, name) + test::field(4, kind));
 }
 
-// The loss has label_smoothing=0.1 in PyTorch, which the node in the file lacks.
+// In PyTorch, the loss has label_smoothing=0.1. The node in the file lacks the smoothing.
 void drop_smoothing(Case &run) {
   const std::string call =
       "%cross_entropy_loss : [num_users=1] = call_function[target=torch.ops.aten.cross_entropy_loss.default](args = "
@@ -305,7 +306,7 @@ std::vector<Fault> wrong_graphs() {
   };
 }
 
-// Operators that make numbers that are not finite.
+// Operators whose results are not finite.
 std::vector<Fault> wrong_domains() {
   return {
       {"RootOfNegative",
@@ -347,7 +348,8 @@ std::vector<Fault> wrong_domains() {
   };
 }
 
-// Weights or a batch that are not finite, or far from the others.
+// Weights or batches that hold a NaN or an infinity, and a batch whose values are far larger than those of other
+// batches.
 std::vector<Fault> wrong_numbers() {
   const auto set = [](const std::string &weight, float value) {
     return [=](Case &run) { run.weights.at(weight)[1] = value; };

@@ -39,7 +39,8 @@ std::unique_ptr<Session> gpt2(int batch, Pairs more) {
   return session_of("gpt2-dynamic-opset18", more);
 }
 
-// Sets `rows` rows of the fixture's tokens, from row `first` on. The last ignored[r] labels of row r do not count.
+// Gives the session `rows` rows of the fixture's tokens, from row `first` on. The last ignored[r] labels of row r do
+// not count.
 void feed(Session &session, int first, int rows, std::vector<int> ignored) {
   static const std::vector<std::int64_t> ids = test::load_tokens("input_ids.npy");
   static const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
@@ -394,7 +395,8 @@ void damage_spill_file(const std::string &directory) {
   }
 }
 
-// A parameter that shares a piece of the disk with others is written into the piece, which is read before.
+// A parameter can share a piece of the disk with others. A write to the parameter first reads this piece, which is
+// damaged here.
 TEST(DamagedDisk, UnderParametersThatAreWrittenLosesTheSessionAndSaysSo) {
   for (const bool flat : {false, true}) {
     const OnDisk on_disk;

@@ -80,7 +80,7 @@ TEST(Session, GivesTheSameBitsTwiceWithTwoThreads) {
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
 }
 
-// A sum's order depends on the number of threads, so the last bits may differ. Everything else may not.
+// The order of a sum depends on the number of threads, so results may differ in the last bits, but not by more.
 TEST(Session, ComputesTheSameWithAnyNumberOfThreads) {
   const std::vector<float> one = bits_after("1");
   for (const char *threads : {"3", "8", "17", "32", "64"}) {

@@ -1,5 +1,5 @@
-// Sessions of one process with adapters on the same base: they keep its bytes once, and each trains as if it were
-// alone.
+// Sessions of one process with adapters on the same base: the process holds the base's bytes once, and each session
+// trains as if it were alone.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -19,7 +19,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kModel = test::fixture("llama-dynamic-opset18.onnx");
 
-// A session, and what it said about its memory when it was created.
+// A session, and the bytes of memory that its creation reported.
 struct Made {
   std::unique_ptr<Session> session;
   std::uint64_t needed = 0, shared = 0;

@@ -1,4 +1,4 @@
-// StepAlarms, which judges the numbers of one step after another.
+// StepAlarms, which judges a run step by step and raises alarms.
 #include "session/step_alarms.h"
 
 #include <gtest/gtest.h>

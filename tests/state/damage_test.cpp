@@ -1,5 +1,5 @@
-// Damaged files, files of other programs and files of another version must be refused with their code before any byte
-// is loaded.
+// Damaged files, files of other programs and files of another version must be refused, each with the right error code,
+// before any byte is loaded.
 #include "sealed.h"
 #include "small.h"
 
@@ -133,8 +133,8 @@ TEST_F(DamagedCheckpoint, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
 }
 
-// The manifest and the folder's name must give the same step, also if the path that open() gets ends with slashes. A
-// copy of the folder whose name has no step opens with any step.
+// The manifest and the folder's name must give the same step, also if the path that open() gets ends with slashes. If
+// the folder is copied to a name without a step, the copy opens with any step.
 TEST_F(DamagedCheckpoint, AStepThatIsNotThatOfTheFolderIsRefused) {
   fs::copy(path_, directory_ + "/best", fs::copy_options::recursive);
   std::string text = manifest();

@@ -13,14 +13,15 @@ namespace {
 
 constexpr int kKills = 50;
 
-// A checkpoint that takes long enough to save for kills to hit all parts of a save.
+// A checkpoint so large that kills at different times hit all parts of a save.
 Description medium(std::uint64_t step) {
   Description description = small(step);
   reshape(description.parameters[0], {300'000});
   return description;
 }
 
-// Saves one step after the other, each twice so that replacing is covered too. Writes each saved step to `out`.
+// Saves one step after the other. Saves each step twice, so that saves also replace a checkpoint of the same step.
+// Writes each saved step to `out`.
 [[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, std::size_t parts, int out) {
   for (;; ++step)
     for (int again = 0; again < 2; ++again) {

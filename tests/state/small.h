@@ -33,7 +33,8 @@ inline void reshape(Parameter &parameter, const Shape &shape) {
   parameter.arrays = moments(static_cast<std::uint64_t>(element_count(shape)));
 }
 
-// Returns a description. The parameter "coded" has an array of bytes, and one with a float32 for every 16 elements.
+// Returns the description of a checkpoint after `step` steps. The optimizer has two arrays for the parameter "coded":
+// one with a byte for each element, and one with a float32 scale for each block of 16 elements.
 inline Description small(std::uint64_t step) {
   return {.optimizer = "adamw",
           .counters = {{kStep, step}, {"seed", ~0ull}},
@@ -74,7 +75,7 @@ inline Part part_of(const Description &description, std::size_t number, std::siz
   return part;
 }
 
-// Returns a function that gives a save the bytes of one part.
+// Returns a function from which a save reads the bytes of one part.
 inline Read reader(std::uint64_t step, const Description &description, const Part &part) {
   std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> first;  // bytes
   for (std::size_t n = 0; n < part.number; ++n) {

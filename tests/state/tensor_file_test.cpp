@@ -1,4 +1,5 @@
-// The safetensors header. The header that we write can be read back. One that contradicts its data is refused.
+// The safetensors header. A header that the library writes can be read back. A header that contradicts its data is
+// refused.
 #include "state/tensor_file.h"
 
 #include <gtest/gtest.h>

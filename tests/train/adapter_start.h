@@ -10,7 +10,7 @@
 
 namespace protrain::test {
 
-// The numbers of start_of() in make_adapters.py.
+// Returns the same numbers as start_of() in make_adapters.py.
 inline std::vector<float> start_of(std::int64_t number, const Shape &shape) {
   std::vector<float> values;
   for (std::int64_t i = 0; i < element_count(shape); ++i) {

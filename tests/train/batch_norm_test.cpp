@@ -91,9 +91,9 @@ const Model &convolutions() {
   return model;
 }
 
-// Compares running statistics with PyTorch's. If `biased`, the variances are compared with those that ONNX defines
-// instead. An exporter or this library can have renamed the statistics. So all numbers are also compared in ascending
-// order, without names.
+// Compares running statistics with PyTorch's. If `biased` is true, the variances are compared with those that ONNX
+// defines instead. An exporter or this library may have renamed some statistics, and these cannot be compared by name.
+// So all numbers are also compared without names, in ascending order.
 void expect_statistics(const std::map<std::string, std::vector<float>> &found, const Json &golden, bool biased) {
   std::vector<double> all, right;
   for (const auto &[name, values] : golden["statistics"].items()) {
@@ -135,8 +135,9 @@ TEST_P(BatchNormExports, FollowPyTorch) {
   EXPECT_EQ(statistics(*session, count), found) << "an evaluation changes nothing";
 }
 
-// An export keeps the mode of its file. An inference form computes with running statistics, as an evaluation does. A
-// training form computes with those of the batch, as the next step does.
+// An exported model has the form of the file that the session opened. An inference form computes with running
+// statistics, so its loss must be that of an evaluation. A training form computes with the statistics of the batch, so
+// its loss must be that of the next step.
 TEST_P(BatchNormExports, GiveOnnxRuntimeTheSameLoss) {
   const test::Scratch scratch;
   const Model model(GetParam());

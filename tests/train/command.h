@@ -41,7 +41,7 @@ inline void expect_losses(const std::vector<Json> &lines, const Json &golden) {
   }
 }
 
-// The sorted norms of the session's last gradients, of all parameters whose gradients are kept.
+// Returns the norms of the session's last gradients in ascending order, one for each parameter whose gradient is kept.
 template <typename Session>
 std::vector<double> sorted_gradient_norms(Session &session) {
   std::vector<double> norms;
@@ -62,7 +62,9 @@ std::vector<double> sorted_gradient_norms(Session &session) {
   return norms;
 }
 
-// Compares sorted gradient norms with PyTorch's, for exports with renamed parameters. Also compares their number.
+// Compares gradient norms, and their number, with PyTorch's. Exports rename parameters, so norms cannot be compared by
+// name. Both lists are compared in ascending order instead: `found` is in this order, and PyTorch's norms are sorted
+// here.
 inline void expect_norms(const std::vector<double> &found, const Json &golden) {
   const double global = golden["grad_norms"][0];
   std::vector<double> expected;

@@ -29,9 +29,9 @@ std::vector<std::string> models() {
   return names;
 }
 
-// Computes the mean cross entropy of the first batch. The golden file does not have all inputs. If a session's option
-// binds a missing input to a value, the script uses this value. The other missing inputs are a past, which gets no
-// tokens.
+// Computes the mean cross entropy of the first batch. The golden file lacks some of the inputs. If an option of the
+// session binds such an input to a value, the script uses this value. All other such inputs describe earlier tokens (a
+// past); the script takes a past of 0 tokens.
 constexpr const char *kScript = R"(import json, numpy, onnxruntime, sys
 model, original, golden, out = sys.argv[1:]
 session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])
@@ -62,9 +62,10 @@ scores = shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))
 open(out, 'w').write(repr(float(-numpy.take_along_axis(scores, values['labels'][..., None], -1).mean())))
 )";
 
-// Returns the loss that ONNX Runtime computes with an export of the fixture `name`. Returns nothing without
-// onnxruntime, or if this processor cannot run the fixture itself. ONNX Runtime lays out channels in blocks of 8 with
-// AVX2 and of 16 with AVX-512. A graph that was optimised for one kind of block does not run with the other.
+// Returns the loss that ONNX Runtime computes with an export of the fixture `name`. Returns an empty optional if Python
+// lacks onnxruntime or numpy, or if ONNX Runtime cannot run the original fixture on this processor. ONNX Runtime lays
+// out channels in blocks of 8 with AVX2 and of 16 with AVX-512, and a graph that was optimised for one size of block
+// does not run with the other.
 std::optional<double> runtime_loss(const fs::path &model, const std::string &name) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";

@@ -1,6 +1,6 @@
 // The many model families that fixtures/export_families.py exported, each with its loss inside. They must follow
-// PyTorch's losses for ten AdamW steps. They must also have PyTorch's number of parameters and gradient norms. Norms
-// are compared as sorted lists, because exporters rename parameters.
+// PyTorch's losses for ten AdamW steps. They must also have PyTorch's number of parameters and gradient norms.
+// Exporters rename parameters, so norms cannot be matched by name. They are compared as sorted lists.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -11,13 +11,13 @@
 
 namespace protrain::test {
 
-// The golden file of a family: that of "t5" for "t5.dynamo18".
+// Returns the golden file of a model's family. For the model "t5.dynamo18" this is "t5".
 inline Json golden_of(const std::string &name) {
   std::ifstream file(test::fixture("families/" + name.substr(0, name.find('.')) + ".json"));
   return Json::parse(file);
 }
 
-// One input for all steps. The JSON has integers; a float is stored in units of 1/256.
+// The values of one input in all steps. The JSON holds only integers: a float32 is given as 256 times its value.
 struct Values {
   explicit Values(const Json &json) : shape(json["shape"].get<Shape>()), dtype(DType::i64) {
     integers = json["values"].get<std::vector<std::int64_t>>();
@@ -37,7 +37,7 @@ struct Values {
   std::vector<float> reals;
 };
 
-// `name`: a file of fixtures/, without its ending.
+// Creates a session for a model file in fixtures/. `name` is the file's path there, without the ending.
 inline std::unique_ptr<session::Session> open_family(const std::string &name, const Json &golden,
                                                      const std::map<std::string, std::string> &more = {}) {
   draft::Options options;

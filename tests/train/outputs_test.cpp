@@ -1,5 +1,5 @@
-// Outputs that a session keeps: they must be PyTorch's (fixtures/make_outputs.py), fit the evaluated loss, have the
-// same bits under every plan, and change nothing about training.
+// Outputs that a session keeps. They must equal PyTorch's (fixtures/make_outputs.py), agree with the evaluated loss,
+// and have the same bits under every plan. To keep outputs must not change training.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -132,7 +132,8 @@ TEST(Outputs, HaveTheSameBitsUnderOtherPlans) {
   }
 }
 
-// Parameters on the disk are read and written through memory that a prediction uses too.
+// Parameters on the disk are read and written through memory that a prediction uses too. The outputs of
+// the prediction must stay unchanged.
 TEST(Outputs, StayWhileParametersAreReadAndWritten) {
   const test::Scratch scratch;
   for (const char *piece_bytes : {"4096", "8192", "16777216"}) {

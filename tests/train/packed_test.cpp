@@ -1,4 +1,5 @@
-// Windows that hold several documents: the loss of each is, bit for bit, that of the document alone in a window.
+// Windows that hold several documents. The loss of each document must have the same bits as if the document were alone
+// in a window.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -38,7 +39,7 @@ std::vector<Document> documents() {
 struct Windows {
   std::vector<std::int64_t> ids = std::vector<std::int64_t>(kBatch * kLength, 1), labels, positions;
 
-  // Without documents, the windows hold one document each.
+  // At first each window is a single document, in which no label counts.
   Windows() : labels(ids.size(), kIgnored) {
     for (std::size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<std::int64_t>(i) % kLength);
   }

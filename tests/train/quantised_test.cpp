@@ -1,6 +1,6 @@
-// Files that tools have quantised (fixtures/quantise.py). The other weights are trained, and must follow PyTorch's
-// losses on the same file. The quantised weights never change. Exports must run in ONNX Runtime, which is skipped if
-// Python has no onnxruntime.
+// Model files in which tools have quantised some weights (fixtures/quantise.py). Sessions train the other weights, and
+// must follow PyTorch's losses on the same file. The quantised weights never change. Exports must run in ONNX Runtime;
+// this check is skipped if Python has no onnxruntime.
 #include <gtest/gtest.h>
 
 #include "onnx_import/model.h"
@@ -42,7 +42,7 @@ class Quantised : public testing::TestWithParam<std::string> {
     for (const auto &[name, values] : inputs_) session.set_input(name, values.dtype, values.batch(), values.at(step));
   }
   // True if activations are quantised. Rounding them to integers is no smooth function: a tiny difference may grow to a
-  // whole unit, so losses keep less close to PyTorch's.
+  // whole unit, so the losses agree less closely with PyTorch's.
   bool rounds_activations() const { return GetParam().starts_with("q"); }
 
   void follow(session::Session &session, double tolerance) const {

@@ -1,5 +1,5 @@
-// Adapters on a base that is rounded. They must train as in PEFT, where the base has the same rounded numbers as
-// floats. fixtures/make_rounded.py recorded PEFT's losses of 50 AdamW steps.
+// Adapters on a base that is rounded. They must train as in PEFT, where the base has the same rounded numbers, stored
+// as floats. fixtures/make_rounded.py recorded PEFT's losses of 50 AdamW steps.
 #include <gtest/gtest.h>
 
 #include "train/adapter_start.h"

@@ -12,8 +12,8 @@
 
 namespace protrain::test {
 
-// Computes a model's first output. ONNX Runtime would compute with integers between quantised values, which rounds
-// otherwise than floats do. The session option forbids that.
+// Computes a model's first output. By default, ONNX Runtime computes with integers between quantised values, and rounds
+// differently from a computation with floats. The entry session.disable_quant_qdq makes it compute with floats.
 inline constexpr const char *kRuntimeScript = R"(
 import json, numpy, onnxruntime, sys
 model, inputs, out = sys.argv[1:]
@@ -32,7 +32,7 @@ open(out, 'w').write(repr(float(session.run([name], feed)[0])))
 )";
 
 // Returns the loss that ONNX Runtime computes, which is the model's first output. The inputs are those of the first
-// step in a golden file. Returns nothing without onnxruntime.
+// step in a golden file. Returns an empty optional if onnxruntime or numpy is not installed.
 inline std::optional<double> runtime_loss(const std::filesystem::path &model, const Json &inputs) {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";

@@ -37,8 +37,8 @@ class Spans : public testing::Test {
 
   static draft::Options options(const Pairs &pairs) { return options_with(Pairs{{"dim", "batch=6"}} + pairs); }
 
-  // Returns the loss of a step on the first batch, and its gradient norm. Factors of labels, if any are asked for, are
-  // 1 for the first samples and 0 for the others.
+  // Runs a step on the first batch, and returns its loss and its gradient norm. If the options add the input `weights`,
+  // it is 1 for the first three samples and 0 for the others.
   std::pair<float, double> step(const Pairs &pairs) const {
     const auto session = Session::create(options(pairs), model_, nullptr);
     const std::vector<float> weights = {1, 1, 1, 0, 0, 0};

@@ -1,5 +1,6 @@
-// Models with an ONNX training_info train by its algorithm: its loss, its optimizer, and the state in the file.
-// tests/fixtures/make_training_info.py made them, and the losses.
+// Trains models whose files have an ONNX training_info. Training must use the loss and the optimizer that the
+// training_info describes, and start from the optimizer's state in the file. tests/fixtures/make_training_info.py made
+// the models, and computed the losses that training must have.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,8 +93,8 @@ TEST(TrainingInfoOptions, WinOverTheFile) {
       << "the same loss by options";
 }
 
-// The domain of the file's Gradient node is unknown, so its algorithm is refused. Options for the optimizer and the
-// loss must still train the model.
+// The Gradient node of the file has an unknown domain, so the file's training algorithm is refused. If options give the
+// optimizer and the loss instead, the model must train.
 TEST(TrainingInfoOptions, TrainWhatTheFileComputesOtherwise) {
   const test::Scratch scratch;
   std::ostringstream whole;

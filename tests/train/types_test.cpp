@@ -1,8 +1,8 @@
-// Files of 16-bit floats and of float64, which fixtures/make_types.py made of families.
+// Model files of 16-bit floats and of float64. fixtures/make_types.py made them from models in fixtures/families.
 //
 // A session in float32 must start from the loss that ONNX Runtime computes. It must then follow PyTorch's losses in
-// float32, as far as the rounded weights allow. Exports must have the file's types. They must also run in ONNX Runtime,
-// which is skipped if Python has no onnxruntime.
+// float32, as far as the rounded weights allow. Exports must have the file's types. They must also run in ONNX Runtime;
+// this check is skipped if Python has no onnxruntime.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -40,9 +40,9 @@ struct ConvShape : WindowSizes {
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
-  // Returns how many samples a kernel takes in one round. The number divides `samples`, so that all rounds are equal.
-  // It is the largest such number whose samples, of `sample_bytes` each, fit into `round_bytes`. It is 1 if not even
-  // one sample fits.
+  // Returns how many samples a kernel takes in one round: the largest divisor of `samples` for which a round takes at
+  // most `round_bytes`, or 1 if a single sample takes more. Each sample takes `sample_bytes`. All rounds are equal,
+  // because the number divides `samples`.
   std::int64_t samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const;
   ConvOperand result;  // y of Conv, x of ConvTranspose, w of ConvWeightGrad
   DType dtype;

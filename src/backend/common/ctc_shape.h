@@ -1,4 +1,4 @@
-// The sizes and attributes of CtcLoss and of its gradient, and what both keep in scratch.
+// The sizes, the attributes and the scratch of CtcLoss and of its gradient.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ struct CtcSample {
   double share;  // factor of the loss in the mean: 1 / (N max(1, labels_count)); 0 if no path spells the labels
 };
 
-// The arrays in scratch. `states` has kept() rows for each sample, and a row has one number for each CTC state. Two of
-// the rows hold the two time steps computed last. The gradient also keeps a row for each time step.
+// The arrays in scratch. `states` has kept() rows for each sample, and a row has one number for each CTC state. The
+// first two rows hold the two time steps that were computed last. The gradient has one more row for each time step.
 struct CtcScratch {
   CtcSample *samples;    // (N)
   double *lse;           // (N, T), log(sum(exp(logits)))
@@ -73,8 +73,8 @@ struct CtcShape {
   PROTRAIN_HD static std::int64_t integer(const void *data, bool wide, std::int64_t i) {
     return wide ? static_cast<const std::int64_t *>(data)[i] : static_cast<const std::int32_t *>(data)[i];
   }
-  // Copies the labels of sample n, without the ignored ones, to scratch, and returns how many it copied. Stops at a
-  // label that is the blank or no class. Then it returns -1 - i, where i is the label's index over all samples.
+  // Copies the labels of sample n, without the ignored ones, to scratch, and returns how many it copied. If a label is
+  // the blank or no class, stops there and returns -1 - i, where i is this label's index over all samples.
   PROTRAIN_HD std::int64_t take_labels(const void *labels, std::int64_t n, const CtcScratch &scratch) const {
     std::int64_t count = 0;
     for (std::int64_t i = n * width; i < (n + 1) * width; ++i) {
@@ -85,8 +85,8 @@ struct CtcShape {
     }
     return count;
   }
-  // Sets a sample's loss and share. log_p is the logarithm of the summed probability of all paths that spell the
-  // sample's labels. It is -infinity if there is no such path.
+  // Sets the members `loss` and `share` of a sample. log_p is the logarithm of the summed probability of all paths that
+  // spell the sample's labels. It is -infinity if there is no such path.
   PROTRAIN_HD void settle(CtcSample &sample, double log_p) const {
     const bool spelt = log_p != -INFINITY;
     const auto labels = static_cast<double>(sample.labels_count < 1 ? 1 : sample.labels_count);

@@ -53,10 +53,10 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// Returns the largest possible size of a pack up to `most`. Both numbers are powers of two. A pack is a run of
-// neighbours along the innermost dim that one instruction can load from each operand. So the size must divide the
-// innermost dim. In each operand a pack must be contiguous and begin at a multiple of the size, or it must be a single
-// element that repeats.
+// A pack is a run of neighbours along the innermost dim that one instruction can load from each operand. Returns the
+// number of elements of the largest possible pack, at most `most`. This number and `most` are powers of two. The number
+// must divide the innermost dim. In each operand a pack must be contiguous and begin at a multiple of the number, or it
+// must be a single element that repeats.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   auto fits = [&](std::int64_t count) {

@@ -7,8 +7,8 @@
 namespace protrain::backend {
 
 namespace {
-// A strided part of a tensor: the offset of its first element, and its strides. A new Part is a whole tensor of shape
-// `shape`.
+// A strided part of a tensor: the offset of its first element, and its strides. The constructor makes a part that is
+// the whole tensor, of shape `shape`.
 struct Part {
   std::int64_t offset = 0;
   Strides strides;

@@ -9,8 +9,8 @@
 
 namespace protrain::backend {
 
-// Returns the treatment of gradients: they are multiplied by *scale (by 1 if nullptr), then limited to clip_value (0:
-// no limit).
+// Returns the treatment of gradients: they are multiplied by *scale (by 1 if `scale` is nullptr), and then clipped to
+// [-clip_value, clip_value] (not at all if clip_value is 0).
 PROTRAIN_HD arith::Treatment treatment_of(double clip_value, const float *scale) {
   arith::Treatment treatment;
   if (scale != nullptr) treatment.scale = *scale;
@@ -47,7 +47,7 @@ struct SplitWeights {
   }
 };
 
-// The operands of an optimizer's state, which follow a parameter's weights.
+// Counts the operands that hold the optimizer's state for one parameter. They follow the operands of its weights.
 struct StateOperands {
   explicit StateOperands(const Optimizer &optimizer)
       : count(static_cast<std::size_t>(optimizer.state_count())), average(optimizer.average > 0 ? 1 : 0) {}
@@ -61,8 +61,8 @@ struct TrainedArrays {
   Weights weights;
   float *__restrict average;
 
-  // Returns the arrays of a launch's i-th parameter. Sets `moments` to the index of the parameter's first moment among
-  // the outputs. The moments follow these arrays.
+  // Returns the arrays of a launch's i-th parameter. Among the launch's outputs, the parameter's moments come after
+  // these arrays. Sets `moments` to the index of the first moment.
   static TrainedArrays of(const Launch &launch, std::size_t i, const StateOperands &state, std::size_t &moments) {
     const std::size_t first = i * (Weights::kState + state.count);
     moments = first + Weights::kState + state.average;
@@ -103,7 +103,7 @@ struct CodedArrays : TrainedArrays<Weights, Gradient> {
   std::uint8_t *__restrict code2;
 };
 
-// Calls act() with the numbers of an optimizer of this kind.
+// Calls act() with the numbers of an optimizer of this kind, such as its learning rate.
 template <typename Act>
 void with_numbers(Optimizer::Kind kind, const OptimizerNumbers &numbers, Act &&act) {
   switch (kind) {

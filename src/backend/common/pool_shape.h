@@ -9,8 +9,8 @@ namespace protrain::backend {
 struct PoolShape : WindowSizes {
   explicit PoolShape(const KernelRequest &request);
 
-  // Returns how many elements of window number `window` AveragePool counts along `axis`. The window's sum is divided by
-  // the product of these counts over all axes. Pads count only if the attribute count_include_pad is set.
+  // Returns the number of elements along `axis` that AveragePool counts in window number `window`. The window's sum is
+  // divided by the product of these numbers over all axes. Pads count only if the attribute count_include_pad is set.
   std::int64_t counted(std::size_t axis, std::int64_t window) const;
 
   bool largest;  // true: MaxPool

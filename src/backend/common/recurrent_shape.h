@@ -47,8 +47,8 @@ struct RecurrentShape {
   arith::Activation f, g, h;
 };
 
-// An operand (S, ...) that a kernel uses step by step. of() returns the part of one step. If the operand is absent,
-// scratch holds its parts of the two latest steps.
+// An operand (S, ...) that a kernel uses step by step. of() returns the part for one step. If a launch lacks the
+// operand, of() returns a place in scratch, which holds only the parts for the two latest steps.
 template <typename T>
 class StepParts {
  public:

@@ -9,8 +9,8 @@
 
 namespace protrain::backend {
 
-// Divides scratch into parts. Each part begins on a cache line of its own. take(), room() and bytes() add a part, and
-// return its offset.
+// Divides scratch into parts, each of which begins on a cache line of its own. take(), room() and bytes() each add a
+// part and return the part's offset.
 class ScratchLayout {
  public:
   template <typename E>

@@ -6,7 +6,7 @@ namespace {
 
 bool has_stored(const KernelRequest &request) { return request.node.attributes.has("stored"); }
 
-// Returns the type of the matrix of floats that the stored matrix stands for.
+// Returns the type that the stored matrix has once its elements are widened to floats.
 graph::Type floats_of(const KernelRequest &request, const StoredInputs &at) {
   const graph::Attributes &attributes = request.node.attributes;
   const bool packed = attributes.integer("bits", 8) == 4;

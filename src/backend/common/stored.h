@@ -1,5 +1,5 @@
 // StoredMatrix: the frozen weights of a product, in the form in which they rest in memory. They are 16-bit floats, or
-// integers or codes with scales and zero points. The product's kernel widens a part of them at a time, a panel
+// integers or codes with scales and zero points. The product's kernel widens one panel of the weights at a time
 // (ops/stored.h).
 #pragma once
 
@@ -37,10 +37,10 @@ struct StoredMatrix {
   QuantisedShape shape;
 };
 
-// Returns the stored matrix of the request's node; nothing if it has none.
+// Returns the stored matrix of the request's node; an empty optional if the node has none.
 std::optional<StoredMatrix> stored_matrix(const KernelRequest &request, const StoredInputs &at);
-// Returns the request as it would be if the matrix were given in floats: the matrix has a float type, and there are no
-// scales and zero points. Returns a request without a stored matrix as it is.
+// Returns a copy of the request in which a matrix of floats, without scales and zero points, takes the place of the
+// stored matrix. If the request has no stored matrix, returns an unchanged copy.
 KernelRequest with_floats(const KernelRequest &request, const StoredInputs &at);
 
 }  // namespace protrain::backend

@@ -23,7 +23,8 @@ struct Part {
 
 template <typename T, typename S, int kCount>
 struct Loop {
-  // Adds element i of each part from number `first` on, times the part's weight, to `total`. Returns the sum.
+  // Multiplies element i of each part by the part's weight, and adds the products to `total`. Begins with part number
+  // `first`. Returns the new total.
   PROTRAIN_INLINE static S added(const Part<T, S> *parts, int first, std::int64_t i, S total) {
     for (int k = first; k < kCount; ++k)
       if constexpr (std::is_same_v<S, float>)

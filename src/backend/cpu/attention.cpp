@@ -26,9 +26,9 @@ void begin(const RunningSoftmax &r) {
 
 template <typename T>
 struct Loops {
-  // Turns a tile of scores (keys, queries) into weights exp(score - most). `most` is the largest score up to and
-  // including this tile. Writes the weights to p in type T. For float32, p and `scores` are the same memory. Rescales
-  // earlier sums and outputs to the new maxima.
+  // Turns each score of a tile into exp(score - most), where `most` is the query's largest score up to and including
+  // this tile. The tile has a row for each key and a column for each query. Writes the results to p in type T. For
+  // float32, p and `scores` are the same memory. Rescales the sums and outputs of earlier tiles to the new maxima.
   PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, float *__restrict scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
     float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
@@ -141,8 +141,8 @@ class Attention : public CpuKernel {
       });
   }
 
-  // Copies the rows `rows` of the keys and values of a key head to scratch. `head` is b * Hk + h. The keys become dense
-  // rows, and the values become transposed tiles.
+  // Copies the keys and values of one key head, in the range `rows`, to scratch. `head` is b * Hk + h. The keys become
+  // dense rows, and the values become transposed tiles.
   void pack(const Member &member, const Launch &launch, std::int64_t head, Range rows) const {
     const TiledAttention &a = shape_;
     const std::int64_t first = (head / a.kv_heads * a.key_rows + rows.begin) * a.kv_heads + head % a.kv_heads;

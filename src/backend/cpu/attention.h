@@ -27,8 +27,8 @@ struct TiledAttention : AttentionShape {
 
   // Returns the bias of one head; nullptr if there is none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
-  // Calls visit(rows) for each document in row `b` of the batch. The first tile of a document begins with the document,
-  // and its last tile is filled up with zeros. So the results of a document are the same bits wherever it lies.
+  // Calls visit(rows) for each document in sample `b`, with the document's rows. Each document begins a new tile, and
+  // its last tile is filled up with zeros. So the results of a document are the same bits wherever the document lies.
   template <typename Visit>
   void for_each_document(const Launch &launch, std::int64_t b, Visit &&visit) const {
     const std::int64_t *first_key = input<std::int64_t>(launch, bias_input + 1) + b * query_rows;
@@ -37,9 +37,8 @@ struct TiledAttention : AttentionShape {
       visit(Range{begin, end});
     }
   }
-  // tiles_of() returns the number of tiles for `rows` queries or keys. filled() returns the number of rows after the
-  // last tile is filled up, which happens only if documents are packed. query_tile() and key_tile() return the queries
-  // or the keys of a tile.
+  // tiles_of() returns the number of tiles for `rows` queries or keys. If documents are packed, filled() rounds `rows`
+  // up to whole tiles. query_tile() and key_tile() return the queries or the keys of a tile.
   std::int64_t tiles_of(std::int64_t rows) const { return (rows + edge - 1) / edge; }
   std::int64_t filled(std::int64_t rows) const { return packed ? tiles_of(rows) * edge : rows; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
@@ -97,7 +96,7 @@ void copy_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Row
   copy_rows<T>(from, rows, columns, to);
   std::fill_n(to.at + rows * to.ld, (filled - rows) * to.ld, T{});
 }
-// Transposes rows to columns, and adds columns of zeros until there are to.ld columns.
+// Writes the transpose of `from` to `to`. Fills the columns of `to` after the first `rows` columns with zeros.
 template <typename T>
 void transpose_filled(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
   if (rows < to.ld) std::fill_n(to.at, columns * to.ld, T{});

@@ -11,8 +11,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The operands that turn a tile of scores into gradients. A tile has a row for each key and a column for each query.
-// The delta of a query is the dot product of its dout and its out.
+// The operands of score_gradient(), which turns a tile of scores into gradients. A tile has a row for each key and a
+// column for each query. The delta of a query is the dot product of its dout and its out.
 template <typename T>
 struct GradientTile {
   float *s, *dp;             // in: scores, and gradients of probabilities
@@ -154,8 +154,8 @@ class AttentionGrad : public CpuKernel {
     for (std::int64_t g = 0; g < group; ++g)
       for (std::int64_t t = 0; t < a.tiles_of(queries.size()); ++t)
         run_tile(m, {b, h * group + g, queries}, a.query_tile(t));
-    // Stores dk and dv in the outputs. If T is narrower than float32, stored() first rounds them into the copies of
-    // keys and values, which are not needed any more.
+    // Stores dk and dv in the outputs. If T is narrower than float32, stored() first rounds them into scratch, over the
+    // copies of the keys and values, which are not needed any more.
     if (T *dk = optional_output<T>(m.launch, 1))
       copy_rows<T>({stored(m.floats(at_.dk), keys.size() * a.depth, m.elements(at_.k)), a.depth}, keys.size(), a.depth,
                    {dk + first * a.depth, ld});

@@ -42,7 +42,7 @@ PROTRAIN_CLONES GradSums grad_sums_of(const float *dy, const float *x, std::int6
           lane_sum(count, [dy, x, mean](std::int64_t i) { return dy[i] * (x[i] - mean); })};
 }
 
-// The terms of a channel's gradient: dx = factor * (dy - shift - (x - mean) * slope).
+// The numbers from which the gradient of a channel's x is computed: dx = factor * (dy - shift - (x - mean) * slope).
 struct GradTerms {
   float mean, factor, shift, slope;
 };
@@ -94,7 +94,8 @@ class Rows {
       for (std::int64_t i = 0; i < channels_.inner; ++i) to[i] = narrowed<T>(room[at + i]);
     });
   }
-  // Returns row number `row` of a part in the tensor x if rows are used where they lie, else `room`. V is T or const T.
+  // Returns row number `row` of a part. If rows are used where they lie, this row is in the tensor x. If not, it is
+  // `room`, the part's only row. V is T or const T.
   template <typename V, typename F>
   F *row(V *x, std::int64_t channel, std::int64_t part, std::int64_t row, F *room) const {
     if constexpr (std::is_same_v<T, float>)
@@ -213,8 +214,8 @@ class BatchNorm : public CpuKernel {
     return found;
   }
 
-  // Returns the mean and the variance that normalize the channel. `kept` becomes the variance that updates the running
-  // variance.
+  // Returns the mean and the variance that normalize the channel, and in `kept` the variance with which the running
+  // variance is updated.
   Statistics statistics(const Launch &launch, std::int64_t channel) const {
     if (running_) {
       const float variance = input<float>(launch, 4)[channel];
@@ -288,8 +289,8 @@ class BatchNormGrad : public CpuKernel {
           rows_.row(input<T>(launch, 1), channel, part, row, x_room), row);
   }
 
-  // Adds up the sums of a channel's parts, and returns the terms of dx. If `notes`, it also stores the gradients of the
-  // channel's scale and bias.
+  // Adds up the sums of a channel's parts, and returns the numbers from which dx is computed. If `notes` is true, also
+  // stores the gradients of the channel's scale and bias.
   GradTerms finish(const Launch &launch, std::int64_t channel, bool notes) const {
     GradSums all;
     for (std::int64_t part = 0; part < channels_.parts; ++part) {
@@ -314,10 +315,11 @@ class BatchNormGrad : public CpuKernel {
   const double epsilon_;
 };
 
-// Updates a running mean or variance (the state) with the statistics of batches. FoldStatistics starts from the state.
-// Its inputs are the state and the statistics. AccumulateStatistics starts from the state in a step's first
-// micro-batch, and from its result so far in later ones. Its inputs are that result (the same memory as outputs[0]),
-// the state and the statistics.
+// FoldStatistics and AccumulateStatistics. They update a running mean or variance (the state) with the statistics of
+// batches.
+//   FoldStatistics(state, statistics...) starts from the state. AccumulateStatistics(result so far, state,
+// statistics...) starts from the state in a step's first micro-batch, and from the result so far in later ones. The
+// result so far is the same memory as outputs[0].
 class FoldStatistics : public CpuKernel {
  public:
   explicit FoldStatistics(const KernelRequest &request)

@@ -70,7 +70,8 @@ struct Arithmetic<Op, f16> {
     });
   }
 
-  // Widens `count` elements that lie `stride` apart. With stride 0 it writes only to[0].
+  // Widens `count` elements that lie `stride` apart. With stride 0 they are all the same element, and only to[0] is
+  // written.
   static void widen_strided(const f16 *from, std::int64_t stride, float *to, std::int64_t count) {
     if (stride == 0 || stride == 1) return widen(from, to, stride == 0 ? 1 : count);
     for (std::int64_t i = 0; i < count; ++i) to[i] = widened(from[i * stride]);
@@ -85,8 +86,8 @@ void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64
                    count);
 }
 
-// Computes x^e for a sequence of elements. In most models e is 2 or 3 for all of them. Then multiplications are enough,
-// without pow.
+// Computes x^e for a sequence of elements. In most models all elements have the same e, which is 2 or 3. In such models
+// multiplications take the place of pow().
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {

@@ -44,8 +44,8 @@ std::array<Dims, 3> dims_of(const ConvShape &s, std::int64_t samples) {
           with_axes({samples, s.maps}, s, s.output)};
 }
 
-// Returns the layouts that the project's tensors have: of one sample of x, of w, and of one sample of y. `row` is the
-// distance, in elements, from the weights of one map to those of the next map.
+// Returns the layouts of one sample of x, of w, and of one sample of y, as they are in the project's tensors. `row` is
+// the distance, in elements, from the weights of one map to those of the next map.
 std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row) {
   std::array<Dims, 3> dims = dims_of(s, 1);
   std::array<Desc, 3> layouts;
@@ -117,8 +117,8 @@ bool is_direct(std::string_view name) {
   return (name.starts_with("jit") || name.starts_with("brg")) && name.find("gemm") == std::string_view::npos;
 }
 
-// Takes the layout of a tensor of samples, and returns the layout of one of them. Returns nothing if the samples do not
-// lie one after the other.
+// Takes the layout of a tensor of samples, and returns the layout of a single sample. Returns an empty optional if the
+// samples do not lie one after the other.
 std::optional<Desc> one_sample(Desc layout) {
   dnnl_memory_desc_t &d = layout.data;
   if (d.format_kind != dnnl_blocked) return std::nullopt;
@@ -151,7 +151,8 @@ struct Call {
   }
 };
 
-// The conversion from one layout to another, with a call for each seat.
+// The conversion from one layout to another. It has a Call for each of `seats` threads that may convert at the same
+// time.
 struct Conversion {
   Conversion(const Desc &from, const Desc &to, int seats) {
     const dnnl::reorder::primitive_desc found(onednn_engine(), from, onednn_engine(), to, onednn_attributes());

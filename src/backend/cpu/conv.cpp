@@ -3,8 +3,9 @@
 //
 // Let a window have K elements. The matrix `columns` (C * K, windows) has a row for each of C channels and each element
 // of a window, and a column for each window. With w (M, C * K) and y (M, windows), y = w columns and dw = dy columns^T.
-// The columns of dx are w^T dy. Only a part of `columns` exists at a time, so that it stays in the cache. Conv takes
-// the windows of some lines along the last axis of y. ConvTranspose and ConvWeightGrad take some channels of x.
+// The columns of dx are w^T dy. Only a part of `columns` exists at a time, so that this part stays in the cache. In
+// Conv the part is for the windows of some rows of y (lines along the last axis). In ConvTranspose and ConvWeightGrad
+// it is for some channels of x.
 #include "backend/cpu/conv.h"
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kColumnsBytes = 1 << 20;  // most bytes of columns that are unrolled at a time
 
-// Returns the windows of a row of y whose element k along the last axis lies inside of x. In the other windows of the
-// row that element is a pad.
+// Returns the windows of a row of y in which element k, along the last axis, lies inside of x. In the row's other
+// windows element k is a pad.
 Range inside(const ConvShape &s, std::int64_t k) {
   const std::int64_t first = k * s.dilations[2] - s.before[2];  // the element's place for the first window
   const std::int64_t begin = first >= 0 ? 0 : (-first + s.strides[2] - 1) / s.strides[2];
@@ -28,9 +29,8 @@ Range inside(const ConvShape &s, std::int64_t k) {
   return {std::min(begin, s.output[2]), std::max(std::min(end, s.output[2]), std::min(begin, s.output[2]))};
 }
 
-// Calls act(at, range) for each element of a window, and for each row of y in `rows`. `range` holds the windows of this
-// row of y for which the element lies inside of x. For window o in `range` the element is x[at + o * stride]. For the
-// other windows of the row it is a pad.
+// Calls act(at, range) for each position in the kernel and each row of y in `rows`. Each element o of this row has a
+// window of x. At this position of the kernel, the window holds x[at + o * stride] if o lies in `range`, else a pad.
 template <typename Act>
 void each_row(const ConvShape &s, Range rows, Act act) {
   for (std::int64_t a = 0; a < s.kernel[0]; ++a)
@@ -47,8 +47,8 @@ void each_row(const ConvShape &s, Range rows, Act act) {
       }
 }
 
-// Unrolls windows (im2col): writes a part of the matrix `columns`. The part has the rows of `channels` channels, the
-// first of which is at x, and the columns of the windows in `rows` of y.
+// Unrolls windows (im2col): writes a part of the matrix `columns`. The part is for `channels` channels, which begin at
+// address x, and for the windows of the rows `rows` of y.
 void unroll(const ConvShape &s, const float *x, std::int64_t channels, Range rows, float *columns) {
   const std::int64_t width = s.output[2], stride = s.strides[2];
   for (std::int64_t c = 0; c < channels; ++c, x += s.input_count())
@@ -75,9 +75,10 @@ void roll_up(const ConvShape &s, const float *columns, std::int64_t channels, fl
     });
 }
 
-// The base of the kernels that unroll windows. They work on one part at a time, some rows of y or some channels of x:
-// they unroll the part to columns, and multiply these. All parts but the last have the same size, so there are two
-// products. Each member has a copy of both products, and scratch for columns, sums and a product.
+// The base of the kernels that unroll windows. Such a kernel works on one part at a time: some rows of y, or some
+// channels of x. It unrolls the part to columns, and multiplies the columns. The last part can be smaller than the
+// others, so there are two products, one for each size. Each member has a copy of both products, and scratch for
+// columns, for sums and for a product.
 class Unrolled : public CpuKernel {
  protected:
   explicit Unrolled(const ConvShape &shape) : shape_(shape) {}
@@ -179,7 +180,7 @@ class UnrolledConv : public Unrolled {
 };
 
 // Computes ConvTranspose, whose result is called x. A unit of work is some channels of one group in one sample of x.
-// The product of rows of w^T and y gives the columns of these channels, and roll_up() adds them up to x.
+// The columns of these channels are the product of some rows of w^T with y. roll_up() adds these columns up to x.
 class UnrolledTranspose : public Unrolled {
  public:
   UnrolledTranspose(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {
@@ -226,8 +227,8 @@ class UnrolledTranspose : public Unrolled {
   const std::int64_t channels_;  // how many are unrolled at a time
 };
 
-// Computes ConvWeightGrad. A unit of work is the weights of some channels of one group. Each unit sums over all
-// samples, from the first to the last.
+// Computes ConvWeightGrad. A unit of work is the gradient of the weights for some channels of one group, summed over
+// all samples from the first to the last.
 class UnrolledWeights : public Unrolled {
  public:
   UnrolledWeights(const ConvShape &s, int team_size) : Unrolled(s), channels_(channels_at_a_time()) {

@@ -15,7 +15,7 @@ namespace protrain::backend::cpu {
 // Uses oneDNN's convolutions, in oneDNN's layouts. Returns nullptr if oneDNN has none for the shape.
 KernelPtr make_blocked_conv(const ConvShape &shape, int team_size);
 // Computes each channel by itself. Returns nullptr unless each channel is a group with one map. A member's scratch has
-// room for all places of a channel from the first window's beginning to the last one's end.
+// room for a channel with its pads: all places from the beginning of the first window to the end of the last one.
 KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size);
 // Computes products of unrolled windows. Takes any shape, however far its windows spread.
 KernelPtr make_unrolled_conv(const ConvShape &shape, int team_size);

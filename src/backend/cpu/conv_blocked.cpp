@@ -19,17 +19,18 @@ double flops_of(const ConvShape &s) {
          static_cast<double>(s.channels_in_group() * s.kernel_count());
 }
 
-// Returns into how many equal parts `count` elements are cut. There are at most `wanted` parts. If there is more than
-// one, the size of a part is a multiple of `grain`.
+// Returns the number of equal parts, at most `wanted`, into which `count` elements are cut. If there is more than one
+// part, the size of a part is a multiple of `grain`.
 std::int64_t equal_parts(std::int64_t count, std::int64_t grain, double wanted) {
   auto parts = static_cast<std::int64_t>(std::min(wanted, static_cast<double>(count / grain)));
   while (parts > 1 && (count % parts != 0 || count / parts % grain != 0)) --parts;
   return std::max<std::int64_t>(parts, 1);
 }
 
-// Returns the number of parts into which the result is cut, so that there are enough units of work and none is too
-// small. `units` is the number of units before this cut. A part has some of the groups if there are several, else some
-// channels of x or some maps of y or w.
+// Returns the number of parts into which the result is cut. More parts give more units of work, but smaller ones.
+// `units` is the number of units if the result is not cut. If the convolution has several groups, a part consists of
+// some of the groups. Otherwise a part consists of some channels if the result is x, and of some maps if the result is
+// y or w.
 std::int64_t parts_of(const ConvShape &s, std::int64_t units) {
   const double of_flops = flops_of(s) / kLeastFlops / static_cast<double>(units);
   const double wanted = std::min(kUnits / static_cast<double>(units), of_flops);
@@ -52,8 +53,8 @@ ConvShape part_of(ConvShape s, std::int64_t samples, std::int64_t parts) {
   return s;
 }
 
-// The distances, in elements, from one sample of an operand to the next, and from one part to the next. `part` is 0 if
-// all parts share the operand.
+// The distances in an operand, in elements: from a sample to the next sample, and from a part to the next part. `part`
+// is 0 if the operand is not cut into parts, because all parts share it.
 struct Steps {
   std::int64_t sample, part;
 };
@@ -256,7 +257,7 @@ class BlockedWeights : public CpuKernel {
   TeamScratch scratch_;
 };
 
-// Returns how many samples a round of ConvWeightGrad has.
+// Returns the number of samples in each round of BlockedWeights.
 std::int64_t samples_of_weights_round(const ConvShape &s) {
   const std::int64_t elements = s.channels * s.input_count() + s.maps * s.output_count();
   return s.samples_of_round(elements * static_cast<std::int64_t>(sizeof(float)), kRoundBytes);

@@ -5,9 +5,9 @@
 // ... of the padded plane. Each phase has `extent` elements along an axis. Element k of window o lies at place o * s +
 // k * dilation. This is element o + shift of phase k * dilation % s, where shift = k * dilation / s.
 //
-// Windows are numbered like the elements of such an array. Its rows can be longer than the rows of y. Then the numbers
-// at the end of each row have no window. With these numbers y, dx and dw are sums over vectors that run on from row to
-// row, and long vectors are fast.
+// Windows are numbered like the elements of a phase's array, whose rows can be longer than the rows of y. In that case
+// the last numbers of each row have no window. With this numbering, y, dx and dw are sums over vectors that run on from
+// row to row, and long vectors are fast.
 #include <algorithm>
 
 #include "arith/math.h"
@@ -115,8 +115,9 @@ class DepthwiseConv : public CpuKernel {
   float *x_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, x_at_); }
   float *y_room(const Member &member, const Launch &launch) const { return scratch_.own<float>(member, launch, y_at_); }
 
-  // Calls act(row, in_room, phase) for each row of each phase's array. `row` is the first element of a row of x, or -1
-  // for a row of pads. `in_room` points to the array's row in `room`, and `phase` is its phase along the last axis.
+  // Calls act(row, in_room, phase) for each row of each phase's array. `in_room` is the address of this row in `room`,
+  // and `phase` is the array's phase along the last axis. All elements of this row come from one row of x. `row` is the
+  // index in x of the first element of that row of x, or -1 if the array's row has only pads.
   template <typename Act>
   void each_row(float *room, Act act) const {
     const ConvShape &s = shape_;
@@ -130,7 +131,8 @@ class DepthwiseConv : public CpuKernel {
               act(exists ? (i * s.input[1] + j) * s.input[2] : -1, room, r);
             }
   }
-  // Returns the elements of a row of a phase's array that are not pads. `phase` is the row's phase along the last axis.
+  // A row of a phase's array consists of elements of x between pads. Returns the range of these elements. `phase` is
+  // the array's phase along the last axis.
   Range inside(std::int64_t phase) const {
     const std::int64_t first = phase - shape_.before[2], stride = shape_.strides[2];
     const std::int64_t begin = first >= 0 ? 0 : (-first + stride - 1) / stride;
@@ -183,7 +185,7 @@ class DepthwiseConv : public CpuKernel {
     return room + most_shift_;
   }
 
-  // Divides `count` taps into groups of 9, 3 or 1, and calls loop(taps of the group, first tap) for each group.
+  // Divides `count` taps into groups of 9, 3 or 1, and calls loop(number of taps, first tap) for each group.
   template <typename Loop>
   static void in_groups(std::size_t count, Loop loop) {
     std::size_t i = 0;

@@ -64,8 +64,9 @@ class CtcLoss : public CpuKernel {
   }
 
   // Runs the forward recursion of CTC. For each time and state it computes the log of the summed probability of the
-  // paths that are in this state at this time. Returns the log of the summed probability of all complete paths. Only
-  // the gradient keeps the values of all times, because only backwards() reads them.
+  // paths that are in this state at this time. Returns the log of the summed probability of all complete paths. For the
+  // gradient, the values of all times are kept, because backwards() reads them. For the loss alone, only those of two
+  // times are kept.
   double forwards(const T *logits, const CtcScratch &scratch, std::int64_t n) const {
     const arith::CtcStates states = shape_.states(scratch, n);
     const double *before = nullptr;

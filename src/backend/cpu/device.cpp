@@ -45,8 +45,8 @@ class CpuDevice : public Device {
   explicit CpuDevice(int threads) : team_(threads, "protrain") {
     // oneDNN asks OpenMP how many threads to use, both when it creates a primitive and when it runs one. With one
     // thread oneDNN starts no OpenMP team. This matters because libgomp ends the process if it cannot start a team.
-    // omp_set_num_threads itself allocates some hundred bytes for each thread, and ends the process if they are
-    // refused. So require_heap is called first, which throws an Error instead.
+    // omp_set_num_threads itself allocates some hundred bytes for each thread, and ends the process if this allocation
+    // fails. So require_heap is called first, which throws an Error instead.
     team_.enter([&] {
       team_.run([](Member &) {
         require_heap(4 << 10, "OpenMP");

@@ -107,7 +107,8 @@ class FloatRows {
       for (std::int64_t i = 0; i < length_; ++i) room[i] = widened(row[i * stride_]);
     return room;
   }
-  // Returns where to compute a result row: in `row` itself, or in `room`. From `room`, write() then stores it in `row`.
+  // Returns where to compute a result row: in `row` itself, or in `room`. If it is `room`, write() later converts the
+  // result into `row`.
   float *place(T *row, float *room) const {
     if constexpr (std::is_same_v<T, float>)
       if (in_place_) return row;

@@ -23,8 +23,8 @@ class Indices {
   }
 
   std::int64_t count() const { return count_; }
-  // Returns entry number i of the indices. A negative entry counts from the end of the axis, and becomes at least 0
-  // here. Fails with Code::arg if the entry is outside of the axis.
+  // Returns entry number i of the indices. A negative entry counts from the end of the axis, and is returned as an
+  // index that counts from 0. Fails with Code::arg if the entry is outside of the axis.
   std::int64_t at(const Launch &launch, std::int64_t i) const {
     const std::int64_t given =
         dtype_ == DType::i64 ? input<std::int64_t>(launch, 1)[i] : input<std::int32_t>(launch, 1)[i];

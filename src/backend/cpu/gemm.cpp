@@ -28,9 +28,10 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Returns the depth of a panel, its part of K. K is cut if it is large and b is not transposed, because oneDNN 2.6
-// reads such a b in place and becomes slow. As K grows from 1000 to 50000, oneDNN's speed falls from 0.95 of the
-// processor's peak to 0.5 in float32, and to 0.7 in bfloat16. The result depends on the shape alone.
+// Returns the depth of a panel: the part of K that the panel covers. K is cut into several panels if it is large and b
+// is not transposed. Without a transposition oneDNN 2.6 reads b in place, which is slow if K is large: as K grows from
+// 1000 to 50000, oneDNN's speed falls from 0.95 of the processor's peak to 0.5 in float32, and to 0.7 in bfloat16. The
+// result depends on the shape alone.
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;
@@ -41,8 +42,8 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// Returns true if the bias needs a post-op, which adds it after the product. oneDNN multiplies a product's own bias by
-// alpha too, so the post-op is needed if alpha is not 1.
+// Returns true if a post-op must add the bias after the product. This is the case if alpha is not 1, because oneDNN
+// multiplies a product's own bias by alpha too.
 bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
@@ -135,7 +136,7 @@ std::string Product::implementation() const {
 }
 
 namespace {
-// Computes c if K = 0, when the product is zero. If the product is added to c, c stays as it is. Otherwise each row of
+// Computes c if K = 0. The product is then zero. If the product is added to c, c stays as it is. Otherwise each row of
 // c becomes the bias, or zeros if there is no bias.
 void fill_rows(const GemmShape &s, const GemmOperands &operands) {
   if (s.accumulate) return;

@@ -15,8 +15,8 @@
 
 namespace protrain::backend::cpu {
 
-// A product that a single thread computes. Each seat has operands of its own, so several threads, each with another
-// seat, may run the product at the same time.
+// A product that a single thread computes. It has `seats` seats, each with operands of its own. So several threads may
+// run the product at the same time, if each of them uses a different seat.
 class Product {
  public:
   Product(const GemmShape &shape, int seats);
@@ -33,10 +33,10 @@ class Product {
   std::unique_ptr<State> state_;
 };
 
-// A product that the whole team computes, in tiles where they are faster. Otherwise each member computes its own rows
-// of c, one panel of rows at a time. If K is large and b is not transposed, oneDNN is slow. Then K is cut, and the
-// parts' products are summed in float32. oneDNN also needs a panel of `a` to be dense. So if `a` is transposed or K is
-// cut, the panel is first copied.
+// A product that the whole team computes. The product is computed in tiles if tiles are faster than oneDNN. Otherwise
+// each member computes its own rows of c, one panel of rows at a time. If K is large and b is not transposed, oneDNN is
+// slow. In this case K is cut into parts, and the products of the parts are summed in float32. oneDNN needs a panel of
+// `a` to be dense, so the panel is first copied if `a` is transposed or K is cut.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);

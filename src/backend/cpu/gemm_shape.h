@@ -17,10 +17,10 @@ struct GemmShape {
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
-  // A Gemm computes c in panels of rows. This is the number of rows in a panel; only the last panel can have fewer. So
-  // the bits of a row in a full panel do not depend on M. If the number is 0, the Gemm chooses a fast one. Then the
-  // bits of some of oneDNN's products depend on M, but never the bits of products in tiles. oneDNN's products of a
-  // StoredGemm ignore the number.
+  // A Gemm computes c in panels of rows. panel_rows is the number of rows in a panel; only the last panel can have
+  // fewer. So the bits of a row in a full panel do not depend on M. If panel_rows is 0, the Gemm chooses a fast number
+  // of rows. In this case the bits of some of oneDNN's products depend on M, but the bits of products in tiles never
+  // do. oneDNN's products in a StoredGemm ignore panel_rows.
   std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
 };

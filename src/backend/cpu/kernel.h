@@ -22,7 +22,7 @@ class CpuKernel : public Kernel {
   virtual void run(Member &member, const Launch &launch) = 0;
 };
 
-// Factories are called on the team's first member.
+// A factory runs in the thread of the team's first member.
 using KernelPtr = std::unique_ptr<CpuKernel>;
 using Factory = KernelPtr (*)(const KernelRequest &request, int team_size);
 Factory find_kernel(std::string_view op);  // nullptr: no kernel

@@ -1,13 +1,14 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
 // gradients. Logits and sums are float32 whatever the operands are.
-//   Gradients are multiplied block by block: by w for dx, and by x for dw, which is summed over the blocks in order. A
-// block has one or more slices, and its gradients take at most kBlockBytes unless a single slice takes more. If neither
-// w nor the bias gets a gradient, a block is one slice. With float32 operands gradients overwrite the logits. With
-// narrow operands gradients have memory of their own, and all slices often fit into one block.
+//   The logits' gradients are multiplied by w for dx, and by x for dw. The products work on blocks of one or more
+// slices, and dw is summed over the blocks in order. The gradients of a block take at most kBlockBytes unless a single
+// slice takes more. If neither dw nor the bias's gradient is wanted, a block is one slice. With float32 operands the
+// logits' gradients overwrite the logits. With narrow operands the gradients have memory of their own, and often all
+// slices fit into one block.
 //   If the node asks for panels, products compute a panel of rows at a time, and blocks of dw consist of whole panels.
-// Both sizes follow from the shapes, the element type and the team's size. So the bits of the results do not depend on
-// the size of the slices.
+// The sizes of panels and blocks then follow from the shapes, the element type and the team's size. So the bits of the
+// results do not depend on the size of the slices.
 #include "backend/cpu/linear_loss.h"
 
 #include <algorithm>
@@ -28,8 +29,8 @@ constexpr StoredInputs kStored = {.matrix = 1, .scales = 6};
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
 template <typename T>  // most bytes of a block's gradients
 constexpr std::int64_t kBlockBytes = std::is_same_v<T, float> ? kSlices.bytes : 128 << 20;
-// The slices of a gradient with neither dw nor dbias. Nothing is summed over blocks then, so slices and blocks can be
-// small, and training an adapter of a large model needs little memory for its loss.
+// The slices of a gradient node that computes neither dw nor dbias. Such a node sums nothing over blocks, so its slices
+// and blocks can be small. Training an adapter of a large model then needs little memory for the loss.
 constexpr SliceRule kSlicesWithoutSums{.bytes = 16 << 20, .least_rows = 64, .row_grain = kRowGrain};
 constexpr std::int64_t kMostPanelRows = 64;  // more rows would hardly be faster
 
@@ -52,8 +53,8 @@ struct Loops {
 // True if w or the bias gets a gradient. Such a gradient is a sum over all rows.
 bool sums_over_rows(const KernelRequest &request) { return has_output(request, 2) || has_output(request, 3); }
 
-// Returns the rows of a panel, or 0 if the node does not ask for panels. A slice has about one panel for each thread,
-// but a panel has at least kRowGrain and at most kMostPanelRows rows.
+// Returns the number of rows of a panel, or 0 if the node does not ask for panels. A slice has about one panel for each
+// thread, but a panel has at least kRowGrain and at most kMostPanelRows rows.
 std::int64_t panel_rows_of(const KernelRequest &request, int team_size) {
   if (request.node.attributes.integer("panels", 0) == 0) return 0;
   const std::int64_t rows = LinearLossShape(with_floats(request, kStored), kSlices).slice_rows / team_size;
@@ -83,7 +84,7 @@ class LinearCrossEntropy : public CpuKernel {
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // Cuts the rows into slices and blocks, and prepares their products. Slices with the same number of rows share
     // products. The first block has products of its own, because it sets dw and later blocks add to dw. The last block
-    // also has its own if it has fewer rows than the others.
+    // also has products of its own if it has fewer rows than the others.
     std::map<std::int64_t, std::size_t> products;  // of slices, by their rows
     for (std::int64_t first = 0, rows = 0; first < shape_.rows; first += rows) {
       rows = std::min({shape_.slice_rows, shape_.rows - first, block_rows_ - first % block_rows_});
@@ -131,8 +132,8 @@ class LinearCrossEntropy : public CpuKernel {
     std::size_t products;  // index into logits_ or products_
   };
 
-  // Returns the rows of a block. A block consists of whole panels if there are panels, else of whole slices. It has at
-  // least one of them, and more if their gradients fit into kBlockBytes.
+  // Returns the number of rows of a block. A block consists of whole panels if there are panels, else of whole slices.
+  // Their gradients fit into kBlockBytes, unless the block is a single panel or slice.
   std::int64_t rows_of_a_block() const {
     const std::int64_t unit = panel_rows_ > 0 ? panel_rows_ : shape_.slice_rows;
     const std::int64_t unit_bytes = unit * shape_.classes * static_cast<std::int64_t>(sizeof(T));
@@ -230,14 +231,15 @@ class LinearCrossEntropy : public CpuKernel {
                             block.first > 0, kNarrow ? at<float>(launch, at_.dbias) : static_cast<float *>(dbias));
   }
 
-  // Returns the upstream gradient of a row's loss, which is 1 if the input is absent.
+  // Returns the upstream gradient of a row's loss. It is 1 if the node has no input for upstream gradients.
   float dloss_of(const Launch &launch, std::int64_t row) const {
     const auto *dloss = optional_input<float>(launch, 5);
     return dloss == nullptr ? 1 : dloss[shape_.reduction == Reduction::none ? row : 0];
   }
 
-  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits. `of_mean` is a factor
-  // of all gradients: if the loss is a mean over rows, 1 divided by the sum of their weights, else 1.
+  // Computes the losses of the member's rows. If gradients are wanted, replaces the logits by their gradients. All
+  // gradients are multiplied by `of_mean`. It is 1 divided by the sum of the rows' weights if the loss is a mean over
+  // rows, else 1.
   void finish_rows(Member &member, const Launch &launch, const Rows &slice, float of_mean) {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);
@@ -269,8 +271,8 @@ class LinearCrossEntropy : public CpuKernel {
     return static_cast<double>(target.weight) * loss;
   }
 
-  // Returns the distillation loss of row i against the teacher's logits. Gradients replace the logits as in
-  // follow_label().
+  // Returns the distillation loss of row i against the teacher's logits. If gradients are wanted, the gradients of
+  // `factor` times the loss replace the logits.
   double follow_teacher(const Launch &launch, std::int64_t i, float *row, float factor) const {
     const Teacher::Row wanted = targets_.teacher->row(launch, i);
     const double lse = targets_.teacher->log_sum_exp(row), loss = targets_.teacher->loss(wanted, row, lse);

@@ -1,4 +1,5 @@
-// Makes LinearCrossEntropy kernels with slices of any size. Tests compare the bits that different sizes give.
+// Makes LinearCrossEntropy kernels that cut the logits into slices of any size. Tests use them to compare the bits of
+// the results for different sizes.
 #pragma once
 
 #include "backend/common/linear_loss_shape.h"

@@ -1,6 +1,7 @@
-// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows, or in
-// the gradients blocks of rows. The gradients of scale and bias are summed over the rows of each block, then over the
-// blocks in order. The shape alone fixes the blocks, so bits do not depend on the team.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Forward kernels divide the rows
+// among the members, and gradient kernels divide blocks of rows. The gradients of scale and bias are summed over the
+// rows of each block, then over the blocks in order. The shape alone fixes the blocks, so bits do not depend on the
+// team.
 #include <algorithm>
 #include <cmath>
 
@@ -65,7 +66,7 @@ struct GradOperands {
 };
 
 // With n = (x - mean) * inverse and g = dy * scale, computes dx = inverse * (g - mean(g) - n * mean(g n)), adds dy * n
-// to dscale, and adds dy to dbias. mean() is over the row. RMSNormalization has no mean(g).
+// to dscale, and adds dy to dbias. mean() is the mean over the row. RMSNormalization leaves out mean(g).
 template <bool centered>
 PROTRAIN_INLINE void normalize_grad(const GradOperands &row, std::int64_t width) {
   const float *const dy = row.dy, *const x = row.x, *const scale = row.scale;

@@ -13,14 +13,14 @@ namespace protrain::backend::cpu {
 dnnl::engine &onednn_engine();
 dnnl::stream &onednn_stream();  // holds no state on the cpu, so all threads share it
 
-// Returns the attributes that all primitives have. With them the caller provides a primitive's scratch, and environment
-// variables do not change the arithmetic.
+// Returns the attributes that all primitives get. They let the caller provide the scratch of a primitive, and keep
+// environment variables from changing its arithmetic.
 dnnl::primitive_attr onednn_attributes();
 
 // Allocates as much memory as oneDNN needs to create a primitive, and frees the memory again. Code::nomem if there is
-// not enough. oneDNN 2.6 does not check its own allocations: if one fails, it makes its objects, or writes its code, at
-// address 0. Its objects take some tens of KiB from malloc. Its code takes up to 36 buffers of 256 KiB, mapped one by
-// one.
+// not enough. oneDNN 2.6 does not check its own allocations. If an allocation fails, oneDNN makes its objects, or
+// writes its code, at address 0. Its objects take some tens of KiB from malloc. Its code takes up to 36 buffers of 256
+// KiB, mapped one by one.
 void require_room_for_primitive();
 
 [[noreturn]] void fail_to_make(const dnnl::error &error, const std::string &what);
@@ -29,8 +29,9 @@ void require_room_for_primitive();
 inline dnnl_status_t point(dnnl::memory &memory, const void *at) {
   return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
 }
-// Runs a primitive, and throws if the run fails. `status` is the result of the calls before. If they failed, execute()
-// throws without running the primitive. `what` names the primitive in the error, such as "a product".
+// Runs a primitive, and throws if the run fails. `status` is the result of the oneDNN calls that set the primitive's
+// arguments. If it is a failure, execute() throws without running the primitive. `what` names the primitive in the
+// error, such as "a product".
 void execute(dnnl_status_t status, const dnnl::primitive &primitive, std::span<const dnnl_exec_arg_t> arguments,
              const char *what);
 

@@ -135,15 +135,14 @@ class PoolKernel : public CpuKernel {
   const PoolShape shape_;
 
  private:
-  // Returns the elements of a window along the last axis that can lie inside of x. In a window with many pads these are
-  // few.
+  // Returns which elements of a window, counted along the last axis, can lie inside of x. With many pads these are few.
   static Range reaching(const PoolShape &s) {
     const std::int64_t farthest = (s.output[2] - 1) * s.strides[2];  // from the first window to the last
     const std::int64_t begin = std::max<std::int64_t>(divided_up(s.before[2] - farthest, s.dilations[2]), 0);
     return {begin, std::min(divided_up(s.before[2] + s.input[2], s.dilations[2]), s.kernel[2])};
   }
   std::int64_t place_in_first_window(std::int64_t k) const { return k * shape_.dilations[2] - shape_.before[2]; }
-  // Returns the windows in which element k along the last axis lies inside of x.
+  // Returns the windows, along the last axis, whose k-th element lies inside of x and not in the pads.
   Range windows_of(std::int64_t k) const {
     const std::int64_t begin = place_in_first_window(k), stride = shape_.strides[2];
     const std::int64_t least = begin >= 0 ? 0 : divided_up(-begin, stride);

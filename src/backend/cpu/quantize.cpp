@@ -47,8 +47,8 @@ struct HalfBytes {
   }
 };
 
-// Widens nf4 or dynamic8 codes to the floats that they stand for. A byte holds kCodes codes, and a table gives the
-// floats of each of the 256 bytes.
+// Widens nf4 or dynamic8 codes to the floats that they stand for. A byte holds kCodes codes. A table has the floats for
+// each of a byte's 256 values.
 template <StoredForm kForm>
 struct Codes {
   static constexpr std::int64_t kCodes = kForm == StoredForm::nf4 ? 2 : 1;
@@ -195,7 +195,7 @@ struct ScaledLoops {
 
  private:
   // The elements of a block share a scale, and the next block has the next scale. The place of the first scale is
-  // computed once for the row, because that takes slow divisions.
+  // computed once for the row, because computing a place takes slow divisions.
   PROTRAIN_INLINE static void by_blocks(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t at,
                                         std::int64_t count, float *values, const float *others) {
     const graph::ScaleBlocks &blocks = shape.blocks;
@@ -213,7 +213,7 @@ struct ScaledLoops {
     }
   }
 
-  // Each element has its own scale, which lies next to that of the element before.
+  // Each element has its own scale. The scales of neighbouring elements lie next to each other.
   PROTRAIN_INLINE static void by_elements(const QuantisedShape &shape, const ScaleOperands &operands, std::int64_t at,
                                           std::int64_t count, float *values, const float *others) {
     const float *scale = operands.scale + shape.scale(at);

@@ -165,7 +165,8 @@ class Recurrent : public StepsKernel {
     return {.m = s.batch, .n = n * (i == 0 ? s.first_gates() : 1), .k = s.units, .accumulate = true, .in = kDTypeOf<T>};
   }
 
-  // Copies the member's rows of the recurrence weights R, sets the first cells, and fills absent operands with zeros.
+  // Prepares the first step: copies the rows of the recurrence weights R that belong to the member's units, sets the
+  // cells to their first values, and fills absent operands with zeros.
   void prepare(const Member &member, const Launch &launch) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size(), width = shape_.first_gates() * n;
@@ -217,8 +218,8 @@ class Recurrent : public StepsKernel {
     for (std::int64_t b = 0; b < shape_.batch && n > 0; ++b) finish_row(member, launch, time, b, h, y);
   }
 
-  // Sets the sums of the gates to their terms from x and from a GRU's bias. The products of the states h and the
-  // recurrence weights R are added later.
+  // Sets the sums of the gates to the part that comes from x and from a GRU's bias. The products of the states h and
+  // the recurrence weights R are added later.
   void begin_sums(const Member &member, const Launch &launch, std::int64_t time) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size(), width = shape_.first_gates() * n, columns = shape_.gates * shape_.units;

@@ -24,12 +24,13 @@ struct UnitPart {
 // of scratch: first the part that all members share, then a part for each member.
 class StepsKernel : public CpuKernel {
  protected:
-  // Returns the shape of product 0 or 1 of a step for `units` units.
+  // Returns the shape of product number `product` (0 or 1) of a step, for `units` units.
   using ShapeOf = GemmShape (*)(const RecurrentShape &shape, int product, std::int64_t units);
   StepsKernel(const KernelRequest &request, int team_size, ShapeOf shape_of);
 
   std::int64_t most_units() const;
-  // Sets scratch_bytes. `own` is the layout of a member's part, before the scratch of its products.
+  // Sets scratch_bytes. `own` is the layout of a member's part without the scratch of the member's products, which this
+  // function adds.
   void finish_layout(const ScratchLayout &whole, ScratchLayout own);
 
   UnitPart &part(const Member &member) { return parts_[static_cast<std::size_t>(member.index)]; }
@@ -53,8 +54,8 @@ class StepsKernel : public CpuKernel {
   std::array<std::uint64_t, 2> laid_at_{};  // where the factors of a member's products are laid out
 };
 
-// widen_gates() and narrow_gates() convert the numbers of a member's units in `count` gates. An operand's row has the
-// numbers of all units for the first gate, then those of all units for the next gate.
+// widen_gates() converts an operand's row to float32, for a member's units and `count` gates. narrow_gates() converts
+// back. The row has the numbers of all units for the first gate, then those of all units for the next gate.
 template <typename T>
 void widen_gates(const T *row, const RecurrentShape &s, const UnitPart &part, std::int64_t count, float *to) {
   for (std::int64_t gate = 0; gate < count; ++gate)

@@ -1,7 +1,8 @@
 // LstmStepsGrad, GruStepsGrad and RnnStepsGrad. The kernels go from the last step to the first. A gate is the
-// activation of a sum. In each step a member computes the gradients of these sums for its own units. In the next step
-// it multiplies the gradients of all members by its columns of the recurrence weights R. The product is the part of the
-// gradients of its units' states that comes through the gates.
+// activation of a sum. In each step a member computes the gradients of these sums for its own units. The sums contain
+// the product of the previous states and the recurrence weights R, so the previous states get a part of their gradient
+// from the sums. To compute this part for its own units, a member multiplies the gradients of all members' sums by its
+// own columns of R.
 #include <algorithm>
 
 #include "backend/cpu/recurrent.h"
@@ -159,8 +160,8 @@ class RecurrentGrad : public StepsKernel {
         .m = s.batch, .n = n, .k = (i == 0 ? s.first_gates() : 1) * s.units, .accumulate = i == 0, .in = kDTypeOf<T>};
   }
 
-  // Copies the member's columns of the recurrence weights R. Sets the gradients of states and cells after the last step
-  // to zero.
+  // Copies the member's columns of the recurrence weights R. Sets the gradients of the states and cells after the last
+  // step to zero.
   void prepare(const Member &member, const Launch &launch) {
     const UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size();
@@ -213,8 +214,8 @@ class RecurrentGrad : public StepsKernel {
             after + n};
   }
 
-  // Computes sample b's gradients. In a GRU whose reset gate multiplies h, finish_resets() computes those that need the
-  // second product.
+  // Computes sample b's gradients in this step. In a GRU whose reset gate multiplies h, some of them depend on the
+  // step's second product, and finish_resets() computes these later.
   void step_back(const Member &member, const Launch &launch, const Step &step, std::int64_t b) {
     const UnitPart &mine = part(member);
     const SampleStep at = read(member, launch, step, b);
@@ -242,8 +243,8 @@ class RecurrentGrad : public StepsKernel {
       write(mine, step, b, at);
   }
 
-  // Writes the gradients of sample b's gates to dx. If a GRU's reset gate r multiplies the product h R, also writes
-  // them to dproduct, with the gradient of the new gate multiplied by r.
+  // Writes the gradients of sample b's gates to dx. If a GRU's reset gate r multiplies the product h R, then multiplies
+  // the gradient of the new gate by r, and writes the gradients to dproduct too.
   void write(const UnitPart &mine, const Step &step, std::int64_t b, const SampleStep &at) const {
     const std::int64_t row = b * shape_.gates * shape_.units;
     narrow_gates(at.d, shape_, mine, shape_.gates, step.dx + row);
@@ -265,7 +266,7 @@ class RecurrentGrad : public StepsKernel {
     }
   }
 
-  // Writes the gradients of the first states and cells.
+  // Writes the gradients of the initial states and cells.
   void finish(const Member &member, const Launch &launch, const T *after) {
     UnitPart &mine = part(member);
     const std::int64_t n = mine.units.size();

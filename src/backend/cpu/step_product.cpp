@@ -33,8 +33,8 @@ void multiply(const GemmShape &s, const float *a, const float *laid, float *c) {
 void multiply(const GemmShape &, const float *, const float *, float *) {}
 #endif
 
-// Returns true if b should be packed into panels once. This holds if oneDNN would pack b again in every product, and if
-// the code above can compute the product.
+// Returns true if b should be packed into panels once. This is the case if oneDNN would pack b again in every product,
+// and if multiply() can compute the product from panels.
 bool lays_out(const GemmShape &s) {
   const bool fits = s.in == DType::f32 && s.out == DType::f32 && s.n % kTileVector == 0 && !s.trans_a && !s.trans_b &&
                     !s.bias && s.alpha == 1 && s.m > 0 && s.n > 0 && s.k > 0;

@@ -14,7 +14,7 @@ class StepProduct {
   explicit StepProduct(const GemmShape &shape);
 
   std::uint64_t scratch_bytes() const { return is_laid_out_ ? 0 : gemm_.scratch_bytes(); }
-  // Returns how many elements lay_out() writes; 0: b is not laid out, and run() reads it as it is.
+  // Returns how many elements lay_out() writes. Returns 0 if lay_out() does nothing, because run() reads b as it is.
   std::int64_t laid_elements() const { return is_laid_out_ ? shape_.k * shape_.n : 0; }
   void lay_out(const float *b, float *to) const;
   // Computes the product. Reads b from `laid`, which lay_out() has written. If laid_elements() is 0, reads operands.b

@@ -12,9 +12,9 @@ constexpr std::int64_t kGrain = 16;            // rows and columns are cut at mu
 constexpr std::int64_t kPanelBytes = 1 << 20;  // most bytes of a panel of widened weights, unless it is one grain
 constexpr std::int64_t kBlockRows = 512;       // most rows of a at once
 
-// Returns into how many pieces `count` columns or rows are cut: panels of columns, or blocks of rows. The limit for a
-// piece is `most`, or kGrain if that is more. Because pieces are cut at multiples of kGrain, a piece can be slightly
-// larger than the limit.
+// Returns into how many pieces `count` columns or rows are cut. The pieces are panels of columns, or blocks of rows. A
+// piece should have at most `most` columns or rows; if `most` is less than kGrain, it counts as kGrain. Pieces are cut
+// at multiples of kGrain, so a piece can be slightly larger than that.
 int pieces_of(std::int64_t count, std::int64_t most) {
   return static_cast<int>(divided_up(count, std::max(most, kGrain)));
 }

@@ -1,7 +1,8 @@
-// A product with stored weights, in tiles where they are faster. Otherwise each member computes its own columns of c,
-// one panel of columns after the other. It widens the weights of a panel into scratch, where they stay in a core's
-// cache while all rows of a are multiplied by them. The panel of c is computed in scratch too, because oneDNN's
-// matrices are dense.
+// A product with stored weights: 16-bit floats or integers, which are widened during the product. The product is
+// computed in tiles if tiles are faster than oneDNN. Otherwise each member computes its own columns of c, one panel of
+// columns after the other. The member widens the weights of a panel into scratch, where they stay in a core's cache
+// while all rows of a are multiplied by them. The panel of c is computed in scratch too, because oneDNN's matrices are
+// dense.
 #pragma once
 
 #include <optional>
@@ -45,13 +46,13 @@ class StoredGemm {
   std::uint64_t weights_bytes_ = 0, results_bytes_ = 0, product_bytes_ = 0;
 };
 
-// A product whose second factor is a matrix of weights, which may be stored.
+// A product whose second factor is a matrix of weights. `stored` describes the matrix if it consists of stored weights.
 class WeightGemm {
  public:
   WeightGemm(const GemmShape &shape, int team_size, const std::optional<StoredMatrix> &stored);
 
   std::uint64_t scratch_bytes() const;
-  // Computes the product. If the weights are stored, `stored` is read in place of operands.b.
+  // Computes the product. Stored weights are read from `stored`, all other weights from operands.b.
   void run(const Member &member, const GemmOperands &operands, const StoredOperand &stored, void *scratch);
 
  private:

@@ -1,4 +1,4 @@
-// StoredRows: reads frozen weights, in whatever form they rest in memory, as floats.
+// StoredRows: reads frozen weights as floats, in whatever form they are stored.
 #pragma once
 
 #include "backend/common/stored.h"
@@ -16,7 +16,7 @@ class StoredRows {
 
  private:
   StoredMatrix matrix_;
-  // The function that widens elements of the matrix's form. It does not apply their scales.
+  // The function that converts elements from the stored form to floats. It does not apply scales.
   void (*widening_)(const void *from, std::int64_t first, std::int64_t count, float *to);
 };
 

@@ -21,8 +21,8 @@ struct Target {
   float weight;
 };
 
-// The targets of all rows: labels, or the logits of a teacher model (distillation). For labels it also knows their
-// weights, the number of classes, the label that is ignored, and the terms of a row's loss.
+// The targets of all rows: labels, or the logits of a teacher model (distillation). With labels, this class also keeps
+// their weights, the number of classes, the label that is ignored, and `terms`, which say how a row's loss is computed.
 class Targets {
  public:
   // `labels` and `weights` are indices among the inputs. Without weights every row weighs 1.

@@ -1,7 +1,8 @@
 // The inner loop of float32 products on processors with AVX2: a tile of c whose sums stay in registers.
 //
-// The sum of an element of c is one chain of fused multiply-adds in the order of k, whatever tile computes it. What c
-// had before is added at the end. So an element's bits do not depend on the other rows and columns of the product.
+// The sum of an element of c is one chain of fused multiply-adds in the order of k, whatever tile computes it. For c +=
+// a b, the element's earlier value is added at the end. So an element's bits do not depend on the other rows and
+// columns of the product.
 #pragma once
 
 #include <cstdint>

@@ -15,17 +15,17 @@ namespace protrain::backend::cpu {
 
 namespace {
 // A packed block of a has at most 256 KiB. A packed group of columns of b has at most 1 MiB, which fits into the
-// third-level cache. If c is narrow, the group has at most half of that. Float32 sums of some rows of c (a strip) in
-// the columns of the group then take up to one MiB more.
+// third-level cache. If c's type is narrower than float32, the group has at most half of this size. Then c is computed
+// in strips of some rows. The float32 sums of a strip, for the group's columns, take up to another 1 MiB.
 constexpr std::int64_t kMostRows = 256, kMostDepth = 256, kMostColumns = 42 * kTileColumns, kMostStripRows = 512;
 constexpr std::int64_t kTileElements = kTileRows * kTileColumns;
 // If M, N or K is less than this, tiles are slower than oneDNN, because packing a and b takes too much of the time.
 constexpr std::int64_t kLeastRows = 32, kLeastColumns = 384, kLeastDepth = 64;
 constexpr std::int64_t kRowGrain = 16;     // rows of c are cut at multiples of this
-constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to one panel after the other
+constexpr std::int64_t kRowsTogether = 8;  // rows of b that are copied to a panel before the next panel gets its part
 
-// c is cut into a grid of cells, one for each member. Returns the number of rows of the grid at which a member packs
-// the least. The cells are then about square.
+// c is cut into a grid of cells, one for each member. Returns how many rows of cells the grid has. With this number a
+// member packs the fewest rows of a and columns of b, so cells are about square.
 int grid_rows(const GemmShape &s, int team_size) {
   int best = 1;
   const auto packed = [&](int rows) { return divided_up(s.m, rows) + divided_up(s.n, team_size / rows); };
@@ -35,7 +35,7 @@ int grid_rows(const GemmShape &s, int team_size) {
 }
 
 #ifdef PROTRAIN_TILES
-// Returns rows as float32. Narrow ones are widened into `to`.
+// Returns rows as float32. Widens narrow rows into `to`.
 ConstRows<float> as_floats(ConstRows<float> from, std::int64_t, std::int64_t, float *) { return from; }
 template <typename T>
 ConstRows<float> as_floats(ConstRows<T> from, std::int64_t rows, std::int64_t columns, float *to) {
@@ -47,7 +47,7 @@ ConstRows<float> as_floats(ConstRows<T> from, std::int64_t rows, std::int64_t co
 // fewer rows than the others, the missing elements become 0.
 template <typename T>
 void pack_rows(const GemmShape &s, const T *a, Range rows, Range depth, float *widened, float *to) {
-  constexpr std::int64_t kTiles = 4;  // a cache line of a transposed a holds the rows of so many tiles, in float32
+  constexpr std::int64_t kTiles = 4;  // tiles whose rows fill a cache line, if a is transposed and float32
   const std::int64_t tile = kTileRows * depth.size();
   if (rows.size() % kTileRows != 0) std::fill_n(to + rows.size() / kTileRows * tile, tile, 0.0F);
   std::int64_t row = rows.begin;
@@ -145,9 +145,9 @@ struct Packed {
 #endif
 }  // namespace
 
-// Without AVX-512, oneDNN 2.6 reaches 0.9 of a core's peak if all operands are in its caches, but less if they are
-// large: 0.6 to 0.8 on a Zen 3, or 0.4 if b is not transposed and its rows lie a multiple of 4 KiB apart. Tiles reach
-// 0.8. For narrow operands oneDNN has nothing without AVX-512.
+// True if tiles are faster than oneDNN. Without AVX-512, oneDNN 2.6 reaches 0.9 of a core's peak if all operands are in
+// the core's caches. For larger operands it reaches 0.6 to 0.8 on a Zen 3, or 0.4 if b is not transposed and its rows
+// lie a multiple of 4 KiB apart. Tiles reach 0.8. oneDNN has no fast code for narrow operands without AVX-512.
 bool TiledProduct::is_faster(const GemmShape &s) {
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
   const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
@@ -186,8 +186,8 @@ TiledProduct::Scratch TiledProduct::lay_out(float *at) const {
       .panels = at, .block = block, .widened = widened, .tile = {tile, kTileColumns}, .sums = {sums, group_columns_}};
 }
 
-// Fills the float32 sums `to` before the first product is added: with the bias, or with a narrow c to which the
-// products are added. Does nothing if there is neither.
+// Sets the float32 sums `to` before the first product is added to them. The sums begin with the bias, if there is one.
+// They begin with c, if the product is added to a narrow c. Does nothing in all other cases.
 template <typename T>
 void TiledProduct::start(const Cell &part, const GemmOperands &operands, Rows<float> to) const {
   const auto *bias = static_cast<const T *>(operands.bias), *c = static_cast<const T *>(operands.c);

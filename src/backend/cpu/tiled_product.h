@@ -20,8 +20,8 @@ namespace protrain::backend::cpu {
 // the size of the team nor on the other rows and columns.
 class TiledProduct {
  public:
-  // Returns true if tiles are faster than oneDNN on this processor. If panel_rows is not 0, the answer does not depend
-  // on M.
+  // Returns true if tiles are faster than oneDNN on this processor. The answer does not depend on shape.m if
+  // shape.panel_rows is set (not 0).
   static bool is_faster(const GemmShape &shape);
 
   // The product must not be empty, and the processor must have tiles (tile.h).
@@ -30,7 +30,7 @@ class TiledProduct {
   std::uint64_t scratch_bytes() const;  // bytes for one member; a multiple of 64
   // Computes the member's cell, without a barrier. Each member needs `scratch` of its own.
   void run(const Member &member, const GemmOperands &operands, void *scratch) const;
-  // Takes stored weights as b.
+  // Computes the member's cell with stored weights in place of operands.b.
   void run(const Member &member, const GemmOperands &operands, const StoredRows &weights, const StoredOperand &stored,
            void *scratch) const;
 
@@ -52,10 +52,10 @@ class TiledProduct {
   };
   Scratch lay_out(float *at) const;
 
-  // T is the type of a. `source` reads rows of b.
+  // Computes the cell `own` of c. `T` is the element type of operand a, and `source` reads rows of operand b.
   template <typename T, typename Source>
   void multiply(const Cell &own, const GemmOperands &operands, const Source &source, const Scratch &scratch) const;
-  // Computes a part of c: a strip in the columns of one group.
+  // Computes a part of c: a strip of rows, in the columns of one group.
   template <typename T, typename Source>
   void multiply_group(const Cell &part, const GemmOperands &operands, const Source &source,
                       const Scratch &scratch) const;

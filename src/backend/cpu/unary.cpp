@@ -63,8 +63,8 @@ struct ThroughFloat32 {
 template <typename F>
 struct Vectorised<F, f16> : ThroughFloat32<Vectorised<F, float>> {};
 
-// Loops over functions that the C library computes one element at a time. They have no PROTRAIN_CLONES, because clones
-// would not make them faster.
+// The loops for functions that the C library computes one element at a time. These loops have no PROTRAIN_CLONES,
+// because clones would not make them faster.
 template <typename F, typename T>
 struct OneByOne {
   static void value(const void *from, void *to, std::int64_t count, Coefficients k) {
@@ -75,7 +75,8 @@ struct OneByOne {
   }
 };
 
-// Operators with a bool result. The coefficients of IsInf say whether positive (a) and negative (b) infinities count.
+// Operators with a bool result. For IsInf, coefficient a says whether positive infinities count, and b whether negative
+// ones do.
 template <typename T, typename Holds>
 void predicate(const void *from, void *to, std::int64_t count, Holds holds) {
   const T *x = static_cast<const T *>(from);

@@ -9,8 +9,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The longest side of a panel, a part of a matrix as float32. A product needs one panel each of a, b and c. At this
-// size the three take at most 768 KiB, which many cores' second-level caches can hold.
+// The longest side of a panel. A panel is a part of a matrix, converted to float32. A product needs one panel each of
+// a, b and c. At this size the three take at most 768 KiB, which many cores' second-level caches can hold.
 constexpr std::int64_t kPanel = 256;
 
 struct Sides {

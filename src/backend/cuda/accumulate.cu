@@ -15,7 +15,8 @@ struct Parts {
   bool weighs_each;  // each part has a weight of its own
 };
 
-// Returns the sum of element i over all parts, each times its weight. Unless `first`, the sum so far is added.
+// Returns the weighted sum of element i of all parts: each part's element is multiplied by the part's weight. If
+// `first` is false, the result includes the previous sum[i].
 template <typename T, typename S>
 __device__ S weighted_sum(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
   constexpr int kAhead = 4;  // parts loaded at a time; a thread waits for memory once for all of them

@@ -25,8 +25,8 @@ __device__ float across(float value, Join join) {
   return value;
 }
 
-// Throws Code::unsupported if documents are packed. Input `first_keys` of the node exists only then: it holds, for each
-// query, the first key of the query's document.
+// Throws Code::unsupported if documents are packed. `first_keys` is the index of an input that the node has only if
+// documents are packed. This input holds, for each query, the first key of the query's document.
 inline void refuse_documents(const KernelRequest &request, std::size_t first_keys) {
   require(!has_input(request, first_keys), Code::unsupported, subject(request),
           "attention within packed documents has no kernel for GPUs yet; leave out the option packed");
@@ -61,10 +61,11 @@ struct Heads {
     const std::int64_t at = query + keys - queries;  // the key at the query's position
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
-  // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
-  // see at least one of keys [first, first + count). Both return an empty range if there is no query, or no key, number
-  // `first`. Otherwise a larger `first` never makes the begin or the end of the range smaller. So of all rows of a
-  // tile, the first row has the smallest begin and end, and the last row has the largest.
+  // seen() returns the range of keys that at least one of the queries [first, first + count) sees. seeing() returns the
+  // range of queries that see at least one of the keys [first, first + count). The range is empty if `first` lies
+  // beyond the last query (in seen()) or the last key (in seeing()). Otherwise both ends of the range grow with `first`
+  // or stay the same. So among the rows of a tile, the first row has the smallest begin and end, and the last row has
+  // the largest.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -75,8 +76,8 @@ struct Heads {
     if (first >= keys) return {0, 0};
     return {causal && at > 0 ? at : 0, window > 0 && end < queries ? end : queries};
   }
-  // Returns the score of a query and a key that it sees, given their dot product. Sets `slope` to the derivative of the
-  // softcap, which is 1 if there is none.
+  // Returns the score of a query and a key that the query sees. `product` is their dot product. Sets `slope` to the
+  // derivative of the softcap; to 1 if there is no softcap.
   __device__ float score(float product, float &slope) const {
     slope = 1;
     if (softcap <= 0) return product * scale;
@@ -144,7 +145,7 @@ struct AttentionGradOperands {
 };
 
 // A function that appends the kernels of attention, or of the wanted gradients, to a stream. There is one function for
-// each range of head sizes, because the sizes of tiles are fixed when it is compiled.
+// each range of head sizes, because the sizes of tiles are fixed at compile time.
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 

@@ -9,25 +9,26 @@ namespace protrain::backend::cuda {
 namespace {
 using NarrowOperands = AttentionGradOperands<bf16>;
 
-// Probabilities above this threshold count as 1 (see arith::weight_of_score). A probability of 1 can come out smaller,
-// because lse is rounded when it is converted to base 2: by up to 2^-16 with scores of about 64. Other probabilities
-// above the threshold count as 1 too. This does no harm, because the products round probabilities to bfloat16, which is
-// far coarser.
+// Probabilities above this threshold count as 1 (see arith::weight_of_score). A probability of 1 can come out too
+// small, by up to 2^-16 with scores of about 64, because lse is rounded when it is converted to base 2. Other
+// probabilities above the threshold count as 1 too. This does no harm, because the products round probabilities to
+// bfloat16, which is far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
-// The two numbers of a query that the gradients of its scores need. A query's delta is the dot product of its out and
-// dout.
+// Two numbers of a query, from which the gradients of its scores are computed. A query's delta is the dot product of
+// its out and dout.
 struct alignas(8) Query {
-  float log2_sum;  // lse in base 2; 0 if the query saw no key, because 2^(-inf - 0) is 0
+  float log2_sum;  // lse in base 2; 0 if the query saw no key, so that 2^(-inf - log2_sum) is 0, not NaN
   float minus_delta;
 };
 
-// Computes queries (B, H, Sq) from lse and from the rows of out and dout. kLanes threads read a row, 16 bytes at a
-// time.
+// Fills the array `queries` (B, H, Sq) from lse and from the rows of out and dout. kLanes threads read a row together,
+// each of them 16 bytes at a time.
 template <int kLanes>
 __global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queries) {
   const std::int64_t at = thread_index() / kLanes;
-  // The row's index in (B, Sq, H). Threads without a row repeat the last one, because across() needs whole warps.
+  // The row's index in (B, Sq, H). Threads without a row of their own compute the last row again, because across()
+  // needs whole warps.
   const int row = at < rows ? static_cast<int>(at) : rows - 1;
   const int heads = static_cast<int>(s.heads), count = static_cast<int>(s.queries),
             width = static_cast<int>(s.value_depth);
@@ -45,9 +46,9 @@ __global__ void queries_kernel(Heads s, NarrowOperands o, int rows, Query *queri
   queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
 }
 
-// On entry p holds scores, and ds holds dout . v - delta, times the slope of the softcap. Replaces p by the
+// On entry p holds scores, and ds holds (dout . v - delta) times the slope of the softcap. Replaces p by the
 // probabilities, and ds by the gradients of the dot products q . k. These gradients still lack the factor `scale`.
-// `factor` is that of ScoreTransform. query_of(r, column) returns the Query of an element.
+// `factor` is ScoreTransform::factor. query_of(r, column) returns the Query of an element.
 template <int kStrips, int kTiles, typename QueryOf>
 __device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
                               StripSums<kStrips, kTiles> &ds) {

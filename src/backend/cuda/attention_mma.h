@@ -65,10 +65,9 @@ struct NarrowTile {
   }
 };
 
-// The shared memory of a block: two stages of two tiles each, and the rows that the block itself owns. The block moves
-// the first kKept of its rows to registers. Until the move, these rows lie where the second stage's tiles will be. If
-// one stage is too small for them, they take both stages (kFirstWaits), and the first tiles are copied only after the
-// move. The block's other kLoaded rows stay in shared memory, behind the stages.
+// The shared memory of a block: two stages of two tiles each, and behind them the last kLoaded of the block's own rows.
+// The block's first kKept rows lie in the second stage until the block moves them to registers. If the second stage is
+// too small for them, they lie in both stages, and no tile is copied before the move (kFirstWaits).
 template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;
@@ -117,7 +116,8 @@ __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int
       left, [&](int k, int n) { return tile.right_transposed(row + 16 * n, 16 * k); }, sums);
 }
 
-// Adds to `sums` the product of p, narrowed to bfloat16, and the part of `tile` that begins at (row, column).
+// Narrows p to bfloat16, multiplies it by the part of `tile` that begins at (row, column), and adds the product to
+// `sums`.
 template <int kDepth, int kStrips, int kScores, int kTiles>
 __device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowTile<kDepth> &tile, int row, int column,
                              StripSums<kStrips, kTiles> &sums) {
@@ -151,9 +151,9 @@ struct Sight {
   __device__ bool all(int column, int count) const { return column >= all_begin && column + count <= all_end; }
 };
 
-// The rule that turns dot products q . k into scores. Scores are in base 2, because the softmax sums powers of two. If
-// `plain` (no softcap, no bias, scale > 0), a score is the dot product times `factor`. finish_scores() then leaves the
-// dot product as it is, because the fma that later subtracts the maximum also multiplies by `factor`.
+// The rule that turns dot products q . k into scores. Scores are in base 2, because the softmax sums powers of two.
+// `plain` is true if there is no softcap and no bias, and the scale is positive. A score is then the dot product times
+// `factor`. finish_scores() leaves this multiplication to the fma that later subtracts the row's maximum.
 struct ScoreTransform {
   Bias<bf16> bias;  // of all heads
   int b, h;
@@ -168,9 +168,9 @@ struct ScoreTransform {
         factor(plain ? s.scale * kLog2E : 1.0f) {}
 };
 
-// Turns a warp's dot products q . k into scores, in kColumns columns from `column` on. The scores still lack
-// transform.factor, which the softmax multiplies by. Scores that a mask hides become -inf. If there is a softcap, calls
-// on_slope(m, n, e, slope) with the softcap's derivative at each element.
+// Turns a warp's dot products q . k into scores, in kColumns columns from `column` on. The softmax later multiplies the
+// scores by transform.factor. Scores that a mask hides become -inf. If there is a softcap, calls on_slope(m, n, e,
+// slope) with the softcap's derivative at each element.
 template <int kColumns, bool kTransposed, int kStrips, typename OnSlope>
 __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, const Sight<kTransposed, kStrips> &sight,
                               int column, StripSums<kStrips, kColumns / 8> &scores, const OnSlope &on_slope) {
@@ -229,7 +229,8 @@ __device__ void store_strips(const StripSums<kStrips, kTiles> &sums, float facto
 }
 
 // Returns call(Width<kDepth>{}), where kDepth is the head size after padding. Returns nullptr if the head size exceeds
-// 256 (the sums do not fit into registers), if rows are not multiples of 16 bytes, or if counts exceed 32 bits.
+// 256 (the sums do not fit into registers), if the size of a row is no multiple of 16 bytes, or if numbers of rows or
+// offsets do not fit into 32 bits.
 template <typename Operands, typename Call>
 AttentionLaunch<Operands> by_padded_depth(const AttentionShape &shape, Call call) {
   if (shape.depth % 8 != 0 || shape.value_depth % 8 != 0) return nullptr;

@@ -90,8 +90,8 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
 
 // Returns call(Width<kTile>{}, Width<kColumns>{}) with the sizes for heads of size `depth`. kTile is the edge of tiles.
 // It is 64 for head sizes up to kTile64UpTo, and 32 or 16 for larger ones. For head sizes above 128, kTile also depends
-// on the device's shared memory; bytes_of(kTile) returns how many bytes of it a block needs. kColumns is the number of
-// output columns that a thread computes.
+// on the device's shared memory: bytes_of(kTile) returns how many bytes of shared memory a block of threads needs.
+// kColumns is the number of output columns that a thread computes.
 template <int kTile64UpTo, typename BytesOf, typename Call>
 auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
   const std::size_t most = most_shared();

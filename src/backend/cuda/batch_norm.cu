@@ -12,7 +12,7 @@ using arith::Moments;
 
 constexpr std::int64_t kEnoughParts = kEmulated ? 7 : 132 * 4;  // parts of all channels together
 
-// Returns the position in the tensor of element i of a channel's part.
+// Returns where element i of a part of a channel lies in the tensor.
 __device__ inline std::int64_t position(const ChannelParts &channels, std::int64_t channel, std::int64_t part,
                                         std::int64_t i) {
   std::int64_t inner = 0;

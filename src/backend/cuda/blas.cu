@@ -68,7 +68,8 @@ Preference preference_of(const GemmShape &shape) {
   // Lets cuBLASLt cut sums over k into parts (split-K), if it joins the parts in float32. The parts are joined in a
   // fixed order and rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  // Raises the alignment of c to at least the size of its elements. They can be larger than those of a and b.
+  // An element of c can be larger than an element of a or b. So the alignment of c is raised to at least the size of an
+  // element of c.
   const auto alignment = static_cast<std::uint32_t>(shape.alignment),
              of_c = std::max(alignment, static_cast<std::uint32_t>(size_of(shape.out)));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
@@ -160,7 +161,7 @@ void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &
   const cublasStatus_t status =
       cublasLtMatmul(s.handle, s.description.handle, &alpha, operands.b, s.b.handle, operands.a, s.a.handle, &beta,
                      operands.c, s.c.handle, operands.c, s.c.handle, &words, workspace, algorithm.workspace, stream);
-  // cuBLASLt may refuse an algorithm that it has offered. Nothing has run then.
+  // cuBLASLt may refuse an algorithm that it has offered. In that case nothing has run.
   require(status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE, Code::unsupported, "device",
           "a product could not be issued: cuBLASLt says {}", cublasLtGetStatusName(status));
   check(status, "a product could not be issued");

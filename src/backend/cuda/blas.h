@@ -46,8 +46,8 @@ struct GemmOperands {
   StoredOperand stored = {};  // takes the place of b in a product with stored weights
 };
 
-// The handle of cuBLASLt, of which each device has one. With tf32, products of float32 round their factors to 10 bits
-// of mantissa (TensorFloat32).
+// The handle of cuBLASLt. Each device has one. With `tf32`, products of float32 round their factors to 10 bits of
+// mantissa (TensorFloat32).
 class Blas {
  public:
   explicit Blas(bool tf32);

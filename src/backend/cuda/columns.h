@@ -27,7 +27,8 @@ inline bool begins_wide_rows(std::int64_t ld, std::size_t element_bytes) {
 // Returns how many columns a block sums, if each lane takes `width`.
 inline constexpr std::int64_t column_group(int width) { return std::int64_t{kWarp} * width; }
 
-// Sums each column of x over parts of `part` rows, in type A. Calls put(part, column, sum) for each part and column.
+// Cuts the rows of x into parts of `part` rows, and sums each column over each part, in type A. Calls put(part, column,
+// sum) for each part and column.
 template <int kWidth, typename A, typename T, typename Put>
 __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   constexpr int kWarps = kBlock / kWarp;
@@ -38,7 +39,7 @@ __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t column = begin + lane * kWidth;
   A own[kWidth] = {};
-  // If a pack reaches beyond the last column, it also sums the padding there; these sums are not used.
+  // If a pack reaches beyond the last column, the loop also sums the padding there. These sums are not used.
   if (column < x.columns)
     for (std::int64_t row = first + warp; row < end; row += kWarps) {
       const Pack<T, kWidth> pack = load<kWidth>(x.at + row * x.ld + column);
@@ -78,7 +79,8 @@ void sum_parts(Stream stream, const Matrix<T> &x, std::int64_t part, std::int64_
          put);
 }
 
-// Sums the columns of a matrix of few rows, such as the sums of parts. Calls finish(column, sum) for each column.
+// Sums the columns of a matrix that has few rows, such as the matrix of the parts' sums. Calls finish(column, sum) for
+// each column.
 template <typename T, typename Finish>
 void join_parts(Stream stream, const Matrix<T> &partial, Finish finish) {
   sum_parts<1, double>(stream, partial, partial.rows, 1, PutFinished<Finish>{finish});

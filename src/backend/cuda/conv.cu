@@ -66,7 +66,7 @@ struct ChannelBias {
   std::int64_t channels;
 };
 
-// Computes `count` elements of x from their columns, and adds the bias.
+// Computes `count` elements of x: each is the sum of the elements of `columns` that come from it, plus the bias.
 template <typename T>
 void roll_up(Stream stream, const Windows &windows, std::int64_t count, const float *columns, ChannelBias<T> bias,
              T *x) {
@@ -94,9 +94,10 @@ bool is_matrix(const ConvShape &s) {
          s.before == ConvSizes{0, 0, 0};
 }
 
-// Returns the shape of the matrix products of a round, which is the samples that are unrolled at a time. For Conv and
-// ConvTranspose without groups, one launch multiplies all samples of the round. With groups, and for ConvWeightGrad, a
-// launch multiplies the groups of one sample. `columns` is the element type of the columns.
+// Returns the shape of the matrix products of a round. A round consists of the samples that are unrolled together. For
+// Conv and ConvTranspose without groups, one launch multiplies all samples of the round. With groups, and for
+// ConvWeightGrad, a launch multiplies the groups of one sample. `columns` is the element type of the matrix of unrolled
+// windows.
 GemmShape product_of(const ConvShape &s, std::int64_t samples, DType columns) {
   const std::int64_t row = s.channels_in_group() * s.kernel_count(), windows = s.output_count();
   const std::int64_t of_w = s.maps_in_group() * row, of_y = s.maps_in_group() * windows, of_columns = row * windows;
@@ -209,15 +210,16 @@ class Conv : public CudaKernel {
     return static_cast<std::byte *>(launch.scratch) + at;
   }
 
-  // Runs the products of a round: one launch, or one for each sample if there are groups.
+  // Runs the products of a round of samples: one launch for the whole round, or one for each sample if there are
+  // groups.
   template <typename Operands>
   void multiply(Stream stream, const Launch &launch, Operands operands_of) const {
     for (std::int64_t i = 0; i < (shape_.groups == 1 ? 1 : samples_); ++i)
       gemm_.run(stream, operands_of(i), scratch(launch, gemm_at_));
   }
 
-  // Returns the columns of the round that begins with sample `first`. Unrolls x to make them, unless x itself is the
-  // columns.
+  // Returns the columns of the round that begins with sample `first`. These are x itself if in_place_ is set. Otherwise
+  // x is unrolled into scratch.
   const T *columns_of(Stream stream, const Launch &launch, std::int64_t first) const {
     const T *x = input<T>(launch, 0) + first * of_x();
     if (in_place_) return x;

@@ -47,8 +47,8 @@ __global__ void ctc_rows_kernel(Ctc<T> ctc) {
 }
 
 // Runs CTC's forward algorithm: for each time and state of a sample, sums the probabilities of all paths that reach the
-// state at the time, as logarithms. The gradient keeps the sums of all times. The backward algorithm then replaces each
-// sum by the probability, given the labels, of being in the state at the time.
+// state at the time, as logarithms. For the gradient, the sums of all times are kept. The backward algorithm then
+// replaces each sum by a probability: that a path which gives the labels is in this state at this time.
 template <typename T>
 __global__ void ctc_paths_kernel(Ctc<T> ctc) {
   __shared__ bool legal;

@@ -15,8 +15,9 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kHugePage = 2 << 20;
 
-// The StepScalars of a step, in device memory. A step copies them there before its first kernel that reads them, always
-// from the same host address. A replayed step repeats this copy, and so gets new numbers.
+// The scalars of a step, such as the learning rate, in device memory. A step copies them there before its first kernel
+// that reads them, always from the same host address. A replayed step repeats this copy, and so gets the new values
+// that lie at that address.
 class Scalars {
  public:
   Scalars()
@@ -70,7 +71,7 @@ class Allocations {
 };
 
 // Makes the device current, as use_device() does, but never throws. Call it before the device's objects are destroyed
-// or memory is unpinned. On a thread without a current device CUDA would otherwise open device 0 to do this.
+// or memory is unpinned. Otherwise CUDA would open device 0 for these calls on a thread that has no current device.
 void come_back(int index) {
   try {
     use_device(index);
@@ -185,7 +186,9 @@ class CudaDevice : public Device {
     finish_all();
   }
 
-  // All kernels of a step are launched on the compute queue, because the step's numbers are sent on this queue.
+  // Launches a kernel. Before the step's first kernel that takes scalars, such as the learning rate, also sends the
+  // scalars to the GPU on the compute queue. All kernels of a step are launched on that queue, so they run after the
+  // scalars have arrived.
   void launch(Queue queue, Kernel &kernel, const Launch &launch) override {
     allocations_.require_holds(launch.inputs, "input");
     allocations_.require_holds(launch.outputs, "output");
@@ -231,8 +234,8 @@ class CudaDevice : public Device {
   std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
 
   // Captures a step's work on all queues as a CUDA graph. The capture begins and ends in the compute queue. fork()
-  // makes the other queues wait for the compute queue, and so join the capture. join() makes the compute queue wait for
-  // them.
+  // makes the other queues wait for the compute queue, so that they become part of the capture. join() makes the
+  // compute queue wait for the other queues.
   std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     use_device(index_);
     const Stream compute = stream(Queue::compute);
@@ -324,7 +327,7 @@ class CudaDevice : public Device {
   Team team_;  // for updates on the host
   std::unique_ptr<DeviceState> state_;
   std::unique_ptr<Scalars> scalars_;
-  bool sent_ = false;  // this step's numbers have been sent
+  bool sent_ = false;  // this step's scalars have been sent
   PerQueue<Stream> streams_{};
   StepEvents events_;
   Capture capture_;

@@ -130,7 +130,7 @@ __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64
   return a / b;
 }
 
-// Returns the offset of element `index` of the walk in each operand.
+// Returns for each operand the offset of the element that the walk reaches at `index`.
 template <int N>
 __device__ Offsets<N> offsets_of(const Walk<N> &walk, std::int64_t index) {
   Offsets<N> found{};

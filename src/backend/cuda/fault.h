@@ -20,8 +20,8 @@ struct Fault {
 
 enum class FaultKind : std::uint8_t { index, label, blank, length, division };
 
-// The arguments with which a kernel notes a fault: the address of the Fault, and the number of the kernel's entry among
-// the sources.
+// The arguments with which a kernel notes a fault: the address of the Fault, and the number of the kernel's entry in
+// Faults::sources_, from 1.
 struct Note {
   Fault *at;
   std::uint32_t source;
@@ -35,10 +35,11 @@ class Faults {
   Faults(const Faults &) = delete;
   Faults &operator=(const Faults &) = delete;
 
-  // Makes the Note of a kernel. `subject` names the kernel's node in errors. Indices, labels and lengths are legal from
-  // 0 to extent - 1.
+  // Registers a kernel that can find faults of this kind, and returns the kernel's Note. `subject` names the kernel's
+  // node in errors. Indices, labels and lengths are legal from 0 to extent - 1.
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // Returns the fault's address, which kernels may read. `claimed` is 0 until a kernel of this step notes a fault.
+  // Returns the address of the Fault record, which kernels may read. The record's `claimed` is 0 until a kernel of this
+  // step notes a fault.
   const Fault *noted() const { return fault_; }
   // Throws the noted fault, and throws it only once. Does nothing if there is none. Any thread may call it.
   void raise();

@@ -1,5 +1,5 @@
-// Gather, GatherElements and their gradients. Every index is checked before it is used. Several indices can name the
-// same row. Then the threads of the first such index add up the gradients of all of them, in the order of the indices.
+// Gather, GatherElements and their gradients. Every index is checked before it is used. If several indices name the
+// same row, the threads of the first of these indices add up the gradients of all of them, in the order of the indices.
 #include <algorithm>
 #include <numeric>
 
@@ -12,7 +12,7 @@ namespace {
 // The node's indices, which are its input 1. They point into an axis of length `extent`.
 struct Indices {
   const void *at;
-  bool wide;  // int64, else int32
+  bool wide;  // true: int64; false: int32
   std::int64_t extent;
   Note note;
 
@@ -100,8 +100,8 @@ __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *
   first[own] = leads ? row : kNone;
 }
 
-// Adds up the rows of each list, with a block for each list. A thread takes a pack of columns at a time. It must wait
-// for each link of the list anyway, and this wait is as long for one column as for a pack.
+// Adds up the rows of each list, with a block for each list. A thread adds up a pack of columns at a time, because it
+// has to wait for each link of the list, and this wait is as long for one column as for a pack.
 template <typename T, int kCount>
 __global__ void add_rows_kernel(AxisLines table, std::int64_t named, const std::int64_t *next,
                                 const std::int64_t *first, const Pack<T, kCount> *dy, Pack<T, kCount> *dx) {
@@ -121,7 +121,7 @@ __global__ void add_rows_kernel(AxisLines table, std::int64_t named, const std::
   }
 }
 
-// kCount divides a row's length.
+// The gradient of Gather. It adds up rows in packs of kCount elements. kCount divides a row's length.
 template <typename T, int kCount>
 class GatherGrad : public CudaKernel {
  public:
@@ -202,8 +202,8 @@ class GatherElements : public CudaKernel {
   const Indices indices_;
 };
 
-// The gradient of GatherElements. Several indices of a line can name the same element. Then the thread of the first
-// such index adds up the gradients of all of them.
+// The gradient of GatherElements. If several indices of a line name the same element, the thread of the first of these
+// indices adds up the gradients of all of them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:

@@ -53,8 +53,8 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix>
   }
   product_.emplace(blas, shape);
   algorithms_ = product_->algorithms();
-  // If cuBLASLt cannot compute the product with a bias, describes it without one. run() then fills c with the bias and
-  // adds the product. An example is a product of bfloat16 with rows of an odd length.
+  // If cuBLASLt cannot compute the product with a bias, describes the product without its bias. run() then fills c with
+  // the bias and adds the product. An example is a product of bfloat16 with rows of an odd length.
   if (shape.bias && algorithms_.empty()) {
     GemmShape plain = shape;
     plain.bias = false;
@@ -67,7 +67,8 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix>
 }
 
 // Returns how many bytes of scratch run() needs, for the panel and for cuBLASLt's workspace. Scratch begins at a
-// multiple of kAlignment. The workspace needs a larger alignment, so scratch has room to move the workspace up.
+// multiple of kAlignment, but the workspace must begin at a multiple of the larger kWorkspaceAlignment. The result
+// includes the bytes that may have to be skipped for this.
 std::uint64_t Gemm::scratch_bytes() const {
   if (!panels_.empty()) {
     std::uint64_t bytes = 0;

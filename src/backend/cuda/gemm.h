@@ -1,5 +1,5 @@
 // Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The scratch that run()
-// gets holds the algorithm's workspace. If weights are stored, it also holds a panel: the weights of some columns,
+// gets holds the algorithm's workspace. If b is a stored matrix, the scratch also holds a panel: some columns of b,
 // widened.
 #pragma once
 
@@ -18,7 +18,7 @@ struct Columns {
 class Gemm {
  public:
   // Describes a product to cuBLASLt, and asks for its algorithms. If `stored` is given, b is a stored matrix, which
-  // run() widens to the type `shape.in`. Such a product has one variant.
+  // run() widens to the type `shape.in`. Such a product has no choice of algorithms: variant_count() is 1.
   Gemm(Blas &blas, const GemmShape &shape, const std::optional<StoredMatrix> &stored = std::nullopt);
 
   // Returns the number of algorithms that cuBLASLt proposes, at least 1. The first is cuBLASLt's own choice.
@@ -31,8 +31,8 @@ class Gemm {
   void run(Stream stream, const GemmOperands &operands, void *scratch) const;
 
  private:
-  // Some columns of c, which are computed from one panel of widened weights. `product` is the index in of_panels_ of
-  // the product that computes them.
+  // Some columns of c, which are computed from one panel of widened weights. of_panels_[product] computes these
+  // columns.
   struct Panel {
     Columns columns;
     std::size_t product;

@@ -26,7 +26,7 @@ using arith::bf16;
 class CudaKernel : public Kernel {
  public:
   virtual void run(Stream stream, const Launch &launch) = 0;
-  // Runs the kernel on the host's team, with operands in host memory. Only updates can do so.
+  // Runs the kernel on the host's team, with operands in host memory. Only the kernels of updates support this.
   virtual void run_on_host(Team &, const Launch &) {
     fail(Code::internal, "launch_alone", "only updates run on the host");
   }

@@ -1,6 +1,6 @@
 // Keywords and functions for kernels, and the function that launches a kernel. nvcc compiles the kernels as CUDA. In
-// tests the host's compiler compiles them, and the header PROTRAIN_EMULATION defines CUDA's keywords, so that the
-// kernels also run on machines without a GPU. Grids and blocks have one dimension; blocks are whole warps.
+// tests the host's compiler compiles them, so that they also run on machines without a GPU. CUDA's keywords then come
+// from the header that the macro PROTRAIN_EMULATION names. Grids and blocks have one dimension; blocks are whole warps.
 #pragma once
 
 #include <cstddef>

@@ -21,10 +21,10 @@ constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_row
 // lines, so that each row begins at a multiple of the 16 bytes that tensor cores read at once.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// The number of classes in products is rounded up to a multiple of this. cuBLASLt's fast algorithms need such sizes,
-// also along k; a rounded distance between rows is not enough. With exactly the 50257 classes of GPT-2, an H100
-// computes dx at 121 TFLOP/s instead of 600. The number is not rounded up if w is stored, or if products are float32
-// without TF32.
+// The number of classes that products see is rounded up to a multiple of this. cuBLASLt's fast algorithms need sizes M,
+// N and K that are such multiples. It is not enough to round up the distance between rows. With exactly the 50257
+// classes of GPT-2, an H100 computes dx at 121 TFLOP/s instead of 600. The number is not rounded up if w is a
+// StoredMatrix, or if products are float32 without TF32.
 constexpr std::int64_t kFastMultiple = 8;
 
 // The rows of a matrix. `count` is their number, and `ld` is the distance between them, in elements.
@@ -211,8 +211,8 @@ class LinearCrossEntropy : public CudaKernel {
                  .ld_a = shape_.trans_w ? ld_ : 0,
                  .ld_b = shape_.trans_w ? 0 : ld_};
     if (!shape_.gradient) dx = dw = {};
-    // Lowers the alignment of the products to what all slices of x have. Slices begin at multiples of row_grain rows,
-    // so the alignment must divide the bytes of that many rows.
+    // Lowers the alignment of the products to one that all slices of x have. Slices begin at multiples of row_grain
+    // rows, so the alignment must divide the bytes of that many rows.
     const auto row_bytes = static_cast<std::uint64_t>(kSlices.row_grain * shape_.depth) * sizeof(T);
     for (GemmShape *shape : {&logits, &dx, &dw})
       while (row_bytes % shape->alignment != 0) shape->alignment /= 2;
@@ -257,7 +257,7 @@ class LinearCrossEntropy : public CudaKernel {
   static E *at(const Launch &launch, std::uint64_t offset) {
     return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
   }
-  // Returns how many bytes of scratch the sums for the bias's gradient take, enough for any slice.
+  // Returns the bytes of scratch that the column sums for the bias's gradient take. They are enough for any slice.
   std::uint64_t column_bytes() const {
     std::uint64_t bytes = 0;
     for (const Slice &slice : slices_)
@@ -311,7 +311,8 @@ class LinearCrossEntropy : public CudaKernel {
           .run(stream, gradients, at<void>(launch, columns_at_), AddTo{dbias, slice.first == 0});
   }
 
-  // Copies the sums to the outputs, unless they are the outputs. If there are no rows, sets the outputs to 0.
+  // Copies the sums dw and dbias to the outputs, except a sum that already lies in its output. If there are no rows,
+  // sets the outputs to 0.
   void finish_gradients(Stream stream, const Launch &launch) const {
     // If trans_w, dw is copied as one row of classes * depth elements, in which the added classes come last.
     const std::int64_t rows = shape_.trans_w ? 1 : shape_.depth, width = shape_.trans_w ? shape_.depth : 1;

@@ -36,7 +36,7 @@ __global__ void taught_rows_kernel(Teacher teacher, const T *logits, double *los
 // The factor of a row's gradient: the upstream gradient, divided by the sum of all weights if the loss is a mean.
 struct LossFactor {
   const float *upstream;
-  bool per_row;           // each row has its own upstream gradient; else all rows share one
+  bool per_row;           // true: each row has its own upstream gradient; false: all rows share one
   const double *weights;  // nullptr: the factor is not divided
 
   __device__ float of(std::int64_t row) const {

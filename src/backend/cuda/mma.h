@@ -37,9 +37,9 @@ __device__ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
       : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
 }
 
-// Loads four 8 x 8 matrices from shared memory. Lane l gives the address of row l % 8 of matrix l / 8: 16 bytes at a
-// multiple of 16. The lane gets elements (g, 2t) and (g, 2t + 1) of each matrix; if kTransposed, elements (2t, g) and
-// (2t + 1, g).
+// Loads four 8 x 8 matrices from shared memory. In lane l, `row` points to row l % 8 of matrix l / 8. A row has 16
+// bytes and begins at a multiple of 16 bytes. Lane 4 g + t gets elements (g, 2t) and (g, 2t + 1) of each matrix; if
+// kTransposed, elements (2t, g) and (2t + 1, g).
 template <bool kTransposed>
 __device__ Quad load_matrices(const bf16 *row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
@@ -57,8 +57,9 @@ __device__ Quad load_matrices(const bf16 *row) {
   return q;
 }
 
-// Begins to copy kBytes (8 or 16) to shared memory. Both addresses are multiples of kBytes. Writes zeros if not
-// `given`. This thread sees the bytes after wait_for_copies(), and the other threads after the next __syncthreads().
+// Begins to copy kBytes (8 or 16) to shared memory. If `given` is false, writes zeros instead. Both addresses are
+// multiples of kBytes. This thread sees the bytes after wait_for_copies(), and the other threads after the next
+// __syncthreads().
 template <int kBytes>
 __device__ void copy_async(void *to, const void *from, bool given) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
@@ -71,8 +72,8 @@ __device__ void copy_async(void *to, const void *from, bool given) {
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Returns `value`, but hides from the compiler where the value comes from. The compiler then computes what depends on
-// the value at the point of use, not ahead of a loop that needs the registers.
+// Returns `value`, but hides from the compiler how the value was computed. So the compiler cannot move computations
+// with the value ahead of a loop, where their results would take registers that the loop needs.
 __device__ inline int unforeseen(int value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -127,8 +128,10 @@ __device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
            narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};
 }
 
-// Adds to sums[m] the sum over k < kSteps of left(k, m) right(k), for each strip m. left(k, m) is an A (16, 16).
-// right(k) is 16 rows by 8 kTiles columns, given as right(k, n): the two Bs of columns 16 n to 16 n + 15.
+// Adds the product of two matrices to `sums`. The left matrix has strips of 16 rows, and sums[m] belongs to strip m.
+// The inner dim is cut into kSteps parts of 16. left(k, m) returns part k of strip m, an A (16, 16). right(k, n)
+// returns columns 16 n to 16 n + 15 of part k of the right matrix, as two Bs side by side. The right matrix has 8
+// kTiles columns.
 template <int kSteps, typename Left, typename Right, int kStrips, int kTiles>
 __device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kStrips][kTiles]) {
   static_assert(kTiles % 2 == 0);

@@ -1,5 +1,6 @@
 // LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in
-// parts of fixed length, then over the parts in a fixed tree. The bits depend on the number of elements alone.
+// parts of fixed length, then over the parts in a fixed tree. So the order of the additions depends on the number of
+// elements alone.
 #include <algorithm>
 #include <bit>
 
@@ -60,7 +61,7 @@ __device__ double tree_sum(const double *leaves, std::int64_t count) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0);
 }
 
-// Sums each group of `run` consecutive leaves to one number. Each block sums one group.
+// Sums each group of `run` consecutive leaves to one number. Each thread block sums one group.
 __global__ void join_kernel(const double *leaves, std::int64_t count, std::int64_t run, double *to) {
   const std::int64_t first = blockIdx.x * run, rest = count - first;
   const double sum = tree_sum(leaves + first, rest < run ? rest : run);
@@ -93,8 +94,8 @@ void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int
   cuda::launch(stream, join_kernel, {divided_up(count, run), threads}, leaves, count, run, to);
 }
 
-// The most tensors that one launch takes. Their addresses are arguments of the kernel, and there is little room for
-// arguments. Each tensor has a block of its own.
+// The largest number of tensors that one launch takes. It is small, because the tensors' addresses are arguments of the
+// kernel, and there is little room for arguments. Each tensor has a thread block of its own.
 constexpr int kNormTensors = 64;
 template <typename T>
 struct NormTensors {
@@ -164,8 +165,8 @@ class SquaredNorm : public CudaKernel {
   }
 
  private:
-  // Returns the largest number of parts that are joined into one result, a power of two. A result belongs to one piece
-  // of a tensor, or to the whole tensor if piece_ is 0. The last piece can have fewer parts.
+  // Returns how many parts are joined into one result: a power of two. A result belongs to one piece of a tensor, or to
+  // the whole tensor if piece_ is 0. The last result of a tensor can have fewer parts.
   std::int64_t parts_joined(std::int64_t parts) const {
     return piece_ > 0 ? std::min(piece_ / kPart, whole_tree(parts)) : whole_tree(parts);
   }
@@ -208,8 +209,8 @@ class JoinSquares : public CudaKernel {
   std::vector<std::int64_t> pieces_;  // of each tensor
 };
 
-// The most scalars that one launch adds. Their addresses are arguments of the kernel, and there is little room for
-// arguments.
+// The largest number of scalars that one launch adds. It is small, because the scalars' addresses are arguments of the
+// kernel, and there is little room for arguments.
 constexpr int kNormScalars = 256;
 struct NormScalars {
   const double *at[kNormScalars];

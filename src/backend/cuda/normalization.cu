@@ -1,8 +1,8 @@
 // LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). In forward a block normalizes
 // one row.
 //   For gradients the rows are cut into parts, which the shape fixes. If a row fits into a block's registers, one
-// launch has a block for each part, which computes dx and the part's sums for the gradients of scale and bias. Else one
-// launch computes dx and another the sums. A last launch adds up the sums of all parts.
+// launch has a block for each part, which computes dx and the part's sums for the gradients of scale and bias.
+// Otherwise one launch computes dx, and another computes the sums. A last launch adds up the sums of all parts.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -40,9 +40,9 @@ struct RegisterRows {
     holds = threads <= kHeldThreads && begins_wide_rows(width, element_bytes);
   }
 
-  // Returns the number of blocks that the gradient's kernel should have. An H100 runs so many at the same time, so no
-  // part waits for another one to end. The more packs a thread holds, the more registers a block needs, and the fewer
-  // blocks run.
+  // Returns the number of blocks that the gradient's kernel should have. An H100 can run this many blocks at the same
+  // time, so no block waits for another one to end. The more packs a thread holds, the more registers a block needs,
+  // and the fewer blocks can run at the same time.
   std::int64_t blocks() const { return kEmulated ? 64 : 132 * (held == 1 ? 3 : held == 2 ? 2 : 1); }
 
   int held = 1, threads = kWarp;  // packs of a thread; threads of a block
@@ -128,7 +128,7 @@ __device__ T added(float dx, T rest) {
 }
 
 // Computes dx = inverse * (g - mean(g) - n * mean(g n)) + rest, where n = (x - mean) * inverse and g = dy * scale.
-// mean() is over the row. RMSNormalization has no mean(g).
+// mean(...) averages over the row. For RMSNormalization, mean(g) and the mean of x are replaced by 0.
 template <typename T, bool kCentered>
 __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T *dx) {
   const std::int64_t begin = blockIdx.x * dims.width;
@@ -162,9 +162,10 @@ __device__ RegisterRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T>
   return held;
 }
 
-// Computes dx, as normalize_grad_kernel does. Each block takes one part of the rows, and writes the part's sums of dy *
-// n and, if centered, of dy to partial (parts, 1 or 2, width). While the block's threads synchronize for one row, the
-// next row is loaded. dx and partial are nullptr if they are not wanted.
+// Computes dx as normalize_grad_kernel does, and sums for the gradients of scale and bias. Each block takes one part of
+// the rows. It writes to partial (parts, 1 or 2, width) the part's sums of dy * n, with n as in normalize_grad_kernel,
+// and if kCentered also the part's sums of dy. While the block's threads synchronize for one row, the next row is
+// loaded. If dx or partial is nullptr, the kernel does not write that result.
 template <typename T, bool kCentered, int kHeld>
 __global__ void __launch_bounds__(kHeldThreads)
     held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; for fewer, waking the team takes too long
 
 // The most parameters that one launch updates. Their addresses are arguments of the kernel, and there is little room
-// for arguments. Each parameter has blocks of its own.
+// for arguments. Each parameter has thread blocks of its own.
 constexpr int kUpdateTensors = 32;
 template <typename Arrays>
 struct UpdateTensors {
@@ -194,8 +194,8 @@ __global__ void coded_kernel(UpdateTensors<CodedArrays<Weights, Gradient>> tenso
       largest1 = Larger::of(largest1, arith::magnitude(moments[i].mean));
       largest2 = Larger::of(largest2, arith::magnitude(moments[i].root));
     }
-    // largest_of_warp() synchronizes the lanes. After it all of them have read the block's old scales, so the new
-    // scales may overwrite these.
+    // largest_of_warp() synchronizes the lanes. When it returns, all lanes have read the block's old scales, so the new
+    // scales may overwrite the old ones.
     const float scale1 = arith::scale_of(largest_of_warp(largest1)),
                 scale2 = arith::scale_of(largest_of_warp(largest2));
     if (whole) store_codes<kOfBlock>(moments, scale1, scale2, step.dither, at.code1 + begin, at.code2 + begin);
@@ -281,8 +281,8 @@ struct CheckedScalars {
   std::uint32_t word[kCheckedScalars];
 };
 
-// Sets *status to the word of the first scalar that is not finite, unless *status is already set. Each lane of one warp
-// checks one scalar. A noted fault (fault.h) counts as if the first scalar were not finite.
+// Each lane of one warp checks one scalar. If scalar i is the first one that is not finite, sets *status to word[i]. A
+// *status that is already set does not change. A noted fault (fault.h) counts as if scalar 0 were not finite.
 template <typename T>
 __global__ void check_kernel(CheckedScalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
                              std::uint32_t *copy) {

@@ -1,5 +1,5 @@
-// Pinned memory of the host. If the system refuses to pin memory as a whole, its parts are pinned one after the other,
-// until the system refuses one.
+// Pinned memory of the host. If the system refuses to pin a range of memory in one call, parts of the range are pinned
+// one after the other, until the system refuses a part.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // MaxPool, AveragePool and their gradients. In forward, a thread computes the result of one window. In the gradient, a
-// thread computes the gradient of one element of x, a sum over the windows that contain the element, in order. For
+// thread computes the gradient of one element of x. It sums over the windows that contain the element, in order. For
 // MaxPool's gradient a first launch notes which element each window chose.
 #include "backend/common/pool_shape.h"
 #include "backend/common/scratch_layout.h"

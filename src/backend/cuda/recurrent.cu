@@ -19,7 +19,7 @@ struct Step {
   T *y, *gates;  // gates: nullptr if not wanted
   float *all_cells;
 
-  // True if this step is within the length of sample b. After its length a sample keeps its state.
+  // True if sample b is long enough to have this step. In later steps a sample keeps its state.
   __device__ bool reaches(std::int64_t b) const { return lengths == nullptr || time < lengths[b]; }
   __device__ float extra_of(std::int64_t i) const { return extra != nullptr ? widened(extra[i]) : 0.0f; }
 };
@@ -166,8 +166,9 @@ class Recurrent : public CudaKernel {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  // Returns the shape of a step's product for `gates` gates. It multiplies the states h, or r * h in a GRU that resets
-  // h, by the rows of the recurrence weights R that belong to these gates.
+  // Returns the shape of a step's product for `gates` gates. The product multiplies the states h by the rows of the
+  // recurrence weights R that belong to these gates. In a GRU that resets h, the new gate has a product of its own,
+  // with r * h instead of h.
   GemmShape product_shape(std::int64_t gates) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T));
     return {.m = shape_.batch,

@@ -1,6 +1,6 @@
 // Helpers that the kernels of recurrent layers share with the kernels of their gradients. Each time step runs a matrix
 // product, then a kernel with one thread per sample and unit. If a GRU's reset gate multiplies h, each time step runs
-// both twice. Sums and cell states are float32, whatever the operands' type.
+// two products, with such a kernel after each. Sums and cell states are float32, whatever the operands' type.
 #pragma once
 
 #include <initializer_list>

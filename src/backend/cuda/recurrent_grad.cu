@@ -7,7 +7,7 @@ namespace {
 using Cell = RecurrentShape::Cell;
 
 // The operands of a time step. An LSTM reads `cells_before`, the cells before the step, and a GRU reads
-// `states_before`, the states before the step. At the first step both read `first` instead.
+// `states_before`, the states before the step. At the first step, the LSTM and the GRU read `first` instead.
 template <typename T>
 struct StepBack {
   std::int64_t time;
@@ -62,7 +62,7 @@ __device__ void step_gru_back(const RecurrentShape &s, const StepBack<T> &at, st
   at.dproduct[to + 2 * n] = narrowed<T>(dfresh * r);
 }
 
-// Computes the gradient of a reset gate that multiplies h. Adds the gradient that h gets from r * h to dh.
+// Computes the gradient of a reset gate that multiplies h. Adds to dh the gradient that h gets from the product r * h.
 template <typename T>
 __device__ void finish_reset(const RecurrentShape &s, const StepBack<T> &at, std::int64_t b, std::int64_t j) {
   const std::int64_t n = s.units, unit = b * n + j;
@@ -155,9 +155,10 @@ class RecurrentGrad : public CudaKernel {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  // Returns the shape of a step's product for `gates` gates. It multiplies the gradients of these gates, which are
-  // columns of the step's dx or dproduct, by the gates' rows of the recurrence weights R. If `accumulate`, the gates
-  // are the first ones, and the product is added to dh. Else the only gate is the third one of a GRU that resets h.
+  // Returns the shape of a product that takes the gradients of `gates` gates at one step, which are columns of the
+  // step's dx or dproduct, and multiplies them by the rows of the recurrence weights R that belong to these gates.
+  // `accumulate` true: the gates are the first ones of the cell, and the product is added to dh. `accumulate` false:
+  // `gates` is 1, for the third gate of a GRU that resets h.
   GemmShape product_shape(std::int64_t gates, bool accumulate) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t first = accumulate ? 0 : 2 * shape_.units;  // column of dx and row of R

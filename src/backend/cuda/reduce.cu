@@ -3,8 +3,9 @@
 // float32.
 //
 // One walk goes over the kept axes, another over the reduced axes. The elements that make up a result are cut into
-// parts. If neighbours in memory belong to the same result, the threads of a block reduce a part together. Else each
-// thread reduces whole parts alone. A second kernel joins the parts of each result in order.
+// parts. If neighbours in memory belong to the same result, the threads of a block reduce a part together. If they
+// belong to different results, each thread reduces whole parts alone. A second kernel joins the parts of each result in
+// order.
 #include <algorithm>
 
 #include "backend/common/axes.h"

@@ -1,7 +1,7 @@
 // The backend's interface to CUDA's runtime: memory, streams, events. runtime.cu implements it. Tests have another
 // implementation, which needs no GPU.
 //   A failure throws Code::device, or Code::nomem if memory is refused, with CUDA's own words. pin() returns false
-// instead. Functions that give something back ignore failures.
+// instead. Functions that release or destroy something ignore failures.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,8 @@ void finish(Event event);
 std::int64_t ns_between(Event begin, Event end);  // both events have completed
 
 // From begin_capture() to end_capture(), work that this thread appends to the stream is captured, not run. Another
-// stream joins the capture when it waits for an event of this stream. Events recorded meanwhile only order the captured
-// work. Before end_capture() this stream must have waited for all streams that joined.
+// stream joins the capture when it waits for an event of this stream. An event that record() records during the capture
+// only orders the captured work. Before end_capture() this stream must have waited for all streams that joined.
 void begin_capture(Stream stream);
 CapturedGraph end_capture(Stream stream);          // ready to be launched
 void abandon_capture(Stream stream);               // ends a capture after an error

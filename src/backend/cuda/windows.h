@@ -35,7 +35,8 @@ __device__ inline Place place_of(std::int64_t index, const std::int64_t *sizes) 
   return place;
 }
 
-// Returns the number of the window whose element `k` lies at place `p` of an axis; -1 if there is none.
+// Returns the number of the window whose element `k` lies at place `p` of an axis. Returns -1 if there is no such
+// window.
 __device__ inline std::int64_t window_at(const Windows &w, int axis, std::int64_t p, std::int64_t k) {
   const std::int64_t begin = p + w.before[axis] - k * w.dilations[axis];
   if (begin < 0) return -1;

@@ -79,8 +79,8 @@ GlooChannel::GlooChannel(const ChannelRequest &request, const Deadline &deadline
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
     const auto *refusal = dynamic_cast<const Error *>(&error);
-    // True if the place is another session's. Then what lies there is no reason of this session's ranks, and this rank
-    // leaves none there either.
+    // True if the rendezvous belongs to another session. In that case this rank neither leaves its reason for the
+    // failure there nor looks for one, because a reason found there would be of the other session.
     const bool taken = refusal != nullptr && refusal->code == Code::arg;
     // Looks whether rank 0 gave up first and left a reason. That reason says more than Gloo's error.
     const bool may_know = !late && !taken && rank_ != 0;
@@ -181,9 +181,9 @@ void GlooChannel::break_with(const Error &error) {
   context_->closeConnections();
 }
 
-// Throws if the channel is broken, or if the store has the reason of another rank that aborted; such a reason also
-// breaks the channel. The store must be asked, because Gloo's own connections show a failure only when something is
-// sent.
+// Throws if the channel is broken, or if another rank has aborted and left its reason in the store. In the second case
+// this rank's channel is broken from then on. The store must be asked, because Gloo's own connections show a failure
+// only when something is sent.
 void GlooChannel::throw_if_failed() {
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// A channel over Gloo, for processes that start themselves. The ranks find each other through a shared folder or
+// A channel over Gloo, for processes that MPI does not connect. The ranks find each other through a shared folder or
 // through the address of rank 0. Then they talk over TCP.
 #pragma once
 
@@ -41,8 +41,8 @@ class GlooChannel final : public Channel {
   // Returns when all ranks have met. Throws if they have not met before `deadline`.
   GlooChannel(const ChannelRequest &request, const Deadline &deadline);
 
-  // Returns why `rank` aborted, as that rank wrote it into the store. Waits up to `wait` for the text. Returns nothing
-  // if the store has no such text by then.
+  // Returns the reason for which `rank` aborted, as that rank wrote it into the store. Waits up to `wait` for this
+  // text. Returns an empty optional if the text does not come in that time.
   std::optional<std::string> reason_of(int rank, std::chrono::milliseconds wait);
   void leave_reason(std::string_view reason);
   // Returns the error for an exchange with `rank` in which Gloo threw `found`: Code::timeout if `found` is a timeout

@@ -62,8 +62,8 @@ bool is_loopback(const sockaddr &address) {
   return address;
 }
 
-// Returns advice for two ranks that cannot connect. The advice is for ranks that meet at an address of the network,
-// although one of them has only a loopback address. In all other cases returns "".
+// Returns advice for two ranks that meet at an address of the network, but cannot connect because one of them has only
+// a loopback address. In all other cases returns "".
 std::string advice(const ChannelRequest &request, int other, const std::vector<char> &own,
                    const std::vector<char> &theirs) {
   const auto of_machine_only = [](const std::vector<char> &bytes) {
@@ -82,8 +82,8 @@ std::string advice(const ChannelRequest &request, int other, const std::vector<c
       own_only ? request.rank : other);
 }
 
-// Closes all connections when the deadline passes, which ends Gloo's wait for them. It closes them again every kAgain,
-// because a connection may have been opened meanwhile.
+// When the deadline passes, closes all connections, which ends Gloo's wait for them. Closes all connections again every
+// kAgain, because Gloo may have opened one meanwhile.
 class Watch {
  public:
   Watch(::gloo::transport::Context &context, const Deadline &deadline) {

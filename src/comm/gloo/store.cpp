@@ -47,8 +47,8 @@ std::string encoded(const Record &record) {
 
 std::string greeting_of(int rank, int ranks) { return encoded({kGreeting, fmt::format("{} of {}", rank, ranks)}); }
 
-// Removes the first record from `bytes` and returns it. Returns nothing if it is not complete yet. Code::format if the
-// bytes cannot be a record.
+// Removes the first record from `bytes` and returns it. Returns an empty optional if the record is not complete yet.
+// Code::format if the bytes cannot be a record.
 std::optional<Record> take_record(std::string &bytes) {
   std::array<std::uint32_t, 2> sizes{};
   if (bytes.size() < sizeof sizes) return std::nullopt;
@@ -101,8 +101,8 @@ Socket listener_of(const std::string &port, const std::string &rendezvous) {
 
 // The relay: a thread of rank 0. It polls all connections and never waits for a single one. It appends every record to
 // a log and sends the whole log to every rank, so a rank that connects late misses nothing. A connection that has not
-// greeted is a stranger. The relay sends nothing to a stranger. It closes the connection if the stranger sends anything
-// but a greeting, and once all ranks have greeted.
+// sent a greeting yet is a stranger. The relay sends nothing to a stranger, and closes the connection if the stranger
+// sends anything but a greeting. Once all ranks have greeted, the relay closes the connections of all strangers.
 class Relay {
  public:
   Relay(Socket listener, Socket rank_0, int ranks) : listener_(std::move(listener)), ranks_(ranks) {
@@ -140,8 +140,8 @@ class Relay {
     for (std::size_t i = 0; i < peers_.size(); ++i)
       if (polled[i + 1].revents != 0) peers_[i].gone = !listen_to(peers_[i]);
     std::erase_if(peers_, [](const Peer &peer) { return peer.gone; });
-    // Serves the other ranks before rank 0. Rank 0's process may end as soon as rank 0 receives its own record. By then
-    // the relay has also sent the record to every other rank whose connection took it.
+    // Serves rank 0 last. The relay runs in rank 0's process, which may end once rank 0 receives a record that it sent
+    // itself. By then the relay has already sent the record to every other rank whose connection had room for it.
     for (Peer &peer : std::views::reverse(peers_))
       if (is_behind(peer)) send_some(peer);
     if (polled[0].revents != 0) admit();

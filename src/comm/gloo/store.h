@@ -46,8 +46,8 @@ class Relay;
 // gets errors from its store. It then learns from Gloo's own connections which rank left.
 class TcpStore final : public ::gloo::rendezvous::Store {
  public:
-  // Returns when the relay has let this rank in. Code::arg if rank 0 cannot listen there or the host is unknown,
-  // Code::timeout if rank 0 cannot be reached in time.
+  // Returns when the relay has let this rank in. Code::arg if rank 0 cannot listen at the rendezvous or the host is
+  // unknown, Code::timeout if rank 0 cannot be reached in time.
   TcpStore(const ChannelRequest &request, const Deadline &deadline);
   ~TcpStore() override;
 

@@ -20,8 +20,8 @@ void rest(int polls) {
   if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
 }
 
-// Returns memory for the reason of an abort. It is never freed, because nobody waits until the other ranks have read
-// it.
+// Returns memory for the reason of an abort. This memory is never freed, because nobody waits until the other ranks
+// have read the reason.
 std::string &new_reason() {
   static std::deque<std::string> reasons;
   const std::lock_guard lock(mpi_mutex);
@@ -125,9 +125,9 @@ void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> rec
 }
 
 // Polls until all messages are over. A rank that has aborted may change the memory that it sends from. So messages are
-// good only if the sender had not aborted before their last byte was sent. To be sure, wait() probes for an abort twice
-// after the last message is over. One probe is not enough: MPI_Iprobe may look for an abort first, and only then take
-// in what has arrived.
+// good only if the sender had not aborted before their last byte was sent. To be sure of this, wait() probes for an
+// abort twice after the last message is over. A single MPI_Iprobe may miss an abort that has arrived, because it may
+// look for an abort before it takes in what has arrived.
 void MpiChannel::wait() {
   const Clock::time_point deadline = Clock::now() + timeout_;
   for (int polls = 0;; ++polls) {

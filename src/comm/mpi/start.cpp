@@ -22,8 +22,8 @@ struct Start {
   int code = MPI_SUCCESS, level = MPI_THREAD_SINGLE;
 };
 
-// Ends MPI when the process exits; otherwise mpirun would report a crash. After a failure MPI cannot be ended: it would
-// wait for messages that never come.
+// Ends MPI when the process exits; otherwise mpirun would report a crash. Does not end MPI after a failure, because
+// MPI_Finalize would wait for messages that never come.
 void finish_mpi() {
   const std::lock_guard lock(mpi_mutex);
   int over = 0;

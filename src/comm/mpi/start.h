@@ -16,8 +16,8 @@ inline bool any_broken = false;  // a message or a start of MPI is still under w
 // Throws Code::peer with MPI's text unless the call succeeded.
 void check(int code, const char *what);
 
-// Starts MPI unless the host program did, and ends it at the process's exit. Code::timeout if the other ranks of the
-// job have not come by the deadline. The caller holds mpi_mutex.
+// Starts MPI unless the host program has started it. If this function starts MPI, MPI ends when the process exits.
+// Throws Code::timeout if the other ranks of the job have not come by the deadline. The caller holds mpi_mutex.
 void start_mpi(Clock::time_point deadline);
 
 }  // namespace protrain::comm::mpi

@@ -73,8 +73,8 @@ void NcclChannel::meet() {
   poll([this] { return is_issued(); }, "the ranks did not meet");
 }
 
-// Ends the communicator in order, which waits until the other ranks have read what this one sent. Aborts it instead if
-// the channel is broken, if NCCL reports an error, or if the wait takes longer than kFarewell.
+// Waits until the other ranks have read what this rank sent, and then destroys the communicator. Aborts the
+// communicator instead if the channel is broken, if NCCL reports an error, or if the wait takes longer than kFarewell.
 NcclChannel::~NcclChannel() {
   cudaSetDevice(gpu_);
   bool orderly = !broken_ && ncclCommFinalize(communicator_) != ncclInvalidArgument;

@@ -13,8 +13,8 @@ namespace protrain::comm::nccl {
 
 // Every exchange is one group of NCCL's sends and receives on a stream of its own, which the calling thread polls. The
 // communicator is non-blocking, so no call of NCCL's outlasts the deadline. NCCL does not say which rank failed or why.
-// So the ranks also have a channel between their hosts: this channel asks there whether another rank has aborted, and
-// aborts there too.
+// So there is a second channel, between the ranks' hosts. NcclChannel asks the hosts' channel whether another rank has
+// aborted, and when NcclChannel aborts, it aborts the hosts' channel too.
 class NcclChannel final : public Channel {
  public:
   explicit NcclChannel(const GpuRequest &request);
@@ -24,7 +24,7 @@ class NcclChannel final : public Channel {
 
   int rank() const override { return hosts_.rank(); }
   int ranks() const override { return hosts_.ranks(); }
-  // Skips messages of 0 bytes. An exchange that has no other messages waits for no rank.
+  // Skips messages of 0 bytes. If all messages of an exchange are skipped, the exchange waits for no rank.
   void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   void abort(const std::string &reason) noexcept override;
   void throw_if_failed() override;

@@ -164,8 +164,9 @@ ValueId integer_mod(Canonical &c, ValueId x, ValueId y, bool signed_like_x) {
   return c.add("Where", {moved, c.add("Add", {rest, y}), rest});
 }
 
-// Computes x - y floor(x / y). With fmod, the result has the sign of x: it is s (s x - |y| floor(s x / |y|)), where s
-// is -1 for negative x and 1 otherwise. With Sign and Abs of x instead, the gradient would be 0 where x is 0.
+// Without the attribute `fmod`, computes x - y floor(x / y). With `fmod`, the result has the sign of x: it is
+// s (s x - |y| floor(s x / |y|)), where s is -1 for negative x and 1 otherwise. Sign(x) in place of s, and Abs(x) in
+// place of s x, would make the gradient 0 where x is 0.
 bool mod(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0), y = node.inputs.at(1);
   if (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr) return false;
@@ -209,7 +210,7 @@ bool of_integers(Canonical &c, Node &node) {
   return true;
 }
 
-// The derivative at 0 is the slope, as in PyTorch.
+// Computes x where x is positive, and slope * x elsewhere. So the derivative at 0 is the slope, as in PyTorch.
 bool prelu(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const ValueId sloped = c.add("LessOrEqual", {x, c.scalar(c.type(x).dtype, 0)});
@@ -241,7 +242,7 @@ bool swish(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the bound of a Clip that absorb() turned into the attribute `name`, as a constant.
+// Returns a bound of a Clip as a constant. The bound is the attribute `name`: "min" or "max".
 ValueId clip_bound(Canonical &c, const Node &node, const char *name, DType dtype) {
   if (is_float(dtype)) return c.scalar(dtype, node.attributes.real(name, 0));
   return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {node.attributes.integers(name).at(0)}));

@@ -15,8 +15,8 @@
 
 namespace protrain::passes {
 
-// A slice along one axis whose bounds depend on data. Its elements are those of `whole` from `start` up to `end`, which
-// are values with one integer each.
+// A slice along one axis whose bounds depend on data. It has the elements of `whole` from `start` up to `end`. The
+// values `start` and `end` hold one integer each.
 struct Cut {
   ValueId whole = ValueId::none;
   std::size_t axis = 0;
@@ -39,9 +39,9 @@ class Canonical {
     return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
   }
   ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
-  // Returns the constant of that type that `make` computes. Rules make constants that may be large in this way, because
-  // it takes their bytes from the budget. `key` names all that the elements depend on beside the type. Rules that give
-  // the same key and type share one constant. Throws Code::limit if the budget has too little left.
+  // Returns the constant of type `type` that `make` computes, and takes its bytes from the budget. Rules call this
+  // function for constants that may be large. `key` names all that the elements depend on besides the type. Rules that
+  // give the same key and type share one constant. Throws Code::limit if the budget has too little left.
   ValueId constant(const std::string &key, const Type &type, const std::function<graph::Array()> &make);
   ValueId reshape(ValueId x, const Shape &shape);  // x itself if it has that shape
   ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
@@ -89,8 +89,8 @@ class Canonical {
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 
-// Records the node's output in c.cuts if it is a cut. Replaces the node if it reduces a cut. Returns true if it
-// replaced the node.
+// If the node's output is a Cut, records this in c.cuts. If the node reduces a Cut, replaces the node and returns true.
+// Otherwise returns false.
 bool follow_cut(Canonical &c, const Node &node);
 
 // Returns true if the rule replaced the node. False: the node is a core operator already, or it has no core form.
@@ -124,9 +124,10 @@ Rule rule_for(std::string_view op);  // nullptr if there is none
 
 // Returns the number of samples in a batch: axis 0 of the model's first input that has axes.
 std::int64_t batch_of(const Graph &graph);
-// Returns the number of samples along axis 0 of `shape`, for random numbers. This is `batch` if the axis has a multiple
-// of `batch` elements, as in (batch, ...) and (batch * positions, ...). Otherwise the whole tensor counts as the first
-// sample of its batch, so that each batch has other numbers. It is 0 without axes or elements.
+// Returns the number of samples along axis 0 of `shape`, for random numbers. Returns `batch` if the axis has a multiple
+// of `batch` elements, as in (batch, ...) and (batch * positions, ...). Returns 0 if axis 0 is missing or empty.
+// Otherwise returns 1: the whole tensor counts as the first sample of the batch, so that its random numbers differ from
+// batch to batch.
 std::int64_t samples_in(const Shape &shape, std::int64_t batch);
 
 bool has(const Node &node, std::size_t input);           // true if the node has that input

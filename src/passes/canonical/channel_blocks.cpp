@@ -44,8 +44,8 @@ bool reorder_input(Canonical &c, Node &node) {
   return true;
 }
 
-// Cuts the padding off, so that `channels` channels are left. With `channels_last`, makes the axis of channels the last
-// one.
+// Keeps as many channels as the node's attribute `channels` says, because the others are padding. With the attribute
+// `channels_last`, moves the axis of channels to the end.
 bool reorder_output(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   const std::int64_t found = image_shape(c, node)[1], channels = node.attributes.integer("channels", found);
@@ -83,7 +83,7 @@ bool blocked_conv(Canonical &c, Node &node) {
   return true;
 }
 
-// Turns a pool on blocks of channels into ONNX's pool. The numbers are equal, because a pool treats each channel alone.
+// Turns a pool on blocks of channels into ONNX's pool. The results are equal, because a pool works channel by channel.
 bool blocked_pool(Canonical &c, Node &node) {
   c.become(node, node.op.substr(node.op.rfind(':') + 1), node.inputs, without_block(node));
   return true;

@@ -1,5 +1,5 @@
-// Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for
-// normalizations by a vector's length.
+// Rules for normalizations that have a scale and a bias for each channel, and for normalizations by a vector's length.
+// The channels are axis 1 of x (N, C, d...).
 #include <fmt/format.h>
 #include <algorithm>
 #include <array>
@@ -102,8 +102,8 @@ bool takes_statistics_of_batch(const Node &node) {
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// Emits the new running mean or variance as output number `output` of a node in training mode, if the graph reads that
-// output. Only such readers need it: the step itself updates the running statistic that the model holds.
+// Emits the new running mean or variance as output number `output` of a node in training mode. Emits it only if the
+// graph reads this output, because the step itself updates the running statistics that the model holds.
 void fold_statistic(Canonical &c, const Node &node, std::size_t output, ValueId statistic) {
   if (!c.rewriter().is_read(node, output)) return;
   const double momentum = node.attributes.real("momentum", 0.9);
@@ -163,9 +163,9 @@ std::pair<ValueId, ValueId> statistics_of_batch(Canonical &c, const Node &node, 
   return {mean, c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along)};
 }
 
-// Normalizes by the running mean and variance that the model holds. In training mode, normalizes by the mean and
-// variance of the batch instead. If the model holds running ones, the operator BatchNorm does this and also updates
-// them. If the model holds none, several operators do it.
+// Normalizes by the mean and variance of the batch in training mode, else by the running mean and variance. In training
+// mode, if the model holds running statistics, the node becomes the operator BatchNorm, which also updates these
+// statistics. In all other cases the node becomes several operators.
 bool batch_normalization(Canonical &c, Node &node) {
   if (!has(node, 4)) return false;
   const ValueId x = node.inputs[0];

@@ -46,8 +46,8 @@ bool bias_split_gelu(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns an operand of FusedMatMul with at least two axes. If the attribute `batch_key` is set, the operand's first
-// axis moves behind the axes of the batch.
+// Returns an operand of FusedMatMul with at least two axes. If the attribute whose name is in `batch_key` is set, the
+// operand's first axis moves behind the axes of the batch.
 ValueId product_operand(Canonical &c, const Node &node, std::size_t input, const char *batch_key) {
   const ValueId x = node.inputs.at(input);
   const Shape shape = c.shape(x);

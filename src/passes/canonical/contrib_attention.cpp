@@ -308,8 +308,8 @@ void refuse_parts_of_group_query(Canonical &c, const Node &node) {
   require(!c.rewriter().is_read(node, 3), Code::unsupported, node.name, "the output qk is read");
 }
 
-// Handles GroupQueryAttention without a cache, where every sample begins with its first token. Ignores the samples'
-// lengths (seqlens_k). Tokens beyond a sample's length come last, so no token within the length sees them.
+// Handles GroupQueryAttention without a cache of earlier tokens. Ignores the samples' lengths (seqlens_k), because
+// tokens beyond a sample's length come last, and no token within the length sees them.
 bool group_query_attention(Canonical &c, Node &node) {
   refuse_parts_of_group_query(c, node);
   Heads h;
@@ -348,9 +348,10 @@ bool group_query_attention(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the bucket of a distance, as in T5. A bucket is a row of a table of relative position biases. The key's
-// position is the query's plus `distance`. Each short distance has a row of its own. Longer distances share rows,
-// spaced by the logarithm of the distance, and all from `most` on share the last row.
+// Returns the bucket of a distance, as in T5: the number of a row in a table of relative position biases. `distance` is
+// the key's position minus the query's. Each short distance has a row of its own. Longer distances share rows, spaced
+// by the logarithm of the distance, and all from `most` on share the last row. `both_sides`: true: keys after the query
+// use the second half of the table; false: such keys count as distance 0.
 std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t most, bool both_sides) {
   std::int64_t first = 0;
   if (both_sides) {

@@ -59,9 +59,9 @@ ValueId mask_lengths(Canonical &c, const Node &node, std::int64_t batch) {
   return c.add("Cast", {sum}, {{"to", std::string(name_of(DType::i32))}});
 }
 
-// Emits the lookups, the sum of the embeddings and the normalization as separate nodes. Inputs: ids, segment ids, table
-// of words, of positions, of segments, scale, shift[, mask][, position ids]. Outputs: y, lengths of the mask, sum of
-// the embeddings.
+// Emits the lookups, the sum of the embeddings and the normalization as separate nodes. Inputs: ids, segment ids, three
+// tables (words, positions, segments), scale, shift[, mask][, position ids]. Outputs: y, number of ones in each row of
+// the mask, sum of the embeddings.
 bool embed_normalization(Canonical &c, Node &node) {
   const Shape ids = c.shape(node.inputs.at(0));
   const ValueId positions = node.inputs.at(3);

@@ -1,6 +1,6 @@
-// Rules for If, Loop and Scan. Copies of the nodes of a body take the place of the node. An If gives way to its taken
-// branch, or to both branches if its condition depends on data. A Loop or Scan gives way to one copy of its body for
-// each iteration. So the three operators need no gradients of their own.
+// Rules for If, Loop and Scan. They replace such a node by copies of the nodes of its bodies. An If becomes its taken
+// branch, or both branches if its condition depends on data. A Loop or Scan becomes one copy of its body for each
+// iteration. So the three operators need no gradients of their own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ std::int64_t setting(const Node &node, const char *list, std::size_t i) {
   return values.empty() ? 0 : values[i];
 }
 
-// Joins the results of all iterations along a new axis.
+// Joins the results of all iterations along a new axis, in reverse order if `backward`.
 ValueId stacked(Canonical &c, const Node &node, ValueIds parts, std::int64_t axis, bool backward) {
   require(!parts.empty(), Code::unsupported, "", "it has no iteration, so the shape of what it stacks is not known");
   if (backward) std::ranges::reverse(parts);
@@ -105,7 +105,7 @@ ValueId stacked(Canonical &c, const Node &node, ValueIds parts, std::int64_t axi
   return parts.size() == 1 ? parts[0] : c.add("Concat", parts, {{"axis", static_cast<std::int64_t>(at)}});
 }
 
-// A Loop or Scan while its iterations are emitted one by one.
+// The progress of unrolling a Loop or Scan, whose iterations are emitted one by one.
 struct Unrolled {
   const Node &node;
   const Body &body;
@@ -113,8 +113,9 @@ struct Unrolled {
   std::vector<ValueIds> stacks;  // for each stacked output, its part from each iteration so far
 };
 
-// Emits the nodes of one more iteration. `first` and `last` are the body's inputs before and after the carried values.
-// Returns the body's outputs before the carried values.
+// Emits the nodes of iteration number `iteration`. The inputs of the body are `first`, the carried values and `last`,
+// in this order. The outputs of the body are the next condition (only in a Loop), the new carried values and the values
+// to stack, in this order. Returns the list of what comes before the new carried values: the condition, or nothing.
 ValueIds iterate(Canonical &c, Unrolled &loop, const ValueIds &first, const ValueIds &last, std::int64_t iteration) {
   ValueIds inputs = first;
   inputs.insert(inputs.end(), loop.carried.begin(), loop.carried.end());

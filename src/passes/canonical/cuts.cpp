@@ -21,8 +21,8 @@ constexpr std::int64_t kLongestCut = 1 << 22;  // elements of a cut's axis; a co
 
 bool is_typed(const Canonical &c, ValueId id) { return id != ValueId::none && c.type(id).dtype != DType::none; }
 
-// Returns a bound of a Slice: an input of one number, or an attribute that was absorbed. Returns ValueId::none for
-// other forms.
+// Returns a bound of a Slice as a value of one element. The bound is an input of the node, or the attribute that has
+// taken the place of a constant input. Returns ValueId::none unless the bound is a single number.
 ValueId bound(Canonical &c, const Node &node, std::size_t input, const char *attribute) {
   if (has(node, input)) {
     const ValueId id = node.inputs[input];
@@ -46,7 +46,8 @@ std::optional<Cut> cut_of_slice(Canonical &c, const Node &node) {
   return Cut{node.inputs[0], axis, start, end};
 }
 
-// Returns the cut that a Gather makes if its indices are a cut. Returns nothing if the table has no type yet.
+// Returns the cut that results from a Gather whose indices are a cut. Returns an empty optional if the type of the
+// Gather's table is not known yet.
 std::optional<Cut> cut_of_gather(Canonical &c, const Node &node, const Cut &indices) {
   if (!is_typed(c, node.inputs[0])) return std::nullopt;
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), c.shape(node.inputs[0]).size(), node.name);
@@ -64,8 +65,8 @@ std::optional<Cut> cut_of_unsqueeze(Canonical &c, const Node &node, Cut cut) {
   return cut;
 }
 
-// Returns the cut that a product makes: a product of two cuts with the same bounds, or of a cut and a value that has
-// one element along the axis of the cut. Returns nothing for other products.
+// Returns the cut that results from a product, if the node multiplies two cuts with the same bounds, or a cut and a
+// value that has one element along the axis of the cut. Returns an empty optional for other products.
 std::optional<Cut> cut_of_product(Canonical &c, const Node &node) {
   std::optional<Cut> found;
   std::vector<ValueId> operands;
@@ -107,7 +108,7 @@ ValueId positions_along(Canonical &c, std::int64_t extent) {
   return made->second;
 }
 
-// Returns a boolean (extent) that is true inside of the cut. A negative bound counts from the end.
+// Returns one boolean for each element of the cut's axis: true inside of the cut. A negative bound counts from the end.
 ValueId inside(Canonical &c, const Cut &cut) {
   const std::int64_t extent = c.shape(cut.whole)[cut.axis];
   const ValueId positions = positions_along(c, extent), zero = c.scalar(DType::i64, 0);
@@ -119,7 +120,8 @@ ValueId inside(Canonical &c, const Cut &cut) {
   return c.add("And", {c.add("Not", {before}), c.add("Less", {positions, from_front(cut.end)})});
 }
 
-// Replaces a sum, mean or maximum along a cut's axis. Over no elements, a mean is 0, and a maximum is -inf.
+// Replaces a sum, mean or maximum along a cut's axis by nodes that read the whole axis and leave out the elements
+// outside of the cut. If the cut is empty, a mean is 0, and a maximum is -inf. Returns false for other reductions.
 bool reduce_cut(Canonical &c, const Node &node, const Cut &cut) {
   const Shape shape = c.shape(cut.whole);
   const DType dtype = c.type(cut.whole).dtype;

@@ -111,7 +111,7 @@ class Contraction {
       for (std::int64_t i = 0; i < size; ++i) ones[static_cast<std::size_t>(i * (size + 1))] = 1;
       return graph::Array::from_integers(type, ones);
     });
-    // A product with 0 and 1 would make NaN of an infinity beside the diagonal.
+    // A product with a mask of 0 and 1 would turn an infinity outside of the diagonal into NaN.
     const ValueId kept = c_.add("Where", {mask, term.value, c_.scalar(c_.type(term.value).dtype, 0)});
     AxisLabels labels = term.labels;
     labels.erase(second, 1);

@@ -42,8 +42,8 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
   return bytes;
 }
 
-// Returns the number of operations that evaluating the node takes. An elementwise operator computes elements that
-// repeat along an axis only once. Other operators compute all elements.
+// Returns the number of operations that evaluating the node takes. Along an axis on which all operands repeat, an
+// elementwise operator computes only one element. Other operators compute all elements.
 double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
                   const std::vector<Type> &types) {
   if (node.op == "Expand") return 1;
@@ -83,7 +83,7 @@ void Canonical::require_tensors(const Node &node) const {
        printable(rewriter_.value(*found).name));
 }
 
-// Replaces the node by nodes that a rule emits, or by its value. Returns false if neither is possible.
+// Replaces the node by nodes that a rule emits, or by constants. Returns false if neither is possible.
 bool Canonical::replace(Node &node) {
   try {
     const ops::Op *op = ops::find(node.op);
@@ -141,8 +141,8 @@ void Canonical::absorb(Node &node) const {
     else
       node.attributes.set(absorbed.attribute, array->integers());
     if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
-    // Marks a scalar split. The scalar is one size for all parts, while a list gives the size of each part. As
-    // attributes, both are lists.
+    // Marks a `split` that was a scalar. A scalar is the size of every part, while a list gives the size of each part.
+    // The attribute is a list in both cases, so it does not show the difference.
     if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
     node.inputs[absorbed.input] = ValueId::none;
   }
@@ -199,8 +199,8 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   return true;
 }
 
-// Returns true if no output of the node has any elements. Makes these outputs constants then, because they are known
-// without being computed.
+// Returns true if no output of the node has any elements. In this case, makes the outputs constants, because empty
+// outputs need not be computed.
 bool Canonical::settle_empty(const Node &node) {
   std::vector<Type> types;
   try {

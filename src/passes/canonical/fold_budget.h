@@ -8,10 +8,10 @@
 
 namespace protrain::passes {
 
-// The limits of a FoldBudget. Let L be the largest dim of the graph's inputs and F the bytes of constants in the file.
-// Results may take 64 MiB + 64 L^2 + 4 F bytes, which allows masks over all pairs of positions. Computing them may take
-// 2^28 + 1024 L^2 + 64 F operations. Large constants that rules write, such as the matrix of a DFT, count as results.
-// At most kMostUnrolled nodes may take the place of control flow.
+// The limits of a FoldBudget. Let L be the largest dim of the graph's inputs (at most 2^24) and F the bytes of
+// constants in the file. The constants that are evaluated may take 64 MiB + 64 L^2 + 4 F bytes, which allows masks over
+// all pairs of positions. Evaluating them may take 2^28 + 1024 L^2 + 64 F operations. Large constants that rules write,
+// such as the matrix of a DFT, count as evaluated ones. At most kMostUnrolled nodes may take the place of control flow.
 inline constexpr std::size_t kMostUnrolled = 1 << 16;
 
 struct FoldBudget {

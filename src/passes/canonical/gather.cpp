@@ -17,7 +17,7 @@ bool is_data(Canonical &c, ValueId id) {
   return origin == graph::Origin::input || origin == graph::Origin::node;
 }
 
-// Returns the first of consecutive indices, counted from the front; nothing if they are not consecutive.
+// Returns the first index, counted from the front of the axis, if the indices are consecutive; else an empty optional.
 std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   if (indices.stored_count() == 0 || indices.stored() != indices.shape()) return std::nullopt;
   const auto at = [&](std::int64_t i) {
@@ -29,8 +29,8 @@ std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   return at(0);
 }
 
-// Turns a Gather at consecutive indices into a Slice. If the indices repeat along an axis, gathers at each of them
-// once, and expands the result.
+// Turns a Gather at consecutive indices into a Slice. If an axis of the array of indices only repeats the same indices,
+// gathers at them once, and expands the result along this axis.
 bool gather(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Array *constant = c.constant_of(node.inputs.at(1));

@@ -1,5 +1,5 @@
-// Rules for operators that read or write at indices. Several axes that an index addresses are joined to one axis. A
-// write becomes an addition into zeros, by the operator that is the gradient of a read.
+// Rules for operators that read or write at indices. Several axes that an index addresses are joined to one axis. Most
+// writes use the gradient operator of a read, such as GatherElementsGrad, which adds updates to zeros.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -27,9 +27,9 @@ ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
 }
 
-// Returns indices of an axis of `dim` elements, all counted from its front. Reads them from a list of the numbers 0 to
-// dim - 1, because Gather refuses an index outside of its axis. Very long axes would take a long list, so their indices
-// are not checked.
+// Returns the indices of an axis of `dim` elements, all counted from the front of the axis, and checks that they lie on
+// the axis. For this check, a Gather looks up each index in a list of the numbers 0 to dim - 1, because Gather refuses
+// an index that is out of range. A very long axis would need a very long list, so its indices are not checked.
 ValueId checked_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   if (dim > kLongestSequence) return counted_from_front(c, indices, dim);
   const Type type = {c.type(indices).dtype, {dim}};
@@ -41,8 +41,8 @@ ValueId checked_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   return c.add("Gather", {places, indices}, {{"axis", std::int64_t{0}}});
 }
 
-// Joins the indices of several axes to an index of one. The given indices (..., depth) address the first `depth` axes
-// of `dims`. The returned indices (...) address the same elements once these axes are joined to one.
+// Turns indices along several axes into indices along one joined axis. The given indices (..., depth) address the first
+// `depth` axes of `dims`. The returned indices (...) address the same elements once these axes are joined to one.
 ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   const Shape shape = c.shape(indices);
   const std::int64_t depth = shape.back();
@@ -91,7 +91,7 @@ ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
 bool gather_nd(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0));
   const auto batch = static_cast<std::size_t>(node.attributes.integer("batch_dims", 0));
-  // A node with two constants will be folded.
+  // A node whose two inputs are constant will be folded, so it stays as it is.
   if (c.constant_of(node.inputs[0]) != nullptr && c.constant_of(node.inputs[1]) != nullptr) return false;
   const ValueId indices = with_batch_indices(c, node.inputs[1], batch);
   const auto depth = static_cast<std::size_t>(c.shape(indices).back());
@@ -101,7 +101,8 @@ bool gather_nd(Canonical &c, Node &node) {
   return true;
 }
 
-// Adds `updates` at `indices` to zeros, with the gradient operator of `read`.
+// Emits the gradient of the operator `read`, which adds `updates` at `indices` to an array of zeros. Returns this
+// array.
 ValueId scattered(Canonical &c, const char *read, ValueId updates, ValueId indices, const Attributes &where) {
   return c.add(std::string(read) + "Grad", {updates, indices}, where);
 }
@@ -112,7 +113,7 @@ struct Write {
   Attributes where;
 };
 
-// A way to combine the updates of one element with the data, other than by a sum. `over` is the operator that reduces
+// A way, other than a sum, in which a scatter combines the data with its updates. `over` is the operator that reduces
 // along an axis, and `with` is the operator that combines two operands. `neutral` is the number that changes no result.
 struct Reduction {
   std::string_view name;
@@ -123,8 +124,9 @@ constexpr Reduction kReductions[] = {
     {"max", "ReduceMax", "Max", -HUGE_VAL}, {"min", "ReduceMin", "Min", HUGE_VAL}, {"mul", "ReduceProd", "Mul", 1}};
 constexpr std::int64_t kMostMeetings = std::int64_t{1} << 26;
 
-// Pairs every update with every element of the axis, puts the neutral number where the update does not address the
-// element, and reduces over the updates: data (A, D, B), indices and updates (A, K, B) -> (A, K, D, B) -> (A, D, B).
+// Pairs every update with every element of the axis. A pair holds the update if the update addresses the element, else
+// reduction.neutral. Then reduces the pairs over the updates, and combines the result with the data. Shapes: data (A,
+// D, B), indices (A, K, B) or (K), updates (A, K, B), pairs (A, K, D, B), result (A, D, B).
 bool become_reduced(Canonical &c, const Node &node, const Write &write, const Reduction &reduction) {
   const Shape data = c.shape(write.data), places = c.shape(write.indices);
   const bool one_by_one = std::string_view(write.read) == "GatherElements";
@@ -154,8 +156,9 @@ bool become_reduced(Canonical &c, const Node &node, const Write &write, const Re
   return true;
 }
 
-// Computes the node's output: the updates where something is written, and the data elsewhere. With a reduction,
-// combines the updates with the data. The output has the shape of the node's data.
+// Computes the node's output, which has the shape of the node's data. Without a reduction, an element of the output is
+// the update that addresses it, or the data's element if no update does. With a reduction, the update and the data's
+// element are combined. Returns false for an unknown reduction.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
@@ -175,9 +178,9 @@ bool become_written(Canonical &c, const Node &node, const Write &write) {
   return true;
 }
 
-// True if a scatter writes integers or booleans and reads constants alone. Then it is evaluated. Throws
-// Code::unsupported if it writes integers or booleans and reads other values, because no kernel writes these. False if
-// it writes floats.
+// True if a scatter writes integers or booleans; false if it writes floats. No kernel writes integers or booleans, so
+// such a scatter must be folded to a constant. Throws Code::unsupported if it cannot be folded, because it reads values
+// that are not constant.
 bool writes_constants(Canonical &c, const Node &node) {
   const DType dtype = c.infer(node).at(0).dtype;
   if (is_float(dtype)) return false;
@@ -241,7 +244,8 @@ std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode
   return rest < dim ? rest : period - rest;
 }
 
-// Handles pads that copy elements, and negative pads, which cut elements off: reads each axis at constant indices.
+// Handles pads that copy elements, and negative pads, which cut elements off. For each padded axis, emits a Gather at
+// constant indices.
 bool pad(Canonical &c, Node &node) {
   const std::string mode = node.attributes.text("mode", "constant");
   Integers pads = node.attributes.integers("pads"), axes = node.attributes.integers("axes");

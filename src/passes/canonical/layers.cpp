@@ -82,13 +82,13 @@ ValueId causal_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_
   });
 }
 
-// Turns a boolean into a term to add to scores: 0 or -inf.
+// Turns a boolean into a term to add to scores: 0 where a key is visible, -inf where it is hidden.
 ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
   return c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, -kInfinity)});
 }
 
 // Turns a mask into a term to add to scores of shape `scores` (B, H, Sq, Sk). If the mask covers only the first keys,
-// hides the other keys. Returns ValueId::none if the mask does not fit.
+// the term hides all other keys. Returns ValueId::none if the mask does not broadcast to `scores`.
 ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
   Shape shape = c.shape(mask);
   if (shape.size() > 4 || shape.empty()) return ValueId::none;
@@ -145,7 +145,7 @@ ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode
   }
   if (mode >= 2 && h.bias != ValueId::none) scores = c.add("Add", {scores, h.bias});
   if (mode < 3) return scores;
-  // Gives a query that sees no key probabilities of 0.
+  // If a query sees no key, all its probabilities become 0.
   const Attributes over_keys = {{"axes", std::vector<std::int64_t>{3}}, {"keepdims", std::int64_t{1}}};
   const ValueId blind = c.add("Equal", {c.add("ReduceMax", {scores}, over_keys), c.scalar(dtype, -kInfinity)});
   const ValueId zero = c.scalar(dtype, 0);
@@ -153,8 +153,9 @@ ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode
   return c.add("Where", {blind, zero, scores});
 }
 
-// Brings q, k and v to the layout (B, S, H, D), with the keys and values of earlier tokens in front. Returns false if
-// they do not fit.
+// Sets h.q, h.k and h.v to the node's inputs in the layout (B, S, H, D). If the node has keys and values of earlier
+// tokens, puts these in front of h.k and h.v. Returns false if an input is missing, or has a shape that cannot be
+// brought to this layout.
 bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   const auto &in = node.inputs;
   if (!has(node, 2) || has(node, 4) != has(node, 5)) return false;
@@ -173,8 +174,9 @@ bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   return true;
 }
 
-// Sums all masks into h.bias. Sets h.causal instead of adding a causal mask, if h.causal hides the same keys, no node
-// reads the scores, and the node's own mask is not trained. Returns false if the node's mask does not fit.
+// Sums all masks into h.bias. Returns false if the node's own mask does not broadcast to the scores.
+//   If the node is causal, the sum includes a causal mask, or h.causal is set in place of this mask. h.causal is set if
+// it hides the same keys as the mask, no node reads the scores, and the node's own mask is not trained.
 bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
@@ -193,8 +195,8 @@ bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows
   return true;
 }
 
-// Returns attention (B, Sq, H, Dv), computed by several operators. They have a gradient to a bias, which FusedAttention
-// lacks.
+// Returns attention (B, Sq, H, Dv), computed by several operators. Unlike FusedAttention, these operators also give the
+// bias a gradient.
 ValueId unfused_attention(Canonical &c, const AttentionInputs &h) {
   const Shape q = c.shape(h.q), v = c.shape(h.v);
   const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});

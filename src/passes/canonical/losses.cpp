@@ -20,8 +20,8 @@ void require_classes(const Canonical &c, const Node &node, const Shape &scores) 
           to_text(scores));
 }
 
-// The labels of a loss: `classes` has class 0 where a label is ignored, and `counted` is true where it is not.
-// `counted` is ValueId::none if the node ignores no label.
+// The labels of a loss. `classes` holds the class of each label, but 0 in place of an ignored label. `counted` is true
+// for labels that are not ignored; it is ValueId::none if the node ignores no label.
 struct Labels {
   ValueId classes, counted;
 };
@@ -113,8 +113,9 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
   return true;
 }
 
-// Handles NegativeLogLikelihoodLoss. If its input is the result of a LogSoftmax, perhaps moved by nodes in between,
-// emits the cross entropy of the LogSoftmax's input, after the same moves. Otherwise picks from the log probabilities.
+// Handles NegativeLogLikelihoodLoss. If the log probabilities come from a LogSoftmax, directly or through nodes that
+// move elements, applies the same moves to the LogSoftmax's input, and emits the cross entropy of the result. Otherwise
+// picks the log probability of each label.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
   require_classes(c, node, c.shape(given));

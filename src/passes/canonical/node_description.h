@@ -1,5 +1,5 @@
-// Describes one node of a file's graph, with the types of its inputs. This serves to find the node at which shapes stop
-// fitting together, and to look at the same node under other dims.
+// Describes one node of a file's graph, with the types of its inputs. The search for sizes of symbolic dims
+// (draft/dims.h) looks at the first node at which shapes do not agree, and then at the same node with other sizes.
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,8 @@ bool dequantize(Canonical &c, Node &node) {
   return true;
 }
 
-// Refuses a QuantizeLinear of data. If dequantize() later replaces the pair, the refusal has no effect. A
-// QuantizeLinear of constants is evaluated.
+// Refuses a QuantizeLinear of data. The refusal has no effect if dequantize() later replaces this node together with
+// the DequantizeLinear that reads it. A QuantizeLinear of constants is not refused but evaluated.
 bool quantize(Canonical &c, Node &node) {
   if (c.constant_of(node.inputs.at(0)) != nullptr) return false;
   fail(Code::unsupported, "",

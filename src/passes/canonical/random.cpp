@@ -32,7 +32,7 @@ std::int64_t key_of(const Canonical &c, const Node &node, const std::string &dra
 // mode the result is the data, and the mask is true everywhere.
 bool dropout(Canonical &c, Node &node) {
   // Leaves the node alone if it has the attribute `key`, because then this rule has rewritten it already. Also leaves
-  // it alone if it still has an input for the ratio or the mode, which is then no constant.
+  // the node alone if its ratio or mode is not constant, and therefore still an input.
   if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;
   const std::vector<std::int64_t> training = node.attributes.integers("training_mode");
   const double ratio = node.attributes.real("ratio", 0.5);
@@ -92,7 +92,7 @@ bool random_normal(Canonical &c, Node &node) {
   return become_cast(c, node, moved(c, normal, scale, mean), type.dtype);
 }
 
-// Gives 1 with the probability that the input holds, else 0.
+// Draws 1 or 0 for each element. The input holds the probabilities of 1.
 bool bernoulli(Canonical &c, Node &node) {
   const Type type = c.infer(node).at(0);
   const ValueId p = c.add("Cast", {node.inputs.at(0)}, {{"to", std::string(name_of(DType::f32))}});
@@ -100,8 +100,8 @@ bool bernoulli(Canonical &c, Node &node) {
   return become_cast(c, node, hit, type.dtype);
 }
 
-// Draws a class: the first one at which the sum of the probabilities so far reaches a random number. Its index is the
-// number of classes whose sums are below the random number.
+// Draws a class: the first class at which the running sum of the probabilities reaches a random number. The index of
+// this class is the number of classes whose running sums are below the random number.
 bool multinomial(Canonical &c, Node &node) {
   const Type type = c.infer(node).at(0);
   const Shape x = c.shape(node.inputs.at(0));

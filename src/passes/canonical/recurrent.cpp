@@ -149,9 +149,9 @@ struct Biases {
   ValueId input = ValueId::none, product = ValueId::none;
 };
 
-// Splits b (2 * gates * units) into a bias for the inputs and a bias for the product of the state and the recurrence
-// weights R. Adds the two biases up. In the last gate of a GRU with linear_before_reset they stay apart, because the
-// reset gate there multiplies the second one.
+// Adds up the two halves of b (2 * gates * units): the bias of the inputs, and the bias of the product of the state and
+// the recurrence weights R. The halves stay apart only in the last gate of a GRU with linear_before_reset, where the
+// reset gate multiplies the second half.
 Biases biases_of(Canonical &c, ValueId b, const Layer &layer) {
   if (b == ValueId::none) return {};
   const std::int64_t n = layer.units, all = layer.gates * n;

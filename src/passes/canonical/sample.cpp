@@ -197,8 +197,8 @@ bool affine_grid(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the taps (R, count * each) along one axis of R regions. A region has `count` elements along the axis, and
-// each element is computed from `each` places.
+// Returns the taps along one axis of R regions, as tensors of shape (R, count * each). A region has `count` output
+// elements along the axis, and every element is computed from `each` places.
 std::vector<Tap> region_taps(Number begin, Number end, std::int64_t count, std::int64_t each, std::int64_t length,
                              bool half_pixel) {
   Canonical &c = *begin.c;

@@ -16,8 +16,8 @@ bool pass_input(Canonical &c, Node &node) {
   return true;
 }
 
-// Handles Identity. If it has the attribute `detach`, which ONNX does not know, PyTorch wrote it for detach(): then no
-// gradient passes through it.
+// Handles Identity. No gradient passes through an Identity that PyTorch wrote for detach(). Import marks it by the
+// attribute `detach`, which ONNX does not know.
 bool identity(Canonical &c, Node &node) {
   if (!node.attributes.has("detach")) return pass_input(c, node);
   c.become(node, "StopGradient", {node.inputs.at(0)}, {});
@@ -140,7 +140,7 @@ bool slice(Canonical &c, Node &node) {
   return false;
 }
 
-// Leaves out parts of no elements, such as the keys of an empty cache.
+// Leaves out empty parts, such as the keys of an empty cache.
 bool concat(Canonical &c, Node &node) {
   require(node.attributes.has("axis"), Code::graph, node.name.empty() ? node.op : node.name, "Concat without an axis");
   if (node.inputs.size() == 1) return pass_input(c, node);
@@ -152,8 +152,8 @@ bool concat(Canonical &c, Node &node) {
   return true;
 }
 
-// Sets attribute `split` to the sizes of all parts. A file may give a list, a number of parts, or neither. Parts of no
-// elements become constants.
+// Sets attribute `split` to the sizes of all parts. A file may give a list of sizes, a number of parts, or neither.
+// Empty parts become constants.
 bool split(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Shape shape = c.shape(node.inputs[0]);

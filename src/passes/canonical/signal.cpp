@@ -16,8 +16,8 @@ using Integers = std::vector<std::int64_t>;
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 25;  // elements of a matrix
 
 // Computes a DFT along one axis: (..., length, ..., parts) -> (..., bins, ..., 2). The last axis holds the real part
-// and, unless `parts` is 1, the imaginary part. The transformed axis moves next to the last axis for the product, and
-// then back.
+// and, unless `parts` is 1, the imaginary part. For the product, the transformed axis is moved directly before the last
+// axis, and afterwards it is moved back.
 bool dft(Canonical &c, Node &node) {
   if (has(node, 1) || has(node, 2)) return false;
   const Type result = c.infer(node).at(0);

@@ -27,7 +27,7 @@ ValueId indices(Canonical &c, const SlidingWindows &w) {
   return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w)));
 }
 
-// Replaces the node's output by y (N, M, output...), to which it first adds the node's bias (M), if there is one.
+// Adds the node's bias (M), if the node has one, to y (N, M, output...), and replaces the node's output by the result.
 void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &result) {
   if (!has(node, 2)) return c.become(node, "Reshape", {y}, {{"shape", result}});
   Shape per_channel(result.size() - 1, 1);
@@ -71,9 +71,9 @@ ValueId overlapped(Canonical &c, const SlidingWindows &w, ValueId columns) {
   return c.add("Slice", {padded}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
-// Shortens each axis of the windows' input at its end, so that no further window fits behind the last one. Returns the
-// number of removed elements for each axis; conv_transpose() adds these elements again as zeros. Elements are removed
-// only if output_shape, output_padding or negative pads make an axis too long.
+// Shortens an axis of the windows' input at its end if a further window would fit behind the last one. This happens
+// only if output_shape, output_padding or negative pads make an axis too long. Returns the number of removed elements
+// for each axis; conv_transpose() adds these elements again as zeros.
 Integers cut_off(SlidingWindows &w) {
   Integers beyond;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -140,9 +140,9 @@ Attributes pool_attributes(const Node &node, const SlidingWindows &w, std::size_
   return attributes;
 }
 
-// Pools the axes in several steps, the last axes first. A step leaves all other axes as they are. It joins the axes in
-// front to the channels. It joins the axes behind to one last axis, and gives this axis a window of 1. The last axis
-// counts among the kMostWindowAxes, so a step pools at most kMostWindowAxes - 1 axes.
+// Pools the axes in several steps, from the last axes to the first. In each step, the axes in front of the pooled ones
+// are joined to the channels, and the axes behind the pooled ones are joined to one axis with a window of 1. The joined
+// axis is one of the step's kMostWindowAxes spatial axes, so a step pools at most kMostWindowAxes - 1 of x's axes.
 ValueId pool_in_parts(Canonical &c, const Node &node, SlidingWindows w, ValueId x) {
   for (std::size_t last = w.kernel.size(); last > 0;) {
     const std::size_t first = last - std::min(last, ops::kMostWindowAxes - 1);

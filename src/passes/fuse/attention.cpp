@@ -33,7 +33,7 @@ bool keeps_matrices(const Rewriter &r, const Node &reshape) {
 }
 
 // Follows Reshapes of leading axes backwards from `id` and returns the value before them. If a value on this way has
-// four axes, records its (B, H).
+// four axes, stores the first two of them, (B, H), in scores.lead.
 ValueId under_reshapes(const Rewriter &r, ValueId id, Scores &scores) {
   while (true) {
     const Shape shape = r.shape(id);
@@ -75,8 +75,8 @@ std::optional<ScaledValue> scaled(const Rewriter &r, const Node &node) {
   return std::nullopt;
 }
 
-// Returns the operand with the scores if `node` is an Add or Where that masks scores, or a Max that bounds them from
-// below, else ValueId::none. Appends the mask of an Add or Where to scores.addends.
+// If `node` is an Add or Where that masks scores, or a Max that bounds scores from below, returns the operand that
+// holds the scores. Otherwise returns ValueId::none. Appends the mask of an Add or Where to scores.addends.
 ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   const auto covers = [&](ValueId id) { return r.shape(id) == r.shape(node.outputs[0]); };
   if (node.op == "Where") {
@@ -146,10 +146,10 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// Returns false if some query sees no key, as far as constant masks tell, and fusing could change its result.
-// FusedAttention gives 0 for such a query. The pattern gives an average over all keys if hidden scores are finite. If
-// they are infinite, it gives NaN, or 0 if Scores::guarded is set. Several masks together can hide all keys of a query,
-// even if no mask does so alone.
+// Returns false if fusing could change the result of a query that sees no key. For such a query FusedAttention gives 0.
+// The nodes before fusing give an average over all keys if hidden scores are finite. If hidden scores are infinite,
+// these nodes give 0 with Scores::guarded and NaN without. Only constant masks are checked. If there are several, the
+// function assumes that together they hide all keys of some query, even if no single mask does.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   bool differs = !scores.guarded;  // for a query without a key
@@ -169,7 +169,8 @@ ValueId reshaped(Rewriter &r, ValueId id, const Shape &shape) {
   return r.shape(id) == shape ? id : r.emit("Reshape", {id}, {{"shape", shape}});
 }
 
-// Returns an addend's shape with four axes, each 1 or as in `full` (B, H, Sq, Sk); empty if the addend does not fit.
+// Returns the shape of an addend as four axes. Each axis has size 1 or the size that it has in `full` (B, H, Sq, Sk).
+// Returns {} if the addend cannot have such a shape.
 Shape bias_shape(const Rewriter &r, const Addend &addend, const Shape &full) {
   Shape shape = r.shape(addend.mask);
   if (shape.size() == 3 && shape[0] == full[0] * full[1])
@@ -205,8 +206,8 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
   return sum;
 }
 
-// The batch size, the number of heads `q` of the queries, and the number of heads `kv` of the keys and values.
-// heads_of() returns nothing if q, k and v do not fit.
+// The batch size, the number of query heads (`q`), and the number of heads of the keys and values (`kv`). heads_of()
+// returns an empty optional if the shapes of q, k and v do not match.
 struct Heads {
   std::int64_t batch = 0, q = 0, kv = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace protrain::passes {
 
-// Describes which keys a constant mask lets each query see.
+// Describes which keys each query sees under a constant mask.
 struct Mask {
   bool masks = false;      // hides some key
   bool empty_row = false;  // some query sees no key
@@ -26,7 +26,8 @@ inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // swaps the 
 struct Fusion {
   Rewriter &r;
   // These maps hold findings about constants, so that each constant is read once. The key is the address of the
-  // constant's bytes together with its shape. Constants of several layers share bytes.
+  // constant's bytes together with its shape. So constants that share their bytes, such as those of several layers,
+  // share a finding.
   using ConstantKey = std::pair<const std::byte *, Shape>;
   std::map<ConstantKey, Mask> masks;
   std::map<ConstantKey, bool> equal_halves;

@@ -1,6 +1,6 @@
 // Fuses a cross entropy and the MatMul that computes its logits into one LinearCrossEntropy, which never holds all
-// logits at once. Does so only if nothing else reads the logits. Moves Slices and Reshapes between the MatMul and the
-// loss to the MatMul's input.
+// logits at once. Does so only if nothing else reads the logits. Slices and Reshapes that lie between the MatMul and
+// the loss are moved to the MatMul's input.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {

@@ -38,8 +38,9 @@ Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bo
   return result;
 }
 
-// Sets `regular`, `causal` and `window` of the mask if the last two express its rows (Sq, Sk). With `causal`, query i
-// sees key j only if j <= i + Sk - Sq. With a window, it sees key j only if j > i + Sk - Sq - window.
+// Sets `regular` of the mask if `causal` and `window` can express its rows (Sq, Sk), and sets these two to match the
+// rows. With `causal`, query i sees key j only if j <= i + Sk - Sq. With a window, it sees key j only if j > i + Sk -
+// Sq - window.
 void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
   const auto queries = static_cast<std::int64_t>(rows.size());
   const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };
@@ -88,7 +89,7 @@ bool is_banded(const Node &attention) {
   return attention.attributes.integer("causal", 0) != 0 || attention.attributes.integer("window", 0) != 0;
 }
 
-// True if `causal` and `window` express the mask `id` for all scores. A mask that hides keys must then have a row for
+// True if `causal` and `window` express the mask `id` for all scores. A mask that hides keys must also have a row for
 // each query and a column for each key.
 bool says_all(const Rewriter &r, const Node &attention, ValueId id, const Mask &mask) {
   const Shape shape = r.shape(id);
@@ -115,8 +116,8 @@ struct Term {
   bool negated = false;
 };
 
-// Splits a mask into the terms whose sum it is. Looks at no more than kMost values, because a sum that reads one value
-// several times may have more terms than memory holds.
+// Splits a mask into the terms whose sum it is. Looks at no more than kMost values, because repeated doubling
+// (b = a + a, c = b + b, ...) can give more terms than memory holds.
 class Terms {
  public:
   Terms(const Rewriter &r, ValueId mask) : r_(r) { add(mask); }
@@ -136,7 +137,7 @@ class Terms {
 
 // Splits the condition `id` into terms that together hide the same keys. A condition hides a key where it is false. An
 // And hides each key that one of its operands hides, so each operand becomes a term of its own. With `negated`, a
-// condition hides a key where it is true, and an Or is split like this. A Not inverts `negated`.
+// condition hides a key where it is true, and the operands of an Or become the terms. A Not inverts `negated`.
 void Terms::add_conditions(ValueId id, double hidden, bool negated) {
   if (too_many() || --left_ < 0) return;
   const Node *node = r_.producer(id);
@@ -150,7 +151,7 @@ void Terms::add_conditions(ValueId id, double hidden, bool negated) {
   found.push_back({id, hidden, negated});
 }
 
-// Adds the terms whose sum is `id`.
+// Appends to `found` the terms whose sum is the value `id`.
 void Terms::add(ValueId id) {
   if (too_many() || --left_ < 0) return;
   const Node *node = r_.producer(id);
@@ -204,10 +205,10 @@ bool fuse_mask(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// Splits a bias into a constant part, which becomes `causal` and `window`, and a part computed from data. The part from
-// data is one row per sample in a padding mask. The result is exact for every query that sees a key. A query that sees
-// no key (padding before the first token) averages over all keys in the file's graph, if hidden scores are finite. In
-// the fused graph it averages only over the keys that `causal` and `window` let it see.
+// Splits a bias into a constant part, which becomes `causal` and `window`, and a part computed from data, such as a
+// padding mask with one row per sample. The results stay the same for every query that sees a key. They may change for
+// a query that sees no key (padding before the first token). If hidden scores are finite, such a query averages over
+// all keys before the fusion, but after the fusion only over the keys that `causal` and `window` leave visible.
 bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))

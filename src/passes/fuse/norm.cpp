@@ -8,7 +8,8 @@ namespace protrain::passes {
 
 namespace {
 
-// Returns the first axis of a mean over the last axes with keepdims; nothing for other means.
+// Returns the first of the axes that the mean is taken over. Returns an empty optional if these are not the last axes
+// of the input, or if keepdims is not set.
 std::optional<std::size_t> trailing_axis(const Rewriter &r, const Node &mean) {
   const std::vector<std::int64_t> axes = mean.attributes.integers("axes");
   const std::size_t rank = r.shape(mean.inputs.at(0)).size();
@@ -40,7 +41,7 @@ std::optional<Variance> variance(const Rewriter &r, ValueId id) {
   return Variance{square->inputs[0], by_power ? 1 : 2, sum->constant, *axis};
 }
 
-// Returns the variance if the factor is 1 / sqrt(variance).
+// Returns the variance if the factor is 1 / sqrt(variance), and an empty optional otherwise.
 std::optional<Variance> inverse_deviation(const Rewriter &r, const Factor &factor) {
   if (const Node *root = made_for_one(r, factor.value, "Sqrt"); root != nullptr && factor.inverse)
     return variance(r, root->inputs[0]);
@@ -49,7 +50,8 @@ std::optional<Variance> inverse_deviation(const Rewriter &r, const Factor &facto
   return variance(r, power->inputs[0]);
 }
 
-// Returns x if `id` is x - mean(x) over the variance's axes and only the normalization reads `id`; else ValueId::none.
+// Returns x if `id` is x - mean(x), the mean is over the same axes as the variance, and only the normalization reads
+// `id`. Otherwise returns ValueId::none.
 ValueId centered(const Rewriter &r, ValueId id, const Variance &variance) {
   const Node *difference = made_by(r, id, "Sub");
   if (difference == nullptr || r.uses(id) != variance.reads + 1) return ValueId::none;
@@ -59,7 +61,8 @@ ValueId centered(const Rewriter &r, ValueId id, const Variance &variance) {
   return matches ? difference->inputs[0] : ValueId::none;
 }
 
-// Reshapes `id` to `shape` if only leading axes of one element differ; else returns ValueId::none.
+// Returns `id` in the given shape: `id` itself, or a Reshape that drops leading axes of length 1. Returns ValueId::none
+// if the shapes differ in another way.
 ValueId as_shape(Rewriter &r, ValueId id, const Shape &shape) {
   const Shape found = r.shape(id);
   if (found == shape) return id;

@@ -60,7 +60,7 @@ struct Layout {
 };
 
 // Returns the layout of x, and the shape of the first half of cos or sin. `angles` is the shape of cos or sin with both
-// halves. Returns nothing if the angles depend on the head.
+// halves. Returns an empty optional if the angles depend on the head.
 std::optional<Layout> layout_over(const Shape &x, Shape angles) {
   if (x.size() != 4 || angles.size() > 4) return std::nullopt;
   angles.insert(angles.begin(), 4 - angles.size(), 1);

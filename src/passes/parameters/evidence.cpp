@@ -49,8 +49,9 @@ Declarations::Declarations(const Graph &graph, const Choices &choices, const Fil
       list_.size(), in_words(unmatched_));
 }
 
-// Counts the declared parameters that the file lacks. A matrix with several lookups or products may hold several
-// tensors of the framework, so each lookup or product after the first accounts for one missing parameter.
+// Counts the declared parameters that the file lacks. Several tensors of the framework may have become one matrix of
+// the file, one tensor for each lookup or product that reads the matrix. So each reader of a matrix after the first one
+// accounts for one missing parameter.
 void Declarations::count_missing(const Graph &graph) {
   for (const auto &[name, kind] : declared_.kinds)
     if (kind == StoredKind::parameter && !present_.contains(name)) undone_.push_back(name);
@@ -97,8 +98,9 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// Returns why training an initializer that the exporter computed is not training the values that it was computed from.
-// Returns "" if the exporter did not compute it, or only moved the elements of one value.
+// Returns a doubt in words if the exporter computed the initializer from other stored values. In this case, training
+// the initializer is not the same as training those values. Returns "" if the exporter did not compute the initializer,
+// or only moved the elements of a single value.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
@@ -183,9 +185,11 @@ Declarations::Claim Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// Adds a doubt about an initializer that split_merged() split. The exporter kept one of several equal vectors. If there
-// are more copies than declared parameters that the file lacks, some of these vectors were no parameters. If the file
-// lacks none, no copy is a parameter.
+// Adds a doubt about an initializer that split_merged() split, or made as a copy. The exporter had stored several equal
+// vectors as one initializer, and each copy stands for one more of these vectors. A copy that is a parameter must be
+// one of the declared parameters that the file lacks. So if there are more copies than such parameters, some of the
+// vectors are no parameters, and all of them are doubtful. If the file lacks no declared parameter, no copy is a
+// parameter.
 void Declarations::doubt_copies(const std::string &initializer, Claim &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

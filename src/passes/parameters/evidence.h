@@ -28,17 +28,18 @@ class Declarations {
   };
   Claim about(const std::string &initializer) const;
 
-  // Returns the declared names that match neither an initializer nor a value that an initializer was computed from.
-  // These are names of the list, or without a list the exporter's parameters. Returns none of the exporter's parameters
-  // if all may be missing only because the exporter merged equal tensors under one name.
+  // Takes the names in the list of parameters, or the names that the exporter declares if there is no list. Returns
+  // those that belong neither to an initializer nor to a value that an initializer was computed from. But an exporter
+  // may merge equal tensors into one, which keeps only one of their names. If there is no list, and such merging can
+  // explain all missing names, returns no names.
   std::vector<std::string> unmatched() const;
 
   // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed
   // from.
   bool any_name(const std::string &initializer, const std::function<bool(const std::string &)> &holds) const;
 
-  // Returns the declared or listed parameter that has the elements of `initializer`, if the exporter only moved
-  // elements to make it. Returns "" for every other initializer.
+  // Returns the declared or listed parameter from which the exporter made `initializer` by only moving elements.
+  // Returns "" if there is no such parameter.
   std::string moved_from(const std::string &initializer) const;
 
   // Returns the initializer's name in the file. A copy that split_merged() made has another name in the graph.

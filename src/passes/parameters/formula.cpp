@@ -32,8 +32,9 @@ struct Numbers {
 
 constexpr std::int64_t kShortest = 5;  // least count of numbers in a line; 5 give three equations for r of line_of()
 
-// True for a table of sines and cosines of positions. Each row holds them in two halves, or alternating. The squares of
-// a sine and its cosine add up to one. A row for padding may be zero.
+// True for a table of sines and cosines of positions, in which the squares of a sine and of its cosine add up to one.
+// Each row holds the sines in one half and the cosines in the other, or sines and cosines in turns. A row for padding
+// may hold zeros.
 bool is_sinusoidal(const Numbers &table) {
   if (table.shape.size() < 2 || table.repeats) return false;
   const std::int64_t width = table.shape.back();
@@ -87,8 +88,9 @@ std::vector<double> differences(const std::vector<double> &c) {
   return found;
 }
 
-// True if each line along the axis is a curve or flat (see line_of()), and not all are flat. A line also counts as a
-// curve if the differences of its neighbouring numbers form a curve. This finds raised cosines, such as a Hann window.
+// True if each row of numbers along the axis is flat or follows a curve (see line_of()), and at least one follows a
+// curve. If a row is neither, the differences of its neighbouring numbers may follow a curve instead, as they do in
+// raised cosines, such as a Hann window.
 bool follows_curves(const Numbers &numbers, std::size_t axis) {
   const Shape &shape = numbers.shape;
   const std::int64_t length = shape[axis];

@@ -10,9 +10,11 @@ namespace protrain::passes {
 // True if all elements are equal.
 bool is_uniform(const graph::Array &array);
 
-// Names a formula that the values follow, in words that continue "holds "; empty if there is none. Random numbers
-// follow no formula, and neither do weights that were random before training. `coarse` also accepts whole numbers and
-// halves in any order (grids, masks). Pass false if the values are in a place where weights can start as such numbers.
+// Returns a phrase for the formula that the values follow, such as "a bank of filters". The phrase fits behind the word
+// "holds". Returns "" if the values follow no formula. Random numbers follow none, and neither do weights that were
+// random before training. If `coarse` is true, whole numbers and halves in any order (grids, masks) count as a formula
+// too. Pass false for operands and norms, because their weights can start as such numbers: a norm's scale starts as
+// ones.
 std::string formula_of(const graph::Array &array, bool coarse);
 
 }  // namespace protrain::passes

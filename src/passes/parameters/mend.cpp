@@ -90,7 +90,7 @@ Likeness compare(const Array &original, const Array &copy) {
 }
 
 // Ties copies to originals. The readers of a copy then read the original, its transpose, or its elements in another
-// shape. New nodes at the front of the graph compute the last two.
+// shape. New nodes at the front of the graph compute the transpose and the reshaped elements.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}

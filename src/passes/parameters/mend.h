@@ -1,5 +1,5 @@
-// Ties weights. An exporter can write one tensor of the framework as several initializers. To tie them makes them one
-// parameter again.
+// Ties weights. An exporter can write one tensor of the framework as several initializers. Tying these initializers
+// makes them one parameter again.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,20 @@ void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<
 // are constant along an axis, because two of them may be equal by chance.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
-// Ties copies that the exporter made of a declared parameter by only moving its elements. Ties them to the parameter
-// itself if the graph reads it, else to the first copy. `moved_from` returns the parameter's name for a copy, and ""
-// for other initializers. Ties a copy only if its values show that it is equal or a transpose. If they show neither and
-// the graph also reads the parameter itself, a trained copy gets a doubt, unless an option names it.
+// Ties copies of declared parameters: initializers that an exporter made from a parameter by only moving its elements.
+// All copies of a parameter are tied to one original, which is the parameter itself if the graph reads it, else the
+// first copy. `moved_from` returns the name of the parameter from which a copy was made, and "" for an initializer that
+// is no copy. A copy is tied only if its values show that it equals the original or is the original's transpose. If its
+// values show neither, and the original is the parameter itself, the copy's finding gets a doubt, unless the copy is
+// frozen or an option names it.
 void retie_moved(graph::Graph &graph, const LoadInitializer &load,
                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 
-// Ties initializers that no node of the graph reads to a trained parameter, if both have their elements from the same
-// declared parameter. Other outputs of the file can read these initializers, so an export must give them the trained
-// values too. Changes findings only. Ties an initializer only if its values show that it is a copy or a transpose. If
-// they show neither, it gets a doubt.
+// Ties unread initializers, which no node of the graph reads, to trained parameters. Other outputs of the file may read
+// such an initializer. So if it holds a parameter's elements, an export must write the trained values into it.
+//   Considers an unread initializer if `moved_from` says that it and a trained parameter were made from the same
+// declared parameter. If the values show that the initializer is a copy or a transpose of the trained parameter, ties
+// the initializer. Otherwise adds a doubt to the initializer's finding. Changes only `findings`.
 void retie_unread(const graph::Graph &graph, const LoadInitializer &load,
                   const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 

@@ -17,12 +17,12 @@ Naming naming_of(std::string_view name);
 // True for a name without dots, slashes and colons: "logit_scale".
 bool is_plain(std::string_view name);
 
-// True for names that PyTorch's older exporter gives to results of nodes, after their modules:
-// "/h.0/attn/MatMul_output_0".
+// True for names that PyTorch's older exporter gives to results of nodes. They begin with the name of the node's
+// module: "/h.0/attn/MatMul_output_0".
 bool names_scoped_result(std::string_view name);
 
 // True for names that exporters give to literals of the model's source code, such as the 0.5 in x * 0.5. If an exporter
-// made a name of any other form, it computed the value from stored values.
+// makes up a name of another form, it does so for a value that it computed from stored values.
 bool names_literal(std::string_view name);
 
 // True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
@@ -38,9 +38,9 @@ bool names_tensorflow(std::string_view name);
 // True if a value of this name was computed, not only moved, as with "mul_3", "m/truediv:0", or Paddle's "eager_tmp_1".
 bool names_arithmetic(std::string_view name);
 
-// True if a value of this name can be the result of an operation that only moves elements. PyTorch's exporter names
-// such a value after the operation ("transpose_3"), or "val_N" for a step within one operation. Also true for a
-// tensor's own name in the framework, because no operation made the tensor.
+// True if a value of this name can be the result of an operation that only moves elements. PyTorch's exporter names the
+// result of an operation after the operation ("transpose_3"), and a result within an operation "val_N". Also true for a
+// tensor's own name in the framework ("h.0.attn.weight"), because such a name does not speak of arithmetic.
 bool names_move(std::string_view name);
 
 }  // namespace protrain::passes

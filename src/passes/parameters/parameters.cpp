@@ -60,7 +60,7 @@ class Judge {
     }
   }
 
-  // Returns the verdict by all evidence except the options, which overrule() applies.
+  // Returns the verdict that follows from all evidence but the options. overrule() applies the options.
   Finding judge(ValueId id) const;
   std::string doubt_of_constant(ValueId id) const;
   void overrule(Finding &finding) const;
@@ -96,7 +96,7 @@ class Judge {
 };
 
 // Returns which kind of name the value has in the file. PyTorch's older exporter marks all names that it makes. So a
-// plain name in its files, such as "logit_scale", is that of a tensor of the outermost module.
+// plain name in its files, such as "logit_scale", belongs to a tensor of the outermost module.
 Naming Judge::naming_in_file(const Value &value) const {
   const std::string &name = declared_.in_file(value.name);
   const Naming found = naming_of(name);
@@ -107,7 +107,8 @@ Naming Judge::naming_in_file(const Value &value) const {
 // were renamed then, and their names say nothing.
 Naming Judge::naming(const Value &value) const { return named_ ? naming_in_file(value) : Naming::unknown; }
 
-// Returns the values. Returns an empty array if they are larger than `limit`, or if the file comes without weights.
+// Returns the numbers of the value. Returns an empty array if they take more than `limit` bytes, or if the file comes
+// without weights.
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
   if (value.origin == Origin::constant) return value.array.compact();
@@ -144,9 +145,10 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   }
   const Naming name = naming(value);
   const bool zeros = x == 0 && is_row(use, value);
-  // True if the name and the numbers show that the exporter computed the value. Its name must be an exporter's, but not
-  // one for literals. Ones and zeros do not show it, because an exporter fills them in for a missing scale or bias.
-  // With a name of TensorFlow they do, because TensorFlow names a value after the operation that computed it.
+  // True if the name and the numbers show that the exporter computed the value. The name must be of a kind that
+  // exporters make, but not the kind for literals. Numbers that are all one or all zero prove nothing, because an
+  // exporter fills these in for a missing scale or bias. But a name of TensorFlow is proof even then, because
+  // TensorFlow names a value after the operation that computed it.
   const bool computed = name == Naming::made && !names_literal(value.name) &&
                         ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
   const bool filled = use.role == choice || use.role == join || zeros;
@@ -176,10 +178,10 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt.clear();
     use.inert = false;
   }
-  // Adds a doubt if the name of weights shows that the exporter computed them. For a convolution's kernel, a new name
-  // shows this, because an exporter renames a kernel only if it computed the kernel. For a matrix it does not, because
-  // an exporter also renames a matrix that it only transposed. Names of arithmetic, such as "mul_3", show it for all
-  // weights.
+  // Adds a doubt if a name shows that the exporter computed these weights. A new name shows this for a convolution's
+  // kernel, because exporters rename a kernel only if they computed it. A new name does not show this for a transposed
+  // matrix, because exporters rename such a matrix even if they only transposed it. A name of arithmetic, such as
+  // "mul_3", shows it for weights of any kind.
   const bool kernel = use.role == operand && value.type.shape.size() > 2 && !use.recurrent;
   const bool renamed = use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join;
   if (use.weights && ((name == Naming::made && renamed) || names_arithmetic(declared_.in_file(value.name))))
@@ -192,8 +194,8 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
   if (single) {
-    // Expects weights only if the number is zero, one or not whole. A learned number starts as zero or one. Other whole
-    // numbers were written into the program.
+    // A single number counts as weights only if it is 0, 1 or not whole. Learned numbers start as 0 or 1, and training
+    // makes them fractions. Any other whole number was a literal in the model's source code.
     const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
     const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
     use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
@@ -224,8 +226,9 @@ Use Judge::look_into(Use use, const Value &value) const {
   return use;
 }
 
-// Returns the use at the first place where weights are expected; else at the first place with a doubt; else at the
-// first place. For a running mean or variance, returns a use without weights.
+// Returns the use at the first place where weights are expected. If there is no such place, returns the use at the
+// first place with a doubt, or else the use at the first of all places. For a running mean or variance, returns a use
+// without weights.
 Use Judge::best_use(ValueId id) const {
   const Value &value = graph_.value(id);
   Use best{.reason = is_read(id) ? "meets no data" : "is read by nothing", .doubt = ""};
@@ -242,10 +245,10 @@ Use Judge::best_use(ValueId id) const {
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
 }
 
-// True if the exporter may have merged several equal initializers into this one, as PyTorch's older exporter does. All
-// its numbers are then equal, and several places use it as weights. False for the vectors of layers, because
-// split_merged() has split them already. It does not split learned tokens and tables, because nothing shows whether
-// they were one tensor.
+// True if the exporter may have merged several equal initializers into this one, as PyTorch's older exporter does. The
+// initializer then has equal numbers only, and several places use it as weights. False for the vectors of layers,
+// because split_merged() has split those that were merged. Learned tokens and tables may still be merged, because
+// split_merged() leaves them alone: nothing shows whether they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -262,8 +265,9 @@ bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
-// True if the module of `name` has a running variance that no BatchNormalization reads. Compares names in the file,
-// because BatchNormalization may read a copy of the variance that split_merged() made under another name.
+// True if the module of `name` has a running variance that no BatchNormalization reads. Compares names as they are in
+// the file, because split_merged() may have made a copy of the variance under another name, and BatchNormalization may
+// read this copy.
 bool Judge::stands_beside_statistics(const std::string &name) const {
   const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
   const ValueId found = graph_.find(statistic);
@@ -274,10 +278,10 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
 
 // Combines the claim and the use into a finding:
 // - The claim is silent, or says "trained" with a doubt: the use decides.
-// - The claim says "trained": a parameter. It is frozen if the exporter claims it and its numbers follow a formula,
-//   because frameworks mostly freeze such tables, and an exporter does not say which parameters are frozen.
-// - The claim says "fixed": a constant, or a frozen parameter if it is used as weights. If the exporter or the name
-//   claims it, weights of at most kLargestFixed bytes are constants too.
+// - The claim says "trained": a parameter. It is frozen if the claim comes from the exporter and the numbers follow a
+//   formula, because frameworks mostly freeze such tables, and an exporter does not say which parameters are frozen.
+// - The claim says "fixed": a frozen parameter if the value is used as weights, else a constant. But if the claim comes
+//   from the exporter or the name, weights of at most kLargestFixed bytes become a constant too.
 void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;
@@ -340,8 +344,8 @@ Finding Judge::judge(ValueId id) const {
   return finding;
 }
 
-// Returns why a Constant may have been a parameter; "" if there is no doubt. Frameworks write weights as initializers,
-// but onnxsim writes values that it folded as Constants, and weights can be among them.
+// Returns why a Constant may have been a parameter, or "" if there is no doubt. Frameworks write weights as
+// initializers. But onnxsim folds nodes and writes their results as Constants, and these results can be weights.
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
   const bool of_file = value.name.find("/constant") == std::string::npos;  // false for constants of rewritten operators
@@ -388,8 +392,8 @@ std::map<ValueId, Finding> states_of(const Graph &graph) {
 }
 
 // Returns the finding about an initializer of a second graph of the same file. `settled` are the findings about the
-// graph that is trained. Parameters of that graph, and initializers that are tied to one, are parameters here too. All
-// others are constants.
+// graph that is trained. The parameters of the trained graph are parameters of the second graph too, and so are
+// initializers that are tied to one of them. All other initializers are constants.
 Finding settled_finding(const std::vector<Finding> &settled, const std::string &name) {
   const auto found = std::ranges::find(settled, name, &Finding::initializer);
   Finding finding = {.initializer = name, .reason = "is no parameter of the graph that is trained"};
@@ -455,8 +459,9 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
     require_used(choices.frozen, eligible, "frozen");
   }
   tie(graph, choices.ties, judged.findings);
-  // Ties weights that the exporter wrote several times: transposes, moved copies, and initializers that nothing reads.
-  // Ties none of these if the file itself trains, because its training updates each initializer on its own.
+  // Ties the copies of weights that the exporter wrote several times: transposed copies, moved copies, and copies that
+  // nothing reads. Ties none of them if the file describes its training, because that training updates each initializer
+  // on its own.
   if (!choices.declared.updated) {
     retie_transposes(graph, load, judged.findings);
     const auto moved_from = [&](const std::string &name) { return judge.moved_from(name); };

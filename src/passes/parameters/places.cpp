@@ -41,8 +41,8 @@ bool is_recurrent(const Node &node) { return one_of(node.op, {"LstmSteps", "GruS
 
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
 
-// Returns the use of a value that is added to attention scores. A learned bias is read from a table by distance; a mask
-// is not.
+// Returns the use of a value that is added to attention scores. A learned bias is read from a table by distance, but a
+// mask is not. So weights are expected only if a Gather has picked rows of the value.
 Use scores_use(const Node &node, const Place &place) {
   Use use{.role = Use::Role::scores,
           .weights = place.through_gather,
@@ -52,8 +52,8 @@ Use scores_use(const Node &node, const Place &place) {
   return use;
 }
 
-// True if a normalization reads the value as its scale or shift. Folding has replaced normalizations of channels by
-// products and sums.
+// True if a normalization reads the value as its scale or shift. Some normalizations of channels are no longer one
+// node, because folding has replaced them by a Mul and an Add.
 bool is_norm(const Node &node, const Place &place) {
   if (one_of(node.op, {"BatchNorm", "LayerNormalization", "RMSNormalization"})) return place.input > 0;
   return place.norm && one_of(node.op, {"Mul", "Add"});
@@ -98,7 +98,7 @@ const Node *Places::maker(ValueId id) const {
   return producer == NodeId::none ? nullptr : &graph_.node(producer);
 }
 
-// True if the node combines the input with data, or multiplies two stored matrices (both are weights then).
+// True if the node combines the input with data, or multiplies it by another stored matrix (then both are weights).
 bool Places::meets(const Node &node, std::size_t input) const {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (i == input || node.inputs[i] == ValueId::none) continue;
@@ -190,8 +190,8 @@ bool Places::feeds_recurrent(const Node &product) const {
                              [&](NodeId reader) { return is_recurrent(graph_.node(reader)); });
 }
 
-// Returns the use by a recurrent layer: as recurrent weights, as peepholes or a bias, or as the state before the first
-// step.
+// Returns the use of a value that a recurrent layer reads: as its recurrent weights, as its bias or peepholes, or as
+// the state before its first step.
 Use Places::as_recurrent(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   if (place.input == 1 || place.input == 4)
@@ -221,7 +221,8 @@ Use Places::as_table(const Node &node, const Place &place) const {
   return use;
 }
 
-// True if the place's value is added directly to the result of a product with stored weights, one number per output.
+// True if the place's value is the bias of a product with stored weights: it has one number for each output of the
+// product, and is added to the product's result.
 bool Places::is_bias(const Node &node, const Place &place) const {
   const Node *other = maker(node.inputs[1 - place.input]);
   while (other != nullptr && moves(*other)) other = maker(other->inputs[0]);
@@ -235,7 +236,8 @@ bool Places::is_bias(const Node &node, const Place &place) const {
   return element_count(shape) == outputs && (last || other->op != "MatMul");
 }
 
-// True if this Softmax's input is a product of data with data, or its result weighs data.
+// True if this Softmax is a part of attention: its input comes from a matrix product of data with data, or its result
+// is a factor of such a product.
 bool Places::is_attention(const Node &softmax) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {softmax.inputs.at(0)}; !pending.empty();) {
@@ -285,7 +287,7 @@ bool Places::adds_to_scores(const Node &node) const {
   return found;
 }
 
-// True if a Sqrt reads the node's result, as where an epsilon is added to a variance.
+// True if a Sqrt reads the node's result, for example if the node adds an epsilon to a variance.
 bool Places::feeds_root(const Node &node) const {
   const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
   return std::ranges::any_of(readers, [this](NodeId reader) { return graph_.node(reader).op == "Sqrt"; });
@@ -325,8 +327,8 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   return use;
 }
 
-// Returns a doubt about a product's operands, or "". The names of the product's result may show that something was
-// folded into the product or dropped after it.
+// Returns a doubt about a product's operands, or "" if there is none. The name of the product's result may show that
+// the exporter has folded a normalization into the product, or has dropped a bias after it.
 std::string Places::doubt_of_result(const Node &product) const {
   bool biased = product.inputs.size() > 2, tensorflow = false;
   for (const Node *node = &product; node != nullptr;) {
@@ -347,8 +349,9 @@ std::string Places::doubt_of_result(const Node &product) const {
 }
 
 // True if the place only adds a constant number to the loss, such as a weight decay term that the exporter computed.
-// Training cannot change such a number, so the initializers behind it are no parameters. But they may be weights if one
-// of them meets data anywhere as more than a single number. Then returns false.
+// Training cannot change such a number, so the initializers that it is computed from are no parameters. But one of
+// these initializers may be a weight: at another place, a node may combine data with several numbers that come from it.
+// Returns false in this case.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -385,13 +388,14 @@ bool Places::only_weighs_the_loss(const Node &node) const {
       if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
     }
   }
-  // Refuses a product of two values that both depend on the node. It is a square, as in a distance from labels.
+  // Refuses a product of two values that both depend on the node. Such a product is a square, as in a squared distance
+  // from labels.
   return std::ranges::none_of(products, [&](const Node *product) {
     return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
   });
 }
 
-// True if the node's result feeds sines and cosines and nothing else: frequencies of features, or of rotations.
+// True if the node's result feeds sines and cosines and nothing else, as frequencies of features or rotations do.
 bool Places::feeds_sine_and_cosine(const Node &node) const {
   bool sine = false, cosine = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};
@@ -413,7 +417,7 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
   return sine && cosine;
 }
 
-// True for the inverse of a square root: Reciprocal, or a Div of a number that does not depend on data.
+// True for the inverse of a square root: Reciprocal(Sqrt(x)), or Div(c, Sqrt(x)) where c does not depend on data.
 bool Places::is_inverse_root(const Node &node) const {
   const Node *root = nullptr;
   if (node.op == "Reciprocal") root = maker(node.inputs[0]);
@@ -421,9 +425,10 @@ bool Places::is_inverse_root(const Node &node) const {
   return root != nullptr && root->op == "Sqrt";
 }
 
-// True if the node's other factor is a normalized value. This is the result of a normalization, or of a Mul or Div by
-// one number per row, such as the standard deviation or its inverse. Also true if the other factor is the inverse of a
-// deviation: TensorFlow and JAX multiply the scale by this inverse first, and then the data by the product.
+// True if the node's other factor is a normalized value. A normalized value is the result of a normalization, or of a
+// Mul or Div by one number per row, such as the standard deviation or its inverse. Also true if the other factor is
+// only the inverse of a standard deviation. TensorFlow and JAX first multiply the scale by this inverse, and then
+// multiply the data by the result.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
@@ -439,7 +444,8 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
   return (b == 1 && a > 1) || (other->op == "Mul" && a == 1 && b > 1);
 }
 
-// True for an input of the model, and for an input that was only moved or rescaled by constants and stored values.
+// True if the value is an input of the model. Nodes may have moved or cast the input, or shifted and rescaled it by
+// constants and stored values.
 bool Places::is_input(ValueId id) const {
   for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
     const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
@@ -535,9 +541,9 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
   return shape == along;
 }
 
-// True if the node looks up cosines and sines by position. They are read by Rotary or by products with data of more
-// than one number per row, and by nothing else. A table of embeddings does not pass when it is multiplied by a mask,
-// because a mask has one number per row.
+// True if the node looks up cosines and sines by position. Only Rotary nodes and products may read its results, and the
+// other factor of such a product must be data with more than one number per row. So a table of embeddings that is
+// multiplied by a mask does not pass, because a mask has one number per row.
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
   std::set<ValueId> met;

@@ -37,14 +37,15 @@ struct Use {
   std::string doubt;       // not empty: why `weights` may be wrong
 };
 
-// Follows initializers through the graph. Finds out which values depend on the model's inputs, and judges every place
-// where an initializer meets data. The class Judge combines this with the other evidence.
+// Follows initializers through the graph to the nodes that combine them with data, which are values that depend on the
+// model's inputs. Judges the use of the initializer at each such place. The class Judge combines these uses with the
+// other evidence.
 class Places {
  public:
   explicit Places(const graph::Graph &graph);
 
-  // Returns the places where `initializer` meets data, or meets another stored matrix in a MatMul. Includes the places
-  // of values that are computed from it without data.
+  // Returns the places where a node combines `initializer` with data, or multiplies it by another stored matrix. A
+  // value that is computed from `initializer` without data counts as `initializer`.
   std::vector<Place> of(graph::ValueId initializer, Naming naming) const;
   Use use(const Place &place) const;
   const std::vector<graph::NodeId> &readers(graph::ValueId value) const { return readers_[index(value)]; }

@@ -63,8 +63,8 @@ class Quantisation {
   bool is_read(ValueId id) const { return !readers_[index(id)].empty(); }
 
  private:
-  // Returns the initializer whose elements a value holds, moved or cast. Returns ValueId::none if other nodes computed
-  // it.
+  // Returns the initializer whose elements the value holds, moved or cast. Returns ValueId::none if nodes of other
+  // kinds computed the value.
   ValueId source_of(ValueId id) const {
     while (id != ValueId::none) {
       const Value &value = graph_.value(id);
@@ -156,7 +156,8 @@ void widen_late(Graph &graph) {
     placed[n] = true;
     path.push_back({n, 0});
   };
-  // Places the late nodes that node n reads, then the node itself.
+  // Appends node n to `ordered`, after the late nodes whose results it needs. A late node is a DequantizeLinear, or
+  // depends on one, and it does not depend on the model's inputs.
   const auto place = [&](std::size_t n) {
     enter(n);
     while (!path.empty()) {

@@ -25,7 +25,8 @@ constexpr Rounding kRoundings[] = {{.name = "bf16", .bits = 16},
                                    {.name = "nf4", .bits = 4, .block = 64, .codes = true},
                                    {.name = "int4", .bits = 4, .block = 128}};
 
-// Returns the axis of a matrix that the product sums over; nothing if the node reads it other than as stored weights.
+// Returns the axis of the matrix that the product sums over. Returns an empty optional if the node cannot read the
+// matrix as stored weights.
 std::optional<std::size_t> inner_axis(const Node &node, ValueId matrix) {
   const ops::StoredInput *input = ops::find_stored_input(node.op);
   if (input == nullptr || node.inputs.at(input->matrix) != matrix || std::ranges::count(node.inputs, matrix) != 1)
@@ -36,7 +37,7 @@ std::optional<std::size_t> inner_axis(const Node &node, ValueId matrix) {
 }
 
 // Returns the axis that the first reader of the matrix sums over. If readers sum over different axes, any of them will
-// do. Returns nothing if some reader has no such axis, or if the matrix is an output of the graph.
+// do. Returns an empty optional if some reader has no such axis, or if the matrix is an output of the graph.
 std::optional<std::size_t> inner_axis(const Graph &graph, const std::vector<NodeId> &readers, ValueId matrix) {
   std::optional<std::size_t> axis;
   for (const NodeId reader : readers) {

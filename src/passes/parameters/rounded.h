@@ -1,5 +1,5 @@
-// Rounded weights: frozen matrices of floats that are quantised to fewer bits when they are loaded. They then rest,
-// move and are widened like weights that the file has in that form (stored.h).
+// Rounded weights: frozen matrices of floats that are quantised to fewer bits when they are loaded. From then on they
+// are stored, moved and widened like weights that the file has in the quantised form (stored.h).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace protrain::passes {
 struct Rounding {
   std::string_view name;
   int bits;
-  // The number of elements along a product's inner axis that share a scale; the last block may be shorter. 0: there are
-  // no scales, and the form is bfloat16.
+  // The number of elements in a block. A block lies along a product's inner axis, and its elements share a scale. The
+  // last block may be shorter. 0: there are no scales, and the form is bfloat16.
   std::int64_t block = 0;
   // True: elements are codes of NF4. A block's scale is the largest magnitude in the block. The scale is itself rounded
   // to eight bits, as bitsandbytes does with `compress_statistics`. False: elements are integers from 0 on, and each
@@ -40,19 +40,19 @@ struct RoundedMatrix {
   std::vector<std::string> others = {};
 };
 
-// Finds the parameters to round, which are all frozen, and none in float64. Rounding to bfloat16 takes the floats of
-// two or more axes, except those in float16. Rounding to integers or codes takes the float matrices that are used only
-// as the right operand of products.
+// Finds the parameters to round: frozen ones with two or more axes, whose elements are floats, but not float64.
+// Rounding to bfloat16 takes all of these except those in float16. Rounding to integers or codes takes only matrices,
+// and only those that every reader uses as the right operand of a product.
 std::vector<RoundedMatrix> find_rounded(const graph::Graph &graph, const Rounding &rounding);
 
-// Turns the parameters into integers or codes that a DequantizeLinear widens, or into bfloat16 that a Cast widens. Adds
-// parameters for scales, zero points and offsets, and writes their names to RoundedMatrix::others. Skips a matrix whose
-// parameter the graph lacks, or has in bfloat16 already.
+// Turns the parameters of `matrices` into integers or codes that a DequantizeLinear widens, or into bfloat16 that a
+// Cast widens. Adds parameters for scales, zero points and offsets, and writes their names to RoundedMatrix::others.
+// Skips a matrix if the graph lacks its parameter, or has the parameter in the rounded form (bfloat16) already.
 void round_frozen(graph::Graph &graph, std::vector<RoundedMatrix> &matrices);
 
 // The values of a rounded matrix.
 struct RoundedValues {
-  MemoryBlock room;                 // for the elements; not from the heap, which would keep it after it is freed
+  MemoryBlock room;                 // for the elements; not from the heap, which may keep freed memory
   std::vector<float> scales;        // one for each block; for codes: one for each kScaleBlock codes in `bytes`
   std::vector<std::uint8_t> bytes;  // the blocks' zero points; for codes: the blocks' scales, as codes
   std::vector<float> offset;        // for codes: the number that is added to each block's scale
@@ -70,7 +70,7 @@ using ReadFloats = std::function<void(std::int64_t first, std::span<float> out)>
 // Rounds a matrix, whose floats are read a panel at a time. Throws Code::nonfinite if a float is not finite.
 RoundedValues round(const RoundedMatrix &matrix, const ReadFloats &read);
 
-// Replaces the floats of a matrix by those that they are rounded to.
+// Replaces each float of a matrix by the value that its rounded form stands for.
 void round_floats(const RoundedMatrix &matrix, std::span<float> floats);
 
 }  // namespace protrain::passes

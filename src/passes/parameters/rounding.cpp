@@ -142,9 +142,9 @@ class Rounder {
   }
 
   RoundedValues run(const ReadFloats &read) {
-    // Reads the matrix in panels that hold whole blocks. So the size of each panel but the last is a multiple of `row`.
-    // If blocks lie along the last axis, `row` is the size of one row of the matrix. Otherwise it is the size of
-    // blocks_.block rows, because each block takes one element from each of these rows.
+    // Reads the matrix in panels that hold whole blocks. So the size of a panel is a multiple of `row`; only the last
+    // panel can have another size. If blocks lie along the last axis, `row` is the size of one row of the matrix.
+    // Otherwise it is the size of blocks_.block rows, because each block takes one element from each of these rows.
     const bool last = blocks_.inner == 1;
     const std::int64_t row = last ? blocks_.length : blocks_.block * blocks_.inner;
     const std::int64_t count = element_count(matrix_.shape),
@@ -167,8 +167,8 @@ class Rounder {
  private:
   bool is_packed() const { return matrix_.rounding->bits == 4; }
 
-  // Rounds the blocks of `count` elements from element `first` on. Blocks along the last axis follow one another in
-  // memory. Blocks along another axis lie side by side, so their elements alternate in memory.
+  // Rounds the `count` elements from element `first` on, block by block. Blocks along the last axis follow one another
+  // in memory. Blocks along another axis lie side by side, so their elements alternate in memory.
   void round_row(std::int64_t first, const float *x, std::int64_t count) {
     if (blocks_.inner == 1) {
       for (std::int64_t at = 0; at < count; at += blocks_.block)

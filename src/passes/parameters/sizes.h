@@ -7,9 +7,9 @@
 
 namespace protrain::passes {
 
-// Makes constants of the float initializers from which sizes are computed, even if other nodes read them too. Without
-// the sizes, the types of values that depend on them are unknown. Takes the graph as the file has it. Returns a finding
-// for each of these initializers.
+// Turns the float initializers from which sizes are computed into constants, even if other nodes read them too.
+// Otherwise the types of values that depend on these sizes would be unknown. Takes the graph as the file has it.
+// Returns a finding for each of these initializers.
 std::vector<Finding> settle_sizes(graph::Graph &graph, const LoadInitializer &load);
 
 }  // namespace protrain::passes

@@ -61,7 +61,8 @@ class Neighbours {
     return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && data_[index(in)]; });
   }
 
-  // Returns the nodes where the stored values that `reader` reads meet data: `reader` itself, or nodes after it.
+  // The node `reader` reads stored values, such as parameters. Returns the nodes that combine these values, or results
+  // of them alone, with values that depend on the model's inputs. This is `reader` itself, or nodes after it.
   std::set<NodeId> meetings(NodeId reader) const {
     std::set<NodeId> found, seen = {reader};
     for (std::vector<NodeId> pending = {reader}; !pending.empty() && seen.size() < kMostVisited;) {
@@ -161,17 +162,18 @@ class Neighbours {
 };
 
 // One read of a vector: `node` reads it as input number `input`. That node, or nodes after it, combine the vector with
-// activations, for example by an Add. `before` and `after` are the nearest products with stored matrices on the path of
-// the activations before and after that combination.
+// activations, for example by an Add. `before` and `after` are the nearest products with stored matrices that the
+// activations pass before and after they are combined with the vector.
 struct Reading {
   NodeId node;
   std::size_t input;
   Applications before, after;
 };
 
-// Groups readings that shared one vector before the exporter merged vectors. Two readings belong to one group if they
-// are next to the same matrix, and if several nodes apply this matrix. Returns for each reading the first member of its
-// group.
+// Groups the readings that read one and the same vector in the model that was exported. The exporter merges equal
+// vectors, so one vector of the file may stand for several of that model. A layer that is applied several times is
+// known by its matrix, because several nodes apply it. So two readings are in one group if such a matrix comes before
+// both of them, or after both. Returns for each reading the first reading of its group.
 std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   std::vector<std::size_t> first(readings.size());
   std::iota(first.begin(), first.end(), 0);
@@ -224,8 +226,9 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // Leaves out the matrices after a bias, because a bias belongs to the product before it. Otherwise the biases
-        // of queries and keys would count as one vector, because the same product comes after both.
+        // A bias belongs to the product before it, so the matrices after a bias do not count. If they counted, the
+        // biases of queries and keys could be taken for one vector, because the same matrix, the attention's output
+        // projection, comes after both.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
@@ -240,7 +243,7 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
 }
 
 // Makes nodes that read an Identity of an initializer read the initializer itself. PyTorch's older exporter stores only
-// one of several equal initializers and writes the others as Identity nodes of it.
+// one of several equal initializers and writes each of the others as an Identity of the stored one.
 void read_past_identities(Graph &graph) {
   std::map<ValueId, ValueId> stored;  // the initializer, by the output of an Identity of it
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {

@@ -1,4 +1,4 @@
-// Splits vectors again that exporters merged because they were equal.
+// Splits vectors that exporters merged into one because they were equal.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,13 @@
 
 namespace protrain::passes {
 
-// Gives the readers of a merged vector vectors of their own. Exporters store only one of several initializers with
-// equal numbers: all norms of a fresh model read one vector of ones. So a vector is taken for a merged one if all its
-// numbers are equal and it has several readers. Readers next to the same stored matrix go on sharing a vector if
-// several nodes apply this matrix, because the model then uses a whole layer several times. Takes the graph as the file
-// has it, and loads a vector only if some of its readers would not go on sharing it.
+// Splits merged vectors, so that each reader gets a vector of its own. Exporters store equal initializers only once.
+// For example, all norms of a fresh model read the same vector of ones. So a vector is taken for a merged one if all
+// its numbers are equal and it has several readers.
+//   Some models use a whole layer several times, and all uses read the same vectors. Such a layer shows itself by a
+// stored matrix that several nodes apply. So readers keep sharing a vector if the same matrix is nearest to all of
+// them, and several nodes apply this matrix. Takes the graph as the file has it. Does not load vectors that all readers
+// keep sharing.
 //   Means and variances of normalizations are no parameters. They never share a vector with a parameter.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load);
 

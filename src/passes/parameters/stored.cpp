@@ -20,8 +20,8 @@ using graph::ValueId;
 
 bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-// Marks two kinds of nodes. Stored nodes depend on frozen weights and constants alone. Widened nodes are stored nodes,
-// too: those that turn stored weights into floats, and those behind them.
+// Marks two kinds of nodes. Stored nodes depend on frozen weights and constants alone. Widened nodes are the stored
+// nodes that turn stored weights into floats, and all stored nodes behind these.
 class StoredNodes {
  public:
   explicit StoredNodes(const Graph &graph) : graph_(graph), stored_(graph.node_count()), widened_(graph.node_count()) {
@@ -33,7 +33,7 @@ class StoredNodes {
     }
   }
 
-  // Returns the node that makes the value if it is a widened node; else nullptr.
+  // Returns the node that makes the value, if that node is a widened node (see StoredNodes); else nullptr.
   const Node *maker(ValueId id) const { return is_widened(id) ? &graph_.node(graph_.value(id).producer) : nullptr; }
   bool is_widened(NodeId node) const { return widened_[index(node)]; }
   bool widens(const Node &node) const {
@@ -65,8 +65,8 @@ ValueId add_like(Graph &graph, ValueId id, DType dtype) {
   return graph.add_value(std::move(value));
 }
 
-// Moves each Cast of stored weights behind the nodes that only move their elements. So an embedding's rows are gathered
-// in 16 bits.
+// Moves each Cast of stored weights behind the nodes that only move the weights' elements. So, for example, the rows of
+// an embedding are gathered in 16 bits, before the Cast.
 void move_before_casting(Graph &graph) {
   const StoredNodes stored(graph);
   std::vector<Node> nodes;
@@ -118,8 +118,8 @@ class Placing {
       if (const Node *maker = stored_.maker(in)) in = widened(in, *maker, reader);
   }
 
-  // Returns a copy of the widened value for `reader`, and emits a copy of the node that makes it. Readers in the same
-  // block and phase share one copy.
+  // Emits a copy of the node that makes the widened value `id`, for use by `reader`, and returns the copy's output.
+  // Readers in the same block and phase share one copy.
   ValueId widened(ValueId id, const Node &maker, const Node &reader) {
     const auto key = std::tuple(id, reader.phase, reader.block);
     if (const auto found = made_.find(key); reader.block >= 0 && found != made_.end()) return found->second;

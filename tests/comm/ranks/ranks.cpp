@@ -176,8 +176,8 @@ void reuse_what_was_sent(Channel &channel, std::chrono::milliseconds delay) {
   std::this_thread::sleep_for(kUntilAllHaveRead);
 }
 
-// The failing rank's GPU cannot be used, and the others wait for it in NCCL. All must get its error, and none may use
-// the channel between the hosts any more.
+// The failing rank cannot use its GPU, while the other ranks wait for it in NCCL. All ranks must learn the reason, and
+// the channel between the hosts must be unusable afterwards.
 void open_without_a_gpu(Channel &hosts) {
   const bool fails = hosts.rank() == failing;
   const Error error = error_of([&] {
@@ -241,8 +241,8 @@ void expect_refusal(const ChannelRequest &request, Code code, const std::string 
          "the error is: " + error.subject + ": " + error.text);
 }
 
-// The ranks meet in a folder where another session has met and failed. Each must be told that, and not why the other
-// session failed.
+// The ranks meet in a folder where another session has met and failed. Each rank must be told that another session has
+// met there, and not why that session failed.
 void meet_where_others_have_met(const ChannelRequest &request) {
   const std::unique_ptr<Channel> others = open(request);
   error_of([&] {
@@ -259,9 +259,9 @@ std::string record(const std::string &key, const std::string &value) {
   return std::string(reinterpret_cast<const char *>(sizes), sizeof sizes) + key + value;
 }
 
-// Connects to rank 0's port several times and sends words that no rank would send. Rank 0 must close these connections.
-// Then opens further connections that send nothing, or too little, and returns them. The ranks must meet in spite of
-// these.
+// Connects to rank 0's port several times and sends words that no rank would send. Rank 0 must close each of these
+// connections. After that, opens further connections that send nothing, or too little, and returns them. The ranks must
+// meet in spite of all these connections.
 std::vector<Stranger> bring_strangers(int port) {
   std::mt19937 random(7);
   std::string noise(100'000, ' ');

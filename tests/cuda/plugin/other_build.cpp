@@ -1,4 +1,5 @@
-// A plugin of another build. The library must ask for its build id and then open nothing, so the other function aborts.
+// A plugin of another build. The library must ask for the build id, see the difference and not open the plugin. The
+// function that opens it aborts, so that a call does not go unnoticed.
 #include <cstdlib>
 
 #define PROTRAIN_EXPORT extern "C" __attribute__((visibility("default")))

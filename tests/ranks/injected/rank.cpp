@@ -64,7 +64,8 @@ void require(protrain_error *error) {
   _exit(3);
 }
 
-// Reports the error of a call that ranks make together. Returns true if there was one.
+// Returns false if `error` is nullptr. Otherwise reports the error, sets `usable` to whether the session is still
+// usable, and returns true.
 bool failed(protrain_error *error, bool *usable) {
   if (error == nullptr) return false;
   injected = 0;
@@ -88,7 +89,7 @@ bool set_inputs(protrain_session *session, bool *usable) {
                  usable);
 }
 
-// Trains until a call fails. If the session is still usable then, trains for some more steps.
+// Trains until a call fails. If the session is still usable after the error, trains for kStepsAfter more steps.
 void train(protrain_session *session, const char *checkpoints) {
   bool usable = true;
   int after = -1;  // steps since the error; -1: there was none
