@@ -40,7 +40,8 @@ def entry(flag, rest, sentence):
 
 
 def options(text):
-    found = re.findall(r"^  (?:-\w,)?(--[a-z0-9-]+) ?(.*?) {2,}(\S.*)$", text, re.MULTILINE)
+    # After a long argument, the sentence stands on the next line.
+    found = re.findall(r"^  (?:-\w,)?(--[a-z0-9-]+) ?(.*?)(?: {2,}|\n {20,})(\S.*)$", text, re.MULTILINE)
     return "".join(entry(*option) for option in found if option[0] != "--help")
 
 
