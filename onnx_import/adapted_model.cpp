@@ -234,7 +234,8 @@ const char *AdaptedModel::advice(const std::string &value) const {
 }
 
 // If the node only passes on the adapted value `w`, describes the node's result. Returns an empty optional for other
-// nodes, and for a Cast to or from integers, because only a later node applies the scale of the integers.
+// nodes. Also for a Cast to or from integers: its result is not the weight itself, because a later node applies the
+// scale of the integers.
 std::optional<AdaptedModel::Adapted> AdaptedModel::passed_on(const NodeProto &node, const std::string &w) const {
   if (!passes_on(node, w)) return {};
   Adapted value = adapted_.at(w);

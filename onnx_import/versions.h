@@ -28,8 +28,8 @@ void check_opset(std::int64_t version, const std::string &subject);
 void check_opset_with_functions(std::int64_t version, const std::string &subject);
 
 // Checks that the file's opset has an operator of the default domain. Code::unsupported if the opset does not have the
-// operator yet, or has it no longer. Code::version if an opset that this library does not know has changed the
-// operator, and the file uses that opset or a later one.
+// operator yet, or has it no longer. Code::version if the operator was changed in an opset
+// that this library does not support yet, and the file uses that opset or a later one.
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node);
 
 }  // namespace protrain::onnx_import

@@ -38,9 +38,9 @@ class Batches {
   void require_together(const Options &options) const;
 
   // Adds a smaller last batch to a pass, if samples or windows are left over and the session can take such a batch.
-  // Binds the size of that batch in the option `shapes`. Call it before the session is created, and only for data that
-  // are read in single passes, as by an evaluation. Where passes follow each other, no smaller batch is needed: a batch
-  // begins with the rest of one pass and goes on with the next pass. Calls require_epochs().
+  // Sets the session's option `shapes` so that a batch of that size can be fed. Call it before the session is created,
+  // and only for data that are read in single passes, as by an evaluation. Where passes follow each other, no smaller
+  // batch is needed: a batch begins with the rest of one pass and goes on with the next pass. Calls require_epochs().
   void take_rest(const ModelData &model, const Options &options);
 
   // Takes over the size of a batch that the library chose, if the flags and the model left it open.

@@ -208,8 +208,8 @@ struct Results {
 // Writes all results, even if one of them cannot be written. Rank 0 writes the report alone, before all other results.
 // All ranks write the other results together, so no rank ends before the report is written. This matters because a
 // launcher may end the job as soon as one rank has ended.
-//   A rank that fails after its last step cancels, because other ranks may still be in a step (ends_on_all_ranks). If
-// this rank has ended its steps too, the cancel makes the first call here that all ranks make fail. So this call is
+//   If a rank fails after its last step, it cancels, because other ranks may still be in a step (ends_on_all_ranks). If
+// this rank has ended its steps too, that cancel hits the first collective call here, which then fails. So this call is
 // repeated once.
 Results write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   Results results;

@@ -6,8 +6,8 @@ namespace protrain::ops {
 namespace {
 
 constexpr std::uint64_t kLargest = 1ull << 33;  // bytes of one array
-// The most elements of an array that make_array() compacts. To find the axes on which values repeat, it reads all
-// elements, which would take too long in a larger array.
+// make_array() compacts an array only if it has at most this many elements. To find the axes on which values repeat, it
+// reads all elements, which would take too long in a larger array.
 constexpr std::int64_t kLargestCompacted = 1 << 26;
 
 }  // namespace

@@ -12,8 +12,8 @@
 // a teacher model, which are floats. Every row counts, and lse is that of logits / temperature. Of the loss's
 // attributes only `reduction` and `temperature` are allowed. arith/distillation.h defines the loss of such a row.
 //
-// With `panels` = 1, the CPU cuts each slice of LinearCrossEntropy into panels that all have the same number of rows.
-// So the bits of the results do not depend on the size of the slices.
+// If the attribute `panels` is 1, the CPU cuts each slice of LinearCrossEntropy into panels. A panel has the same
+// number of rows whatever the size of the slices, so the bits of the results do not depend on that size.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -48,8 +48,8 @@ void Ranking::rank(const Choice &all, double margin) {
   keep_best();
 }
 
-// Returns the values of n_selective to rank if `leaving` blocks swap or recompute. The first is 0: all other blocks
-// keep everything. The second is the number of all other blocks: each recomputes its cheap values.
+// Returns the values of n_selective that are compared when `leaving` blocks swap or recompute. The first is 0: all
+// other blocks keep everything. The second is the number of all other blocks: each recomputes its cheap values.
 std::vector<int> Ranking::selections(int leaving) const {
   if (leaving == space_.blocks) return {0};
   return {0, space_.blocks - leaving};

@@ -19,7 +19,7 @@ struct CtcSample {
 };
 
 // The arrays in scratch. `states` has kept() rows for each sample, and a row has one number for each CTC state. The
-// first two rows hold the two time steps that were computed last. The gradient has one more row for each time step.
+// first two rows hold the two time steps that were computed last. For the gradient, a row for each time step follows.
 struct CtcScratch {
   CtcSample *samples;    // (N)
   double *lse;           // (N, T), log(sum(exp(logits)))

@@ -61,8 +61,9 @@ class Neighbours {
     return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && data_[index(in)]; });
   }
 
-  // The node `reader` reads stored values, such as parameters. Returns the nodes that combine these values, or results
-  // of them alone, with values that depend on the model's inputs. This is `reader` itself, or nodes after it.
+  // The node `reader` reads stored values, such as parameters. Follows these values, and what is computed from stored
+  // values alone, to the nodes that combine them with values that depend on the model's inputs. Returns these nodes:
+  // `reader` itself, or nodes after it.
   std::set<NodeId> meetings(NodeId reader) const {
     std::set<NodeId> found, seen = {reader};
     for (std::vector<NodeId> pending = {reader}; !pending.empty() && seen.size() < kMostVisited;) {
