@@ -206,7 +206,7 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   IntegerSink sink(tensor, out);
   while (stream.position() < end) {
     const std::uint64_t value = stream.varint(end);
-    // Of a value in an int32 field only the lower 32 bits count, as in protobuf.
+    // Only the lower 32 bits of a value in an int32 field count, as in protobuf.
     sink.put(field == kInt32Data ? static_cast<std::int32_t>(value) : static_cast<std::int64_t>(value));
   }
   sink.finish();

@@ -57,7 +57,7 @@ TEST(PowOp, GradientOfTheExponentIsZeroAtBaseZero) {
   EXPECT_TRUE(std::isfinite(found[1]));
 }
 
-// Where base and exponent are both 0, the general rule for the gradient would give 0 * infinity. The gradient must be
+// If base and exponent are both 0, the general rule for the gradient would give 0 * infinity. The gradient must be
 // 0, even if the exponent is a constant array of several values.
 TEST(PowOp, GradientOfTheBaseIsZeroAtExponentZero) {
   const Array base = Array::from_doubles({DType::f64, {4}}, {0, 0, 3, -3});
