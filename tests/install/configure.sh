@@ -1,0 +1,38 @@
+#!/bin/sh
+# Configures the project in scratch folders and builds nothing. What cannot work must be refused by name.
+# usage: configure.sh SOURCE
+set -eu
+source=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset CFLAGS CXXFLAGS LDFLAGS CMAKE_BUILD_TYPE
+fail() {
+  echo "configure: $*" >&2
+  exit 1
+}
+
+# configure NAME OPTION...: configures in the folder NAME, without what no case here is about. Leaves the output in
+# NAME.log.
+configure() {
+  name=$1
+  shift
+  cmake -S "$source" -B "$work/$name" -DPROTRAIN_CUDA=OFF -DPROTRAIN_COMM=OFF -DPROTRAIN_TESTS=OFF -DPROTRAIN_TOOLS=OFF \
+    "$@" >"$work/$name.log" 2>&1
+}
+# says NAME WORDS: the output of NAME has the words, wherever its lines are broken.
+says() {
+  tr -s ' \n' ' ' <"$work/$1.log" | grep -qF -e "$2" || fail "$(cat "$work/$1.log")" "'$2' was expected"
+}
+# refuses NAME WORDS OPTION...
+refuses() {
+  name=$1
+  words=$2
+  shift 2
+  ! configure "$name" "$@" || fail "$* was not refused"
+  says "$name" "$words"
+}
+
+# The pkg-config file and the command's RPATH lead from folder to folder within the prefix.
+for folder in BINDIR LIBDIR INCLUDEDIR; do
+  refuses $folder "CMAKE_INSTALL_$folder is /opt/folder, an absolute path" -DCMAKE_INSTALL_$folder=/opt/folder
+done
