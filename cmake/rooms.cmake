@@ -34,7 +34,7 @@ function(room name)
       target_link_libraries(room_${name} PUBLIC room_${other})
     endif()
   endforeach()
-  set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_${name}>,EXCLUDE,[.]gch$>)
+  set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_${name}>,EXCLUDE,[.]\(gch|pch\)$>)
 endfunction()
 
 # Sets `variable` to a build id: a hash of the compiler's version and of the headers in the given folders. A plugin and

@@ -7,6 +7,29 @@ set(PROTRAIN_PRIVATE_LIBRARIES protobuf-lite dnnl uring gomp stdc++ m pthread)
 if(NOT PROTRAIN_STATIC OR PROTRAIN_SANITIZE)
   return()
 endif()
+
+# Finds GNU's ld, nm and objcopy, also if the compiler brings LLVM's: ld.lld lacks --force-group-allocation.
+function(is_gnu result program)
+  execute_process(COMMAND ${program} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  if(NOT version MATCHES "^GNU (ld|nm|objcopy)")
+    set(${result} OFF PARENT_SCOPE)
+  endif()
+endfunction()
+foreach(tool LINKER NM OBJCOPY)
+  string(TOLOWER ${tool} name)
+  string(REPLACE linker ld.bfd name ${name})
+  set(names ${CMAKE_${tool}} ${CMAKE_CXX_LIBRARY_ARCHITECTURE}-${name})
+  if(NOT CMAKE_CROSSCOMPILING)
+    list(APPEND names ${name})
+  endif()
+  find_program(PROTRAIN_${tool} NAMES ${names} VALIDATOR is_gnu)
+  mark_as_advanced(PROTRAIN_${tool})
+  if(NOT PROTRAIN_${tool})
+    message(STATUS "The static library is left out: there is no ${name} of GNU's")
+    return()
+  endif()
+endforeach()
+
 get_property(room_objects GLOBAL PROPERTY ROOM_OBJECTS)
 set(object ${CMAKE_CURRENT_BINARY_DIR}/libprotrain.o)
 # --force-group-allocation dissolves the COMDAT groups of inline code. Otherwise the program's linker would drop every
@@ -14,10 +37,10 @@ set(object ${CMAKE_CURRENT_BINARY_DIR}/libprotrain.o)
 # Symbols that are unique in a whole process (nm marks them u) must become weak before they can become local.
 add_custom_command(
   OUTPUT ${object}
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:protrain> ${room_objects}
-  COMMAND ${CMAKE_NM} -g ${object} | sed -n "s/.* u //p" > ${object}.unique
-  COMMAND ${CMAKE_OBJCOPY} --weaken-symbols=${object}.unique ${object}
-  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=protrain_* ${object}
+  COMMAND ${PROTRAIN_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:protrain> ${room_objects}
+  COMMAND ${PROTRAIN_NM} -g ${object} | sed -n "s/.* u //p" > ${object}.unique
+  COMMAND ${PROTRAIN_OBJCOPY} --weaken-symbols=${object}.unique ${object}
+  COMMAND ${PROTRAIN_OBJCOPY} --wildcard --keep-global-symbol=protrain_* ${object}
   DEPENDS $<TARGET_OBJECTS:protrain> ${room_objects}
   COMMAND_EXPAND_LISTS VERBATIM)
 add_library(protrain_static STATIC ${object})

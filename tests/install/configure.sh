@@ -36,3 +36,15 @@ refuses() {
 for folder in BINDIR LIBDIR INCLUDEDIR; do
   refuses $folder "CMAKE_INSTALL_$folder is /opt/folder, an absolute path" -DCMAKE_INSTALL_$folder=/opt/folder
 done
+
+# GNU's programs make the static library, whatever the compiler brings. Where they are missing it is left out.
+if command -v clang++ >/dev/null; then
+  configure clang -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || fail "$(cat "$work/clang.log")"
+  wrong=$(grep -rhe --force-group-allocation "$work/clang" --include=build.make --include=build.ninja |
+    grep -oE '[^ ]*([.]lld|[.]pch|llvm-)[^ ]*' || true)
+  [ -z "$wrong" ] || fail "the static library is made by or of" $wrong
+else
+  echo "configure: no clang here: not tried with it"
+fi
+configure no_gnu -DPROTRAIN_NM= || fail "$(cat "$work/no_gnu.log")"
+says no_gnu "The static library is left out: there is no nm of GNU's"
