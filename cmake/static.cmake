@@ -8,6 +8,14 @@ if(NOT PROTRAIN_STATIC OR PROTRAIN_SANITIZE)
   return()
 endif()
 
+string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+get_directory_property(options COMPILE_OPTIONS)
+if(CMAKE_INTERPROCEDURAL_OPTIMIZATION OR CMAKE_INTERPROCEDURAL_OPTIMIZATION_${type} OR
+   "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}} ${options}" MATCHES "-flto")
+  message(STATUS "The static library is left out: objects of -flto are linked by the compiler alone")
+  return()
+endif()
+
 # Finds GNU's ld, nm and objcopy, also if the compiler brings LLVM's: ld.lld lacks --force-group-allocation.
 function(is_gnu result program)
   execute_process(COMMAND ${program} --version OUTPUT_VARIABLE version ERROR_QUIET)
@@ -35,10 +43,11 @@ set(object ${CMAKE_CURRENT_BINARY_DIR}/libprotrain.o)
 # --force-group-allocation dissolves the COMDAT groups of inline code. Otherwise the program's linker would drop every
 # group that the program has too, although our local symbols still refer to it.
 # Symbols that are unique in a whole process (nm marks them u) must become weak before they can become local.
+# objcopy fails if the list is empty, so it begins with a name that nothing has.
 add_custom_command(
   OUTPUT ${object}
   COMMAND ${PROTRAIN_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:protrain> ${room_objects}
-  COMMAND ${PROTRAIN_NM} -g ${object} | sed -n "s/.* u //p" > ${object}.unique
+  COMMAND ${PROTRAIN_NM} -g ${object} | sed -n -e "1i none" -e "s/.* u //p" > ${object}.unique
   COMMAND ${PROTRAIN_OBJCOPY} --weaken-symbols=${object}.unique ${object}
   COMMAND ${PROTRAIN_OBJCOPY} --wildcard --keep-global-symbol=protrain_* ${object}
   DEPENDS $<TARGET_OBJECTS:protrain> ${room_objects}

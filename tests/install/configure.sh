@@ -48,3 +48,6 @@ else
 fi
 configure no_gnu -DPROTRAIN_NM= || fail "$(cat "$work/no_gnu.log")"
 says no_gnu "The static library is left out: there is no nm of GNU's"
+# Its objects are linked into one without the compiler, which -flto does not allow.
+configure lto -DCMAKE_CXX_FLAGS=-flto=auto || fail "$(cat "$work/lto.log")"
+says lto "The static library is left out: objects of -flto are linked by the compiler alone"
