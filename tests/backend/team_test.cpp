@@ -140,5 +140,13 @@ TEST(CpuDevice, NoThreadBeyondTheTeamIsEverStarted) {
   EXPECT_EQ(threads(), before);
 }
 
+TEST(CpuDevice, NamesNoInstructionSetForWhichItsLoopsAreNotCompiled) {
+#if defined(PROTRAIN_NO_CLONES)
+  EXPECT_TRUE(open("cpu", 2)->info().description.ends_with(", 2 threads, baseline"));
+#else
+  GTEST_SKIP() << "loops are compiled for every instruction set";
+#endif
+}
+
 }  // namespace
 }  // namespace protrain::backend::cpu::team_test

@@ -43,6 +43,11 @@ if command -v clang++ >/dev/null; then
   wrong=$(grep -rhe --force-group-allocation "$work/clang" --include=build.make --include=build.ninja |
     grep -oE '[^ ]*([.]lld|[.]pch|llvm-)[^ ]*' || true)
   [ -z "$wrong" ] || fail "the static library is made by or of" $wrong
+  # clang before 18 always picks a clone's baseline, and its clones of equal names in two files do not link.
+  if [ "$(uname -m)" = x86_64 ] && [ "$(echo __clang_major__ | clang -E -P -)" -lt 18 ]; then
+    says clang 'cannot choose loops for AVX2 or AVX-512 at run time'
+    grep -rq DPROTRAIN_NO_CLONES "$work/clang" --include=flags.make --include=build.ninja || fail "clang compiles clones"
+  fi
 else
   echo "configure: no clang here: not tried with it"
 fi

@@ -27,8 +27,10 @@ std::string processor_name() {
   return "cpu";
 }
 
+// The clone that the loader picks on this processor. Tests the parts of x86-64-v3 and x86-64-v4, because clang does not
+// know the levels by name.
 const char *instruction_set() {
-#if defined(__x86_64__)  // tests the parts of x86-64-v3 and x86-64-v4, because clang does not know the levels by name
+#if defined(__x86_64__) && !defined(PROTRAIN_NO_CLONES)
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
