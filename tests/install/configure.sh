@@ -56,3 +56,9 @@ says no_gnu "The static library is left out: there is no nm of GNU's"
 # Its objects are linked into one without the compiler, which -flto does not allow.
 configure lto -DCMAKE_CXX_FLAGS=-flto=auto || fail "$(cat "$work/lto.log")"
 says lto "The static library is left out: objects of -flto are linked by the compiler alone"
+
+# The library uses the interface of oneDNN 2.
+mkdir -p "$work/onednn/oneapi/dnnl"
+touch "$work/onednn/oneapi/dnnl/dnnl.h"
+echo '#define DNNL_VERSION_MAJOR 3' >"$work/onednn/oneapi/dnnl/dnnl_version.h"
+refuses onednn3 "holds oneDNN 3. It must hold oneDNN 2" -DDNNL_INCLUDE_DIR="$work/onednn"
