@@ -62,3 +62,8 @@ mkdir -p "$work/onednn/oneapi/dnnl"
 touch "$work/onednn/oneapi/dnnl/dnnl.h"
 echo '#define DNNL_VERSION_MAJOR 3' >"$work/onednn/oneapi/dnnl/dnnl_version.h"
 refuses onednn3 "holds oneDNN 3. It must hold oneDNN 2" -DDNNL_INCLUDE_DIR="$work/onednn"
+
+# The library links protobuf, and none of the libraries that protobuf needs from version 22 on.
+mkdir -p "$work/protobuf/google/protobuf/stubs"
+echo '#define GOOGLE_PROTOBUF_VERSION 4022000' >"$work/protobuf/google/protobuf/stubs/common.h"
+refuses protobuf22 "protobuf 4.22.0 is found in $work/protobuf. It must be 3.21" -DProtobuf_INCLUDE_DIR="$work/protobuf"
