@@ -30,10 +30,10 @@ write_basic_package_version_file(protrain-config-version.cmake COMPATIBILITY Sam
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/protrain-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/protrain-config-version.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# The relative path from the .pc file's folder to the prefix, so that the file holds no absolute path.
+# The relative path from the .pc file's folder to the prefix, so that the file does not hold the prefix.
 file(RELATIVE_PATH PROTRAIN_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" PROTRAIN_PC_PREFIX "${PROTRAIN_PC_PREFIX}")
-list(TRANSFORM PROTRAIN_PRIVATE_LIBRARIES PREPEND -l OUTPUT_VARIABLE PROTRAIN_PC_PRIVATE)
+list(TRANSFORM PROTRAIN_PRIVATE_LIBRARIES REPLACE "^([^-].*)$" "-l\\1" OUTPUT_VARIABLE PROTRAIN_PC_PRIVATE)
 list(JOIN PROTRAIN_PC_PRIVATE " " PROTRAIN_PC_PRIVATE)
 configure_file(${PROJECT_SOURCE_DIR}/pkgconfig/protrain.pc.in protrain.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/protrain.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

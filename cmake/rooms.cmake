@@ -123,7 +123,8 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/src/protrain.cpp)
                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_definitions(protrain PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")
   target_link_libraries(protrain PRIVATE room_session)
-  set_target_properties(protrain PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+  # Libraries in folders of their own are found there after the installation too.
+  set_target_properties(protrain PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 INSTALL_RPATH_USE_LINK_PATH ON)
   target_link_options(protrain PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/protrain.map
                                        -Wl,--no-undefined -Wl,--exclude-libs,ALL)
 endif()

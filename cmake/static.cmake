@@ -1,8 +1,16 @@
 # libprotrain.a: all rooms linked into one object in which only protrain_* stays global. So our C++ names cannot clash
 # with those of a program, and our copies of inline functions cannot replace the program's.
 
-# A program that links libprotrain.a needs these libraries too; protrain.pc and the CMake package both name them.
+# A program that links libprotrain.a needs these libraries too, and the folders of those that are not in the system's.
+# protrain.pc and the CMake package both name them.
 set(PROTRAIN_PRIVATE_LIBRARIES protobuf-lite dnnl uring gomp stdc++ m pthread)
+foreach(library ${Protobuf_LITE_LIBRARY_RELEASE} ${DNNL_LIBRARY} ${URING_LINK_LIBRARIES})
+  cmake_path(GET library PARENT_PATH folder)
+  if(folder AND NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES AND NOT CMAKE_SYSROOT)
+    list(PREPEND PROTRAIN_PRIVATE_LIBRARIES -L${folder})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES PROTRAIN_PRIVATE_LIBRARIES)
 
 if(NOT PROTRAIN_STATIC OR PROTRAIN_SANITIZE)
   return()

@@ -4,7 +4,7 @@ file(GLOB_RECURSE texts ${packed}/protrain.1 ${packed}/changelog)
 foreach(text ${texts})
   execute_process(COMMAND gzip -9n ${text} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
-file(GLOB_RECURSE binaries ${packed}/*/usr/bin/protrain ${packed}/libprotrain_*.so)
+file(GLOB_RECURSE binaries ${packed}/*/usr/bin/protrain ${packed}/libprotrain_*.so ${packed}/libprotrain.so.*.*)
 foreach(binary ${binaries})
   file(RPATH_REMOVE FILE ${binary})  # the loader finds libraries in the system's folders without it
 endforeach()

@@ -67,3 +67,14 @@ refuses onednn3 "holds oneDNN 3. It must hold oneDNN 2" -DDNNL_INCLUDE_DIR="$wor
 mkdir -p "$work/protobuf/google/protobuf/stubs"
 echo '#define GOOGLE_PROTOBUF_VERSION 4022000' >"$work/protobuf/google/protobuf/stubs/common.h"
 refuses protobuf22 "protobuf 4.22.0 is found in $work/protobuf. It must be 3.21" -DProtobuf_INCLUDE_DIR="$work/protobuf"
+
+# Libraries in folders of their own are found there: by the installed library, and by who links the static one.
+mkdir "$work/far"
+touch "$work/far/libdnnl.so"
+configure folders -DDNNL_LIBRARY="$work/far/libdnnl.so" || fail "$(cat "$work/folders.log")"
+(
+  cd "$work/folders"
+  grep -q "^Libs.private: -L$work/far -lprotobuf-lite" protrain.pc || fail "$(cat protrain.pc)"
+  grep -q " RPATH \"[^\"]*$work/far[:\"]" cmake_install.cmake || fail "no RPATH"
+  grep -rq "INTERFACE_LINK_LIBRARIES \"-L$work/far;" CMakeFiles/Export || fail "the CMake package has no folder"
+)
