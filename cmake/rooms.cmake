@@ -61,6 +61,7 @@ target_include_directories(fmt_code SYSTEM PUBLIC
 set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<TARGET_OBJECTS:fmt_code>)
 
 room(base LIBRARIES fmt_code Threads::Threads PkgConfig::URING nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
+target_include_directories(room_base SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
 room(graph ROOMS base)
 room(ops ROOMS graph)
 room(onnx_import DIR onnx_import ROOMS ops)

@@ -70,10 +70,11 @@ refuses protobuf22 "protobuf 4.22.0 is found in $work/protobuf. It must be 3.21"
 
 # Libraries in folders of their own are found there: by the installed library, and by who links the static one.
 mkdir "$work/far"
-touch "$work/far/libdnnl.so"
-configure folders -DDNNL_LIBRARY="$work/far/libdnnl.so" || fail "$(cat "$work/folders.log")"
+touch "$work/far/libdnnl.so" "$work/far/xxhash.h"
+configure folders -DDNNL_LIBRARY="$work/far/libdnnl.so" -DXXHASH_INCLUDE_DIR="$work/far" || fail "$(cat "$work/folders.log")"
 (
   cd "$work/folders"
+  grep -q -e "-isystem $work/far" compile_commands.json || fail "the folder of xxhash.h is not searched"
   grep -q "^Libs.private: -L$work/far -lprotobuf-lite" protrain.pc || fail "$(cat protrain.pc)"
   grep -q " RPATH \"[^\"]*$work/far[:\"]" cmake_install.cmake || fail "no RPATH"
   grep -rq "INTERFACE_LINK_LIBRARIES \"-L$work/far;" CMakeFiles/Export || fail "the CMake package has no folder"
