@@ -120,6 +120,7 @@ endif()
 
 if(EXISTS ${PROJECT_SOURCE_DIR}/src/protrain.cpp)
   add_library(protrain SHARED src/protrain.cpp)
+  add_library(protrain::protrain ALIAS protrain)  # the CMake package's name, for who uses the sources instead
   target_include_directories(protrain PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_definitions(protrain PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")

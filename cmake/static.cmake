@@ -61,6 +61,7 @@ add_custom_command(
   DEPENDS $<TARGET_OBJECTS:protrain> ${room_objects}
   COMMAND_EXPAND_LISTS VERBATIM)
 add_library(protrain_static STATIC ${object})
+add_library(protrain::protrain_static ALIAS protrain_static)
 set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
 set_target_properties(protrain_static PROPERTIES OUTPUT_NAME protrain LINKER_LANGUAGE CXX)
 target_include_directories(protrain_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -39,14 +39,19 @@ done
 
 # GNU's programs make the static library, whatever the compiler brings. Where they are missing it is left out.
 if command -v clang++ >/dev/null; then
-  configure clang -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || fail "$(cat "$work/clang.log")"
-  wrong=$(grep -rhe --force-group-allocation "$work/clang" --include=build.make --include=build.ninja |
-    grep -oE '[^ ]*([.]lld|[.]pch|llvm-)[^ ]*' || true)
-  [ -z "$wrong" ] || fail "the static library is made by or of" $wrong
-  # clang before 18 always picks a clone's baseline, and its clones of equal names in two files do not link.
-  if [ "$(uname -m)" = x86_64 ] && [ "$(echo __clang_major__ | clang -E -P -)" -lt 18 ]; then
-    says clang 'cannot choose loops for AVX2 or AVX-512 at run time'
-    grep -rq DPROTRAIN_NO_CLONES "$work/clang" --include=flags.make --include=build.ninja || fail "clang compiles clones"
+  if configure clang -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++; then
+    wrong=$(grep -rhe --force-group-allocation "$work/clang" --include=build.make --include=build.ninja |
+      grep -oE '[^ ]*([.]lld|[.]pch|llvm-)[^ ]*' || true)
+    [ -z "$wrong" ] || fail "the static library is made by or of" $wrong
+    # clang before 18 always picks a clone's baseline, and its clones of equal names in two files do not link.
+    if [ "$(uname -m)" = x86_64 ] && [ "$(echo __clang_major__ | clang -E -P -)" -lt 18 ]; then
+      says clang 'cannot choose loops for AVX2 or AVX-512 at run time'
+      grep -rq DPROTRAIN_NO_CLONES "$work/clang" --include=flags.make --include=build.ninja || fail "clang compiles clones"
+    fi
+  elif grep -q 'Could NOT find OpenMP' "$work/clang.log"; then
+    echo "configure: no libomp-dev here: not tried with clang"
+  else
+    fail "$(cat "$work/clang.log")"
   fi
 else
   echo "configure: no clang here: not tried with it"
@@ -79,3 +84,30 @@ configure folders -DDNNL_LIBRARY="$work/far/libdnnl.so" -DXXHASH_INCLUDE_DIR="$w
   grep -q " RPATH \"[^\"]*$work/far[:\"]" cmake_install.cmake || fail "no RPATH"
   grep -rq "INTERFACE_LINK_LIBRARIES \"-L$work/far;" CMakeFiles/Export || fail "the CMake package has no folder"
 )
+
+# Within another project there are the libraries, by the names of the CMake package, and nothing else of ours.
+mkdir "$work/parent"
+cp "$source/tests/install/consumers/consumer.c" "$work/parent"
+cat >"$work/parent/CMakeLists.txt" <<PARENT
+cmake_minimum_required(VERSION 3.25)
+project(parent LANGUAGES C CXX)
+set(PROTRAIN_CUDA OFF)
+set(PROTRAIN_COMM OFF)
+add_subdirectory("$source" protrain)
+foreach(kind protrain protrain_static)
+  if(kind STREQUAL protrain OR TARGET protrain::\${kind}) # where GNU's programs are missing, there is no static library
+    add_executable(with_\${kind} consumer.c)
+    target_link_libraries(with_\${kind} PRIVATE protrain::\${kind})
+  endif()
+endforeach()
+foreach(target protrain_command test_programs installed)
+  if(TARGET \${target})
+    message(FATAL_ERROR "\${target} is a target of the parent")
+  endif()
+endforeach()
+if(CMAKE_BUILD_TYPE OR CPack_CMake_INCLUDED)
+  message(FATAL_ERROR "the parent's settings have changed")
+endif()
+PARENT
+cmake -S "$work/parent" -B "$work/within" >"$work/within.log" 2>&1 || fail "$(cat "$work/within.log")"
+[ ! -e "$work/within/CPackConfig.cmake" ] || fail "cpack is taken over"
