@@ -1,5 +1,6 @@
 # `cpack` in a build folder makes Debian packages: libprotrain0 (the library), libprotrain-dev (for building against
-# it), protrain (the command), and one for each transport between ranks that was built. Nothing is built a second time.
+# it), protrain (the command), and one for each of the transports Open MPI, MPICH and Gloo that was built. No package
+# holds the plugins for CUDA and NCCL, because dpkg may not know NVIDIA's libraries. Nothing is built a second time.
 # A build that was configured with the prefix /usr has its libraries in Debian's multiarch folder.
 # tests/install/package.sh makes and checks the packages.
 set(CPACK_GENERATOR DEB)
@@ -50,6 +51,9 @@ foreach(transport openmpi mpich gloo)
     set(CPACK_DEBIAN_${COMPONENT}_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packaging/triggers)
   endif()
 endforeach()
+if(TARGET protrain_cuda)
+  message(STATUS "cpack leaves out the plugins for CUDA and NCCL: dpkg may not know NVIDIA's libraries")
+endif()
 list(JOIN transports ", " CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "g++, libprotobuf-dev, libdnnl-dev, liburing-dev")  # for libprotrain.a
