@@ -187,6 +187,14 @@ std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &js
   }
 }
 
+// Returns the loss's name in the file. There the loss may have axes, and a number of another name takes its place.
+std::string loss_name(const LoadedModel &loaded) {
+  const std::string &name = loaded.prepared.graph.value(loaded.loss).name;
+  const auto is_loss = [&](const onnx_import::Output &output) { return passes::name_of_number(output.name) == name; };
+  const auto found = std::ranges::find_if(loaded.file->outputs(), is_loss);
+  return found == loaded.file->outputs().end() ? name : found->name;
+}
+
 void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_import::Model> file,
              const onnx_import::DimBindings &dims, backend::Device &device, Json &json) {
   try {
@@ -194,7 +202,7 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     LoadedModel loaded = load_model(settings, std::move(file), dims);
     json["inputs"] = inputs_json(wanted(inputs_of(*loaded.file, settings), loaded.prepared.graph));
     describe_graph(loaded, json);
-    json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
+    json["loss"] = loss_name(loaded);
     json["loss_from"] = loaded.prepared.loss_from;
     const ParameterGroups groups =
         parameter_groups(settings.groups, settings.optimizer.weight_decay, loaded.prepared.graph);

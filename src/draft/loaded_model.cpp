@@ -1,8 +1,11 @@
 #include "draft/loaded_model.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "draft/parameter_list.h"
 #include "draft/past.h"
 #include "draft/shown_outputs.h"
@@ -25,7 +28,7 @@ graph::ValueId find_loss(const graph::Graph &graph) {
   std::string found;
   for (graph::ValueId id : graph.outputs) {
     const graph::Value &value = graph.value(id);
-    if (value.type.dtype == DType::f32 && element_count(value.type.shape) == 1) return id;
+    if (value.type.dtype == DType::f32 && passes::may_be_loss(value.type)) return id;
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", value.name, to_text(value.type));
   }
   fail(Code::graph, "loss",
@@ -56,6 +59,24 @@ passes::ModuleNames modules_by_option(const std::string &path, const graph::Grap
         path);
   }
   return modules;
+}
+
+// Returns the names of outputs that count as losses without axes although they have axes: the loss that the file's
+// training names, and each output whose dims are all 1 in the file, such as a loss of older versions of Paddle, or one
+// whose mean kept its axes. If the input that counts samples takes one sample alone, an axis of such an output may be
+// that of samples, so no declared output counts.
+std::set<std::string> numbers_of(const onnx_import::Model &file, const Settings &settings,
+                                 const onnx_import::DimBindings &dims) {
+  std::set<std::string> names;
+  const auto is_one = [](const onnx_import::Dim &dim) { return dim == onnx_import::Dim(std::int64_t{1}); };
+  const std::vector<ModelInput> inputs = inputs_of(file, settings);
+  const auto counted = std::ranges::find(inputs, batch_of(inputs, dims).input, &ModelInput::name);
+  const bool one_sample = counted != inputs.end() && !counted->dims.empty() && is_one(counted->dims[0]);
+  for (const onnx_import::Output &output : file.outputs())
+    if (!one_sample && output.dims && !output.dims->empty() && std::ranges::all_of(*output.dims, is_one))
+      names.insert(output.name);
+  if (const auto &training = file.declared().training) names.insert(training->loss);
+  return names;
 }
 
 // Without `settled`, prepares the graph that is trained. With `settled`, prepares a second graph, which computes the
@@ -89,6 +110,7 @@ passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model
                        .batch_norm = settings.batch_norm,
                        .declared = declarations_of(settings.parameters_from, file),
                        .bodies = &file.bodies(),
+                       .numbers = numbers_of(file, settings, dims),
                        .shown = shown.size(),
                        .settled = settled});
   if (settings.without_past) drop_unread_past(file, prepared.graph);

@@ -91,6 +91,8 @@ struct Choices {
   BatchNorm batch_norm = BatchNorm::as_exported;
   graph::FileDeclarations declared = {};  // the file's own declarations; declared.list may come from the user
   const graph::Bodies *bodies = nullptr;  // the bodies of the file's control flow nodes
+  // Names of outputs that may be the loss although they have axes: each is one number, whatever the batch is.
+  std::set<std::string> numbers = {};
   // The next two members are set only for a second graph of the same file, which also computes outputs beside the loss.
   // `shown` is the number of these outputs, which are the graph's last ones. `settled` holds the findings about the
   // graph that is trained: its parameters are parameters here too, and all other initializers are constants.
@@ -150,6 +152,13 @@ struct Untrainable : Error {
   std::vector<Problem> problems;  // causes alone, without the nodes that depend on them
   std::size_t behind;             // number of nodes that depend on these, and so could not be checked
 };
+
+// True if a value of this type can be the loss: floats without axes. One element along an axis is not enough, because
+// that axis may be the axis of samples, of which there is only one in this batch.
+bool may_be_loss(const graph::Type &type);
+
+// Returns the name of the number without axes that takes the place of an output which Choices::numbers names.
+inline std::string name_of_number(const std::string &output) { return output + "/number"; }
 
 // Runs fold(), find_parameters(), clean_up(), fuse() and find_blocks(), and attaches the losses that `choices` has.
 // Throws one Untrainable that names all unknown operators, subgraphs, operators without a core form, and operators that

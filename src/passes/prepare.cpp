@@ -97,14 +97,30 @@ void widen_integer_inputs(Graph &graph) {
   }
 }
 
+// Replaces each output that `numbers` names by the same number without axes. Leaves the last `shown` outputs alone.
+void drop_axes(Graph &graph, const std::set<std::string> &numbers, std::size_t shown) {
+  for (std::size_t i = 0; i + shown < graph.outputs.size(); ++i) {
+    const ValueId id = graph.outputs[i];
+    const std::string name = graph.value(id).name;
+    const Type type = graph.value(id).type;
+    if (!numbers.contains(name) || !is_float(type.dtype) || may_be_loss(type) || element_count(type.shape) != 1)
+      continue;
+    const ValueId number = graph.add_value({.name = name_of_number(name), .type = {type.dtype, {}}, .array = {}});
+    graph.add_node(
+        {.op = "Reshape", .name = name, .attributes = {{"shape", Shape{}}}, .inputs = {id}, .outputs = {number}});
+    graph.outputs[i] = number;
+  }
+}
+
 // Removes all outputs except the loss and the last `shown` ones. Nodes that only the other outputs need are removed
 // too, so their operators need not be trainable. Changes nothing if it is not known which output is the loss.
-void keep_loss_alone(Graph &graph, std::size_t shown) {
+void keep_loss_alone(Graph &graph, const std::set<std::string> &numbers, std::size_t shown) {
+  drop_axes(graph, numbers, shown);
   for (std::size_t i = 0; i + shown < graph.outputs.size(); ++i) {
     const ValueId id = graph.outputs[i];
     const Type type = graph.value(id).type;
     if (type.dtype == DType::none) return;  // it may be the loss, behind an operator that is refused
-    if (type.dtype != DType::f32 || element_count(type.shape) != 1) continue;
+    if (type.dtype != DType::f32 || !may_be_loss(type)) continue;
     return keep_outputs(graph, {id}, shown);
   }
 }
@@ -135,6 +151,8 @@ bool replace_doubles(Graph &graph) {
 }
 
 }  // namespace
+
+bool may_be_loss(const Type &type) { return is_float(type.dtype) && type.shape.empty(); }
 
 PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   PreparedModel prepared;
@@ -170,7 +188,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   say_what_was_split(prepared);
   std::map<ValueId, std::string> refusals = fold(graph, budget);
   refusals.insert(refused.begin(), refused.end());
-  keep_loss_alone(graph, shown);
+  keep_loss_alone(graph, choices.numbers, shown);
   problems.collect_without_core_form(graph, refusals);
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();

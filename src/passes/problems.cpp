@@ -120,7 +120,7 @@ std::vector<bool> needed_values(const Graph &graph) {
   std::vector<bool> needed(graph.value_count(), false);
   for (ValueId out : graph.outputs) {
     const Type &type = graph.value(out).type;
-    if ((!is_float(type.dtype) || element_count(type.shape) != 1) && type.dtype != DType::none) continue;
+    if (!may_be_loss(type) && type.dtype != DType::none) continue;
     needed[index(out)] = true;
     break;
   }

@@ -35,10 +35,10 @@ struct GradientResult {
   bool attached = false;                   // an mse loss was attached, because the model has none
 };
 
-// The first output that is one float32 number; ValueId::none if no output is.
+// The first output that is a float32 number without axes; ValueId::none if no output is.
 inline graph::ValueId loss_of(const graph::Graph &graph) {
   for (const graph::ValueId id : graph.outputs)
-    if (const graph::Type &type = graph.value(id).type; type.dtype == DType::f32 && element_count(type.shape) == 1)
+    if (const graph::Type &type = graph.value(id).type; type.dtype == DType::f32 && passes::may_be_loss(type))
       return id;
   return graph::ValueId::none;
 }
