@@ -2,6 +2,8 @@
 // floats become FakeQuantize.
 #include "passes/parameters/quantised.h"
 
+#include <optional>
+
 #include "errors.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
@@ -133,6 +135,55 @@ TEST(Quantised, FourBitsOfAQuantizeLinearHaveTheirRange) {
   const PreparedModel model = b.prepared(b.file_node("MatMul", {x, b.file_node("DequantizeLinear", {q, scale})}));
   EXPECT_EQ(only(model.graph, "FakeQuantize").attributes.integer("low", 0), -8);
   EXPECT_EQ(only(model.graph, "FakeQuantize").attributes.integer("high", 0), 7);
+}
+
+// PyTorch writes the range from 0 to 127 as QuantizeLinear, Clip and DequantizeLinear.
+TEST(Quantised, AClipBetweenAPairNarrowsItsRange) {
+  using Range = std::pair<std::int64_t, std::int64_t>;
+  const auto range = [](std::optional<double> low, std::optional<double> high, DType integers) {
+    FromFile b;
+    const ValueId w = b.stored("w", {4, 6}), scale = b.stored("scale", {}), zero = b.number(0, integers);
+    std::vector<ValueId> clip = {b.file_node("QuantizeLinear", {w, scale, zero}), ValueId::none, ValueId::none};
+    if (low) clip[1] = b.number(*low, integers);
+    if (high) clip[2] = b.number(*high, integers);
+    const ValueId floats = b.file_node("DequantizeLinear", {b.file_node("Clip", clip), scale, zero});
+    const PreparedModel model = b.prepared(b.file_node("MatMul", {b.input("x", {2, 4}, DType::f32), floats}));
+    EXPECT_TRUE(finding(model.findings, "w").parameter);
+    EXPECT_EQ(histogram(model.graph).count("Min") + histogram(model.graph).count("Max"), 0u);
+    const Attributes &attributes = only(model.graph, "FakeQuantize").attributes;
+    return Range(attributes.integer("low", 1), attributes.integer("high", 1));
+  };
+  EXPECT_EQ(range({}, 127, DType::u8), Range(0, 127));
+  EXPECT_EQ(range(-127, 127, DType::i8), Range(-127, 127));
+  EXPECT_EQ(range(-128, {}, DType::i8), Range(-128, 127));
+  EXPECT_EQ(range(9, 7, DType::u8), Range(7, 7));  // the upper bound wins, as in ONNX
+}
+
+// A Clip by one number for each column of the integers has no form as a FakeQuantize.
+TEST(Quantised, AClipByManyNumbersIsRefused) {
+  FromFile b;
+  const ValueId x = b.input("x", {2, 4}, DType::f32), scale = b.stored("scale", {}), zero = b.number(0, DType::u8);
+  const ValueId many = b.constant(Array::from_integers({DType::u8, {4}}, {1, 2, 3, 4}));
+  const ValueId clipped = b.file_node("Min", {b.file_node("QuantizeLinear", {x, scale, zero}), many});
+  const ValueId floats = b.file_node("DequantizeLinear", {clipped, scale, zero});
+  const ValueId y = b.file_node("MatMul", {floats, b.stored("w", {4, 6})});
+  EXPECT_EQ(error_of([&] { b.prepared(y); }).code, Code::unsupported);
+}
+
+// The search for the QuantizeLinear before a DequantizeLinear is short, so that a file with a long chain of nodes that
+// clip integers takes no time that grows with its square.
+TEST(Quantised, ManyClipsBetweenAPairAreRefused) {
+  const auto code_after = [](int clips) {
+    FromFile b;
+    const ValueId x = b.input("x", {2, 4}, DType::f32), scale = b.stored("scale", {}), zero = b.number(0, DType::u8);
+    ValueId integers = b.file_node("QuantizeLinear", {x, scale, zero});
+    for (int i = 0; i < clips; ++i) integers = b.file_node("Min", {integers, b.number(200 - i, DType::u8)});
+    const ValueId floats = b.file_node("DequantizeLinear", {integers, scale, zero});
+    const ValueId y = b.file_node("MatMul", {floats, b.stored("w", {4, 6})});
+    return error_of([&] { b.prepared(y); }).code;
+  };
+  EXPECT_EQ(code_after(4), Code::ok);
+  EXPECT_EQ(code_after(5), Code::unsupported);
 }
 
 // Files that ONNX Runtime has quantised begin with the nodes that widen weights. A step must widen each matrix right

@@ -1,5 +1,9 @@
 // Rules for quantised tensors: pairs of QuantizeLinear and DequantizeLinear, and products with quantised weights.
+#include <algorithm>
+#include <limits>
+
 #include "base/error.h"
+#include "base/text.h"
 #include "passes/canonical/canonical.h"
 
 namespace protrain::passes {
@@ -7,6 +11,7 @@ namespace protrain::passes {
 namespace {
 
 constexpr std::int64_t kMostWeights = std::int64_t{1} << 40;  // along one axis; so that sizes do not overflow
+constexpr int kMostClips = 4;  // Min and Max nodes that are stepped over; a Clip is one or two of them
 
 const std::string &quantize_subject(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
@@ -23,9 +28,36 @@ bool same_scales(const Canonical &c, const Node &a, const Node &b) {
          a.attributes.integer("block_size", 0) == b.attributes.integer("block_size", 0);
 }
 
-// DequantizeLinear(QuantizeLinear(x)) is FakeQuantize(x). Any other DequantizeLinear is a core operator already.
+// Integers before they are clipped, and the range to which they are clipped.
+struct Unclipped {
+  ValueId integers = ValueId::none;
+  std::int64_t low = std::numeric_limits<std::int64_t>::min(), high = std::numeric_limits<std::int64_t>::max();
+};
+
+// Steps back through nodes that clip integers by one constant number: the Min and Max that a Clip has become. PyTorch
+// clips the integers of a range that is narrower than their type, such as 0 to 127.
+Unclipped unclipped(const Canonical &c, ValueId integers) {
+  Unclipped found{.integers = integers};
+  const Shape shape = c.shape(integers);
+  const Node *made = c.rewriter().producer(integers);
+  for (int i = 0; i < kMostClips && made != nullptr; ++i) {
+    if (!one_of(made->op, {"Max", "Min"}) || made->inputs.size() != 2) break;
+    const std::size_t at = c.constant_of(made->inputs[0]) != nullptr ? 0 : 1;
+    const graph::Array *number = c.constant_of(made->inputs[at]);
+    if (number == nullptr || number->stored_count() != 1 || c.shape(made->inputs[1 - at]) != shape) break;
+    const std::int64_t bound = std::clamp(number->stored_integer(0), found.low, found.high);
+    (made->op == "Max" ? found.low : found.high) = bound;
+    found.integers = made->inputs[1 - at];
+    made = c.rewriter().producer(found.integers);
+  }
+  return found;
+}
+
+// DequantizeLinear(QuantizeLinear(x)) is FakeQuantize(x), also if the integers are clipped in between. Any other
+// DequantizeLinear is a core operator already.
 bool dequantize(Canonical &c, Node &node) {
-  const Node *made = c.rewriter().producer(node.inputs.at(0));
+  const Unclipped before = unclipped(c, node.inputs.at(0));
+  const Node *made = c.rewriter().producer(before.integers);
   if (made == nullptr || made->op != "QuantizeLinear" || !same_scales(c, *made, node)) return false;
   const Node quantize = *made;
   const DType integers = c.type(node.inputs[0]).dtype;
@@ -33,7 +65,8 @@ bool dequantize(Canonical &c, Node &node) {
   require(bits > 0 && bits <= 16, Code::arg, quantize_subject(quantize), "integers of {} bits", bits);
   const bool is_signed = integers == DType::i8 || integers == DType::i16;
   const std::int64_t count = std::int64_t{1} << bits, low = is_signed ? -count / 2 : 0;
-  Attributes attributes = {{"low", low}, {"high", low + count - 1}};
+  Attributes attributes = {{"low", std::clamp(low, before.low, before.high)},
+                           {"high", std::clamp(low + count - 1, before.low, before.high)}};
   for (const char *key : {"axis", "block_size"})
     if (quantize.attributes.has(key)) attributes.set(key, quantize.attributes.integer(key, 0));
   c.become(node, "FakeQuantize", quantize.inputs, attributes);
@@ -45,8 +78,8 @@ bool dequantize(Canonical &c, Node &node) {
 bool quantize(Canonical &c, Node &node) {
   if (c.constant_of(node.inputs.at(0)) != nullptr) return false;
   fail(Code::unsupported, "",
-       "no DequantizeLinear of the same scale and zero point reads its integers; export the model with the two in "
-       "pairs around floats (QDQ)");
+       "no DequantizeLinear of the same scale and zero point reads its integers, at most behind a Clip by numbers; "
+       "export the model with the two in pairs around floats (QDQ)");
 }
 
 // The sizes of a MatMulNBits: weights (n, k) in blocks of `block` elements along k.
