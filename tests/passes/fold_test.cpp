@@ -201,7 +201,7 @@ TEST(Canonical, TestsOfFloatsNeedNoFloat64) {
   }
 }
 
-TEST(Canonical, ScattersOfIntegersNeedConstants) {
+TEST(Canonical, ScattersOfIntegersNeedConstantIndices) {
   for (const DType dtype : {DType::i64, DType::boolean}) {
     HandBuilt b;
     const ValueId data = b.constant(Array::filled({dtype, {2, 3}}, 1)), one = b.integers({1});
@@ -210,12 +210,14 @@ TEST(Canonical, ScattersOfIntegersNeedConstants) {
     b.graph.outputs = {b.add("ScatterElements", {data, places, update}), b.add("ScatterND", {data, places, row})};
     EXPECT_EQ(folded(b.graph).node_count(), 0u);
 
-    const ValueId input = b.input("x", {2, 3}, dtype);
-    b.graph.outputs = {b.add("ScatterElements", {input, places, update})};
+    const ValueId input = b.input("x", {2, 3}, dtype), at = b.input("at", {1, 1}, DType::i64);
+    b.graph.outputs = {b.add("ScatterElements", {input, at, update}),
+                       b.add("ScatterElements", {input, places, update}, {{"reduction", std::string("add")}})};
     passes::FoldBudget budget(b.graph);
     const auto refusals = passes::fold(b.graph, budget);
-    ASSERT_EQ(refusals.size(), 1u);
-    EXPECT_NE(refusals.begin()->second.find("expected floats, or constants alone"), std::string::npos);
+    ASSERT_EQ(refusals.size(), 2u);
+    for (const auto &[id, text] : refusals)
+      EXPECT_NE(text.find("on the model's inputs or weights"), std::string::npos) << text;
   }
 }
 

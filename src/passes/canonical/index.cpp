@@ -1,10 +1,13 @@
 // Rules for operators that read or write at indices. Several axes that an index addresses are joined to one axis. Most
 // writes use the gradient operator of a read, such as GatherElementsGrad, which adds updates to zeros.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "passes/canonical/canonical.h"
 
 namespace protrain::passes {
@@ -178,29 +181,60 @@ bool become_written(Canonical &c, const Node &node, const Write &write) {
   return true;
 }
 
-// True if a scatter writes integers or booleans; false if it writes floats. No kernel writes integers or booleans, so
-// such a scatter must be folded to a constant. Throws Code::unsupported if it cannot be folded, because it reads values
-// that are not constant.
-bool writes_constants(Canonical &c, const Node &node) {
-  const DType dtype = c.infer(node).at(0).dtype;
-  if (is_float(dtype)) return false;
-  const bool constant = std::ranges::all_of(node.inputs, [&](ValueId in) { return c.constant_of(in) != nullptr; });
-  require(constant, Code::unsupported, node.name,
-          "its data, indices or updates depend on the model's inputs or weights, and it writes {}; expected floats, or "
-          "constants alone",
-          name_of(dtype));
+// Returns the numbers from `first` on, in the given shape.
+ValueId numbered_from(Canonical &c, std::int64_t first, const Shape &shape) {
+  const Type type = {DType::i64, shape};
+  return c.constant(fmt::format("numbered from {}", first), type, [&] {
+    Integers counts(static_cast<std::size_t>(element_count(shape)));
+    std::iota(counts.begin(), counts.end(), first);
+    return graph::Array::from_integers(type, counts);
+  });
+}
+
+// Returns for each element of the scatter's result its number in the list of all elements of the data and then of the
+// updates. Constants that are larger than the limit make the node one that is not supported. Then the file is refused
+// only if its loss needs the node.
+ValueId places_in_list(Canonical &c, const Node &node) {
+  const Shape data = c.shape(node.inputs.at(0)), updates = c.shape(node.inputs.at(2));
+  try {
+    const ValueId from_data = numbered_from(c, 0, data), from_updates = numbered_from(c, element_count(data), updates);
+    return c.add(node.op, {from_data, node.inputs[1], from_updates}, node.attributes);
+  } catch (const Error &error) {
+    if (error.code != Code::limit) throw;
+    fail(Code::unsupported, node.name, "{}", error.text);
+  }
+}
+
+// Handles a scatter of integers or booleans, which no kernel adds to. A scatter of constants is folded, so it stays.
+// Otherwise its indices must be constant. The result is then a Gather: the elements of the data and of the updates are
+// joined to one list, and a scatter of their numbers in this list, which is folded, says which of them ends up where.
+bool scatter_whole(Canonical &c, const Node &node) {
+  if (std::ranges::all_of(node.inputs, [&](ValueId in) { return c.constant_of(in) != nullptr; })) return false;
+  const std::string reduction = node.attributes.text("reduction", "none");
+  const Type data = c.type(node.inputs.at(0));
+  require(c.constant_of(node.inputs.at(1)) != nullptr, Code::unsupported, node.name,
+          "its indices depend on the model's inputs or weights, and it writes {}; expected floats, or constant indices",
+          name_of(data.dtype));
+  require(
+      reduction == "none", Code::unsupported, node.name,
+      "it combines {} that depend on the model's inputs or weights (reduction {}); expected floats, or no reduction",
+      name_of(data.dtype), printable(reduction));
+  const auto flat = [&](ValueId id) { return c.reshape(id, {element_count(c.shape(id))}); };
+  const ValueId places = places_in_list(c, node);
+  const ValueId joined = c.add("Concat", {flat(node.inputs[0]), flat(node.inputs.at(2))}, {{"axis", std::int64_t{0}}});
+  c.become(node, "Gather", {joined, places}, {{"axis", std::int64_t{0}}});
   return true;
 }
 
 bool scatter_elements(Canonical &c, Node &node) {
-  if (writes_constants(c, node)) return false;
+  if (!is_float(c.infer(node).at(0).dtype)) return scatter_whole(c, node);
   const ValueId data = node.inputs.at(0);
   const Attributes where = {{"axis", node.attributes.integer("axis", 0)}, {"shape", c.shape(data)}};
   return become_written(c, node, {"GatherElements", data, node.inputs.at(1), node.inputs.at(2), where});
 }
 
 bool scatter_nd(Canonical &c, Node &node) {
-  if (writes_constants(c, node)) return false;
+  if (!is_float(c.infer(node).at(0).dtype)) return scatter_whole(c, node);
   const Shape data = c.shape(node.inputs.at(0)), shape = c.shape(node.inputs.at(1));
   const Shape joined = with_front_joined(data, static_cast<std::size_t>(shape.back()));
   Shape rows(shape.begin(), shape.end() - 1);
