@@ -123,6 +123,9 @@ struct Finding {
   bool is_initializer = true;  // options can change the verdict; false: a Constant, which only a new export can change
   std::string tied_to = "";    // not empty: the parameter that this one is tied to, whose value is exported for both
   bool transposed = false;     // tied to the transpose of `tied_to`
+  // An exponent, or a bound that data are clipped to. It is never frozen: if it is not trained, it is a constant, so
+  // that fold() and fuse() know its value.
+  bool setting = false;
 };
 
 struct PreparedModel {

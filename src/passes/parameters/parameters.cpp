@@ -1,4 +1,6 @@
 // Decides what each float initializer is: a parameter if weights are expected where it meets data, else a constant.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -31,6 +33,8 @@ constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
 // If the exporter or a name says that weights are fixed, they become constants up to this many bytes. Larger ones
 // become frozen parameters.
 constexpr std::uint64_t kLargestFixed = std::uint64_t{1} << 20;
+// An exponent or a bound of a smaller magnitude is a setting of the model.
+constexpr double kLeastLearned = 1e-3;
 
 constexpr const char *kHalfOfZeros =
     "its half for the states is zeros, as where the layer had one bias (a group with learning_rate_scale=0.5 trains it "
@@ -78,6 +82,7 @@ class Judge {
   graph::Array values(const Value &value, std::uint64_t limit) const;
   Use look_into(Use use, const Value &value) const;
   Use all_equal(Use use, const Value &value, double x) const;
+  Use one_number(Use use, const Value &value, bool written) const;
   Use best_use(ValueId id) const;
   bool may_be_several(const Use &use, ValueId id) const;
   bool stands_beside_statistics(const std::string &name) const;
@@ -134,13 +139,22 @@ bool ends_in_zeros(const graph::Array &bias) {
   return true;
 }
 
+// True if numbers that are learned for this use may all be `x`. Learned numbers start as 0 or 1, and training makes
+// them fractions. Any other whole number was a literal in the model's source code. So were 0 as a bound, an exponent of
+// 1, which changes nothing, and a tiny bound, such as 1e-12, which keeps a divisor from being 0.
+bool may_be_learned(const Use &use, double x) {
+  if (x == 0) return !use.is_setting();
+  if (x == 1) return use.role != Use::Role::power;
+  return x != std::floor(x) && !(use.is_setting() && std::abs(x) < kLeastLearned);
+}
+
 // Judges a value whose numbers are all `x`.
 Use Judge::all_equal(Use use, const Value &value, double x) const {
   using enum Use::Role;
-  if (x != 0 && x != 1 && x == std::floor(x)) {
+  if (!may_be_learned(use, x)) {
     use.weights = false;
     use.doubt = "learned numbers may start as such";
-    use.reason += ", all its numbers are the same whole one";
+    use.reason += fmt::format(", all its numbers are {}", x);
     return use;
   }
   const Naming name = naming(value);
@@ -165,6 +179,20 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   } else if (use.weights && use.role == operand && !use.recurrent && name == Naming::unknown && x == 0) {
     use.doubt = "first states of loops are zeros, and learned matrices may start as zeros";
   }
+  return use;
+}
+
+// Corrects the use of a single number by its value. `written` says that the number's name is that of a literal.
+Use Judge::one_number(Use use, const Value &value, bool written) const {
+  const graph::Array number = use.weights || use.is_setting() ? values(value, kLargestMatrix) : graph::Array();
+  if (number.stored_count() != 1 || number.dtype() == DType::none) {  // not read, or not in the file
+    use.weights = use.weights && !written;
+    return use;
+  }
+  const double x = number.stored_double(0);
+  const bool learned = may_be_learned(use, x);
+  use.weights = use.weights && !written && learned;
+  if (use.is_setting() && (!learned || x == 1) && naming(value) != Naming::own) use.doubt.clear();
   return use;
 }
 
@@ -193,14 +221,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (use.role == other || (use.role == bias && !row && !written)) return use;
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
-  if (single) {
-    // A single number counts as weights only if it is 0, 1 or not whole. Learned numbers start as 0 or 1, and training
-    // makes them fractions. Any other whole number was a literal in the model's source code.
-    const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
-    const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
-    use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
-    return use;
-  }
+  if (single) return one_number(use, value, written);
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
   if (array.dtype() == DType::none) return use;  // too large, or the file has no weights
@@ -287,6 +308,7 @@ void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &
   finding.reason = use.reason;
   finding.doubt = use.doubt;
   finding.parameter = use.weights;
+  finding.setting = use.is_setting();
   if (said.verdict == Verdict::silent) {
     if (!said.doubt.empty() && (use.weights || !use.doubt.empty())) finding.doubt = said.doubt;
     return;
@@ -444,6 +466,7 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
     if (!empty && !settled) judge.overrule(finding);
     if (finding.parameter || doubtful)
       eligible.insert(eligible.end(), {finding.initializer, judge.in_file(finding.initializer)});
+    if (finding.setting && finding.frozen) finding.parameter = finding.frozen = false;
     if (!finding.parameter && judge.is_read(id)) constants.push_back(id);
     judged.findings.push_back(std::move(finding));
   }

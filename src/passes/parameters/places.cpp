@@ -111,7 +111,9 @@ bool Places::meets(const Node &node, std::size_t input) const {
 std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   const graph::Value &value = graph_.value(initializer);
   const bool single = element_count(value.type.shape) == 1;
-  std::vector<Place> places, pending = {{.value = initializer, .single = single, .norm = value.norm, .naming = naming}};
+  std::vector<Place> places;
+  std::vector<Place> pending = {
+      {.value = initializer, .initializer = initializer, .single = single, .norm = value.norm, .naming = naming}};
   std::set<std::tuple<ValueId, bool, bool, bool, bool>> seen;  // a value is followed once for each combination of flags
   while (!pending.empty()) {
     const Place at = pending.back();
@@ -348,53 +350,6 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True if the place only adds a constant number to the loss, such as a weight decay term that the exporter computed.
-// Training cannot change such a number, so the initializers that it is computed from are no parameters. But one of
-// these initializers may be a weight: at another place, a node may combine data with several numbers that come from it.
-// Returns false in this case.
-bool Places::is_inert(const Place &place) const {
-  std::set<ValueId> met;
-  for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
-    const ValueId at = pending.back();
-    pending.pop_back();
-    if (at == ValueId::none || kind(at) != Kind::stored || !met.insert(at).second) continue;
-    if (const Node *node = maker(at)) {
-      pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
-    } else if (std::ranges::any_of(of(at, Naming::unknown), [&](const Place &other) {
-                 return element_count(graph_.value(other.value).type.shape) != 1;
-               })) {
-      return false;
-    }
-  }
-  return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
-}
-
-// True if the nodes after this one only move, sum or scale its result, as in a loss with weights of classes or
-// elements.
-bool Places::only_weighs_the_loss(const Node &node) const {
-  std::set<ValueId> met = {node.outputs.at(0)};
-  std::vector<ValueId> pending(met.begin(), met.end());
-  std::vector<const Node *> products;
-  while (!pending.empty()) {
-    const ValueId at = pending.back();
-    pending.pop_back();
-    if (readers_[index(at)].empty() && element_count(graph_.value(at).type.shape) != 1) return false;
-    for (NodeId reader : readers_[index(at)]) {
-      const Node &next = graph_.node(reader);
-      if (!one_of(next.op, {"Add", "Sub", "Neg", "Mul", "Div", "Where", "Cast", "Reshape", "Transpose", "Expand",
-                            "Slice", "ReduceSum", "ReduceMean"}))
-        return false;
-      if (one_of(next.op, {"Mul", "Div"})) products.push_back(&next);
-      if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
-    }
-  }
-  // Refuses a product of two values that both depend on the node. Such a product is a square, as in a squared distance
-  // from labels.
-  return std::ranges::none_of(products, [&](const Node *product) {
-    return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
-  });
-}
-
 // True if the node's result feeds sines and cosines and nothing else, as frequencies of features or rotations do.
 bool Places::feeds_sine_and_cosine(const Node &node) const {
   bool sine = false, cosine = false;
@@ -496,6 +451,23 @@ Use Places::as_scale(const Node &node, const Place &place) const {
             "tables that data are multiplied by may be fixed or learned");
 }
 
+// Returns the use as an exponent of a Pow, or as an operand of a Max or Min, which clips data to it. Such values are
+// mostly settings, so they are weights only if a module has named them, and only if they are numbers or vectors: tables
+// of several axes, such as a detector's anchors, are buffers.
+Use Places::as_setting(const Node &node, const Place &place) const {
+  const bool exponent = node.op == "Pow";
+  const char *what = exponent ? "is an exponent in " : "bounds data in ";
+  Use use{.role = exponent ? Use::Role::power : Use::Role::bound, .reason = what + name_of_node(node), .doubt = ""};
+  if (only_weighs_the_loss(node)) return use;
+  const Shape &stored = graph_.value(place.initializer).type.shape;
+  const bool several_axes = std::ranges::count_if(stored, [](std::int64_t dim) { return dim > 1; }) > 1;
+  use.weights = place.naming == Naming::own && !several_axes && !is_input(node.inputs[1 - place.input]) &&
+                (place.single || !adds_to_scores(node));
+  if (place.naming == Naming::own || (place.single && place.naming == Naming::unknown))
+    use.doubt = "exponents and bounds can be settings of a model, or learned";
+  return use;
+}
+
 // Returns the use of a value that a Where chooses by data, such as a learned bias of attention scores, or an embedding
 // for masked tokens.
 Use Places::as_choice(const Node &node, const Place &place) const {
@@ -586,6 +558,9 @@ Use Places::use(const Place &place) const {
   if (one_of(node.op, {"Add", "Sub"})) return as_sum(node, place);
   if (one_of(node.op, {"Mul", "Div"})) return as_scale(node, place);
   if (is_recurrent(node)) return as_recurrent(node, place);
+  const bool sets =
+      (node.op == "Pow" && place.input == 1) || (one_of(node.op, {"Max", "Min"}) && node.inputs.size() == 2);
+  if (sets && may_train(graph_.value(place.value).type.dtype)) return as_setting(node, place);
   if (place.single) return use;
   if (node.op == "Gather" && place.input == 0) return as_table(node, place);
   if (node.op == "Where") return as_choice(node, place);

@@ -15,18 +15,22 @@ struct Place {
   graph::NodeId node = graph::NodeId::none;
   std::size_t input = 0;
   graph::ValueId value = graph::ValueId::none;  // the value that the node reads: computed from the initializer
-  bool through_gather = false;                  // rows were picked on the way
-  bool through_angle = false;                   // a sine or cosine was taken on the way
-  bool through_root = false;                    // a square root was taken on the way
-  bool beside_root = false;                     // it was multiplied by what comes from a square root
-  bool single = false;                          // the initializer has one element
-  bool norm = false;                            // the initializer is the scale or shift of a normalization of channels
-  Naming naming = Naming::unknown;              // of the initializer
+  graph::ValueId initializer = graph::ValueId::none;
+  bool through_gather = false;      // rows were picked on the way
+  bool through_angle = false;       // a sine or cosine was taken on the way
+  bool through_root = false;        // a square root was taken on the way
+  bool beside_root = false;         // it was multiplied by what comes from a square root
+  bool single = false;              // the initializer has one element
+  bool norm = false;                // the initializer is the scale or shift of a normalization of channels
+  Naming naming = Naming::unknown;  // of the initializer
 };
 
 // The role of an initializer at a place, and whether weights are expected in this role.
 struct Use {
-  enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
+  // `power` is an exponent, and `bound` is a number that data are clipped to.
+  enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, power, bound, other };
+  bool is_setting() const { return role == Role::power || role == Role::bound; }
+
   Role role = Role::other;
   bool weights = false;  // weights are expected here
   bool as_kept = false;  // in the layout that frameworks store; an exporter renames such a value only if it computed it
@@ -62,6 +66,7 @@ class Places {
   Use as_scale(const graph::Node &node, const Place &place) const;
   Use as_choice(const graph::Node &node, const Place &place) const;
   Use as_recurrent(const graph::Node &node, const Place &place) const;
+  Use as_setting(const graph::Node &node, const Place &place) const;
 
   bool feeds_recurrent(const graph::Node &product) const;
   bool is_bias(const graph::Node &node, const Place &place) const;
