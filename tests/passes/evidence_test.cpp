@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <numbers>
+#include <string>
+#include <tuple>
 
 #include "base/error.h"
 #include "errors.h"
@@ -332,6 +334,27 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
     b.graph.outputs = {b.add("Mul", {b.add("Mul", {x, scale}), b.add("Sqrt", {variance})})};
     EXPECT_EQ(is_frozen(judged(b.graph).at("m.bn.weight")), stored) << "exporters merge equal ones";
   }
+}
+
+// Spectral normalization divides a weight by u W v. PyTorch's older exporter writes the vectors u and v of the power
+// iteration as initializers, just as it writes the weight.
+TEST(Evidence, VectorsOfAPowerIterationAreConstants) {
+  const auto found = [](const std::string &weight, const std::string &u, const std::string &v) {
+    HandBuilt b;
+    const ValueId w = b.initializer(weight, {4, 4});
+    const ValueId sigma = b.add("MatMul", {b.initializer(u, {1, 4}), b.add("MatMul", {w, b.initializer(v, {4, 1})})});
+    b.graph.outputs = {b.add("MatMul", {b.input("x", {2, 4}), b.add("Div", {w, sigma})})};
+    return judged(b.graph);
+  };
+  for (const auto &[weight, u, v] :
+       {std::tuple("m.weight_orig", "m.weight_u", "m.weight_v"),
+        {"m.parametrizations.weight.original", "m.parametrizations.weight.0._u", "m.parametrizations.weight.0._v"}}) {
+    const auto all = found(weight, u, v);
+    EXPECT_TRUE(is_trained(all.at(weight)));
+    EXPECT_TRUE(is_constant(all.at(u)) && is_constant(all.at(v))) << u;
+    EXPECT_EQ(all.at(u).evidence, Evidence::name);
+  }
+  EXPECT_TRUE(is_trained(found("m.weight", "m.weight_u", "m.weight_v").at("m.weight_u")));
 }
 
 // If an exporter treats the weights in a penalty as constants, it computes the penalty, or parts of it, at export. The

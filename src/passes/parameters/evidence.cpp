@@ -211,7 +211,8 @@ Declarations::Claim Declarations::about(const std::string &initializer) const {
   if (said.verdict == Verdict::silent) said = by_exporter(name);
   if (!doubt.empty() && said.verdict != Verdict::fixed) said.doubt = doubt;
   doubt_copies(initializer, said);
-  if (said.verdict == Verdict::silent && names_statistic(name))
+  const bool statistic = names_statistic(name) || present_.contains(spectral_weight(name));
+  if (said.verdict == Verdict::silent && statistic)
     said = {Verdict::fixed, Evidence::name, "is named as a statistic is", ""};
   return said;
 }

@@ -90,7 +90,12 @@ bool names_statistic(std::string_view name) {
     const std::size_t at = name.rfind(statistic);
     if (at != std::string_view::npos && (at == 0 || one_of(name.substr(at - 1, 1), {".", "/", "_"}))) return true;
   }
-  return false;
+  return contains(name, "parametrizations.") && (name.ends_with("._u") || name.ends_with("._v"));
+}
+
+std::string spectral_weight(std::string_view name) {
+  if (!name.ends_with("_u") && !name.ends_with("_v")) return "";
+  return std::string(name.substr(0, name.size() - 1)) + "orig";
 }
 
 bool names_normalization(std::string_view name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace protrain::passes {
@@ -25,8 +26,13 @@ bool names_scoped_result(std::string_view name);
 // makes up a name of another form, it does so for a value that it computed from stored values.
 bool names_literal(std::string_view name);
 
-// True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
+// True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var". Also true
+// for the vectors of PyTorch's parametrization spectral_norm: "m.parametrizations.weight.0._u".
 bool names_statistic(std::string_view name);
+
+// Returns the weight beside which PyTorch's older spectral_norm keeps a vector of this name: "m.weight_orig" for
+// "m.weight_u" and "m.weight_v". Returns "" for other names.
+std::string spectral_weight(std::string_view name);
 
 // True for names of a BatchNorm's result. If a product's result has such a name, an exporter or optimizer folded a
 // BatchNorm into the product.
