@@ -319,6 +319,23 @@ TEST(Parameters, TiesMakeOneOfSeveral) {
   EXPECT_EQ(find(b.graph, {.ties = {"table|decoder.table"}}).parameters(), (Names{"table", "head"}));
 }
 
+// The matrix c is tied to b, and then b to a. So c must follow a too. It is the transpose of a transpose.
+TEST(Parameters, TiesToWhatIsTiedLaterFollowIt) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {3, 4}), b.initializer("a", {4, 9})});
+  const ValueId y = b.add("MatMul", {x, b.initializer("b", {9, 4})});
+  b.graph.outputs = {b.add("MatMul", {y, b.initializer("c", {4, 9})})};
+  const ParameterSearch tied = find(b.graph, {.ties = {"b|c", "a|b"}});
+  EXPECT_EQ(tied.parameters(), Names{"a"});
+  EXPECT_EQ(tied.graph.parameters, std::vector<ValueId>{tied.graph.find("a")});
+  for (const std::size_t copy : {1, 2}) EXPECT_EQ(tied.findings[copy].tied_to, "a");
+  EXPECT_TRUE(tied.findings[1].transposed);
+  EXPECT_FALSE(tied.findings[2].transposed);
+  EXPECT_EQ(tied.findings[2].reason, "by the option `tie` the transpose of b, which is tied to a");
+  for (const graph::Node &node : tied.graph.nodes())
+    for (const ValueId in : node.inputs) EXPECT_NE(tied.graph.value(in).origin, Origin::initializer) << node.op;
+}
+
 TEST(Parameters, TiesOfNothingAndOfOtherShapesAreRefused) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {3, 4}), b.initializer("a", {4, 9})});

@@ -102,6 +102,14 @@ class Ties {
     finding->tied_to = graph_.value(original).name;
     finding->transposed = transposed;
     finding->reason = reason + finding->tied_to;
+    for (Finding &other : findings_) {  // what is tied to the copy is now tied to the original
+      if (other.tied_to != name) continue;
+      other.tied_to = finding->tied_to;
+      other.transposed = other.transposed != transposed;
+      other.reason += ", which is tied to " + finding->tied_to;
+    }
+    const auto reads_copy = std::ranges::find_if(
+        nodes_, [&](const Node &node) { return std::ranges::find(node.inputs, copy) != node.inputs.end(); });
     ValueId again = original;
     const graph::Type type = graph_.value(copy).type;
     if (transposed || type != graph_.value(original).type) {
@@ -115,8 +123,9 @@ class Ties {
         node.op = "Transpose";
         node.attributes = {{"perm", std::vector<std::int64_t>{1, 0}}};
       }
-      nodes_.push_back(std::move(node));
+      nodes_.insert(reads_copy, std::move(node));
     }
+    for (Node &node : nodes_) std::ranges::replace(node.inputs, copy, again);
     graph_.replace_uses(copy, again);
     graph_.value(copy).origin = Origin::initializer;
   }
