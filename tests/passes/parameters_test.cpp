@@ -288,6 +288,27 @@ TEST(Parameters, WhatTheExporterMovedIsTiedThoughOnlyOtherOutputsReadIt) {
   EXPECT_NE(unlike.findings[1].doubt, "");
 }
 
+// With adapters all parameters are frozen, and an export adds the adapter's change to the parameter. So the unread copy
+// of a frozen parameter must be tied to it as well.
+TEST(Parameters, WhatTheExporterMovedIsTiedToWhatAnAdapterChanges) {
+  HandBuilt b;
+  b.graph.outputs = {b.add("MatMul", {b.input("x", {2, 3}), b.initializer("weight", {3, 2})})};
+  b.initializer("t", {2, 3});
+  const Values values = {{"weight", Array::from_doubles({DType::f64, {3, 2}}, {1, 2, 3, 4, 5, 6})},
+                         {"t", Array::from_doubles({DType::f64, {2, 3}}, {1, 3, 5, 2, 4, 6})}};
+  passes::Choices choices = {.frozen = {"weight"}};
+  choices.declared = {.kinds = {{"weight", graph::StoredKind::parameter}}, .folded_from = {{"t", {"weight"}}}};
+  EXPECT_EQ(find(b.graph, choices, values).findings[1].tied_to, "") << "a frozen parameter does not change";
+  choices.frozen.clear();
+  choices.adapters = {{.pattern = "weight"}};
+  const ParameterSearch tied = find(b.graph, choices, values);
+  EXPECT_TRUE(tied.findings[0].frozen);
+  EXPECT_EQ(tied.findings[1].tied_to, "weight");
+  EXPECT_TRUE(tied.findings[1].transposed);
+  const Values unlike = {{"t", Array::from_doubles({DType::f64, {2, 3}}, {9, 3, 5, 2, 4, 6})}};
+  EXPECT_NE(find(b.graph, choices, unlike).findings[1].doubt.find("an adapter may change"), std::string::npos);
+}
+
 // A plan can be made without weights. Then nothing shows which matrix is another's transpose.
 TEST(Parameters, WithoutWeightsNothingIsTied) {
   HandBuilt b;

@@ -216,14 +216,15 @@ void retie_moved(Graph &graph, const LoadInitializer &load,
 }
 
 void retie_unread(const Graph &graph, const LoadInitializer &load,
-                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings) {
+                  const std::function<std::string(const std::string &)> &moved_from, bool adapted,
+                  std::vector<Finding> &findings) {
   const auto source_of = [&](const Finding &finding) {
     const std::string source = moved_from(finding.initializer);
     return source.empty() ? finding.initializer : source;
   };
   std::map<std::string, ValueId> originals;
   for (const Finding &finding : findings)
-    if (finding.parameter && !finding.state && !finding.frozen)
+    if (finding.parameter && !finding.state && (adapted || !finding.frozen))
       originals.try_emplace(source_of(finding), graph.find(finding.initializer));
 
   for (Finding &finding : findings) {
@@ -238,9 +239,10 @@ void retie_unread(const Graph &graph, const LoadInitializer &load,
     if (left.dtype() == DType::none || right.dtype() == DType::none) continue;
     const Likeness likeness = compare(left, right);
     if (likeness == Likeness::neither) {
-      finding.doubt =
-          "holds the elements of " + printable(name, 80) +
-          ", which is trained, in an unknown order: an export keeps its old values; export with optimize=False";
+      const bool frozen = graph.value(original->second).frozen;
+      finding.doubt = "holds the elements of " + printable(name, 80) +
+                      (frozen ? ", which an adapter may change" : ", which is trained") +
+                      ", in an unknown order: an export keeps its old values; export with optimize=False";
       continue;
     }
     finding.tied_to = name;
@@ -248,6 +250,18 @@ void retie_unread(const Graph &graph, const LoadInitializer &load,
     finding.reason =
         "is read by nothing, and is " + std::string(finding.transposed ? "the transpose of " : "a copy of ") + name;
   }
+}
+
+void tie_as_settled(Graph &graph, const std::vector<Finding> &settled, std::vector<Finding> &findings) {
+  const auto is_parameter = [&](ValueId id) {
+    return id != ValueId::none && graph.value(id).origin == Origin::parameter;
+  };
+  Ties ties(graph, findings);
+  for (const Finding &finding : settled) {
+    const ValueId original = graph.find(finding.tied_to), copy = graph.find(finding.initializer);
+    if (is_parameter(original) && is_parameter(copy)) ties.add(original, copy, finding.transposed, "is tied to ");
+  }
+  ties.finish();
 }
 
 }  // namespace protrain::passes

@@ -29,13 +29,20 @@ void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vec
 void retie_moved(graph::Graph &graph, const LoadInitializer &load,
                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
 
-// Ties unread initializers, which no node of the graph reads, to trained parameters. Other outputs of the file may read
-// such an initializer. So if it holds a parameter's elements, an export must write the trained values into it.
-//   Considers an unread initializer if `moved_from` says that it and a trained parameter were made from the same
-// declared parameter. If the values show that the initializer is a copy or a transpose of the trained parameter, ties
-// the initializer. Otherwise adds a doubt to the initializer's finding. Changes only `findings`.
+// Ties unread initializers, which no node of the graph reads, to parameters whose values change: to trained ones, and
+// with `adapted` also to frozen ones, because an adapter may change them. Other outputs of the file may read such an
+// initializer. So if it holds a parameter's elements, an export must write the changed values into it.
+//   Considers an unread initializer if `moved_from` says that it and such a parameter were made from the same declared
+// parameter. If the values show that the initializer is a copy or a transpose of the parameter, ties the initializer.
+// Otherwise adds a doubt to the initializer's finding. Changes only `findings`.
 void retie_unread(const graph::Graph &graph, const LoadInitializer &load,
-                  const std::function<std::string(const std::string &)> &moved_from, std::vector<Finding> &findings);
+                  const std::function<std::string(const std::string &)> &moved_from, bool adapted,
+                  std::vector<Finding> &findings);
+
+// Ties in a second graph of the same file what is tied in the graph that is trained, and to the same parameters.
+// `settled` are the findings about the graph that is trained. So the two graphs have the same parameters, whichever
+// copies their nodes read.
+void tie_as_settled(graph::Graph &graph, const std::vector<Finding> &settled, std::vector<Finding> &findings);
 
 // Sets graph.parameters: the parameters and states that nodes read, in the order of first use, with all states last.
 void order_parameters(graph::Graph &graph);

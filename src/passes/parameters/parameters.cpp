@@ -422,7 +422,7 @@ Finding settled_finding(const std::vector<Finding> &settled, const std::string &
   if (found == settled.end() || (!found->parameter && found->tied_to.empty())) return finding;
   finding = *found;
   finding.parameter = true;
-  finding.tied_to.clear();  // the passes find ties again
+  finding.tied_to.clear();  // tie_as_settled() ties it again
   return finding;
 }
 
@@ -477,19 +477,21 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   }
   for (ValueId id : constants) make_constant(graph, id, load);
   judged.unmatched = judge.unmatched();
-  if (choices.settled == nullptr) {
+  if (choices.settled != nullptr) {
+    tie_as_settled(graph, *choices.settled, judged.findings);
+  } else {
     require_used(choices.trainable, eligible, "trainable");
     require_used(choices.frozen, eligible, "frozen");
-  }
-  tie(graph, choices.ties, judged.findings);
-  // Ties the copies of weights that the exporter wrote several times: transposed copies, moved copies, and copies that
-  // nothing reads. Ties none of them if the file describes its training, because that training updates each initializer
-  // on its own.
-  if (!choices.declared.updated) {
-    retie_transposes(graph, load, judged.findings);
-    const auto moved_from = [&](const std::string &name) { return judge.moved_from(name); };
-    retie_moved(graph, load, moved_from, judged.findings);
-    retie_unread(graph, load, moved_from, judged.findings);
+    tie(graph, choices.ties, judged.findings);
+    // Ties the copies of weights that the exporter wrote several times: transposed copies, moved copies, and copies
+    // that nothing reads. Ties none of them if the file describes its training, because that training updates each
+    // initializer on its own.
+    if (!choices.declared.updated) {
+      retie_transposes(graph, load, judged.findings);
+      const auto moved_from = [&](const std::string &name) { return judge.moved_from(name); };
+      retie_moved(graph, load, moved_from, judged.findings);
+      retie_unread(graph, load, moved_from, !choices.adapters.empty(), judged.findings);
+    }
   }
   order_parameters(graph);
   return judged;
