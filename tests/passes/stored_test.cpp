@@ -100,6 +100,17 @@ TEST(StoredWeights, OtherReadersFindThemWidenedRightBefore) {
   EXPECT_EQ(casts[graph::Phase::backward], 1);
 }
 
+// Outputs that option keep_outputs names may depend on frozen weights alone.
+TEST(StoredWeights, OutputsThatOnlyTheyMakeAreComputed) {
+  Model m;
+  const ValueId x = m.input("x", {2, 4}, DType::f32), scale = m.weight("scale", {4});
+  const ValueId bent = m.add("Tanh", {scale}), alone = m.add("Neg", {bent});
+  const Graph step = m.widened({m.add("Mul", {x, bent}), alone});
+  EXPECT_EQ(step.outputs[1], alone);
+  ASSERT_NE(step.value(alone).producer, graph::NodeId::none) << step.print();
+  EXPECT_EQ(histogram(step), (std::map<std::string, int>{{"Cast", 2}, {"Tanh", 2}, {"Neg", 1}, {"Mul", 1}}));
+}
+
 TEST(StoredWeights, OfABlockAreWidenedOnceForEachDirection) {
   Model m;
   const ValueId x = m.input("x", {2, 4}, DType::f32), scale = m.weight("scale", {4});

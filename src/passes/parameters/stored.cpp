@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "ops/stored.h"
@@ -98,8 +99,12 @@ class Placing {
   explicit Placing(Graph &graph) : graph_(graph), before_(graph), stored_(before_) {}
 
   void run() {
-    for (std::size_t n = 0; n < before_.node_count(); ++n)
-      if (!stored_.is_widened(static_cast<NodeId>(n))) keep(before_.nodes()[n]);
+    const std::set<ValueId> outputs(before_.outputs.begin(), before_.outputs.end());
+    for (std::size_t n = 0; n < before_.node_count(); ++n) {
+      const Node &node = before_.nodes()[n];
+      const bool makes_output = std::ranges::any_of(node.outputs, [&](ValueId out) { return outputs.contains(out); });
+      if (makes_output || !stored_.is_widened(static_cast<NodeId>(n))) keep(node);
+    }
     graph_.set_nodes(std::move(ordered_));
   }
 
