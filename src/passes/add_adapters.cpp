@@ -6,6 +6,7 @@
 #include <bit>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -41,7 +42,7 @@ class Targets {
     found.clear();
     refusal.clear();
     matrix_ = {};
-    follow(parameter, false, false);
+    follow(parameter);
     if (found.empty() && refusal.empty()) refusal = "nothing reads it";
   }
 
@@ -50,7 +51,15 @@ class Targets {
   const Shape &matrix() const { return matrix_; }  // of the dequantised parameter, not transposed
 
  private:
-  void follow(ValueId value, bool swapped, bool dequantised);
+  // A node that reads the parameter as `value`. The parameter may have been transposed or dequantised before.
+  struct Read {
+    NodeId node = NodeId::none;
+    ValueId value = ValueId::none;
+    bool swapped = false, dequantised = false;
+  };
+
+  void follow(ValueId parameter);
+  std::optional<Read> passed_on(const Read &read) const;
   void arrive(NodeId id, std::size_t input, bool swapped);
   void refuse(const Node &node, const std::string &why) {
     if (refusal.empty()) refusal = name_of_node(node) + " reads it, " + why;
@@ -63,31 +72,53 @@ class Targets {
   Shape matrix_;
 };
 
+bool is_float_matrix(const graph::Type &type) { return type.shape.size() == 2 && is_float(type.dtype); }
+
 // True for a Slice that keeps the first rows and columns, such as one that cuts the padding off dequantised weights.
 bool keeps_begin(const Node &node) {
   return node.op == "Slice" && std::ranges::all_of(node.attributes.integers("starts"), [](auto at) { return at == 0; });
 }
 
-void Targets::follow(ValueId value, bool swapped, bool dequantised) {
-  for (const NodeId id : readers_[index(value)]) {
-    const Node &node = graph_.node(id);
-    const bool first = node.inputs[0] == value;
-    const Shape &shape = graph_.value(value).type.shape;
-    const bool is_float_matrix = shape.size() == 2 && is_float(graph_.value(value).type.dtype);
-    if (first && node.op == "DequantizeLinear") {
-      follow(node.outputs[0], swapped, true);
-    } else if (first && node.op == "Reshape" && !is_float_matrix && !dequantised) {
-      follow(node.outputs[0], swapped, false);
-    } else if (first && (node.op == "Cast" || (dequantised && keeps_begin(node)))) {
-      follow(node.outputs[0], swapped, dequantised);
-    } else if (!is_float_matrix) {
-      refuse(node, fmt::format("and it is no matrix there, but {}", to_text(graph_.value(value).type)));
-    } else if (first && node.op == "Transpose") {
-      follow(node.outputs[0], !swapped, dequantised);
+// If the node only moves or widens the parameter, returns its result as the next value to follow.
+std::optional<Targets::Read> Targets::passed_on(const Read &read) const {
+  const Node &node = graph_.node(read.node);
+  const bool float_matrix = is_float_matrix(graph_.value(read.value).type);
+  Read next = read;
+  next.value = node.outputs[0];
+  if (node.inputs[0] != read.value) return std::nullopt;
+  if (node.op == "DequantizeLinear") {
+    next.dequantised = true;
+    return next;
+  }
+  if (node.op == "Reshape" && !float_matrix && !read.dequantised) return next;
+  if (node.op == "Cast" || (read.dequantised && keeps_begin(node))) return next;
+  if (node.op != "Transpose" || !float_matrix) return std::nullopt;
+  next.swapped = !read.swapped;
+  return next;
+}
+
+void Targets::follow(ValueId parameter) {
+  std::vector<Read> pending;  // the next one is the last
+  const auto add_readers = [&](Read read) {
+    for (const NodeId id : std::views::reverse(readers_[index(read.value)])) {
+      read.node = id;
+      pending.push_back(read);
+    }
+  };
+  add_readers({.value = parameter});
+  while (!pending.empty()) {
+    const Read read = pending.back();
+    pending.pop_back();
+    const Node &node = graph_.node(read.node);
+    const graph::Type &type = graph_.value(read.value).type;
+    if (const auto next = passed_on(read)) {
+      add_readers(*next);
+    } else if (!is_float_matrix(type)) {
+      refuse(node, fmt::format("and it is no matrix there, but {}", to_text(type)));
     } else {
-      matrix_ = swapped ? Shape{shape[1], shape[0]} : shape;
-      const auto input = std::ranges::find(node.inputs, value) - node.inputs.begin();
-      arrive(id, static_cast<std::size_t>(input), swapped);
+      matrix_ = read.swapped ? Shape{type.shape[1], type.shape[0]} : type.shape;
+      const auto input = std::ranges::find(node.inputs, read.value) - node.inputs.begin();
+      arrive(read.node, static_cast<std::size_t>(input), read.swapped);
     }
   }
 }

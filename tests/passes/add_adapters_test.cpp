@@ -93,6 +93,16 @@ TEST(AddAdapters, ToAProductWithTheTranspose) {
   EXPECT_FALSE(expect_merged_results(b.graph).transposed);
 }
 
+// The nodes between a parameter and its product are followed without recursion.
+TEST(AddAdapters, ToAProductBehindManyNodes) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4});
+  ValueId w = b.parameter("w", {4, 4});
+  for (int i = 0; i < 50'001; ++i) w = b.transpose(w, {1, 0});
+  b.graph.outputs = {b.add("MatMul", {x, w})};
+  EXPECT_FALSE(add(b.graph, {request("w")}).at(0).transposed);
+}
+
 TEST(AddAdapters, ToAGemmWithItsFactorAndFlags) {
   HandBuilt b;
   const ValueId x = b.input("x", {4, 3}), w = b.parameter("w", {5, 4});

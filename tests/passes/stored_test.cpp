@@ -122,6 +122,17 @@ TEST(StoredWeights, OfABlockAreWidenedOnceForEachDirection) {
   EXPECT_EQ(histogram(m.widened({y})).at("Cast"), 2);
 }
 
+// A chain of nodes, and sums of a value with itself: what a reader needs is copied once, and without recursion.
+TEST(StoredWeights, MayGoThroughManyNodesBeforeTheyMeetData) {
+  constexpr int kNodes = 50'000, kSums = 64;
+  Model m;
+  ValueId at = m.weight("scale", {4});
+  for (int i = 0; i < kNodes; ++i) at = m.add("Neg", {at});
+  for (int i = 0; i < kSums; ++i) at = m.add("Add", {at, at});
+  const Graph step = m.widened({m.add("Mul", {m.input("x", {2, 4}, DType::f32), at})});
+  EXPECT_EQ(histogram(step), (std::map<std::string, int>{{"Cast", 1}, {"Neg", kNodes}, {"Add", kSums}, {"Mul", 1}}));
+}
+
 // A product's kernel can take stored weights only as its second operand, and only if the first operand is not
 // transposed. In all other cases the weights must be widened by a Cast.
 TEST(StoredWeights, OtherOperandsOfProductsAreFloats) {

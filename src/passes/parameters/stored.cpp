@@ -4,7 +4,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "ops/stored.h"
 
@@ -109,45 +110,58 @@ class Placing {
   }
 
  private:
+  using Copies = std::map<ValueId, ValueId>;  // by widened value: its copy
+
   void keep(Node node) {
     for (const ValueId in : std::vector(node.inputs))
       if (const Node *maker = stored_.maker(in);
           maker != nullptr && stored_.widens(*maker) && ops::takes_stored(before_, node, *maker))
         ops::take_stored(node, *maker);
-    widen_inputs(node, node);
+    widen_inputs(node);
     ordered_.push_back(std::move(node));
   }
 
-  void widen_inputs(Node &node, const Node &reader) {
-    for (ValueId &in : node.inputs)
-      if (const Node *maker = stored_.maker(in)) in = widened(in, *maker, reader);
+  // Emits copies of the nodes that make the widened inputs of `reader`, and of the widened nodes before these. Then
+  // `reader` reads the copies. Readers in the same block and phase share copies.
+  void widen_inputs(Node &reader) {
+    Copies own;
+    Copies &made = reader.block >= 0 ? made_[{reader.phase, reader.block}] : own;
+    std::set<ValueId> expanded;  // values whose makers' inputs are already copied, or pending
+    std::vector<ValueId> pending(reader.inputs.rbegin(), reader.inputs.rend());
+    while (!pending.empty()) {
+      const ValueId at = pending.back();
+      const Node *maker = made.contains(at) ? nullptr : stored_.maker(at);
+      if (maker != nullptr && expanded.insert(at).second) {
+        pending.insert(pending.end(), maker->inputs.rbegin(), maker->inputs.rend());
+        continue;
+      }
+      pending.pop_back();
+      if (maker != nullptr) copy(*maker, reader, made);
+    }
+    use(made, reader);
   }
 
-  // Emits a copy of the node that makes the widened value `id`, for use by `reader`, and returns the copy's output.
-  // Readers in the same block and phase share one copy.
-  ValueId widened(ValueId id, const Node &maker, const Node &reader) {
-    const auto key = std::tuple(id, reader.phase, reader.block);
-    if (const auto found = made_.find(key); reader.block >= 0 && found != made_.end()) return found->second;
+  // Emits a copy of a node that makes widened values, for use by `reader`. `made` has the copies of its inputs already.
+  void copy(const Node &maker, const Node &reader, Copies &made) {
     Node node = maker;
     node.block = reader.block;
     node.phase = reader.phase;
-    widen_inputs(node, reader);
-    ValueId made = ValueId::none;
-    for (ValueId &out : node.outputs) {
-      if (out == ValueId::none) continue;
-      const bool wanted = out == id;
-      out = add_like(graph_, out, graph_.value(out).type.dtype);
-      if (wanted) made = out;
-    }
+    use(made, node);
+    for (ValueId &out : node.outputs)
+      if (out != ValueId::none) out = made[out] = add_like(graph_, out, graph_.value(out).type.dtype);
     ordered_.push_back(std::move(node));
-    return made_[key] = made;
+  }
+
+  static void use(const Copies &made, Node &node) {
+    for (ValueId &in : node.inputs)
+      if (const auto found = made.find(in); found != made.end()) in = found->second;
   }
 
   Graph &graph_;
   const Graph before_;
   const StoredNodes stored_;
   std::vector<Node> ordered_;
-  std::map<std::tuple<ValueId, graph::Phase, std::int32_t>, ValueId> made_;
+  std::map<std::pair<graph::Phase, std::int32_t>, Copies> made_;  // by phase and block
 };
 
 }  // namespace
