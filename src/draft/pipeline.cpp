@@ -118,6 +118,8 @@ class Pipeline {
                                      .ranks = ranks(),
                                      .local_sums = settings_.ranks.local_sums});
     passes::widen_inside(variant->training.graph);
+    variant->numbered_samples =
+        static_cast<std::uint64_t>(std::max(of.batch.samples, passes::samples_drawn(variant->training.graph)));
     const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, of.loss);
     variant->loss = weighed.loss;
     variant->weight = weighed.weight;

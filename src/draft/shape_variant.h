@@ -14,6 +14,10 @@ struct ShapeVariant {
   graph::Graph outputs;  // computes the outputs that keep_outputs names; without nodes if there are none
   grad::Training training;
   Batch batch;
+  // The samples that a micro-batch has for random numbers. The random numbers of the next micro-batch begin after these
+  // samples. The number is larger than batch.samples if the first axis of the first input is longer than that of the
+  // input by which the batch is counted.
+  std::uint64_t numbered_samples = 1;
 };
 
 }  // namespace protrain::draft

@@ -196,6 +196,8 @@ bool fuse(graph::Graph &graph);
 // a body has a BatchNormalization. With `frozen`, throws Code::unsupported if something reads the running statistics
 // that a BatchNormalization computes, because a frozen one computes none.
 graph::Bodies set_batch_norm(graph::Graph &graph, const graph::Bodies *bodies, BatchNorm batch_norm);
+// Returns the most samples for which a node of a prepared graph draws random numbers; 0 if no node draws any.
+std::int64_t samples_drawn(const graph::Graph &graph);
 // Turns a graph for training into one for evaluation: Dropout is off, its masks are true everywhere, and BatchNorm uses
 // the running statistics. Adds no values to the graph.
 void for_evaluation(graph::Graph &graph);

@@ -188,8 +188,7 @@ StepResult Session::take_batch() {
   machine_.set_status(account_.status());
   account_.begin_batch();
   backend::StepScalars now = account_.scalars(draft().settings.optimizer, draft().groups.groups);
-  const auto samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
-  now.first_sample += static_cast<std::uint64_t>(ranks_.rank()) * samples;
+  now.first_sample += static_cast<std::uint64_t>(ranks_.rank()) * draft().variants[variant]->numbered_samples;
   execute(*last_.executor, now);
   read_numbers(*last_.program, variant);
   const bool has_norms = last && reads_norms();
@@ -244,7 +243,7 @@ void Session::read_numbers(const program::Program &program, std::size_t variant)
   }
   numbers_.norm = 0;
   if (account_.is_last()) machine_.read_result(program, program.norm, &numbers_.norm, sizeof numbers_.norm);
-  numbers_.samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
+  numbers_.samples = draft().variants[variant]->numbered_samples;
   if (!account_.is_last() || !reads_norms()) return;
   for (StepAlarms::Parameter &trained : alarms_.trained())
     machine_.read_result(program, program.squared_norms[trained.position], &trained.squared_norm, sizeof(double));

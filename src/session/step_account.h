@@ -38,7 +38,7 @@ struct RoundNumbers {
   program::StatusWord status;
   std::vector<Batch> batches = {Batch()};  // one of each rank
   double norm = 0;                         // only in the step's last round
-  std::uint64_t samples = 1;               // in each micro-batch
+  std::uint64_t samples = 1;               // in each micro-batch, as random numbers count them
 };
 
 class StepAccount {
@@ -113,7 +113,7 @@ class StepAccount {
   Terms terms_;
   Counters counters_;
   std::uint64_t micro_batch_ = 0;         // the number of rank 0's next micro-batch in the step
-  std::uint64_t samples_ = 0;             // in the step's micro-batches so far
+  std::uint64_t samples_ = 0;             // in the step's micro-batches so far, as random numbers count them
   program::StatusWord spoilt_;            // the status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;  // over the step's micro-batches
   double seconds_ = 0;

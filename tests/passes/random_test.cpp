@@ -72,6 +72,17 @@ TEST(Dropout, KnowsTheSamplesOfItsTensor) {
   EXPECT_EQ(samples({}), 0);
 }
 
+TEST(SamplesDrawn, AreTheMostThatANodeDrawsFor) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {4, 3}, DType::f32);
+  EXPECT_EQ(passes::samples_drawn(b.graph), 0);
+  const ValueId few = b.add("Dropout", {x}, {{"ratio", 0.5}, {"samples", std::int64_t{1}}});
+  EXPECT_EQ(passes::samples_drawn(b.graph), 1);
+  const ValueId noise = b.add("Uniform", {}, {{"samples", std::int64_t{4}}, {"shape", Shape{4, 3}}});
+  b.graph.outputs = {b.add("Add", {few, noise})};
+  EXPECT_EQ(passes::samples_drawn(b.graph), 4);
+}
+
 TEST(Dropout, ThatDoesNotTrainIsIdentity) {
   for (const Form &form :
        {Form{.training = false}, Form{.training = {}}, Form{.ratio = 0}, Form{.ratio = {}, .training = {}}})

@@ -161,5 +161,36 @@ TEST(DropoutSession, DrawsANewMaskInEachBatchWhereTheFirstAxisHasNoSamples) {
   EXPECT_GE(different, 6);
 }
 
+// The batch is counted by `places`, whose first axis has one element, and the mask has four rows. Three rows of x hold
+// different powers of two, so the loss tells which of their elements the mask keeps. The second batch has these rows
+// one place further up, where it would find the masks of the first batch again if its random numbers began one sample
+// later.
+TEST(DropoutSession, DrawsNewMasksForAllRowsOfABatchThatCountsFewerSamples) {
+  using test::node;
+  constexpr std::size_t kRows = 4, kWidth = 7;
+  const test::Scratch scratch;
+  test::Wire wire;
+  wire.nodes = {node("Gather", {"table", "places"}, {"placed"}), node("Add", {"x", "placed"}, {"sum"}),
+                node("Dropout", {"sum", "ratio", "trains"}, {"kept"}),
+                node("ReduceMean", {"kept"}, {"loss"}, {test::int_attribute("keepdims", 0)})};
+  wire.initializers = {test::floats("table", {kWidth}, std::vector<float>(kWidth)), test::floats("ratio", {}, {0.5F}),
+                       test::tensor("trains", test::kBool, {}, test::raw_data("\1"))};
+  wire.inputs = {test::value("x", test::kFloat, {"4", "7"}), test::value("places", test::kInt64, {"1", "7"})};
+  wire.outputs = {test::value("loss", test::kFloat, {})};
+  draft::Options options;
+  for (const auto &[key, value] : {std::pair{"accumulation", "2"}, {"trainable", "table"}}) options.set(key, value);
+  const auto session = Session::create(options, scratch.put("rows.onnx", wire.bytes()), nullptr);
+  const std::vector<std::int64_t> places = {0, 1, 2, 3, 4, 5, 6};
+  session->set_input("places", DType::i64, {1, kWidth}, places.data());
+  const auto loss_with_rows_from = [&](std::size_t row) {
+    std::vector<float> x(kRows * kWidth);
+    for (std::size_t i = 0; i < 3 * kWidth; ++i) x[row * kWidth + i] = std::ldexp(1.0F, static_cast<int>(i));
+    session->set_input("x", DType::f32, {kRows, kWidth}, x.data());
+    return session->step().loss;
+  };
+  const float first = loss_with_rows_from(1), mean = loss_with_rows_from(0);
+  EXPECT_NE(mean, first);
+}
+
 }  // namespace
 }  // namespace protrain::session::dropout_test

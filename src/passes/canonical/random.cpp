@@ -1,6 +1,7 @@
 // Rules for operators that draw random numbers, and the pass that makes a graph for evaluation. The core operator
 // Uniform draws the numbers, from which other nodes compute the results of ONNX's random operators. The pass leaves
 // Uniform as it is, so a model that draws noise draws it in evaluation too.
+#include <algorithm>
 #include <bit>
 #include <numbers>
 
@@ -126,6 +127,13 @@ std::int64_t batch_of(const Graph &graph) {
 std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
   if (shape.empty() || shape[0] == 0) return 0;
   return batch > 0 && shape[0] % batch == 0 ? batch : 1;
+}
+
+std::int64_t samples_drawn(const Graph &graph) {
+  std::int64_t most = 0;
+  for (const Node &node : graph.nodes())
+    if (node.op == "Dropout" || node.op == "Uniform") most = std::max(most, node.attributes.integer("samples", 0));
+  return most;
 }
 
 Rules random_rules() {
