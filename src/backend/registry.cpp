@@ -71,7 +71,7 @@ std::string joined_names(std::string_view separator) {
 }  // namespace
 
 std::string_view device_names() {
-  static const std::string names = joined_names("|");
+  static const std::string &names = *new const std::string(joined_names("|"));  // readable while the process exits
   return names;
 }
 

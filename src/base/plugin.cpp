@@ -33,7 +33,7 @@ void *open(const char *file, std::string_view vendor, std::string_view subject) 
 // Returns the handle of the library `file`. The first call for this file opens the library.
 void *handle_of(const char *file, std::string_view vendor, std::string_view subject) {
   static std::mutex mutex;
-  static std::map<std::string, void *> handles;
+  static auto &handles = *new std::map<std::string, void *>;  // readable while the process exits
   const std::lock_guard lock(mutex);
   void *&handle = handles[file];
   if (handle == nullptr) handle = open(file, vendor, subject);

@@ -19,16 +19,17 @@ constexpr Family (*kFamilies[])() = {
     sample_family,     signal_family, norm_family,      contrib_family, control_flow_family, quantize_family,
     batch_norm_family, ranks_family,  pool_family,      ctc_family};
 
-// Returns all operators, sorted by name.
+// Returns all operators, sorted by name. They are never destroyed, because a thread may still make a session while the
+// process exits.
 const std::vector<Op> &all() {
-  static const std::vector<Op> ops = [] {
+  static const std::vector<Op> &ops = *new const std::vector<Op>([] {
     std::vector<Op> gathered;
     for (Family (*family)() : kFamilies) std::ranges::move(family(), std::back_inserter(gathered));
     std::ranges::sort(gathered, {}, &Op::name);
     const auto twice = std::ranges::adjacent_find(gathered, {}, &Op::name);
     require(twice == gathered.end(), Code::internal, "", "an operator is registered twice");
     return gathered;
-  }();
+  }());
   return ops;
 }
 
@@ -115,11 +116,12 @@ bool Op::may_lack(std::size_t input) const {
 }
 
 const Op *find(std::string_view name) {
-  static const std::unordered_map<std::string_view, const Op *> by_name = [] {
-    std::unordered_map<std::string_view, const Op *> ops;
+  using ByName = std::unordered_map<std::string_view, const Op *>;
+  static const ByName &by_name = *new const ByName([] {  // never destroyed, like all()
+    ByName ops;
     for (const Op &op : all()) ops.emplace(op.name, &op);
     return ops;
-  }();
+  }());
   const auto found = by_name.find(name);
   return found != by_name.end() ? found->second : nullptr;
 }

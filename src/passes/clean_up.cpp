@@ -127,7 +127,10 @@ bool simplify_transpose(Rewriter &r, const Node &node) {
   return true;
 }
 
-const std::map<std::string_view, Simplify> kSimplifications = {
+using Simplifications = std::map<std::string_view, Simplify>;
+
+// The table is never destroyed, because a thread may still make a session while the process exits.
+const Simplifications &kSimplifications = *new const Simplifications{
     {"Add", simplify_sum},
     {"Cast", simplify_same_type},
     {"Concat", simplify_single},

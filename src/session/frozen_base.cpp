@@ -16,13 +16,14 @@ namespace protrain::session {
 
 namespace {
 
-// All bases of this process that sessions may share.
+// All bases of this process that sessions may share. The list is never destroyed, because a thread may still make a
+// session while the process exits.
 struct AllBases {
   std::mutex mutex;
   std::vector<std::weak_ptr<FrozenBase>> bases;
 };
 AllBases &all_bases() {
-  static AllBases all;
+  static AllBases &all = *new AllBases;
   return all;
 }
 

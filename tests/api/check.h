@@ -39,5 +39,6 @@ void test_errors(void);
 void test_threads(void);
 void test_plan(void);
 void test_host(void);
+void test_exit(void);
 
 #endif

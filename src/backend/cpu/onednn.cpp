@@ -4,13 +4,14 @@
 
 namespace protrain::backend::cpu {
 
+// Engine and stream are never destroyed, because a thread may still step while the process exits.
 dnnl::engine &onednn_engine() {
-  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  static dnnl::engine &cpu = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
 
 dnnl::stream &onednn_stream() {
-  static dnnl::stream cpu(onednn_engine());
+  static dnnl::stream &cpu = *new dnnl::stream(onednn_engine());
   return cpu;
 }
 

@@ -29,7 +29,7 @@ constexpr timeval kPatience{2, 0};           // of one try to connect to rank 0,
 constexpr auto kPause = 100ms;               // between two tries
 constexpr auto kEcho = 1000ms;               // the longest wait for the relay to pass on a value
 constexpr const char kNoRank[] = "what listens there does not speak as a rank does";
-const std::string kGreeting = "protrain " PROTRAIN_COMM_BUILD_ID;
+constexpr const char kGreeting[] = "protrain " PROTRAIN_COMM_BUILD_ID;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 

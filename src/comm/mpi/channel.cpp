@@ -23,7 +23,7 @@ void rest(int polls) {
 // Returns memory for the reason of an abort. This memory is never freed, because nobody waits until the other ranks
 // have read the reason.
 std::string &new_reason() {
-  static std::deque<std::string> reasons;
+  static auto &reasons = *new std::deque<std::string>;
   const std::lock_guard lock(mpi_mutex);
   std::string &reason = reasons.emplace_back();
   reason.reserve(kMostReason);

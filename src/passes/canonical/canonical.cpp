@@ -5,8 +5,9 @@ namespace protrain::passes {
 
 namespace {
 
+// Returns the table. It is never destroyed, because a thread may still make a session while the process exits.
 const Rules &all_rules() {
-  static const Rules rules = [] {
+  static const Rules &rules = *new const Rules([] {
     Rules all = shape_rules();
     all.merge(sequence_rules());
     all.merge(arithmetic_rules());
@@ -31,7 +32,7 @@ const Rules &all_rules() {
     all.merge(contrib_attention_rules());
     all.merge(control_flow_rules());
     return all;
-  }();
+  }());
   return rules;
 }
 

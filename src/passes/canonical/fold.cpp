@@ -1,8 +1,9 @@
 // The forward walk that turns a file's graph into typed core operators and constants.
 #include <fmt/format.h>
 #include <algorithm>
-#include <set>
+#include <array>
 #include <stdexcept>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -25,18 +26,20 @@ constexpr std::int64_t kLongestList = 1 << 16;  // elements of a constant that m
 
 // Operators whose result at an index depends only on the operands at that index. If all operands repeat along an axis,
 // the result is stored with one element on that axis.
-const std::set<std::string_view> kElementwise = {
-    "Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
-    "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
-    "IsInf", "IsNaN",   "Less", "LessOrEqual", "Log",   "Max",     "Min",
-    "Mod",   "Mul",     "Neg",  "Not",         "Or",    "Pow",     "Reciprocal",
-    "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
-    "Where", "Xor"};
+constexpr auto kElementwise =
+    std::to_array<std::string_view>({"Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
+                                     "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
+                                     "IsInf", "IsNaN",   "Less", "LessOrEqual", "Log",   "Max",     "Min",
+                                     "Mod",   "Mul",     "Neg",  "Not",         "Or",    "Pow",     "Reciprocal",
+                                     "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
+                                     "Where", "Xor"});
+static_assert(std::ranges::is_sorted(kElementwise));
 
 // Returns an upper bound of the bytes of the results. A result that repeats along an axis can take fewer bytes.
 std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
   if (node.op == "Expand") return inputs.at(0)->stored_bytes();
-  if (kElementwise.contains(node.op)) return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
+  if (std::ranges::binary_search(kElementwise, node.op))
+    return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
   std::uint64_t bytes = 0;
   for (const Type &type : types) bytes = checked_add(bytes, byte_count(type.dtype, type.shape));
   return bytes;
@@ -47,7 +50,7 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
 double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
                   const std::vector<Type> &types) {
   if (node.op == "Expand") return 1;
-  if (kElementwise.contains(node.op))
+  if (std::ranges::binary_search(kElementwise, node.op))
     return static_cast<double>(element_count(ops::stored_union(types.at(0).shape, inputs)));
   double count = ops::flops(graph, node, types);
   for (const Array *input : inputs)

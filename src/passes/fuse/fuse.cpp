@@ -11,8 +11,11 @@ namespace protrain::passes {
 
 namespace {
 
-// The patterns by the operator of their last node, in the order in which they are tried.
-const std::map<std::string_view, std::vector<Pattern>> kPatterns = {
+using Patterns = std::map<std::string_view, std::vector<Pattern>>;
+
+// The patterns by the operator of their last node, in the order in which they are tried. The table is never destroyed,
+// because a thread may still make a session while the process exits.
+const Patterns &kPatterns = *new const Patterns{
     {"Add", {fuse_normalization_bias, fuse_rotary, fuse_bias}},
     {"Concat", {fuse_partial_rotary}},
     {"CrossEntropy", {fuse_linear_loss}},

@@ -21,7 +21,8 @@ struct Mask {
 };
 
 constexpr double kHidden = -1e30;  // scores this low hide a key; exporters write -1e30, float32's lowest or -inf
-inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // swaps the axes of heads and tokens
+// Swaps the axes of heads and tokens. Never destroyed, because a session may be created while the process exits.
+inline const std::vector<std::int64_t> &kSwapHeads = *new const std::vector<std::int64_t>{0, 2, 1, 3};
 
 struct Fusion {
   Rewriter &r;

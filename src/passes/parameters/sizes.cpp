@@ -42,35 +42,36 @@ constexpr auto kSized = std::to_array<Sized>({{"ConstantOfShape", 0, 0},
                                               {"TopK", 1, 1}});
 
 // Operators with which exporters compute sizes and conditions.
-const std::set<std::string_view> kArithmetic = {"Add",
-                                                "And",
-                                                "Cast",
-                                                "CastLike",
-                                                "Ceil",
-                                                "Concat",
-                                                "DequantizeLinear",
-                                                "Div",
-                                                "Equal",
-                                                "Floor",
-                                                "Gather",
-                                                "Greater",
-                                                "GreaterOrEqual",
-                                                "Identity",
-                                                "Less",
-                                                "LessOrEqual",
-                                                "Max",
-                                                "Min",
-                                                "Mul",
-                                                "Neg",
-                                                "Not",
-                                                "Or",
-                                                "QuantizeLinear",
-                                                "Round",
-                                                "Slice",
-                                                "Sqrt",
-                                                "Squeeze",
-                                                "Sub",
-                                                "Unsqueeze"};
+constexpr auto kArithmetic = std::to_array<std::string_view>({"Add",
+                                                              "And",
+                                                              "Cast",
+                                                              "CastLike",
+                                                              "Ceil",
+                                                              "Concat",
+                                                              "DequantizeLinear",
+                                                              "Div",
+                                                              "Equal",
+                                                              "Floor",
+                                                              "Gather",
+                                                              "Greater",
+                                                              "GreaterOrEqual",
+                                                              "Identity",
+                                                              "Less",
+                                                              "LessOrEqual",
+                                                              "Max",
+                                                              "Min",
+                                                              "Mul",
+                                                              "Neg",
+                                                              "Not",
+                                                              "Or",
+                                                              "QuantizeLinear",
+                                                              "Round",
+                                                              "Slice",
+                                                              "Sqrt",
+                                                              "Squeeze",
+                                                              "Sub",
+                                                              "Unsqueeze"});
+static_assert(std::ranges::is_sorted(kArithmetic));
 
 // Follows sizes back to the initializers that they come from.
 class Sizes {
@@ -105,7 +106,8 @@ void Sizes::follow(ValueId id, const Node &sized) {
       found_.emplace(at, graph_.value(sized.outputs.at(0)).producer);
     if (value.producer == NodeId::none) continue;
     const Node &maker = graph_.node(value.producer);
-    if (kArithmetic.contains(maker.op)) pending.insert(pending.end(), maker.inputs.begin(), maker.inputs.end());
+    if (std::ranges::binary_search(kArithmetic, maker.op))
+      pending.insert(pending.end(), maker.inputs.begin(), maker.inputs.end());
   }
 }
 
