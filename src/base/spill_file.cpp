@@ -30,6 +30,7 @@ constexpr unsigned kDepth = 8;            // requests in flight
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
 int sys_allocate(int descriptor, off_t bytes) {
+  const BlockedSignals blocked;  // a signal would interrupt the call, and a file in memory would have to begin anew
   const WithheldSignal guard(SIGXFSZ);
   return ::posix_fallocate(descriptor, 0, bytes);
 }

@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +42,39 @@ std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
 }
 
 constexpr std::size_t kSizes[] = {1, 4095, 4096, 4097, 64 << 10, (1 << 20) + 1, (9 << 20) + 4096 + 17};
+
+// While the object lives, this process gets a signal every 50 microseconds, as from a profiler.
+class Alarms {
+ public:
+  Alarms() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &action, &before_);
+    repeat(50);
+  }
+  ~Alarms() {
+    repeat(0);
+    sigaction(SIGALRM, &before_, nullptr);
+  }
+
+ private:
+  static void repeat(suseconds_t microseconds) {
+    const itimerval timer{{0, microseconds}, {0, microseconds}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+  }
+  struct sigaction before_ {};
+};
+
+// A file system in memory gives up when a signal interrupts it.
+TEST(SpillFile, IsMadeWhileSignalsArrive) {
+  const std::string in_memory = "/dev/shm";
+  std::error_code unknown;
+  if (const fs::space_info space = fs::space(in_memory, unknown); unknown || space.available < (48 << 20))
+    GTEST_SKIP() << in_memory << " has no room";
+  const Alarms alarms;
+  EXPECT_NO_THROW(SpillFile(in_memory, 32 << 20));
+}
 
 TEST_F(SpillFileTest, GivesBackRegionsOfAnySizeFromAnyAddress) {
   SpillFile file(directory, 64 << 20);
