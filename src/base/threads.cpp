@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/processors.h"
 #include "base/signals.h"
 
 namespace protrain {
@@ -32,22 +32,6 @@ void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
-}
-
-// Returns how many processors the scheduler lets this process use.
-int allowed_processors() {
-  int count = 1;
-  // The kernel's mask may be wider than cpu_set_t.
-  for (int processors = 1024; processors <= 1 << 20; processors *= 4) {
-    cpu_set_t *set = CPU_ALLOC(processors);
-    if (!set) break;
-    const std::size_t bytes = CPU_ALLOC_SIZE(processors);
-    const bool known = sched_getaffinity(0, bytes, set) == 0;
-    if (known) count = std::max(1, CPU_COUNT_S(bytes, set));
-    CPU_FREE(set);
-    if (known) break;
-  }
-  return count;
 }
 }  // namespace
 
@@ -113,7 +97,7 @@ struct Team::State {
   };
 
   State(int size, Team *team)
-      : size(size), spins(size <= allowed_processors()), team(team), seats(static_cast<std::size_t>(size)) {}
+      : size(size), spins(size <= processors.count()), team(team), seats(static_cast<std::size_t>(size)) {}
   // Waits while the counter is `old`. Does not spin if the team has more threads than there are processors, because a
   // spinning thread would take the processor of a working thread.
   void await(WaitCounter &counter, std::uint32_t old) { spins ? counter.await(old) : counter.sleep(old); }
@@ -125,6 +109,7 @@ struct Team::State {
   void barrier();
 
   const int size;
+  const Processors processors;
   const bool spins;
   Team *const team;
   std::vector<Seat> seats;
@@ -161,7 +146,7 @@ void Team::State::start(const std::string &name) {
   pthread_attr_setstacksize(&attributes, kStackBytes);
   int error = 0;
   const BlockedSignals blocked;
-  for (; started < size && error == 0; started += error == 0) {
+  for (; started < size; ++started) {
     Seat &seat = seats[static_cast<std::size_t>(started)];
     seat.state = this;
     seat.index = started;
@@ -171,9 +156,11 @@ void Team::State::start(const std::string &name) {
       return nullptr;
     };
     error = pthread_create(&seat.thread, &attributes, begin, &seat);
+    if (error != 0) break;
     std::array<char, 16> title{};  // the length the system keeps; a std::string might throw while threads run
     std::snprintf(title.data(), title.size(), "%s/%d", name.c_str(), started);
-    if (error == 0) pthread_setname_np(seat.thread, title.data());
+    pthread_setname_np(seat.thread, title.data());
+    processors.give_to(seat.thread);
   }
   pthread_attr_destroy(&attributes);
   if (error == 0) return;
@@ -294,7 +281,7 @@ void Team::run(void (*work)(void *, Member &), void *argument) {
 }
 
 int available_threads() {
-  const int count = allowed_processors(), quota = cgroup::processor_quota();
+  const int count = Processors().count(), quota = cgroup::processor_quota();
   return quota > 0 ? std::min(count, quota) : count;
 }
 

@@ -72,8 +72,8 @@ class Team {
   std::unique_ptr<State> state_;
 };
 
-// Returns how many threads this process may run at once, by the scheduler's affinity mask and the cgroup's processor
-// quota; at least 1.
+// Returns how many threads this process may run at once, by the scheduler's affinity mask or OpenMP's places, and the
+// cgroup's processor quota; at least 1.
 int available_threads();
 
 }  // namespace protrain

@@ -8,6 +8,7 @@
 
 #include "backend/issue.h"
 #include "base/error.h"
+#include "base/processors.h"
 #include "base/signals.h"
 #include "measure/stopwatch.h"
 
@@ -21,8 +22,12 @@ constexpr double kAlone = 0.05;                 // seconds of the load alone
 template <typename Do>
 std::jthread start_thread(const Do &act) {
   const BlockedSignals blocked;
+  const Processors processors;
   try {
-    return std::jthread(act);
+    return std::jthread([act, processors] {
+      processors.give_to(pthread_self());
+      act();
+    });
   } catch (const std::system_error &error) {
     fail(Code::nomem, "profiling", "the system refused a thread: {}", error.what());
   }

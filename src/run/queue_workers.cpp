@@ -13,16 +13,17 @@ namespace protrain::run {
 
 QueueWorkers::QueueWorkers(const PerQueue<bool> &own_worker) : own_worker_(own_worker) {
   const BlockedSignals blocked;
+  const Processors processors;
   try {
     for (const Queue q : kQueues)
-      if (own_worker_[q]) start(q);
+      if (own_worker_[q]) start(q, processors);
   } catch (...) {  // some workers may run already
     close();
     throw;
   }
 }
 
-void QueueWorkers::start(Queue queue) {
+void QueueWorkers::start(Queue queue, const Processors &processors) {
   const char *name = kQueueNames[queue];
   const std::string title = (std::string("protrain/") + name).substr(0, 15);
   try {
@@ -31,6 +32,7 @@ void QueueWorkers::start(Queue queue) {
     protrain::fail(Code::nomem, name, "the system refused a thread: {}", error.what());
   }
   pthread_setname_np(workers_.back().native_handle(), title.c_str());
+  processors.give_to(workers_.back().native_handle());
 }
 
 QueueWorkers::~QueueWorkers() { close(); }

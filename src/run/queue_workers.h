@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/processors.h"
 #include "base/queue.h"
 
 namespace protrain::run {
@@ -68,7 +69,7 @@ class QueueWorkers {
     std::size_t issued = 0;
   };
 
-  void start(Queue queue);
+  void start(Queue queue, const Processors &processors);
   void close();
   void serve(Queue queue);
   void work_through(Queue queue);

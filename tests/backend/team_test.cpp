@@ -1,8 +1,13 @@
 // The CPU device: its team of threads, its arena, and how it launches kernels and reports their errors.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <array>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <thread>
 
 #include "backend/cpu/gemm.h"
@@ -36,6 +41,38 @@ TEST(CpuDevice, SaysWhatItIs) {
   EXPECT_TRUE(device->info().shares_memory && device->info().shares_cores);
   EXPECT_GT(device->info().memory_bytes, 1U << 20);
   EXPECT_EQ(open("cpu", 0)->info().threads, available_threads());
+}
+
+// OpenMP binds the first thread of a process before main() begins, so this program runs the test once more in a process
+// of its own.
+TEST(CpuDevice, HasAsManyThreadsAndProcessorsWhereOpenMpBindsThreads) {
+  const char *variable = "PROTRAIN_TEST_THREADS";
+  const auto processors_of_members = [] {
+    Team team(2, "test");
+    std::array<int, 2> counts{};
+    team.enter([&] {
+      team.run([&](Member &member) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        sched_getaffinity(0, sizeof set, &set);
+        counts.at(static_cast<std::size_t>(member.index)) = CPU_COUNT(&set);
+      });
+    });
+    return counts;
+  };
+  if (const char *expected = std::getenv(variable)) {
+    EXPECT_EQ(open("cpu", 0)->info().threads, std::atoi(expected));
+    for (const int count : processors_of_members()) EXPECT_GE(count, std::atoi(expected));
+    return;
+  }
+  const int threads = available_threads();
+  if (threads < 2) GTEST_SKIP() << "there is one processor";
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string filter = "CpuDevice.HasAsManyThreadsAndProcessorsWhereOpenMpBindsThreads";
+  EXPECT_EQ(
+      std::system(
+          fmt::format("OMP_PROC_BIND=true {}={} '{}' --gtest_filter={}", variable, threads, program, filter).c_str()),
+      0);
 }
 
 TEST(CpuDevice, RefusesWhatIsNotThere) {

@@ -1,0 +1,77 @@
+#include "base/processors.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <set>
+
+// OpenMP's functions. A process may lack them, because only the backend for the host's processor needs OpenMP.
+extern "C" {
+[[gnu::weak]] int omp_get_proc_bind();  // 0: threads are not bound
+[[gnu::weak]] int omp_get_num_places();
+[[gnu::weak]] int omp_get_place_num_procs(int place);
+[[gnu::weak]] void omp_get_place_proc_ids(int place, int *ids);
+}
+
+namespace protrain {
+
+namespace {
+
+constexpr int kMostProcessors = 1 << 20;
+
+// Returns the processors that the scheduler lets the calling thread use.
+std::set<int> scheduled_processors() {
+  std::set<int> ids;
+  // The kernel's mask may be wider than cpu_set_t.
+  for (int processors = 1024; processors <= kMostProcessors; processors *= 4) {
+    cpu_set_t *mask = CPU_ALLOC(processors);
+    if (!mask) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(processors);
+    const bool known = sched_getaffinity(0, bytes, mask) == 0;
+    for (int id = 0; known && id < processors; ++id)
+      if (CPU_ISSET_S(static_cast<std::size_t>(id), bytes, mask)) ids.insert(id);
+    CPU_FREE(mask);
+    if (known) break;
+  }
+  return ids;
+}
+
+// Returns the processors of each of OpenMP's places. Returns none if OpenMP binds no threads.
+std::vector<std::set<int>> places() {
+  std::vector<std::set<int>> all;
+  const bool has_openmp = omp_get_proc_bind != nullptr && omp_get_num_places != nullptr &&
+                          omp_get_place_num_procs != nullptr && omp_get_place_proc_ids != nullptr;
+  if (!has_openmp || omp_get_proc_bind() == 0) return all;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(std::max(0, omp_get_place_num_procs(place))));
+    if (!ids.empty()) omp_get_place_proc_ids(place, ids.data());
+    std::erase_if(ids, [](int id) { return id < 0 || id >= kMostProcessors; });
+    all.emplace_back(ids.begin(), ids.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+Processors::Processors() {
+  const std::set<int> scheduled = scheduled_processors();
+  count_ = std::max(1, static_cast<int>(scheduled.size()));
+  const std::vector<std::set<int>> bound = places();
+  const auto holds_all = [&](const std::set<int> &place) { return std::ranges::includes(place, scheduled); };
+  if (scheduled.empty() || std::ranges::none_of(bound, holds_all)) return;
+  std::set<int> ids;
+  for (const std::set<int> &place : bound) ids.insert(place.begin(), place.end());
+  const std::size_t bytes = CPU_ALLOC_SIZE(*ids.rbegin() + 1);
+  places_.resize(bytes / sizeof places_[0]);
+  auto *set = reinterpret_cast<cpu_set_t *>(places_.data());
+  for (const int id : ids) CPU_SET_S(static_cast<std::size_t>(id), bytes, set);
+  count_ = CPU_COUNT_S(bytes, set);
+}
+
+void Processors::give_to(pthread_t thread) const noexcept {
+  if (places_.empty()) return;
+  const auto *set = reinterpret_cast<const cpu_set_t *>(places_.data());
+  pthread_setaffinity_np(thread, places_.size() * sizeof places_[0], set);
+}
+
+}  // namespace protrain

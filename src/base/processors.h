@@ -1,0 +1,27 @@
+// The processors that the library's threads may use.
+#pragma once
+
+#include <pthread.h>
+
+#include <vector>
+
+namespace protrain {
+
+// The processors that the scheduler lets the calling thread use. If OpenMP binds threads, as OMP_PROC_BIND, OMP_PLACES
+// or GOMP_CPU_AFFINITY make it do, it has left a single place to the process's first thread. So if the calling thread
+// may use no more than one place, these are the processors of all places. A thread that may use several places has been
+// given them by its program.
+class Processors {
+ public:
+  Processors();
+
+  int count() const { return count_; }  // at least 1
+  // Lets a new thread use the processors, which it has not inherited from a thread that OpenMP has bound.
+  void give_to(pthread_t thread) const noexcept;
+
+ private:
+  int count_ = 1;
+  std::vector<unsigned long> places_;  // a cpu_set_t of any size; empty: OpenMP binds no threads
+};
+
+}  // namespace protrain
