@@ -2,6 +2,7 @@
 // them and only waits. Between calls of enter() the team's threads sleep.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,6 +37,12 @@ struct Range {
 Range share(std::int64_t count, std::int64_t grain, int index, int size);
 inline Range share(std::int64_t count, std::int64_t grain, const Member &member) {
   return share(count, grain, member.index, member.size);
+}
+
+// Returns how many members of a team of `size` get work if `count` items are shared with a grain of 1. These are the
+// members with the lowest indices. The others need no scratch of their own.
+inline int members_at_work(std::int64_t count, int size) {
+  return static_cast<int>(std::min<std::int64_t>(count, size));
 }
 
 class Team {

@@ -37,6 +37,14 @@ TEST(Share, CoversTheRangeInOrderAtMultiplesOfTheGrain) {
     }
 }
 
+TEST(MembersAtWork, AreThoseWhoseShareIsNotEmpty) {
+  for (std::int64_t count : {0, 1, 7, 8, 9, 1000})
+    for (int size : {1, 2, 8, 64}) {
+      const int working = members_at_work(count, size);
+      for (int i = 0; i < size; ++i) EXPECT_EQ(share(count, 1, i, size).size() > 0, i < working) << count << ", " << i;
+    }
+}
+
 TEST(Team, RunsWorkOnceOnEveryMember) {
   for (int size = 1; size <= 4; ++size) {
     Team team(size, "test");

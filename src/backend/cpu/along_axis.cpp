@@ -44,7 +44,7 @@ class TopKKernel : public CpuKernel {
  public:
   TopKKernel(const KernelRequest &request, int team_size) : top_(request) {
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(top_.lines.length) * sizeof(std::int64_t),
-                                     static_cast<std::uint64_t>(team_size));
+                                     static_cast<std::uint64_t>(members_at_work(top_.lines.count, team_size)));
   }
 
   void run(Member &member, const Launch &launch) override {

@@ -96,14 +96,14 @@ class Attention : public CpuKernel {
            layout.take<float>(a.edge),
            layout.bytes(std::max(scores_.scratch_bytes(), values_.scratch_bytes()))};
     member_bytes_ = layout.total();
-    scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(team_size));
+    scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(members_at_work(items(), team_size)));
   }
 
   void run(Member &member, const Launch &launch) override {
     const TiledAttention &a = shape_;
     if (a.packed) return run_documents(member, launch);
     const std::int64_t tiles = a.tiles_of(a.queries), group = a.heads / a.kv_heads;
-    const Range own = share(a.batch * a.heads * tiles, 1, member);
+    const Range own = share(items(), 1, member);
     std::int64_t packed = -1;
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       const std::int64_t head = i / tiles;  // index of (b, h): b * H + h
@@ -122,6 +122,11 @@ class Attention : public CpuKernel {
     std::uint64_t most, sum, gemm;
   };
 
+  // Returns how many items the members share: tiles of queries, or key heads if documents are packed.
+  std::int64_t items() const {
+    const TiledAttention &a = shape_;
+    return a.packed ? a.batch * a.kv_heads : a.batch * a.heads * a.tiles_of(a.queries);
+  }
   template <typename E>
   E *place(const Member &member, const Launch &launch, std::uint64_t offset) const {
     return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) +
@@ -131,7 +136,7 @@ class Attention : public CpuKernel {
   void run_documents(const Member &member, const Launch &launch) {
     const TiledAttention &a = shape_;
     const std::int64_t group = a.heads / a.kv_heads;
-    const Range own = share(a.batch * a.kv_heads, 1, member);
+    const Range own = share(items(), 1, member);
     for (std::int64_t kv = own.begin; kv < own.end; ++kv)
       a.for_each_document(launch, kv / a.kv_heads, [&](Range document) {
         pack(member, launch, kv, document);

@@ -88,11 +88,11 @@ class AttentionGrad : public CpuKernel {
     at_.lse = layout.take<float>(edge), at_.delta = layout.take<float>(edge);
     at_.gemm = layout.bytes(gemm_bytes);
     member_bytes_ = layout.total();
-    scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(team_size));
+    scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(members_at_work(items(), team_size)));
   }
 
   void run(Member &member, const Launch &launch) override {
-    const Range own = share(shape_.batch * shape_.kv_heads, 1, member);
+    const Range own = share(items(), 1, member);
     const MemberScratch m{*this, launch, member.index};
     for (std::int64_t head = own.begin; head < own.end; ++head)
       if (shape_.packed)
@@ -127,6 +127,7 @@ class AttentionGrad : public CpuKernel {
     }
   };
 
+  std::int64_t items() const { return shape_.batch * shape_.kv_heads; }  // key heads of all samples
   template <typename ShapeOf>
   TileProducts products(int seats, ShapeOf &&shape) const {
     return TileProducts(shape_, seats, shape);

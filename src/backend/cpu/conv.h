@@ -34,8 +34,8 @@ class TeamScratch {
   TeamScratch() = default;
   TeamScratch(std::uint64_t shared, std::uint64_t own)
       : shared_(round_up(shared, kAlignment)), own_(round_up(own, kAlignment)) {}
-  std::uint64_t bytes(int team_size) const {
-    return checked_add(shared_, checked_multiply(own_, static_cast<std::uint64_t>(team_size)));
+  std::uint64_t bytes(int members) const {
+    return checked_add(shared_, checked_multiply(own_, static_cast<std::uint64_t>(members)));
   }
   template <typename E>
   static E *shared(const Launch &launch, std::uint64_t at) {

@@ -89,8 +89,8 @@ class FloatRows {
         in_place_(std::is_same_v<T, float> && stride == 1),
         room_bytes_(round_up(byte_count(DType::f32, {length}), kAlignment)) {}
 
-  std::uint64_t scratch_bytes(int team_size) const {
-    return in_place_ ? 0 : checked_multiply(room_bytes_, static_cast<std::uint64_t>(rooms_ * team_size));
+  std::uint64_t scratch_bytes(int members) const {
+    return in_place_ ? 0 : checked_multiply(room_bytes_, static_cast<std::uint64_t>(rooms_ * members));
   }
   // Returns the member's buffer `number`; nullptr if rows are used where they lie.
   float *room(void *scratch, const Member &member, int number) const {

@@ -168,7 +168,7 @@ class GatherElementsGradKernel : public CpuKernel {
         indices_(request, lines_.extent),
         elements_(element_count(request.outputs[0].shape)) {
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(lines_.extent) * sizeof(float),
-                                     static_cast<std::uint64_t>(team_size));
+                                     static_cast<std::uint64_t>(members_at_work(lines_.count, team_size)));
   }
 
   void run(Member &member, const Launch &launch) override {

@@ -110,10 +110,12 @@ class NormalizationKernel : public CpuKernel {
     require_scale(request, 1, dims_);
     for (const graph::Type &operand : request.inputs)
       if (operand.dtype != DType::none) require_dtype(request, operand, request.inputs[0].dtype);
-    scratch_bytes = rows_.scratch_bytes(team_size);
+    scratch_bytes = rows_.scratch_bytes(members_at_work(dims_.rows, team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
+    const Range mine = share(dims_.rows, 1, member);
+    if (mine.size() == 0) return;  // before the scratch is used, of which this member has none
     const auto room = [&](int number) { return rows_.room(launch.scratch, member, number); };
     float *x_room = room(0);
     const float *scale = rows_.read(input<T>(launch, 1), room(1));
@@ -121,7 +123,6 @@ class NormalizationKernel : public CpuKernel {
     T *to = optional_output<T>(launch, 0);
     float *mean = centered_ ? optional_output<float>(launch, 1) : nullptr;
     float *inverse = optional_output<float>(launch, centered_ ? 2 : 1);
-    const Range mine = share(dims_.rows, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t at = i * dims_.width;
       RowOperands row{rows_.read(input<T>(launch, 0) + at, x_room), scale, bias, nullptr};
@@ -160,7 +161,7 @@ class NormalizationGradKernel : public CpuKernel {
     const std::uint64_t floats =
         checked_multiply(static_cast<std::uint64_t>(blocks_ * sums_), static_cast<std::uint64_t>(dims_.width));
     rooms_at_ = round_up(checked_multiply(floats, sizeof(float)), kAlignment);
-    scratch_bytes = checked_add(rooms_at_, rows_.scratch_bytes(team_size));
+    scratch_bytes = checked_add(rooms_at_, rows_.scratch_bytes(members_at_work(blocks_, team_size)));
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -168,8 +169,9 @@ class NormalizationGradKernel : public CpuKernel {
     T *dscale = optional_output<T>(launch, 1), *dbias = centered_ ? optional_output<T>(launch, 2) : nullptr;
     float *partial = static_cast<float *>(launch.scratch);  // (blocks, sums, width)
     const Rooms rooms = rooms_of(member, launch);
-    const float *scale = rows_.read(input<T>(launch, 2), rooms.scale);
     const Range mine = share(blocks_, 1, member);
+    // A member without blocks has no scratch to read the scale into.
+    const float *scale = mine.size() > 0 ? rows_.read(input<T>(launch, 2), rooms.scale) : nullptr;
     for (std::int64_t b = mine.begin; b < mine.end; ++b) {
       float *own = partial + b * sums_ * width;
       std::fill_n(own, sums_ * width, 0.0f);

@@ -165,7 +165,7 @@ class Pool : public PoolKernel {
     y_at_ = own.take<float>(width());
     places_at_ = own.take<std::int32_t>(width());
     scratch_ = TeamScratch(0, own.total());
-    scratch_bytes = scratch_.bytes(team_size);
+    scratch_bytes = scratch_.bytes(members_at_work(shape_.planes * rows_of_plane(), team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -238,7 +238,7 @@ class PoolGrad : public PoolKernel {
     x_at_ = own.take<float>(narrow ? shape_.input[2] : 0);
     dx_at_ = own.take<float>(narrow ? shape_.input_count() : 0);
     scratch_ = TeamScratch(0, own.total());
-    scratch_bytes = scratch_.bytes(team_size);
+    scratch_bytes = scratch_.bytes(members_at_work(shape_.planes, team_size));
   }
 
   void run(Member &member, const Launch &launch) override {

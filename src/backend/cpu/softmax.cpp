@@ -50,7 +50,7 @@ class SoftmaxKernel : public CpuKernel {
  public:
   SoftmaxKernel(const KernelRequest &request, Line work, int team_size)
       : lines_(request, request.outputs[0].shape, -1), rows_(lines_.length, lines_.inner, 1), work_(work) {
-    scratch_bytes = rows_.scratch_bytes(team_size);
+    scratch_bytes = rows_.scratch_bytes(members_at_work(lines_.count, team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -75,7 +75,7 @@ class SoftmaxGradKernel : public CpuKernel {
  public:
   SoftmaxGradKernel(const KernelRequest &request, GradLine work, int team_size)
       : lines_(request, request.outputs[0].shape, -1), rows_(lines_.length, lines_.inner, 2), work_(work) {
-    scratch_bytes = rows_.scratch_bytes(team_size);
+    scratch_bytes = rows_.scratch_bytes(members_at_work(lines_.count, team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
