@@ -1,6 +1,7 @@
 #include "comm/mpi/start.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -22,9 +23,14 @@ struct Start {
   int code = MPI_SUCCESS, level = MPI_THREAD_SINGLE;
 };
 
+pid_t starter = 0;  // the process that started MPI
+
 // Ends MPI when the process exits; otherwise mpirun would report a crash. Does not end MPI after a failure, because
-// MPI_Finalize would wait for messages that never come.
+// MPI_Finalize would wait for messages that never come. Does nothing in a forked child, which inherits this handler of
+// exit, because MPI belongs to the parent. The mutex is not taken there either: a thread of the parent may have held it
+// during the fork.
 void finish_mpi() {
+  if (getpid() != starter) return;
   const std::lock_guard lock(mpi_mutex);
   int over = 0;
   if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0 && !any_broken) MPI_Finalize();
@@ -59,6 +65,7 @@ int initialize(Clock::time_point deadline) {
   require(!abandoned, Code::timeout, "comm",
           "MPI did not start in time, because not all ranks of the job called it; look for a rank that ended early");
   check(start->code, "MPI_Init_thread");
+  starter = getpid();
   std::atexit(finish_mpi);
   return start->level;
 }

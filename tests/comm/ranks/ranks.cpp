@@ -9,6 +9,8 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -189,7 +191,25 @@ void open_without_a_gpu(Channel &hosts) {
   error_of([&] { hosts.throw_if_failed(); });
 }
 
+// Each rank forks a child that exits at once, as a host program's loader of data may do. The channel must stay whole.
+void exit_in_children(Channel &channel) {
+  meet(channel);
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  expect(child > 0, "there is no child");
+  int status = 0;
+  pid_t ended = 0;
+  for (const auto end = std::chrono::steady_clock::now() + 10s; ended == 0 && std::chrono::steady_clock::now() < end;) {
+    ended = waitpid(child, &status, WNOHANG);
+    if (ended == 0) std::this_thread::sleep_for(10ms);
+  }
+  if (ended == 0) kill(child, SIGKILL);
+  expect(ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child did not exit");
+  exchange_at_random(channel);
+}
+
 void run(const std::string &scenario, Channel &channel) {
+  if (scenario == "forked") return exit_in_children(channel);
   if (scenario == "exchange" || scenario == "strangers") return exchange_at_random(channel);
   if (scenario == "agree") return agree(channel);
   if (scenario == "no-gpu") return open_without_a_gpu(channel);
@@ -380,7 +400,7 @@ int main(int argc, char **argv) {
     scenario.resize(scenario.size() - 5);
     comm::failing = 0;
   }
-  const bool whole = one_of(scenario, {"exchange", "agree", "strangers"});
+  const bool whole = one_of(scenario, {"exchange", "agree", "strangers", "forked"});
   const bool over_mpi = arguments.size() == 2;
   if (over_mpi) comm::timeout = std::chrono::seconds(10);  // it includes the start of MPI, slow on a busy machine
   comm::ChannelRequest request{.transport = comm::Transport::mpi, .timeout = whole ? comm::kPatience : comm::timeout};

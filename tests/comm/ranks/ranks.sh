@@ -94,6 +94,7 @@ case $transport in
     expect quits 3 1
     expect quits-by-0 3 1
     ;;
+  *) expect forked 2 0 ;;
 esac
 [ "$transport" != gloo ] || expect used-by-0 3 0
 [ "$transport" != gloo-port ] || {
