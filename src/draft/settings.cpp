@@ -172,8 +172,9 @@ backend::Optimizer optimizer_of(const Options &options) {
   using Kind = backend::Optimizer::Kind;
   using Correction = backend::Optimizer::Correction;
   const std::string name = options.text("optimizer");
-  require(options.real("momentum") > 0 || (options.text("nesterov") == "off" && options.real("dampening") == 0),
-          Code::arg, "momentum", "nesterov and dampening have no effect unless momentum is above 0");
+  const bool needs_momentum = options.text("nesterov") == "on" || options.real("dampening") > 0;
+  require(name != "sgd" || !needs_momentum || options.real("momentum") > 0, Code::arg, "momentum",
+          "nesterov and dampening have no effect unless momentum is above 0");
   return {.kind = choice_of<Kind>(options, "optimizer",
                                   {{"adamw", Kind::adamw},
                                    {"adamw8bit", Kind::adamw},

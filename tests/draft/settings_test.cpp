@@ -90,6 +90,9 @@ TEST(Settings, OfOptimizersAreWhatTheirNamesSay) {
   EXPECT_TRUE(settings({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"nesterov", "on"}}).optimizer.nesterov);
   EXPECT_TRUE(settings({{"decay_order", "after"}}).optimizer.decays_after);
   EXPECT_THROW(settings({{"optimizer", "sgd"}, {"nesterov", "on"}}), Error);
+  EXPECT_THROW(settings({{"optimizer", "sgd"}, {"dampening", "0.1"}}), Error);
+  EXPECT_NO_THROW(settings({{"optimizer", "adam"}, {"nesterov", "on"}, {"dampening", "0.1"}}))
+      << "options of sgd alone";
   const Optimizer lion = settings({{"optimizer", "lion"}}).optimizer;
   EXPECT_EQ(lion.kind, Optimizer::Kind::lion);
   EXPECT_EQ(lion.beta2, 0.99);
