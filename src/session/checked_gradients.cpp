@@ -77,10 +77,10 @@ std::map<ValueId, Array> values_of(Machine &machine, std::size_t variant) {
 // Returns the largest relative error of a gradient that rounding in this precision can explain.
 double tolerance_of(DType precision) { return precision == DType::f32 ? 1e-3 : 0.1; }
 
-// The unit of rounding: about the largest relative error that rounding one number to this precision makes.
+// The unit of rounding: the largest relative error that rounding one number to this precision makes.
 double rounding_of(DType precision) {
   if (precision == DType::f32) return 0x1p-24;
-  return precision == DType::f16 ? 0x1p-11 : 0x1p-9;
+  return precision == DType::f16 ? 0x1p-11 : 0x1p-8;
 }
 
 // Returns the limits for gradients whose true value may be zero, such as the gradient of a bias of attention's keys, or
