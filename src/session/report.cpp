@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "draft/costs_json.h"
+#include "measure/contention.h"
 
 namespace protrain::session {
 
@@ -31,7 +32,8 @@ Json operators_json(const run::Report &report, const program::Program &program, 
   return json;
 }
 
-Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_bytes, const std::string &why_not_nccl) {
+Json warnings_json(const backend::DeviceInfo &device, const draft::Draft &draft, std::uint64_t unpinned_bytes,
+                   const std::string &why_not_nccl) {
   Json warnings = Json::array();
   if (unpinned_bytes > 0)
     warnings.push_back(fmt::format(
@@ -41,6 +43,12 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   if (!why_not_nccl.empty())
     warnings.push_back("the ranks' GPUs exchange through the hosts' memory, because NCCL cannot be used: " +
                        why_not_nccl);
+  if (draft.settings.plan.empty() && draft.profile.waited > measure::kMostWaited)
+    warnings.push_back(fmt::format(
+        "other processes used the cores while the parts of a step were measured, and threads waited for {:.0f} % of "
+        "that time: the plan may be slower than it needs to be; to measure again, run protrain profile, or start a "
+        "session later while the cores are idle",
+        100 * draft.profile.waited));
   return warnings;
 }
 
@@ -103,7 +111,7 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
               {"n_selective", plan.n_selective},
               {"n_block", plan.blocks.size()},
               {"memory", memory_json(memory)},
-              {"warnings", warnings_json(device, memory.unpinned, why_not_nccl)},
+              {"warnings", warnings_json(device, draft, memory.unpinned, why_not_nccl)},
               {"doubtful", doubtful_json(draft)},
               {"alarms", draft::alarms_json(draft.alarms)}}
       .dump();

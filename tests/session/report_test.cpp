@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "draft/estimate.h"
 #include "fixtures.h"
 #include "random_plans/bench.h"
 
@@ -156,12 +157,21 @@ TEST(Report, IsATraceOfTheStepWhereThatIsWanted) {
   EXPECT_EQ(of_phase["C"].size(), points) << "a counter of each tier's memory";
 }
 
+// Returns a draft for a machine that is only described, so that no other process has disturbed its measurements.
+draft::Draft undisturbed() {
+  test::Pairs pairs = test::base_options(kModel);
+  pairs.emplace_back("hardware", "rtx3090");
+  draft::PaperMachine machine(draft::described_machine("rtx3090"));
+  return draft::estimate(draft::settings_of(test::options_with(pairs)), test::fixture(std::string(kModel) + ".onnx"),
+                         machine);
+}
+
 // The warning must be one sentence that says what was refused, what that costs, and what to do.
 TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
-  Bench bench(kModel, {});
+  const draft::Draft draft = undisturbed();
   const backend::DeviceInfo device = {.name = "cuda:0"};
-  EXPECT_EQ(Json::parse(created_json(device, bench.draft(), {}, ""))["warnings"], Json::array());
-  const Json warnings = Json::parse(created_json(device, bench.draft(), {.unpinned = 3 << 20}, ""))["warnings"];
+  EXPECT_EQ(Json::parse(created_json(device, draft, {}, ""))["warnings"], Json::array());
+  const Json warnings = Json::parse(created_json(device, draft, {.unpinned = 3 << 20}, ""))["warnings"];
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_EQ(warnings[0],
             "the system refused to pin 3.00 MiB of host memory: copies between it and cuda:0 are several times slower "
@@ -169,13 +179,25 @@ TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
 }
 
 TEST(Created, WarnsOfGpusWithoutNccl) {
-  Bench bench(kModel, {});
   const Json warnings =
-      Json::parse(created_json({.name = "cuda:0"}, bench.draft(), {}, "rank 1 cannot use NCCL: no plugin"))["warnings"];
+      Json::parse(created_json({.name = "cuda:0"}, undisturbed(), {}, "rank 1 cannot use NCCL: no plugin"))["warnings"];
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_EQ(warnings[0],
             "the ranks' GPUs exchange through the hosts' memory, because NCCL cannot be used: rank 1 cannot use NCCL: "
             "no plugin");
+}
+
+TEST(Created, WarnsOfMeasurementsThatOtherProcessesDisturbed) {
+  draft::Draft draft = undisturbed();
+  const auto warnings = [&] { return Json::parse(created_json({.name = "cpu"}, draft, {}, ""))["warnings"]; };
+  draft.profile.waited = 0.2;
+  EXPECT_EQ(warnings(), Json::array());
+  draft.profile.waited = 0.37;
+  ASSERT_EQ(warnings().size(), 1u);
+  EXPECT_EQ(warnings()[0],
+            "other processes used the cores while the parts of a step were measured, and threads waited for 37 % of "
+            "that time: the plan may be slower than it needs to be; to measure again, run protrain profile, or start a "
+            "session later while the cores are idle");
 }
 
 TEST(Report, BeforeTheFirstStepHasNoTimesButThePeaks) {

@@ -25,7 +25,7 @@ is "replayed" "$(grep -c '"replayed": false' "$folder/report.json")" 1
 is "the reason" "$(grep -c '"not_recorded": "captures are refused"' "$folder/report.json")" 1
 
 train --report "$folder/report.json"
-is "warnings" "$(grep -c warning "$folder/said" || true)" 0
+is "warnings" "$(grep -v 'other processes used the cores' "$folder/said" | grep -c warning || true)" 0
 is "replayed" "$(grep -c '"replayed": true' "$folder/report.json")" 1
 before=$(number device_free_before_bytes) after=$(number device_free_bytes) arena=$(number device_peak_bytes)
 [ "$((before - after))" -gt "$arena" ] || { echo "kernels took nothing beside the arena's $arena bytes"; exit 1; }
