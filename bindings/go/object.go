@@ -2,6 +2,7 @@ package protrain
 
 import (
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -45,7 +46,8 @@ func (o *object) close() error {
 	return nil
 }
 
-// call runs one function of C while log receives the events. If log panics, the call panics.
+// call runs one function of C while log receives the events. If log panics, the call panics, or fails with an error
+// that says so.
 func (o *object) call(log func(json.RawMessage), function func(handle uintptr) *lib.Failure) error {
 	if !o.calls.TryLock() {
 		return errBusy
@@ -57,10 +59,15 @@ func (o *object) call(log func(json.RawMessage), function func(handle uintptr) *
 	o.listener.log = log
 	failure := function(o.handle)
 	o.listener.log = nil
-	if thrown := o.listener.thrown; thrown != nil {
-		o.listener.thrown = nil
+	thrown := o.listener.thrown
+	o.listener.thrown = nil
+	if thrown == nil {
+		return errorOf(failure)
+	}
+	if failure == nil {
 		panic(thrown)
 	}
+	failure.Text += fmt.Sprint("; the log panicked too: ", thrown)
 	return errorOf(failure)
 }
 
@@ -112,7 +119,7 @@ func (o *object) connect(held *func(json.RawMessage), log func(json.RawMessage),
 // caller's function only during a call, and never to the object.
 type listener struct {
 	log    func(json.RawMessage)
-	thrown any // the value of log's panic, which call raises again, because no panic may pass through C
+	thrown any // the value of log's panic, which call takes up again, because no panic may pass through C
 }
 
 // Event receives one line. C calls it on the thread of the call that logs.

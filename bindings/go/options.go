@@ -85,7 +85,8 @@ func (o *Options) Merge(model, adapter, path string) error {
 }
 
 // SetLog sets the function that receives the progress of long calls with these options, one JSON object per event; nil
-// for none. log runs on the goroutine of the call, and must not use the options. If log panics, so does the call.
+// for none. log runs on the goroutine of the call, and must not use the options. If log panics, so does the call. But if
+// the call fails, it returns its error, whose text ends in the panic's value.
 func (o *Options) SetLog(log func(event json.RawMessage)) error {
 	return o.c.connect(&o.log, log, lib.Options_log)
 }

@@ -109,3 +109,28 @@ func TestPanicOfAListener(t *testing.T) {
 		t.Errorf("NewSession panicked with %v", p)
 	}
 }
+
+// The step that fails logs an alarm before it returns.
+func TestPanicOfAListenerDoesNotHideTheErrorOfTheCall(t *testing.T) {
+	o, err := protrain.NewOptions("dim", "batch=2", "threads", "1")
+	must(t, err)
+	defer o.Close()
+	s, err := o.NewSession(fixture("root.onnx"))
+	must(t, err)
+	defer s.Close()
+	values := []float32{-1, -1, -1, -1, -1, -1, -1, -1} // the model takes square roots
+	must(t, protrain.SetInput(s, "x", []int64{2, 4}, values))
+	must(t, protrain.SetInput(s, "u", []int64{2, 4}, values))
+	must(t, s.SetLog(func(line json.RawMessage) {
+		if strings.Contains(string(line), `"event":"alarm"`) {
+			panic("mine")
+		}
+	}))
+	_, err = s.Step(background)
+	if !errors.Is(err, protrain.ErrNonFinite) || !strings.HasSuffix(fmt.Sprint(err), "; the log panicked too: mine") {
+		t.Error(err)
+	}
+	if count, err := s.StepCount(); err != nil || count != 0 {
+		t.Errorf("%d steps, %v", count, err)
+	}
+}

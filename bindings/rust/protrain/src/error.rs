@@ -127,15 +127,21 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {}
 
 /// Converts what a library call returned to a [`Result`]. If a listener panicked during that call, resumes the panic
-/// here, where no C frame is on the stack.
+/// here, where no C frame is on the stack. But if the call failed, returns its error, with the panic's message.
 ///
 /// # Safety
 /// A function of the library must have just returned `error` on this thread.
 pub(crate) unsafe fn check(error: *mut sys::protrain_error) -> Result<()> {
+    if error.is_null() {
+        log::resume_panic();
+        return Ok(());
+    }
     // SAFETY: the caller owns the error, and nothing uses it after take().
-    let result = if error.is_null() { Ok(()) } else { Err(unsafe { take(error) }) };
-    log::resume_panic();
-    result
+    let mut error = unsafe { take(error) };
+    if let Some(message) = log::take_panic_message() {
+        error.text = format!("{}; the log's closure panicked too: {message}", error.text);
+    }
+    Err(error)
 }
 
 /// Copies an error of the library and destroys the original.

@@ -1,5 +1,5 @@
-//! Closures as log callbacks of the library. A panic must not unwind through C. So it is caught in the callback and
-//! resumed when the library call has returned.
+//! Closures as log callbacks of the library. A panic must not unwind through C. So it is caught in the callback. When
+//! the library call has returned, it is resumed, or its message becomes a part of the call's error.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -72,7 +72,21 @@ unsafe fn hear(line: *const c_char, mut closure: impl FnMut(&str)) {
 
 /// Resumes the panic of a listener, if there was one in the library call that has just returned.
 pub(crate) fn resume_panic() {
-    if let Some(panic) = PANIC.try_with(Cell::take).ok().flatten() {
+    if let Some(panic) = take_panic() {
         resume_unwind(panic);
     }
+}
+
+/// Ends the panic of a listener, if there was one in the library call that has just returned. Returns its message.
+pub(crate) fn take_panic_message() -> Option<String> {
+    let panic = take_panic()?;
+    let message = match panic.downcast_ref::<&str>() {
+        Some(&text) => text,
+        None => panic.downcast_ref::<String>().map_or("a value that is no text", String::as_str),
+    };
+    Some(message.to_owned())
+}
+
+fn take_panic() -> Option<Box<dyn Any + Send>> {
+    PANIC.try_with(Cell::take).ok().flatten()
 }

@@ -160,7 +160,8 @@ impl Options {
 
     /// Sets the closure that receives the progress of long calls with these options. It gets one line for each kernel
     /// that [`Options::open`], [`Options::plan`] or [`Options::profile`] measures, such as
-    /// `{"event":"profiling","done":3,"of":41}`. If the closure panics, that call panics when its work is done.
+    /// `{"event":"profiling","done":3,"of":41}`. If the closure panics, that call panics when its work is done. If the
+    /// call fails, it returns its error instead, whose text ends in the panic's message.
     #[doc(alias = "protrain_options_set_log")]
     pub fn set_log(&mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Result<&mut Self> {
         self.listen(Some(Listener::shared(log)))

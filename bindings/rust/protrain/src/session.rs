@@ -200,8 +200,9 @@ impl Session {
     /// per step (`{"event":"step","step":1,"loss":6.2,...}`), and one per checkpoint, with its path.
     ///
     /// The closure runs on the thread of the call that logs, before that call returns. If the closure panics, it gets
-    /// no more lines in that call, and the call panics once its work is done. A step whose line made the closure panic
-    /// is complete.
+    /// no more lines in that call, which goes on to its end. The call then panics too. But if the call fails, as after
+    /// the line of an alarm, it returns its error, whose text ends in the panic's message. A step is complete when its
+    /// own line (`"event":"step"`) comes.
     ///
     /// ```
     /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();

@@ -6,8 +6,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{model, number, options, set_batch, Folder};
-use protrain::{Code, Session};
+use common::{fixture, model, number, options, set_batch, Folder};
+use protrain::{Code, Options, Session};
 
 fn session() -> Session {
     let mut session = options().open(model()).unwrap();
@@ -70,6 +70,20 @@ fn a_panic_goes_through_the_step() {
     assert_eq!(session.step_count().unwrap(), 3);
     session.step().unwrap();
     assert_eq!(session.step_count().unwrap(), 4);
+}
+
+/// The step that fails logs an alarm before it returns.
+#[test]
+fn a_panic_does_not_hide_the_error_of_the_call() {
+    let mut options = Options::new().unwrap();
+    let mut session = options.dim("batch", 2).unwrap().open(fixture("root.onnx")).unwrap();
+    session.set_input("x", &[2, 4], &[-1f32; 8]).unwrap(); // the model takes square roots
+    session.set_input("u", &[2, 4], &[1f32; 8]).unwrap();
+    session.set_log(|line| assert!(!line.contains("\"event\":\"alarm\""), "mine")).unwrap();
+    let error = session.step().unwrap_err();
+    assert_eq!(error.code(), Code::NonFinite);
+    assert!(error.text().ends_with("; the log's closure panicked too: mine"), "{error}");
+    assert_eq!(session.step_count().unwrap(), 0);
 }
 
 #[test]

@@ -30,7 +30,10 @@ final class Handle implements AutoCloseable {
     end = CLEANER.register(this, life);
   }
 
-  /** Calls {@code body} with the native object. If the listener threw during the call, throws that afterwards. */
+  /**
+   * Calls {@code body} with the native object. If the listener threw during the call, throws that afterwards, or adds
+   * it to the exceptions that the error of the call has suppressed.
+   */
   void call(LongConsumer body) {
     life.enter(false);
     inside(body);
@@ -53,11 +56,14 @@ final class Handle implements AutoCloseable {
   private void inside(LongConsumer body) {
     try {
       body.accept(life.pointer);
+    } catch (Throwable failed) {
+      HeldLog.suppressIn(failed);
+      throw failed;
     } finally {
       life.leave();
       Reference.reachabilityFence(this); // the listener must live during the call, and C refers to it only weakly
-      HeldLog.rethrow();
     }
+    HeldLog.rethrow();
   }
 
   /** Changes the listener. {@code set} passes it, or null, to C, which may log a first line during that call. */

@@ -1,5 +1,6 @@
 package ai.protrain;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
@@ -66,6 +67,20 @@ class LogTest {
     session.setLog(null);
     assertDoesNotThrow(session::step);
     assertEquals(2, session.stepCount()); // a step is complete when its line is logged
+  }
+
+  @Test
+  void whatAListenerThrowsDoesNotHideTheErrorOfTheCall() {
+    RuntimeException mine = new RuntimeException("mine");
+    session.setLog(
+        line -> {
+          if (line.contains("\"event\":\"alarm\"")) throw mine;
+        });
+    session.setInput("x", new float[] {-1, -1, -1, -1, -1, -1, -1, -1}, 2, 4); // the model takes square roots
+    ProtrainException failed = assertThrows(ProtrainException.class, session::step);
+    assertEquals(ErrorCode.NONFINITE, failed.code());
+    assertArrayEquals(new Throwable[] {mine}, failed.getSuppressed());
+    assertEquals(0, session.stepCount());
   }
 
   @Test
