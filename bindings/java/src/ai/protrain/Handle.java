@@ -1,7 +1,6 @@
 package ai.protrain;
 
 import ai.protrain.internal.Log;
-import ai.protrain.internal.Native;
 import ai.protrain.internal.NativeJNI;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
@@ -36,7 +35,7 @@ final class Handle implements AutoCloseable {
    */
   void call(LongConsumer body) {
     life.enter(false);
-    inside(body);
+    inside(false, body);
   }
 
   /**
@@ -45,22 +44,27 @@ final class Handle implements AutoCloseable {
    */
   void callAlone(LongConsumer body) {
     life.enter(true);
-    inside(body);
+    inside(true, body);
   }
 
-  /** As {@link #call}, but does nothing after {@link #close}. */
-  void callIfOpen(LongConsumer body) {
-    if (life.enterIfOpen()) inside(body);
+  /** Calls {@code cancel} with the native object, beside any call, unless the handle is closed. Is in no call's way. */
+  void cancel(LongConsumer cancel) {
+    if (!life.enterToCancel()) return;
+    try {
+      cancel.accept(life.pointer);
+    } finally {
+      life.leaveAfterCancel();
+    }
   }
 
-  private void inside(LongConsumer body) {
+  private void inside(boolean alone, LongConsumer body) {
     try {
       body.accept(life.pointer);
     } catch (Throwable failed) {
       HeldLog.suppressIn(failed);
       throw failed;
     } finally {
-      life.leave();
+      life.leave(alone);
       Reference.reachabilityFence(this); // the listener must live during the call, and C refers to it only weakly
     }
     HeldLog.rethrow();
@@ -89,8 +93,9 @@ final class Handle implements AutoCloseable {
     private final String name;
     private final LongConsumer destroy;
     private final long log;
-    private int inside;
-    private boolean alone;
+    private int inside; // calls, without cancels
+    private int cancels;
+    private boolean alone; // true while a call that must be alone is inside
     private boolean closed;
 
     Life(String name, long pointer, LongConsumer destroy, long log) {
@@ -107,15 +112,25 @@ final class Handle implements AutoCloseable {
       ++inside;
     }
 
-    synchronized boolean enterIfOpen() {
-      if (!closed) ++inside;
+    /** Leaves a call. {@code alone} is what {@link #enter} got. */
+    void leave(boolean alone) {
+      synchronized (this) {
+        if (alone) this.alone = false;
+        --inside;
+        if (!isOver()) return;
+      }
+      free();
+    }
+
+    synchronized boolean enterToCancel() {
+      if (!closed) ++cancels;
       return !closed;
     }
 
-    void leave() {
+    void leaveAfterCancel() {
       synchronized (this) {
-        alone = false;
-        if (--inside > 0 || !closed) return;
+        --cancels;
+        if (!isOver()) return;
       }
       free();
     }
@@ -125,9 +140,14 @@ final class Handle implements AutoCloseable {
     public void run() {
       synchronized (this) {
         closed = true;
-        if (inside > 0) return;
+        if (!isOver()) return;
       }
       free();
+    }
+
+    /** Becomes true once, because after closing, calls and cancels only leave. Who makes it true frees the object. */
+    private boolean isOver() {
+      return closed && inside == 0 && cancels == 0;
     }
 
     private void free() {

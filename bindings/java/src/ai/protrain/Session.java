@@ -372,7 +372,7 @@ public final class Session implements AutoCloseable {
    * method. It does nothing after {@link #close}.
    */
   public void cancel() {
-    handle.callIfOpen(Native::session_cancel);
+    handle.cancel(Native::session_cancel);
   }
 
   /**

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -16,6 +17,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
@@ -116,6 +118,42 @@ class LifeTest {
     } finally {
       other.shutdown();
     }
+  }
+
+  /** A call within another one stands for a call of a second thread. */
+  @Test
+  void aCancelIsInNobodysWay() {
+    AtomicInteger freed = new AtomicInteger();
+    Handle handle = new Handle("session", 1, pointer -> freed.incrementAndGet());
+    handle.cancel(cancelled -> handle.callAlone(listening -> {}));
+    handle.callAlone(
+        listening -> {
+          handle.cancel(cancelled -> {});
+          ProtrainException refused = assertThrows(ProtrainException.class, () -> handle.call(stepping -> {}));
+          assertEquals(ErrorCode.BUSY, refused.code());
+        });
+    handle.call(
+        stepping -> {
+          handle.cancel(
+              cancelled -> {
+                handle.close();
+                handle.cancel(again -> fail("a cancel after close"));
+              });
+          assertEquals(0, freed.get()); // the step is still inside
+        });
+    assertEquals(1, freed.get());
+  }
+
+  @Test
+  void aCancelMayBeTheLastToLeave() {
+    AtomicInteger freed = new AtomicInteger();
+    Handle handle = new Handle("session", 1, pointer -> freed.incrementAndGet());
+    handle.cancel(
+        cancelled -> {
+          handle.call(stepping -> handle.close());
+          assertEquals(0, freed.get());
+        });
+    assertEquals(1, freed.get());
   }
 
   @Test
