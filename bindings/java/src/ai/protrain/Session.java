@@ -414,9 +414,10 @@ public final class Session implements AutoCloseable {
    *
    * @param name its name
    * @return its elements
+   * @throws IllegalArgumentException if the parameter has 2^31 elements or more, which no array or buffer of Java holds
    */
   public float[] readParameter(String name) {
-    float[] values = new float[elementsOf(name)];
+    float[] values = new float[elementsOf(name, "; export writes parameters of any size")];
     readParameter(name, FloatBuffer.wrap(values));
     return values;
   }
@@ -456,7 +457,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Reads all parameters into one flat buffer.
+   * Reads all parameters into one flat buffer. A buffer of Java holds fewer than 2^31 elements: of a larger model, read
+   * the parameters one by one.
    *
    * @param values receives the elements; there must be room for exactly {@link #flatParametersElements}
    */
@@ -469,7 +471,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
+   * Overwrites all parameters from one flat buffer. The optimizer's state stays as it is. A buffer of Java holds fewer
+   * than 2^31 elements: of a larger model, write the parameters one by one.
    *
    * @param values the elements, {@link #flatParametersElements} in number
    */
@@ -494,9 +497,10 @@ public final class Session implements AutoCloseable {
    *
    * @param name the parameter's name
    * @return the gradient's elements
+   * @throws IllegalArgumentException if the parameter has 2^31 elements or more, which no array or buffer of Java holds
    */
   public float[] readGrad(String name) {
-    float[] values = new float[elementsOf(name)];
+    float[] values = new float[elementsOf(name, "")];
     readGrad(name, FloatBuffer.wrap(values));
     return values;
   }
@@ -514,12 +518,18 @@ public final class Session implements AutoCloseable {
   }
 
   /** Returns 0 if there is no such parameter. The call that follows then fails with a clear error. */
-  private int elementsOf(String name) {
+  private int elementsOf(String name, String advice) {
     return parameters().stream()
         .filter(parameter -> parameter.name().equals(name))
-        .mapToInt(parameter -> Math.toIntExact(parameter.elements()))
+        .mapToInt(parameter -> lengthOfArray(name, parameter.elements(), advice))
         .findFirst()
         .orElse(0);
+  }
+
+  static int lengthOfArray(String name, long elements, String advice) {
+    if (elements <= Integer.MAX_VALUE) return (int) elements;
+    throw new IllegalArgumentException(
+        name + " has " + elements + " elements, more than a Java array holds" + advice);
   }
 
   /**

@@ -102,6 +102,14 @@ class ErrorTest {
   }
 
   @Test
+  void ofParametersThatNoArrayHolds() {
+    assertEquals(Integer.MAX_VALUE, Session.lengthOfArray("large", Integer.MAX_VALUE, ""));
+    IllegalArgumentException thrown =
+        assertThrows(IllegalArgumentException.class, () -> Session.lengthOfArray("large", 1L << 31, "; export it"));
+    assertTrue(thrown.getMessage().startsWith("large has 2147483648 elements, more than a Java array holds"));
+  }
+
+  @Test
   void ofCheckpoints() throws IOException {
     try (Options options = Models.root();
         Session session = new Session(options, Models.ROOT)) {
