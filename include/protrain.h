@@ -52,7 +52,10 @@
  *   Every pointer argument must be non-NULL unless its function says otherwise; NULL gives PROTRAIN_ERROR_ARG.
  *   Any call may also fail with PROTRAIN_ERROR_NOMEM or PROTRAIN_ERROR_INTERNAL; this is not repeated below.
  *   The library never aborts, exits, prints, or touches signal handlers. It reads XDG_CACHE_HOME and HOME from the
- *   environment if the option profile_dir is not set. The libraries it links read their own (ONEDNN_*, OMP_*, CUDA_*).
+ *   environment if the option profile_dir is not set. Unless the option comm is none, creating a session reads what a
+ *   launcher of ranks sets: OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, SLURM_STEP_ID,
+ *   SLURM_PROCID and SLURM_NTASKS. Ranks that meet over Gloo read GLOO_SOCKET_IFNAME too. The libraries it links or
+ *   loads read their own (ONEDNN_*, OMP_*, CUDA_*, NCCL_*, those of MPI).
  *
  * Ownership
  *   You destroy what a create function returns. What you pass in is copied before the call returns. A returned

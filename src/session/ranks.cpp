@@ -29,7 +29,7 @@ bool is_own(std::string_view key) {
 comm::ChannelRequest request_of(const draft::RankSettings &settings) {
   comm::ChannelRequest request{
       .rank = settings.rank, .ranks = settings.count, .rendezvous = settings.rendezvous, .timeout = settings.timeout};
-  const std::optional<comm::Launched> launched = comm::launched();
+  const std::optional<comm::Launched> launched = settings.comm == "none" ? std::nullopt : comm::launched();
   const bool meets = !settings.rendezvous.empty();
   const bool automatic = settings.comm == "auto" || settings.comm == "nccl";  // NCCL's ranks meet over MPI or Gloo
   if (settings.comm == "none" || (automatic && !meets && !launched)) {
