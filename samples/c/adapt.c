@@ -1,7 +1,7 @@
 /* Trains low-rank adapters of a language model on a text, compares the model with its base, saves the adapters in the
  * form of Hugging Face's PEFT, and writes the merged model.
  *
- *     adapt MODEL.onnx TEXT STEPS PATTERN OUT
+ *     adapt MODEL.onnx TEXT STEPS PATTERN DIRECTORY
  *
  * PATTERN names the weights to adapt, such as '*.c_attn.weight'. */
 #include <protrain.h>
@@ -12,7 +12,7 @@ enum { kBatch = 4, kSequence = 32 };
 
 static void check(protrain_error *error) {
   if (error == NULL) return;
-  fprintf(stderr, "adapt: %s: %s\n", protrain_error_subject(error), protrain_error_text(error));
+  fprintf(stderr, "adapt: %s\n", protrain_error_text(error)); /* the text names the subject */
   protrain_error_destroy(error);
   exit(1);
 }
@@ -25,7 +25,11 @@ static void fill(FILE *text, int64_t *tokens) {
       rewind(text);
       byte = getc(text);
     }
-    tokens[i] = byte == EOF ? 0 : byte;
+    if (byte == EOF) {
+      fprintf(stderr, "adapt: there is nothing to read in the text\n");
+      exit(1);
+    }
+    tokens[i] = byte;
   }
 }
 
@@ -57,7 +61,7 @@ int main(int argc, char **argv) {
   protrain_options *options = NULL;
   protrain_session *session = NULL;
   if (argc != 6) {
-    fprintf(stderr, "usage: adapt MODEL.onnx TEXT STEPS PATTERN OUT\n");
+    fprintf(stderr, "usage: adapt MODEL.onnx TEXT STEPS PATTERN DIRECTORY\n");
     return 2;
   }
   FILE *text = fopen(argv[2], "rb");

@@ -6,6 +6,7 @@
  *
  * The model has an input `tokens` (int64, batch x 64) of bytes and an output `logits` (batch x classes), one class for
  * each text. It has no loss; the options add one. */
+#include <errno.h>
 #include <inttypes.h>
 #include <protrain.h>
 #include <stdio.h>
@@ -41,7 +42,10 @@ static void add(samples_t *samples, const unsigned char *bytes, int64_t label) {
 static void read_text(const char *path, int64_t label, samples_t *train, samples_t *held_out) {
   unsigned char bytes[kLength];
   FILE *file = fopen(path, "rb");
-  if (file == NULL) fail(path);
+  if (file == NULL) {
+    fprintf(stderr, "classify: %s: %s\n", path, strerror(errno));
+    exit(1);
+  }
   for (int window = 0; fread(bytes, 1, kLength, file) == kLength; ++window)
     add(window % 5 == 4 ? held_out : train, bytes, label);
   fclose(file);

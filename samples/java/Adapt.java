@@ -1,8 +1,8 @@
 import ai.protrain.Options;
 import ai.protrain.ProtrainException;
 import ai.protrain.Session;
+import java.io.FileInputStream;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
 
@@ -24,7 +24,7 @@ public final class Adapt {
       System.exit(2);
     }
     try (Options options = new Options()) {
-      byte[] text = Files.readAllBytes(Path.of(arguments[1]));
+      byte[] text = read(arguments[1]);
       if (text.length == 0) throw new IOException("there is nothing to read in the text");
       options.dim("batch", BATCH).dim("sequence", SEQUENCE).learningRate(3e-3);
       options.set("lora", arguments[3]).set("lora_rank", "8").set("lora_alpha", "16");
@@ -32,6 +32,12 @@ public final class Adapt {
     } catch (ProtrainException | IOException error) {
       System.err.println("adapt: " + error.getMessage());
       System.exit(1);
+    }
+  }
+
+  private static byte[] read(String path) throws IOException {
+    try (FileInputStream file = new FileInputStream(path)) { // its exception says what is wrong with the file
+      return file.readAllBytes();
     }
   }
 

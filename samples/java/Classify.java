@@ -1,9 +1,9 @@
 import ai.protrain.Options;
 import ai.protrain.ProtrainException;
 import ai.protrain.Session;
+import java.io.FileInputStream;
 import java.io.IOException;
 import java.nio.FloatBuffer;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -77,10 +77,10 @@ public final class Classify {
   private final Samples heldOut = new Samples();
   private final int classes;
 
-  private Classify(List<Path> texts) throws IOException {
+  private Classify(List<String> texts) throws IOException {
     classes = texts.size();
     for (int label = 0; label < classes; ++label) {
-      byte[] text = Files.readAllBytes(texts.get(label));
+      byte[] text = read(texts.get(label));
       for (int window = 0; (window + 1) * LENGTH <= text.length; ++window) {
         Samples to = window % 5 == 4 ? heldOut : train;
         to.tokens.add(Arrays.copyOfRange(text, window * LENGTH, (window + 1) * LENGTH));
@@ -90,13 +90,18 @@ public final class Classify {
     if (heldOut.batches() == 0) throw new IOException("the texts are too short");
   }
 
+  private static byte[] read(String path) throws IOException {
+    try (FileInputStream file = new FileInputStream(path)) { // its exception says what is wrong with the file
+      return file.readAllBytes();
+    }
+  }
+
   public static void main(String[] arguments) {
     if (arguments.length < 4) {
       System.err.println("usage: classify MODEL.onnx DIRECTORY TEXT TEXT ...");
       System.exit(2);
     }
-    List<Path> texts = new ArrayList<>();
-    for (int i = 2; i < arguments.length; ++i) texts.add(Path.of(arguments[i]));
+    List<String> texts = List.of(arguments).subList(2, arguments.length);
     try (Options options = new Options()) {
       options.dim("batch", BATCH).learningRate(3e-3);
       options.set("loss", "cross_entropy").set("loss_output", "logits").set("keep_outputs", "logits");

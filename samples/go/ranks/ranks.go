@@ -137,6 +137,9 @@ func train(ctx context.Context, job job, rank string) error {
 	if err != nil {
 		return err
 	}
+	if len(text) == 0 {
+		return errors.New("there is nothing to read in the text")
+	}
 	session, err := options.NewSession(job.model)
 	if err != nil {
 		return err

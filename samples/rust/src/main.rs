@@ -63,6 +63,9 @@ fn main() -> ExitCode {
 
 fn finetune(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let text = fs::read(&arguments.text).map_err(at(&arguments.text))?;
+    if text.is_empty() {
+        return Err("there is nothing to read in the text".into());
+    }
     let mut tokens = text.iter().cycle().map(|&byte| i64::from(byte)); // the text begins again at its end
     let path = arguments.directory.join("run.jsonl");
     let mut run = File::create(&path).map_err(at(&path))?;

@@ -38,6 +38,9 @@ fn main() -> ExitCode {
 
 fn adapt(model: &str, text: &str, steps: u32, pattern: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     let text = fs::read(text).map_err(|error| format!("{text}: {error}"))?;
+    if text.is_empty() {
+        return Err("there is nothing to read in the text".into());
+    }
     let mut tokens = text.iter().cycle().map(|&byte| i64::from(byte)); // the text begins again at its end
     let mut options = Options::new()?;
     options.dim("batch", BATCH)?.dim("sequence", SEQUENCE)?.set("learning_rate", 3e-3)?;

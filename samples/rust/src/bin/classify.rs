@@ -86,7 +86,8 @@ fn main() -> ExitCode {
 fn classify(model: &Path, directory: &Path, texts: &[OsString]) -> Result<(), Box<dyn Error>> {
     let (mut train, mut held_out) = (Samples::default(), Samples::default());
     for (label, path) in texts.iter().enumerate() {
-        for (window, bytes) in fs::read(path)?.chunks_exact(LENGTH).enumerate() {
+        let text = fs::read(path).map_err(|error| format!("{}: {error}", Path::new(path).display()))?;
+        for (window, bytes) in text.chunks_exact(LENGTH).enumerate() {
             let to = if window % 5 == 4 { &mut held_out } else { &mut train };
             to.0.push((bytes.to_vec(), label));
         }
