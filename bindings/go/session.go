@@ -19,12 +19,12 @@ type Session struct {
 func (s *Session) Close() error { return s.c.close() }
 
 // SetLog sets the function that receives the session's log, one JSON object per event; nil for none. It gets
-// {"event":"created",...} at once, {"event":"step",...} after each step, and {"event":"saved",...} after each
-// checkpoint. log runs on the goroutine of the call that logs. It may call nothing of the session but Cancel. If log
-// panics, it gets no more events in that call, which goes on to its end. The call then panics with the same value. But
-// if the call fails, as after the event of an alarm, it returns its error, whose text ends in that value. log must not
-// end the goroutine (runtime.Goexit, and so FailNow and Fatal of testing.T): nothing can stop that, the call never
-// ends, and the session stays busy.
+// {"event":"created",...} at once, {"event":"step",...} after each step, {"event":"saved",...} after each checkpoint,
+// and {"event":"alarm",...} for what makes a run fail without an error. log runs on the goroutine of the call that
+// logs. It may call nothing of the session but Cancel. If log panics, it gets no more events in that call, which goes
+// on to its end. The call then panics with the same value. But if the call fails, as after the event of an alarm, it
+// returns its error, whose text ends in that value. log must not end the goroutine (runtime.Goexit, and so FailNow and
+// Fatal of testing.T): nothing can stop that, the call never ends, and the session stays busy.
 func (s *Session) SetLog(log func(event json.RawMessage)) error {
 	return s.c.connect(&s.log, log, lib.Session_log)
 }

@@ -43,6 +43,9 @@ impl CancelHandle {
     /// Asks the step, evaluation, prediction or check of gradients that is inside the session, or else the next one, to
     /// stop. A step that has updated no parameter yet stops and changes nothing. Any other step runs to its end. Either
     /// way the call returns [`Code::Cancelled`](crate::Code::Cancelled), once, and the session stays usable.
+    ///
+    /// Any thread may call this, but no signal handler, because it takes a lock. A handler may set an atomic flag that
+    /// another thread looks at.
     #[doc(alias = "protrain_session_cancel")]
     pub fn cancel(&self) {
         // SAFETY: while the lock is held the session is not destroyed; NULL is allowed.

@@ -63,7 +63,7 @@ impl Options {
         self.set_text(key, &c_text(key, value.to_string())?)
     }
 
-    /// Sets an option that is a path: `offload_dir`, `resume`, `plan`, `hardware` or `profile_dir`.
+    /// Sets an option that is a path, such as `offload_dir`, `resume`, `plan`, `adapter` or `rendezvous`.
     ///
     /// # Errors
     /// As [`Options::set`].

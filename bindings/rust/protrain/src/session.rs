@@ -197,7 +197,8 @@ impl Session {
     }
 
     /// Sets the closure that receives the session's log: one JSON line about its creation (delivered by this call), one
-    /// per step (`{"event":"step","step":1,"loss":6.2,...}`), and one per checkpoint, with its path.
+    /// per step (`{"event":"step","step":1,"loss":6.2,...}`), one per checkpoint, with its path, and one per alarm, about
+    /// something that makes a run fail without an error.
     ///
     /// The closure runs on the thread of the call that logs, before that call returns. If the closure panics, it gets
     /// no more lines in that call, which goes on to its end. The call then panics too. But if the call fails, as after

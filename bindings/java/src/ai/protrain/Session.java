@@ -96,7 +96,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Sets the listener of the session's log: one line about its creation, at once, one per step, and one per checkpoint.
+   * Sets the listener of the session's log: one line about its creation, at once, one per step, one per checkpoint, and
+   * one per alarm, which is about something that makes a run fail without an error.
    *
    * @param listener the listener, called on the thread of the call that logs; or null
    */
