@@ -374,7 +374,11 @@ double product_flops(const NodeTypes &types, double products) {
          static_cast<double>(element_count(types.input(1).shape));
 }
 double linear_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1); }
-double linear_gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 3); }
+bool has_output(const Node &node, std::size_t i) { return i < node.outputs.size() && node.outputs[i] != ValueId::none; }
+// The gradient multiplies once for the logits, once for dx, and once for dw. Absent outputs are not computed.
+double linear_gradient_flops(const NodeTypes &types, std::span<const Type>) {
+  return product_flops(types, 1 + (has_output(types.node, 1) ? 1 : 0) + (has_output(types.node, 2) ? 1 : 0));
+}
 
 // Infers the results of ONNX's losses: scores (N, C, d...), labels (N, d...)[, weights (C)] -> loss[, log
 // probabilities]
@@ -409,8 +413,7 @@ std::uint64_t linear_gradient_scratch(const NodeTypes &types, bool on_gpu) {
   const Type &w = types.input(1);
   if (types.input(0).dtype == DType::f32) return logits;
   const std::uint64_t gradients = std::min<std::uint64_t>(logits_bytes(types) / 2, 128 << 20);
-  const std::vector<ValueId> &outputs = types.node.outputs;
-  const bool sums = on_gpu && outputs.size() > 2 && outputs[2] != ValueId::none;
+  const bool sums = on_gpu && has_output(types.node, 2);
   // A GPU multiplies by a copy of w in which the number of classes is padded to a multiple of 8.
   const bool trans_w = types.node.attributes.integer("trans_w", 1) != 0;
   const std::int64_t depth = w.shape.at(trans_w ? 1 : 0), classes = w.shape.at(trans_w ? 0 : 1);

@@ -205,16 +205,39 @@ TEST(CrossEntropyOp, RefusesATeacherThatIsTrained) {
   }
 }
 
-// Returns the scratch that a plan assumes for the gradient of GPT-2's head, in bfloat16.
-std::uint64_t scratch_of_head(std::int64_t classes, bool on_gpu) {
+// The gradient of a model's head, in bfloat16.
+struct HeadGradient {
+  explicit HeadGradient(std::int64_t classes) {
+    const auto value = [&](DType dtype, Shape shape) {
+      return graph.add_value({.name = "value", .type = {dtype, std::move(shape)}});
+    };
+    node.inputs = {value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16}), value(DType::i64, {64})};
+    node.outputs = {value(DType::f32, {}), value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16})};
+  }
+
   graph::Graph graph;
-  const auto value = [&](DType dtype, Shape shape) {
-    return graph.add_value({.name = "value", .type = {dtype, std::move(shape)}});
-  };
   graph::Node node{.op = "LinearCrossEntropyGrad", .name = "head"};
-  node.inputs = {value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16}), value(DType::i64, {64})};
-  node.outputs = {value(DType::f32, {}), value(DType::bf16, {64, 16}), value(DType::bf16, {classes, 16})};
-  return ops::assumed_scratch(graph, node, on_gpu);
+};
+
+// Returns the scratch that a plan assumes for the gradient of a head.
+std::uint64_t scratch_of_head(std::int64_t classes, bool on_gpu) {
+  const HeadGradient head(classes);
+  return ops::assumed_scratch(head.graph, head.node, on_gpu);
+}
+
+TEST(LinearCrossEntropy, CountsAProductForTheLogitsAndOneForEachGradientThatIsWanted) {
+  constexpr double kProduct = 2.0 * 64 * 16 * 100;
+  for (const bool of_rows : {false, true})
+    for (const bool of_table : {false, true}) {
+      HeadGradient head(100);
+      if (!of_rows) head.node.outputs[1] = graph::ValueId::none;
+      if (!of_table) head.node.outputs[2] = graph::ValueId::none;
+      const int products = 1 + (of_rows ? 1 : 0) + (of_table ? 1 : 0);
+      EXPECT_EQ(ops::cost(head.graph, head.node).flops, products * kProduct) << of_rows << of_table;
+    }
+  HeadGradient short_one(100);
+  short_one.node.outputs.resize(2);
+  EXPECT_EQ(ops::cost(short_one.graph, short_one.node).flops, 2 * kProduct) << "as if dw were absent";
 }
 
 TEST(LinearCrossEntropy, OfAnOddVocabularyTakesACopyOfItsTableOnAGpu) {
