@@ -19,7 +19,7 @@ namespace {
 
 // The version of the method by which profiles are measured. The name of a profile's file is a hash of this version, the
 // device and more. So a profile that was measured by another method is not found.
-constexpr int kMethod = 3;
+constexpr int kMethod = 4;
 
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "base/files.h"
 #include "base/on_threads.h"
 #include "base/spill_file.h"
 #include "measure/load.h"
+#include "measure/operands.h"
 #include "measure/stopwatch.h"
 
 namespace protrain::measure {
@@ -24,9 +26,8 @@ class Transfers {
   Transfers(const std::string &directory, const DiskFile &shape)
       : region_(shape.region),
         file_(directory, shape.region * shape.regions),
-        from_(shape.region, "disk profiling"),
+        from_(incompressible(shape.region)),
         to_(shape.region, "disk profiling") {
-    std::memset(from_.data(), 0x5A, from_.size());
     for (std::uint64_t r = 0; r < shape.regions; ++r) file_.declare(r * region_, region_);
     // Writes each region once before rates are measured, because the first write also makes the file system allocate.
     // On a slow disk this ends early, and only the regions written so far are used.
@@ -78,6 +79,14 @@ class Transfers {
 };
 
 }  // namespace
+
+MemoryBlock incompressible(std::uint64_t bytes) {
+  MemoryBlock block(bytes, "disk profiling");
+  const std::vector<std::byte> tile = random_tile(DType::f32, bytes, true);
+  for (std::uint64_t done = 0; done < bytes; done += tile.size())
+    std::memcpy(block.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
+  return block;
+}
 
 DiskFile disk_file_within(std::uint64_t free) {
   constexpr std::uint64_t kLargest = 16ull << 20, kSmallest = 1ull << 20;

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <set>
 
+#include "base/memory.h"
 #include "errors.h"
 #include "measure/described_device.h"
 #include "ops/op.h"
@@ -237,6 +239,22 @@ TEST(Measure, WritesNoMoreThanHalfOfWhatADiskHasFree) {
   }
   EXPECT_EQ(disk_file_within(1ull << 40).region, 16ull << 20);
   EXPECT_EQ(disk_file_within(40ull << 20).region, 5ull << 20);
+}
+
+// File systems at their default settings compress blocks of up to 128 KiB, each on its own.
+TEST(Measure, WritesToTheDiskWhatAFileSystemCannotCompress) {
+  constexpr std::size_t kBlock = 128 << 10;
+  const MemoryBlock block = incompressible((1 << 20) + 24);
+  EXPECT_EQ(block.size(), (1u << 20) + 24);
+  for (std::size_t at = 0; at + kBlock <= block.size(); at += kBlock) {
+    std::set<std::uint64_t> words;
+    for (std::size_t i = 0; i < kBlock; i += sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, block.data() + at + i, sizeof word);
+      words.insert(word);
+    }
+    EXPECT_GT(words.size(), kBlock / sizeof(std::uint64_t) * 99 / 100) << at;
+  }
 }
 
 TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {
