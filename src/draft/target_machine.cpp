@@ -65,10 +65,8 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const auto tell = [this](std::size_t done, std::size_t of) {
     if (log_ && neighbours_.place == 0) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
-  if (measure::measure(device_, kernels_, request, profile, tell)) {
-    cache.store(profile);
-    kernels_.use_variants(profile.variants);
-  }
+  if (measure::measure(device_, kernels_, request, profile, tell)) cache.store(profile);
+  kernels_.use_variants(profile.variants);  // measuring may have left a kernel at an algorithm that it only tried
   return profile;
 }
 

@@ -50,17 +50,18 @@ class Measurement {
       tell();
       measure_rates(device_, stopwatch_, request_.optimizer, request_.memory, profile_);
     }
+    bool timed = rates;
     for (const auto &[graph, node] : nodes_) {
       tell();
-      measure_node(*graph, *node);
+      timed = measure_node(*graph, *node) || timed;
     }
     derive_flops();
-    if (request_.has_cores) profile_.waited = std::max(profile_.waited, share_waited(start, thread_times()));
+    if (request_.has_cores && timed) profile_.waited = std::max(profile_.waited, share_waited(start, thread_times()));
     if (disk) {
       tell();
       measure_disk(device_, request_.disk_directory, profile_);
     }
-    return true;
+    return timed || disk;
   }
 
  private:
@@ -83,7 +84,8 @@ class Measurement {
     return Operands(graph, node, kernels_.of_node(graph, node).scratch_bytes).bytes() <= request_.memory;
   }
 
-  void measure_node(const Graph &graph, const Node &node) {
+  // Times one kernel. Returns false if its time cannot be measured. Its time then follows from the profile's rates.
+  bool measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
     const std::string signature = ops::signature(graph, node);
     // Times all algorithms of the kernel if the request asks to choose one and the profile has no earlier choice.
@@ -103,19 +105,20 @@ class Measurement {
         chosen = variant;
         least = seconds;
       } catch (const Error &error) {
-        // A kernel may refuse random numbers. Its time is then not measured, but follows from the profile's rates.
-        if (error.code == Code::arg) return;
+        // A kernel may refuse random numbers.
+        if (error.code == Code::arg) return false;
         // A library can refuse an algorithm that it has offered. In that case the next algorithm is tried. Any other
         // error is the device's fault, and is passed on.
         if (error.code != Code::unsupported) throw;
         refusal = std::current_exception();
       }
     if (chosen < 0 && refusal) std::rethrow_exception(refusal);
-    if (chosen < 0) return;  // no algorithm fits the memory; the profile's rates give the time
+    if (chosen < 0) return false;  // no algorithm fits the memory
     profile_.kernels[signature] = least / (tires(graph, node) ? profile_.sustained : 1);
-    if (count == 1) return;
+    if (count == 1) return true;
     kernel.use_variant(chosen);
     profile_.variants[signature] = static_cast<std::uint64_t>(chosen);
+    return true;
   }
 
   // True if the node's kernel computes in bfloat16 and is limited by compute, not by the device's memory. Such a kernel

@@ -35,7 +35,8 @@ struct Request {
 // Called before each measurement: `done` measurements of a total of `of` are finished.
 using Progress = std::function<void(std::size_t done, std::size_t of)>;
 
-// Adds to `profile` everything that the request needs and the profile lacks. Returns true if anything was added.
+// Adds to `profile` everything that the request needs and the profile lacks. Returns true if anything was added. A
+// kernel that refuses random numbers is tried again each time, and adds nothing.
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress);
 

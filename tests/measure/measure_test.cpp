@@ -300,6 +300,10 @@ TEST(Measure, LeavesOutAKernelThatRefusesTheNumbersThatItIsTriedWith) {
   const Graph graph = one_node("Div", {{DType::i64, {64, 1}}, {DType::i64, {64, 1}}});
   MeasuredKernels measured({&graph});
   EXPECT_EQ(test::code_of([&] { measured.run(); }), Code::ok) << "the model's own numbers may suit it";
+  EXPECT_TRUE(measured.profile.kernels.empty());
+  const Profile before = measured.profile;
+  EXPECT_FALSE(measured.run()) << "the rates are known, and the kernel refuses again";
+  EXPECT_EQ(measured.profile, before);
 }
 
 }  // namespace
