@@ -9,12 +9,7 @@ namespace protrain::draft {
 
 namespace {
 
-// Returns `free` less a reserve. The reserve is for other processes, and for what a session takes besides its arenas:
-// code, threads, oneDNN's memory, files that are read.
-std::uint64_t all_but_reserve(std::uint64_t free) {
-  constexpr std::uint64_t kLeast = 96ull << 20;
-  return free - std::min(free, std::max(kLeast, free / 20));
-}
+std::uint64_t all_but_reserve(std::uint64_t free) { return free - std::min(free, profile::left_to_the_system(free)); }
 
 void require_within(const std::optional<std::uint64_t> &budget, const char *key, std::uint64_t needed) {
   require(!budget || needed <= *budget, Code::budget, key,

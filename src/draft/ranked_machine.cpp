@@ -71,6 +71,8 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   profile.device_memory = least[Tier::device];
   profile.host_memory = least[Tier::host];
   profile.disk_memory = least[Tier::disk];
+  // Each rank is a process of its own, so it leaves its own reserve, as on a CPU (budget.cpp).
+  if (!profile.shares_memory) profile.host_reserve = profile::left_to_the_system(profile.host_memory);
   return profile;
 }
 

@@ -49,6 +49,7 @@ void take_times(profile::Profile &profile, const profile::Profile &kept) {
   profile.device_memory = described.device_memory;
   profile.device_reserve = described.device_reserve;
   profile.host_memory = described.host_memory;
+  profile.host_reserve = described.host_reserve;
   profile.disk_memory = described.disk_memory;
   profile.kind = described.kind;
   profile.shares_memory = described.shares_memory;

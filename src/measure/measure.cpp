@@ -177,6 +177,7 @@ profile::Profile describe(const backend::DeviceInfo &device, const std::string &
   profile.shares_memory = device.shares_memory;
   profile.shares_cores = device.shares_cores;
   profile.host_memory = device.shares_memory ? device.memory_bytes : available_memory();
+  if (!device.shares_memory) profile.host_reserve = profile::left_to_the_system(profile.host_memory);
   if (!disk_directory.empty()) profile.disk_memory = free_space(disk_directory);
   return profile;
 }

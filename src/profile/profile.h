@@ -75,6 +75,13 @@ struct Profile {
   bool operator==(const Profile &) const = default;
 };
 
+// Returns how many of `free` bytes of the host's memory plans leave free. They are for other processes, and for what a
+// session takes besides its arenas: code, threads, oneDNN's memory, files that are read.
+inline std::uint64_t left_to_the_system(std::uint64_t free) {
+  constexpr std::uint64_t kLeast = 96ull << 20;
+  return std::max(kLeast, free / 20);
+}
+
 // shares[a][b]: the fraction of its speed that queue `a` keeps while queue `b` works too. Two queues slow each other if
 // they use the same bus, disk or cores, or the host's memory; shares.cpp has the cases.
 using Shares = PerQueue<PerQueue<double>>;

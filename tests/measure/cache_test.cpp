@@ -99,6 +99,19 @@ TEST(Cache, LeavesWhatIsSharedToTheMachineToo) {
   EXPECT_TRUE(profile.shares_cores);
 }
 
+TEST(Cache, LeavesTheReserveOfTheHostToTheMachineToo) {
+  const Scratch scratch;
+  backend::DeviceInfo card = kDevice;
+  card.shares_memory = card.shares_cores = false;
+  const Cache cache(scratch.path(), card, "");
+  Profile earlier = measured();
+  earlier.host_reserve = 7;
+  store(cache, earlier);
+  const Profile profile = found(cache, card);
+  EXPECT_EQ(profile.kernels, measured().kernels);
+  EXPECT_GE(profile.host_reserve, 96u << 20);
+}
+
 TEST(Cache, KeepsDevicesThreadsAndDisksApart) {
   const Scratch scratch;
   store(Cache(scratch.path(), kDevice, ""));

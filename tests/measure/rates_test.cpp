@@ -94,6 +94,7 @@ TEST(Rates, LeaveThingsOutOfTheArenaRoom) {
   const Profile profile = measured_on(device);
   EXPECT_EQ(profile.device_reserve, profile.device_memory / 100);
   EXPECT_EQ(profile.usable_device(), profile.device_memory - profile.device_reserve);
+  EXPECT_EQ(profile.host_reserve, std::max<std::uint64_t>(96 << 20, profile.host_memory / 20));
 }
 
 TEST(Rates, OfProductsAreKeptApartByElementType) {

@@ -35,13 +35,13 @@ std::ptrdiff_t profiles_in(const std::string &directory) {
   });
 }
 
-// A machine of which only the bytes of each tier are known. Device and host share their memory.
+// A machine of which only the bytes of each tier are known, and whether device and host share their memory.
 class BareMachine final : public draft::TargetMachine {
  public:
-  explicit BareMachine(const plan::Bytes &bytes) : bytes_(bytes) {}
+  BareMachine(const plan::Bytes &bytes, bool shares) : bytes_(bytes), shares_(shares) {}
   profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
     profile::Profile profile = profile::known_machine("rtx3090");
-    profile.shares_memory = true;
+    profile.shares_memory = shares_;
     profile.device_memory = bytes_[Tier::device];
     profile.host_memory = bytes_[Tier::host];
     profile.disk_memory = bytes_[Tier::disk];
@@ -52,22 +52,28 @@ class BareMachine final : public draft::TargetMachine {
 
  private:
   const plan::Bytes bytes_;
+  const bool shares_;
 };
 
-// The ranks are threads, so all of them are on one machine and share its memory.
+// The ranks are threads, so all of them are on one machine and share the host's memory.
 TEST(RankedMeasure, GivesAllRanksTheMemoryOfTheRankThatHasTheLeast) {
   const graph::Graph graph;
   const std::vector<plan::Bytes> bytes = {{800, 8000, 80000}, {600, 9000, 60000}, {700, 6000, 90000}};
-  const auto errors = ThreadGroup(3).run([&](std::shared_ptr<comm::Channel> channel) {
-    BareMachine machine(bytes[static_cast<std::size_t>(channel->rank())]);
-    draft::RankedMachine ranked(machine, {.hosts = *channel, .steps = *channel, .on_device = false});
-    const profile::Profile profile = ranked.profile({&graph}, {});
-    EXPECT_EQ(profile.device_memory, 200u);
-    EXPECT_EQ(profile.host_memory, 2000u);
-    EXPECT_EQ(profile.disk_memory, 20000u);
-  });
-  for (const std::exception_ptr &error : errors)
-    if (error) std::rethrow_exception(error);
+  for (const bool shares : {true, false}) {
+    const auto errors = ThreadGroup(3).run([&](std::shared_ptr<comm::Channel> channel) {
+      BareMachine machine(bytes[static_cast<std::size_t>(channel->rank())], shares);
+      draft::RankedMachine ranked(machine, {.hosts = *channel, .steps = *channel, .on_device = false});
+      const profile::Profile profile = ranked.profile({&graph}, {});
+      EXPECT_EQ(profile.device_memory, shares ? 200u : 600u);
+      EXPECT_EQ(profile.host_memory, 2000u);
+      EXPECT_EQ(profile.disk_memory, 20000u);
+      if (!shares) {
+        EXPECT_EQ(profile.host_reserve, profile::left_to_the_system(2000));
+      }
+    });
+    for (const std::exception_ptr &error : errors)
+      if (error) std::rethrow_exception(error);
+  }
 }
 
 TEST(RankedMeasure, TakesTheMemoryOfARankFromItsOwnMachine) {
