@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -442,6 +443,15 @@ std::optional<FileIdentity> identity_of(const std::string &path) {
   if (sys_stat(path.c_str(), &found) == 0) return identity(found);
   if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
   refuse(path, "look at it", errno);
+}
+
+std::optional<std::string> file_system_of(const std::string &path) {
+  const std::optional<FileIdentity> file = identity_of(path);
+  if (!file) return std::nullopt;
+  struct statfs system {};
+  if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "look at the file system of it", errno);
+  const auto bytes = static_cast<std::uint64_t>(system.f_blocks) * static_cast<std::uint64_t>(system.f_bsize);
+  return fmt::format("{} {} {}", file->device, static_cast<std::uint64_t>(system.f_type), std::bit_width(bytes));
 }
 
 }  // namespace protrain

@@ -134,6 +134,12 @@ class DirectoryLock {
 // is not a directory.
 std::uint64_t free_space(const std::string &path);
 
+// Returns a text that tells the file system of `path` from others, or an empty optional if there is no such file. The
+// system may give the number of a device that is gone to another one. So the text has this number, the kind of file
+// system, and the magnitude of its size (how many binary digits it has). The exact size would not do: on ZFS and CephFS
+// it changes with what others store there. Code::io if the system refuses to look at it.
+std::optional<std::string> file_system_of(const std::string &path);
+
 // The next two functions work on the text of a path and touch no file.
 std::string directory_of(const std::string &path);  // "." where the path has none
 std::string base_name(const std::string &path);

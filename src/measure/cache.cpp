@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -10,16 +10,22 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "measure/contention.h"
+#include "measure/kept_rates.h"
 #include "measure/measure.h"
 
 namespace protrain::measure {
 
 namespace {
 
-// The version of the method by which profiles are measured. The name of a profile's file is a hash of this version, the
-// device and more. So a profile that was measured by another method is not found.
+// The version of the method by which profiles are measured. The names of files are hashes of this version, the device
+// and more. So a profile that was measured by another method is not found.
 constexpr int kMethod = 4;
+
+constexpr KeptRate kDiskRates[] = {{"disk_read", &profile::Profile::disk_read},
+                                   {"disk_write", &profile::Profile::disk_write},
+                                   {"disk_both_ways", &profile::Profile::disk_both_ways},
+                                   {"compute_beside_disk", &profile::Profile::compute_beside_disk, true},
+                                   {"disk_beside_compute", &profile::Profile::disk_beside_compute, true}};
 
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
@@ -30,14 +36,6 @@ std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
       if (error.code != Code::busy || i == kTries) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-}
-
-// True if the file was written more than a quarter of an hour ago. The load of the machine at that time says nothing
-// about its load now.
-bool is_old(const std::string &path) {
-  std::error_code error;
-  const auto written = std::filesystem::last_write_time(path, error);
-  return !error && std::filesystem::file_time_type::clock::now() - written > std::chrono::minutes(15);
 }
 
 // Replaces `profile` by `kept`, except for the fields that describe the machine. These fields keep their present
@@ -56,10 +54,8 @@ void take_times(profile::Profile &profile, const profile::Profile &kept) {
   profile.shares_cores = described.shares_cores;
 }
 
-void write(const std::string &path, const std::string &text) {
-  FileWriter file(path);
-  file.write(text);
-  file.commit();
+std::string path_in(const std::string &directory, const char *what, const std::string &key) {
+  return fmt::format("{}/{}-{}.json", directory, what, digest_of(key).substr(0, 16));
 }
 
 }  // namespace
@@ -77,22 +73,20 @@ std::string default_cache_directory() {
 Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
              const Neighbours &neighbours) {
   if (directory.empty()) return;
-  const auto disk = identity_of(disk_directory);
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} of {}", PROTRAIN_VERSION, kMethod, device.description, device.threads,
-                  disk ? fmt::format("{}", disk->device) : "none", neighbours.place, neighbours.ranks);
-  path_ = fmt::format("{}/profile-{}.json", directory, digest_of(key).substr(0, 16));
-  const std::string whose = fmt::format("{} {}", PROTRAIN_VERSION, device.description);
-  variants_path_ = fmt::format("{}/algorithms-{}.json", directory, digest_of(whose).substr(0, 16));
+  const std::string key = fmt::format("{} {} {} {} {} of {}", PROTRAIN_VERSION, kMethod, device.description,
+                                      device.threads, neighbours.place, neighbours.ranks);
+  path_ = path_in(directory, "profile", key);
+  variants_path_ = path_in(directory, "algorithms", fmt::format("{} {}", PROTRAIN_VERSION, device.description));
+  const auto disk = file_system_of(disk_directory);
+  disk_ = KeptRates(
+      disk ? path_in(directory, "disk", fmt::format("{} {}", key, *disk)) : "",
+      kDiskRates);
 }
 
 void Cache::load(profile::Profile &profile, bool idle) const {
   if (path_.empty()) return;
-  try {
-    const profile::Profile kept = profile::from_json(read_text(path_));
-    if (!(kept.waited > kMostWaited && idle && is_old(path_))) take_times(profile, kept);
-  } catch (const Error &) {
-  }
+  if (const auto kept = kept_device(); kept && !is_doubtful(kept->waited, path_, idle)) take_times(profile, *kept);
+  disk_.load(profile, idle);
   profile.variants = kept_variants();
 }
 
@@ -104,7 +98,8 @@ void Cache::store(profile::Profile &profile) const {
     create_directory(directory);
     const auto lock = locked(directory);
     store_variants(profile.variants);
-    write(path_, profile::to_json(profile));
+    store_device(profile);
+    disk_.store(profile);
   } catch (const Error &) {
     profile.variants = kept_variants();
   }
@@ -114,7 +109,37 @@ void Cache::store(profile::Profile &profile) const {
 void Cache::store_variants(Variants &variants) const {
   const Variants kept = kept_variants();
   for (const auto &[signature, variant] : kept) variants[signature] = variant;
-  if (variants != kept) write(variants_path_, Json{{"variants", variants}}.dump(1));
+  if (variants != kept) write_text(variants_path_, Json{{"variants", variants}}.dump(1));
+}
+
+// Stores everything but what has a file of its own. If the file has the same measurements already, it is left as it is,
+// and so keeps its age. If the file's measurements and these began with the same rates, two sessions have added to them
+// at the same time. Then the file gets the kernels of both, and the higher of their rates of compute, because kernels
+// only raise these rates (Measurement::derive_flops).
+void Cache::store_device(profile::Profile profile) const {
+  disk_.clear(profile);
+  profile.disk_memory = 0;
+  profile.variants.clear();
+  if (const auto kept = kept_device()) {
+    if (kept->device_bandwidth == profile.device_bandwidth) {
+      profile.kernels.insert(kept->kernels.begin(), kept->kernels.end());
+      profile.fp32_flops = std::max(profile.fp32_flops, kept->fp32_flops);
+      profile.bf16_flops = std::max(profile.bf16_flops, kept->bf16_flops);
+      profile.waited = std::max(profile.waited, kept->waited);
+    }
+    profile::Profile as_kept = profile;
+    take_times(as_kept, *kept);
+    if (as_kept == profile) return;
+  }
+  write_text(path_, profile::to_json(profile));
+}
+
+std::optional<profile::Profile> Cache::kept_device() const {
+  try {
+    return profile::from_json(read_text(path_));
+  } catch (const Error &) {
+    return std::nullopt;
+  }
 }
 
 Cache::Variants Cache::kept_variants() const {

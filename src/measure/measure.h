@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "measure/kept_rates.h"
 #include "measure/stopwatch.h"
 #include "profile/profile.h"
 #include "run/kernels.h"
@@ -40,10 +42,14 @@ using Progress = std::function<void(std::size_t done, std::size_t of)>;
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress);
 
-// Keeps the profile of a machine between runs: one file per device, number of threads, version of the library, file
-// system of the disk, and rank among its neighbours. The choice of algorithms, which decides the bits of results, has
-// one file per device and version of the library. A missing or damaged file is no error, and neither is a directory
-// that cannot be written.
+// Keeps the profile of a machine between runs, in several files of a directory:
+// - profile-*.json has what the device does: one file per device, number of threads, version of the library, and rank
+//   among its neighbours.
+// - disk-*.json has the rates of the disk: one file for each of the former and each file system.
+// - algorithms-*.json has the choice of algorithms, which decides the bits of results: one file per device and version
+//   of the library.
+// A missing or damaged file is no error, and costs only its own contents. A directory that cannot be written is no
+// error either.
 class Cache {
  public:
   // If `directory` is empty, nothing is kept.
@@ -52,21 +58,25 @@ class Cache {
 
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
-  // Adds what is stored to `profile`, which describes the machine as it is now. Leaves out the times,
-  // so that they are measured again, if three conditions hold together: other processes disturbed the stored
-  // measurements, the file is more than a quarter of an hour old, and `idle` says that the cores are idle now.
+  // Adds what is stored to `profile`, which describes the machine as it is now. Leaves out the measurements of a file
+  // that is doubtful (see is_doubtful in kept_rates.h), so that they are made again. `idle` says that the cores are
+  // idle now. Each file is judged by itself. Profile::waited is that of profile-*.json.
   void load(profile::Profile &profile, bool idle = false) const;
-  // Stores the profile. All sessions that share the directory must use the same algorithms for kernels. So if an
-  // algorithm is stored already for a kernel, it replaces the one in `profile`. If storing fails, for example because
-  // the directory cannot be written, `profile` keeps only those algorithms that were stored before.
+  // Stores the profile. A file that has the same measurements already is not written, so it keeps its age. All sessions
+  // that share the directory must use the same algorithms for kernels. So if an algorithm is stored already for a
+  // kernel, it replaces the one in `profile`. If storing fails, for example because the directory cannot be written,
+  // `profile` keeps only those algorithms that were stored before.
   void store(profile::Profile &profile) const;
 
  private:
   using Variants = std::map<std::string, std::uint64_t>;
   void store_variants(Variants &variants) const;
   Variants kept_variants() const;
+  void store_device(profile::Profile profile) const;
+  std::optional<profile::Profile> kept_device() const;
 
   std::string path_, variants_path_;  // "": none
+  KeptRates disk_;
 };
 
 // Returns $XDG_CACHE_HOME/protrain, or else $HOME/.cache/protrain. Returns "" if neither variable is an absolute path.

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -335,6 +336,24 @@ TEST_F(Files, IdentityIsOfTheFileNotOfItsName) {
   EXPECT_EQ(identity_of(directory_ + "/link"), identity_of(path));
   EXPECT_EQ(real_path(directory_ + "/link"), path);
   EXPECT_EQ(real_path(directory_ + "/dangling"), std::nullopt);
+}
+
+TEST_F(Files, LieInAFileSystemThatIsToldByItsDeviceItsKindAndTheMagnitudeOfItsSize) {
+  const auto parts = [](const std::string &path) {
+    std::istringstream text(file_system_of(path).value());
+    std::array<std::uint64_t, 3> numbers{};
+    for (std::uint64_t &number : numbers) text >> number;
+    EXPECT_TRUE(!text.fail() && text.eof()) << text.str();
+    return numbers;
+  };
+  const auto [device, type, magnitude] = parts(directory_);
+  EXPECT_EQ(device, identity_of(directory_)->device);
+  EXPECT_GE(magnitude, static_cast<std::uint64_t>(std::bit_width(free_space(directory_))));
+  EXPECT_LE(magnitude, 64u);
+  EXPECT_EQ(file_system_of(put("a", "x")), file_system_of(directory_));
+  EXPECT_NE(parts("/proc")[0], device);
+  EXPECT_NE(parts("/proc")[1], type);
+  EXPECT_EQ(file_system_of(directory_ + "/none"), std::nullopt);
 }
 
 }  // namespace

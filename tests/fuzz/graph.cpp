@@ -2,6 +2,7 @@
 // models that are accepted train for a step on the CPU, and are exported.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "fuzz/differentiate.h"
@@ -36,13 +37,16 @@ bool is_small(const graph::Graph &graph) {
   return flops <= kMostFlops;
 }
 
-// Writes a profile with a time for every kernel, so that a session measures none.
+// Writes a profile with a time for every kernel, so that a session measures none. Removes the profile of an earlier
+// model first, because the cache would add these times to it.
 void write_times(const graph::Graph &graph, const std::string &directory) {
   static const backend::DeviceInfo info = backend::open("cpu", 1)->info();
   profile::Profile profile = profile::known_machine("rtx3090");
   profile.kind = DeviceKind::cpu;
   profile.shares_memory = profile.shares_cores = true;
   for (const graph::Node &node : graph.nodes()) profile.kernels[ops::signature(graph, node)] = 1e-6;
+  for (const auto &entry : std::filesystem::directory_iterator(directory))
+    if (entry.path().filename().string().starts_with("profile-")) std::filesystem::remove(entry.path());
   measure::Cache(directory, info, "").store(profile);
 }
 

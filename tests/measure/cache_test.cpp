@@ -1,6 +1,11 @@
 // The cache that keeps a machine's profile between runs.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
 #include "errors.h"
 #include "measure/measure.h"
 #include "scratch.h"
@@ -27,6 +32,23 @@ Profile measured() {
   return profile;
 }
 
+// A measured profile of a machine with a disk. Its capacities are those of a machine without one, because found()
+// describes no disk.
+Profile measured_with_disk() {
+  Profile profile = measured();
+  profile.disk_read = 4e9;
+  profile.disk_write = 5e9;
+  profile.disk_both_ways = 6e9;
+  profile.compute_beside_disk = 0.75;
+  profile.disk_beside_compute = 0.5;
+  return profile;
+}
+
+Profile with_kernel(Profile profile, const std::string &signature) {
+  profile.kernels[signature] = 2e-6;
+  return profile;
+}
+
 // The profile that a new process loads from the cache.
 Profile found(const Cache &cache, const backend::DeviceInfo &device = kDevice) {
   Profile profile = describe(device);
@@ -39,13 +61,35 @@ Profile store(const Cache &cache, Profile profile = measured()) {
   return profile;
 }
 
-std::string only_file(const std::string &directory) {
+// The only file of this kind: "profile", "disk".
+std::string file_of(const Scratch &scratch, const std::string &kind) {
   std::string path;
-  for (const auto &entry : std::filesystem::directory_iterator(directory)) {
+  for (const auto &entry : std::filesystem::directory_iterator(scratch.path())) {
+    if (!entry.path().filename().string().starts_with(kind + "-")) continue;
     EXPECT_EQ(path, "") << "one file";
     path = entry.path().string();
   }
+  EXPECT_NE(path, "") << kind;
   return path;
+}
+
+std::string text_of(const std::string &path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Makes the file an hour older than it is.
+std::filesystem::file_time_type age(const std::string &path) {
+  const auto earlier = std::filesystem::last_write_time(path) - std::chrono::hours(1);
+  std::filesystem::last_write_time(path, earlier);
+  return std::filesystem::last_write_time(path);
+}
+
+Profile found_when(const Cache &cache, bool idle) {
+  Profile profile = describe(kDevice);
+  cache.load(profile, idle);
+  return profile;
 }
 
 TEST(Description, HasTheFreeSpaceOfTheDiskIfThereIsOne) {
@@ -112,7 +156,7 @@ TEST(Cache, LeavesTheReserveOfTheHostToTheMachineToo) {
   EXPECT_GE(profile.host_reserve, 96u << 20);
 }
 
-TEST(Cache, KeepsDevicesThreadsAndDisksApart) {
+TEST(Cache, KeepsDevicesAndThreadsApart) {
   const Scratch scratch;
   store(Cache(scratch.path(), kDevice, ""));
   backend::DeviceInfo other = kDevice, fewer = kDevice;
@@ -120,7 +164,105 @@ TEST(Cache, KeepsDevicesThreadsAndDisksApart) {
   fewer.threads = 1;
   EXPECT_TRUE(found(Cache(scratch.path(), other, "")).kernels.empty());
   EXPECT_TRUE(found(Cache(scratch.path(), fewer, "")).kernels.empty());
-  EXPECT_TRUE(found(Cache(scratch.path(), kDevice, scratch.path())).kernels.empty());
+}
+
+TEST(Cache, KeepsTheDisksNumbersForTheDiskAndTheKernelsForAllSessions) {
+  const Scratch scratch;
+  const Cache without(scratch.path(), kDevice, ""), with(scratch.path(), kDevice, scratch.path());
+  store(without);
+  EXPECT_EQ(found(with), measured()) << "the kernels are known, and the disk is not";
+  store(with, measured_with_disk());
+  EXPECT_EQ(found(with), measured_with_disk());
+  EXPECT_EQ(found(without), measured()) << "a session without a disk has none";
+  EXPECT_EQ(found(Cache(scratch.path(), kDevice, "/proc")), measured()) << "another file system";
+  EXPECT_EQ(found(Cache(scratch.path(), kDevice, scratch.file("none"))), measured()) << "no such directory";
+}
+
+TEST(Cache, KeepsTheDisksNumbersWhereASessionWithoutADiskStoresMoreAndTheReverse) {
+  const Scratch scratch;
+  const Cache without(scratch.path(), kDevice, ""), with(scratch.path(), kDevice, scratch.path());
+  store(with, measured_with_disk());
+  store(without, with_kernel(measured(), "Relu"));
+  EXPECT_EQ(found(with), with_kernel(measured_with_disk(), "Relu"));
+  Profile faster = found(with);
+  faster.disk_read = 8e9;
+  store(with, faster);
+  EXPECT_EQ(found(with), faster);
+  EXPECT_EQ(found(without), with_kernel(measured(), "Relu"));
+}
+
+TEST(Cache, StoresNoDiskThatWasNotMeasured) {
+  const Scratch scratch;
+  const Cache with(scratch.path(), kDevice, scratch.path());
+  store(with, measured_with_disk());
+  Profile one_way = measured_with_disk();
+  one_way.disk_both_ways = 0;
+  store(with, one_way);
+  store(with);
+  EXPECT_EQ(found(with), measured_with_disk());
+}
+
+TEST(Cache, LosesOnlyTheDiskWhereTheDisksFileIsOfNoUse) {
+  const Scratch scratch;
+  const Cache with(scratch.path(), kDevice, scratch.path());
+  store(with, measured_with_disk());
+  const std::string path = file_of(scratch, "disk"), whole = text_of(path);
+  const auto changed = [&](const std::string &from, const std::string &to) {
+    EXPECT_NE(whole.find(from), std::string::npos) << from;
+    return std::string(whole).replace(whole.find(from), from.size(), to);
+  };
+  for (const std::string &text : {std::string(), std::string("{"), whole.substr(0, whole.size() / 2), std::string("[]"),
+                                  std::string("\xFF"), changed("disk_read", "disk"), changed("waited", "idle"),
+                                  changed("\"disk_write\":", "\"disk_write\": -1, \"x\":"),
+                                  changed("\"disk_both_ways\":", "\"disk_both_ways\": 0, \"x\":"),
+                                  changed("\"disk_read\":", "\"disk_read\": \"1\", \"x\":"), changed("0.75", "1.5"),
+                                  changed("0.5", "0"), changed("\"waited\":", "\"waited\": 2, \"x\":")}) {
+    std::ofstream(path, std::ios::trunc) << text;
+    EXPECT_EQ(found(with), measured()) << text;
+  }
+  store(with, measured_with_disk());
+  EXPECT_EQ(found(with), measured_with_disk()) << "what is measured anew takes its place";
+}
+
+// The file's age says when the machine was busy, so a session that adds nothing to the file must not renew it.
+TEST(Cache, LeavesTheDevicesFileAsItIsWhereOnlyTheDiskIsNew) {
+  const Scratch scratch;
+  store(Cache(scratch.path(), kDevice, ""));
+  const std::string path = file_of(scratch, "profile"), text = text_of(path);
+  const auto written = age(path);
+  backend::DeviceInfo now = kDevice;
+  now.memory_bytes = 500;  // other processes have taken the rest
+  const Cache with(scratch.path(), now, scratch.path());
+  Profile profile = describe(now, scratch.path());
+  with.load(profile);
+  profile.disk_read = profile.disk_write = profile.disk_both_ways = 4e9;
+  store(with, profile);
+  EXPECT_EQ(text_of(path), text);
+  EXPECT_EQ(std::filesystem::last_write_time(path), written);
+  EXPECT_EQ(found(with).disk_read, 4e9);
+  const auto disk_written = age(file_of(scratch, "disk"));
+  store(with, with_kernel(profile, "Relu"));
+  EXPECT_NE(std::filesystem::last_write_time(path), written);
+  EXPECT_EQ(std::filesystem::last_write_time(file_of(scratch, "disk")), disk_written);
+}
+
+TEST(Cache, UnitesTheKernelsOfSessionsThatBeganWithTheSameRates) {
+  const Scratch scratch;
+  const Cache cache(scratch.path(), kDevice, "");
+  store(cache);
+  store(cache, with_kernel(measured(), "Relu"));
+  Profile second = with_kernel(measured(), "Gelu");
+  second.waited = 0.125;
+  second.fp32_flops *= 2;  // Gelu reached it
+  store(cache, second);
+  EXPECT_EQ(found(cache), with_kernel(second, "Relu"));
+  store(cache, with_kernel(measured(), "Tanh"));
+  EXPECT_EQ(found(cache), with_kernel(with_kernel(second, "Relu"), "Tanh"))
+      << "some of the times waited, and the rates that one session raised stay";
+  Profile anew = measured();
+  anew.device_bandwidth = 3e9;
+  store(cache, anew);
+  EXPECT_EQ(found(cache), anew) << "times that go with other rates are replaced";
 }
 
 TEST(Cache, KnowsNothingWhereNothingWasKept) {
@@ -156,11 +298,6 @@ TEST(Cache, LeavesKernelsTheirFirstAlgorithmWhereTheChoiceCannotBeKept) {
 }
 
 TEST(Cache, ForgetsTimesThatOtherProcessesDisturbedOnceTheCoresAreIdle) {
-  const auto found_when = [](const Cache &cache, bool idle) {
-    Profile profile = describe(kDevice);
-    cache.load(profile, idle);
-    return profile;
-  };
   for (const double waited : {0.1, 0.5}) {
     const Scratch scratch;
     const Cache cache(scratch.path(), kDevice, "");
@@ -168,18 +305,51 @@ TEST(Cache, ForgetsTimesThatOtherProcessesDisturbedOnceTheCoresAreIdle) {
     profile.waited = waited;
     store(cache, profile);
     EXPECT_EQ(found_when(cache, true), profile) << "written a moment ago";
-    const std::string path = only_file(scratch.path());
-    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::hours(1));
+    age(file_of(scratch, "profile"));
     EXPECT_EQ(found_when(cache, false), profile) << "the cores are still busy";
     EXPECT_EQ(found_when(cache, true), waited < 0.2 ? profile : describe(kDevice)) << waited;
   }
+}
+
+TEST(Cache, DoubtsEachFileByItself) {
+  for (const double waited : {0.1, 0.5}) {
+    const Scratch scratch;
+    const Cache with(scratch.path(), kDevice, scratch.path());
+    Profile disturbed = measured_with_disk();
+    disturbed.waited = waited;
+    store(with, disturbed);
+    Profile without_disk = measured();
+    without_disk.waited = waited;
+    age(file_of(scratch, "disk"));
+    EXPECT_EQ(found_when(with, false), disturbed) << "the cores are still busy";
+    EXPECT_EQ(found_when(with, true), waited < 0.2 ? disturbed : without_disk);
+    age(file_of(scratch, "profile"));
+    store(with, disturbed);
+    EXPECT_EQ(found_when(with, true), waited < 0.2 ? disturbed : describe(kDevice))
+        << "storing the same renews nothing";
+  }
+}
+
+TEST(Cache, KeepsADiskThatWasMeasuredInPeaceWhereTheKernelsWereNot) {
+  const Scratch scratch;
+  const Cache with(scratch.path(), kDevice, scratch.path());
+  store(with, measured_with_disk());
+  Profile disturbed = with_kernel(measured_with_disk(), "Relu");
+  disturbed.waited = 0.5;
+  store(with, disturbed);
+  age(file_of(scratch, "profile"));
+  age(file_of(scratch, "disk"));
+  const Profile profile = found_when(with, true);
+  EXPECT_TRUE(profile.kernels.empty());
+  EXPECT_EQ(profile.disk_both_ways, 6e9);
+  EXPECT_EQ(profile.waited, 0);
 }
 
 TEST(Cache, IgnoresAFileThatIsDamagedOrCannotBeRead) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, "");
   store(cache);
-  const std::string path = only_file(scratch.path()), whole = profile::to_json(measured());
+  const std::string path = file_of(scratch, "profile"), whole = profile::to_json(measured());
   for (const std::string &text : {std::string(), std::string("{"), whole.substr(0, whole.size() / 2),
                                   std::string("\xFF\xFE"), std::string("{\"unknown\": 1}"), std::string("[]")}) {
     std::ofstream(path, std::ios::trunc) << text;
