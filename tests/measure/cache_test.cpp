@@ -1,11 +1,14 @@
 // The cache that keeps a machine's profile between runs.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
+#include "base/threads.h"
 #include "errors.h"
 #include "measure/measure.h"
 #include "scratch.h"
@@ -164,6 +167,28 @@ TEST(Cache, KeepsDevicesAndThreadsApart) {
   fewer.threads = 1;
   EXPECT_TRUE(found(Cache(scratch.path(), other, "")).kernels.empty());
   EXPECT_TRUE(found(Cache(scratch.path(), fewer, "")).kernels.empty());
+}
+
+// A session under taskset, or with a quota of processors, has threads that wait for each other.
+TEST(Cache, KeepsTimesOfThreadsThatShareAProcessorApart) {
+  if (available_threads() < 2) GTEST_SKIP() << "the process may use one processor only";
+  const Scratch scratch;
+  store(Cache(scratch.path(), kDevice, ""));
+  std::thread([&] {
+    cpu_set_t all, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
+      if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_TRUE(found(Cache(scratch.path(), kDevice, "")).kernels.empty());
+    backend::DeviceInfo fewer = kDevice;
+    fewer.threads = 1;
+    store(Cache(scratch.path(), fewer, ""));
+  }).join();
+  backend::DeviceInfo fewer = kDevice;
+  fewer.threads = 1;
+  EXPECT_EQ(found(Cache(scratch.path(), fewer, "")), measured()) << "one thread had a processor of its own";
 }
 
 TEST(Cache, KeepsTheDisksNumbersForTheDiskAndTheKernelsForAllSessions) {
