@@ -24,6 +24,7 @@ namespace protrain::backend {
 struct DeviceInfo {
   std::string name;         // "cpu", "cuda:0"
   std::string description;  // "AMD EPYC, 2 threads, AVX-512"
+  std::string libraries;    // versions and settings that `description` lacks: "oneDNN 2.6.2, 0x67, hints 0"
   DeviceKind kind = DeviceKind::cpu;
   std::vector<DType> precisions;   // the element types that a step can be computed in
   std::uint64_t memory_bytes = 0;  // the most that may be used

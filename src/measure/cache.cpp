@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/processor.h"
 #include "base/threads.h"
 #include "measure/kept_rates.h"
 #include "measure/measure.h"
@@ -74,9 +75,12 @@ std::string default_cache_directory() {
 Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
              const Neighbours &neighbours) {
   if (directory.empty()) return;
-  const int side_by_side = std::min(device.threads, available_threads());  // threads that can run at the same time
-  const std::string key = fmt::format("{} {} {} {} of {} {} of {}", PROTRAIN_VERSION, kMethod, device.description,
-                                      side_by_side, device.threads, neighbours.place, neighbours.ranks);
+  // The description of a GPU lacks the host's processor, which runs the host's updates. `side_by_side` is the number of
+  // the device's threads that can run at the same time.
+  const int side_by_side = std::min(device.threads, available_threads());
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} of {} {} of {}", PROTRAIN_VERSION, kMethod, device.description, device.libraries,
+                  processor_name(), side_by_side, device.threads, neighbours.place, neighbours.ranks);
   path_ = path_in(directory, "profile", key);
   variants_path_ = path_in(directory, "algorithms", fmt::format("{} {}", PROTRAIN_VERSION, device.description));
   const auto disk = file_system_of(disk_directory);

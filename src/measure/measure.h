@@ -43,8 +43,9 @@ bool measure(backend::Device &device, run::Kernels &kernels, const Request &requ
              const Progress &progress);
 
 // Keeps the profile of a machine between runs, in several files of a directory:
-// - profile-*.json has what the device does: one file per device, number of threads, number of them that can run at the
-//   same time, version of the library, and rank among its neighbours.
+// - profile-*.json has what the device does: one file per device, version of its libraries, processor of the host,
+// number
+//   of threads, number of them that can run at the same time, version of the library, and rank among its neighbours.
 // - disk-*.json has the rates of the disk: one file for each of the former and each file system.
 // - algorithms-*.json has the choice of algorithms, which decides the bits of results: one file per device and version
 //   of the library.

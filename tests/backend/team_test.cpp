@@ -40,6 +40,8 @@ TEST(CpuDevice, SaysWhatItIs) {
   EXPECT_EQ(device->info().threads, 2);
   EXPECT_TRUE(device->info().shares_memory && device->info().shares_cores);
   EXPECT_GT(device->info().memory_bytes, 1U << 20);
+  EXPECT_TRUE(device->info().libraries.starts_with("oneDNN ")) << device->info().libraries;
+  EXPECT_NE(device->info().libraries.find(", hints "), std::string::npos) << device->info().libraries;
   EXPECT_EQ(open("cpu", 0)->info().threads, available_threads());
 }
 

@@ -159,14 +159,16 @@ TEST(Cache, LeavesTheReserveOfTheHostToTheMachineToo) {
   EXPECT_GE(profile.host_reserve, 96u << 20);
 }
 
-TEST(Cache, KeepsDevicesAndThreadsApart) {
+TEST(Cache, KeepsDevicesLibrariesAndThreadsApart) {
   const Scratch scratch;
   store(Cache(scratch.path(), kDevice, ""));
-  backend::DeviceInfo other = kDevice, fewer = kDevice;
+  backend::DeviceInfo other = kDevice, fewer = kDevice, newer = kDevice;
   other.description = "another processor";
+  newer.libraries = "another oneDNN";
   fewer.threads = 1;
   EXPECT_TRUE(found(Cache(scratch.path(), other, "")).kernels.empty());
   EXPECT_TRUE(found(Cache(scratch.path(), fewer, "")).kernels.empty());
+  EXPECT_TRUE(found(Cache(scratch.path(), newer, "")).kernels.empty());
 }
 
 // A session under taskset, or with a quota of processors, has threads that wait for each other.

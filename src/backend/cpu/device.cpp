@@ -7,25 +7,16 @@
 
 #include "backend/builtin.h"
 #include "backend/cpu/kernel.h"
-#include "base/cgroup.h"
+#include "backend/cpu/onednn.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/text.h"
+#include "base/processor.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kPage = 4096;  // members copy whole pages
-
-std::string processor_name() {
-  for (const std::string &line : split(cgroup::text_of("/proc/cpuinfo"), '\n'))
-    if (line.starts_with("model name")) {
-      const std::size_t colon = line.find(": ");
-      if (colon != std::string::npos) return line.substr(colon + 2);
-    }
-  return "cpu";
-}
 
 // The clone that the loader picks on this processor. Tests the parts of x86-64-v3 and x86-64-v4, because clang does not
 // know the levels by name.
@@ -57,6 +48,7 @@ class CpuDevice : public Device {
     });
     info_ = {.name = "cpu",
              .description = fmt::format("{}, {} threads, {}", processor_name(), team_.size(), instruction_set()),
+             .libraries = onednn_name(),
              .kind = DeviceKind::cpu,
              .precisions = {DType::f32, DType::bf16, DType::f16},
              .memory_bytes = available_memory(),

@@ -15,6 +15,13 @@ dnnl::stream &onednn_stream() {
   return cpu;
 }
 
+std::string onednn_name() {
+  const dnnl_version_t &version = *dnnl_version();
+  return fmt::format("oneDNN {}.{}.{}, {:#x}, hints {}", version.major, version.minor, version.patch,
+                     static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
+                     static_cast<unsigned>(dnnl_get_cpu_isa_hints()));
+}
+
 dnnl::primitive_attr onednn_attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -5,6 +5,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 #include <span>
+#include <string>
 
 #include "base/error.h"
 
@@ -12,6 +13,11 @@ namespace protrain::backend::cpu {
 
 dnnl::engine &onednn_engine();
 dnnl::stream &onednn_stream();  // holds no state on the cpu, so all threads share it
+
+// Returns oneDNN's version, the number of the instructions that it may use (dnnl_cpu_isa_t), and its hints on their use
+// (dnnl_cpu_isa_hints_t): "oneDNN 2.6.2, 0x67, hints 0". The variable ONEDNN_MAX_CPU_ISA limits the instructions, and
+// ONEDNN_CPU_ISA_HINTS sets the hints.
+std::string onednn_name();
 
 // Returns the attributes that all primitives get. They let the caller provide the scratch of a primitive, and keep
 // environment variables from changing its arithmetic.
