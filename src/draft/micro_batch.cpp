@@ -83,7 +83,8 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
   require(settings.plan.empty(), Code::arg, "plan",
           "a plan from a file says nothing about the batch, and none is chosen for it: bind {} with the option dim",
           batch.dim);
-  const profile::Profile profile = machine.profile({}, {});  // all ranks make it together, to share their memory
+  // All ranks make the profile together, to share their memory.
+  const profile::Profile profile = machine.profile({}, settings.optimizer);
   ProfiledMachine profiled(machine, profile);
   const std::string chosen = machine.of_rank_0(
       [&] { return fmt::format("{}", largest_that_fits(settings, source, profiled, batch.dim, samples)); });

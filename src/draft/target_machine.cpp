@@ -51,10 +51,11 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
                                        const backend::Optimizer &optimizer) {
   const std::string &disk = settings_.offload_dir;
   const std::string kept = settings_.profile_dir.empty() ? measure::default_cache_directory() : settings_.profile_dir;
-  const measure::Cache cache(kept, device_.info(), disk, neighbours_);
+  const measure::Cache cache(kept, device_.info(), optimizer, disk, neighbours_);
   profile::Profile profile = measure::describe(device_.info(), disk);
   const auto processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   if (earlier_ == Earlier::reused) cache.load(profile, measure::cores_are_idle(processors));
+  const profile::Profile loaded = profile;
   kernels_.use_variants(profile.variants);
   const measure::Request request = {.graphs = graphs,
                                     .optimizer = optimizer,
@@ -65,8 +66,10 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
   const auto tell = [this](std::size_t done, std::size_t of) {
     if (log_ && neighbours_.place == 0) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
-  if (measure::measure(device_, kernels_, request, profile, tell)) cache.store(profile);
+  if (measure::measure(device_, kernels_, request, profile, tell)) cache.store(profile, loaded);
   kernels_.use_variants(profile.variants);  // measuring may have left a kernel at an algorithm that it only tried
+  // The host's memory is at least as fast as the optimizer that works in it. The two rates may come from two sessions.
+  if (!profile.shares_memory) profile.host_bandwidth = std::max(profile.host_bandwidth, profile.host_optimizer);
   return profile;
 }
 

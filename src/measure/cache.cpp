@@ -28,6 +28,8 @@ constexpr KeptRate kDiskRates[] = {{"disk_read", &profile::Profile::disk_read},
                                    {"disk_both_ways", &profile::Profile::disk_both_ways},
                                    {"compute_beside_disk", &profile::Profile::compute_beside_disk, true},
                                    {"disk_beside_compute", &profile::Profile::disk_beside_compute, true}};
+constexpr KeptRate kOptimizerRates[] = {{"device_optimizer", &profile::Profile::device_optimizer},
+                                        {"host_optimizer", &profile::Profile::host_optimizer}};
 
 // Returns the directory's lock. Waits for it if needed, because other sessions hold it only for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
@@ -56,6 +58,13 @@ void take_times(profile::Profile &profile, const profile::Profile &kept) {
   profile.shares_cores = described.shares_cores;
 }
 
+// Returns the bytes of the optimizer's state for each weight.
+double state_bytes(const backend::Optimizer &optimizer) {
+  double bytes = 0;
+  for (const graph::OptimizerArray &array : optimizer.state()) bytes += array.bytes_each();
+  return bytes;
+}
+
 std::string path_in(const std::string &directory, const char *what, const std::string &key) {
   return fmt::format("{}/{}-{}.json", directory, what, digest_of(key).substr(0, 16));
 }
@@ -72,8 +81,8 @@ std::string default_cache_directory() {
   return "";
 }
 
-Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
-             const Neighbours &neighbours) {
+Cache::Cache(std::string directory, const backend::DeviceInfo &device, const backend::Optimizer &optimizer,
+             const std::string &disk_directory, const Neighbours &neighbours) {
   if (directory.empty()) return;
   // The description of a GPU lacks the host's processor, which runs the host's updates. `side_by_side` is the number of
   // the device's threads that can run at the same time.
@@ -84,19 +93,19 @@ Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std
   path_ = path_in(directory, "profile", key);
   variants_path_ = path_in(directory, "algorithms", fmt::format("{} {}", PROTRAIN_VERSION, device.description));
   const auto disk = file_system_of(disk_directory);
-  disk_ = KeptRates(
-      disk ? path_in(directory, "disk", fmt::format("{} {}", key, *disk)) : "",
-      kDiskRates);
+  disk_ = KeptRates(disk ? path_in(directory, "disk", fmt::format("{} {}", key, *disk)) : "", kDiskRates);
+  const std::string of_optimizer = fmt::format("{} {} {}", key, optimizer.name(), state_bytes(optimizer));
+  optimizer_ = KeptRates(path_in(directory, "optimizer", of_optimizer), kOptimizerRates);
 }
 
 void Cache::load(profile::Profile &profile, bool idle) const {
   if (path_.empty()) return;
   if (const auto kept = kept_device(); kept && !is_doubtful(kept->waited, path_, idle)) take_times(profile, *kept);
-  disk_.load(profile, idle);
+  for (const KeptRates *rates : {&disk_, &optimizer_}) rates->load(profile, idle);
   profile.variants = kept_variants();
 }
 
-void Cache::store(profile::Profile &profile) const {
+void Cache::store(profile::Profile &profile, const profile::Profile &loaded) const {
   try {
     require(keeps(), Code::path, "profile", "nothing is kept");
     const std::string directory = directory_of(path_);
@@ -105,7 +114,7 @@ void Cache::store(profile::Profile &profile) const {
     const auto lock = locked(directory);
     store_variants(profile.variants);
     store_device(profile);
-    disk_.store(profile);
+    for (const KeptRates *rates : {&disk_, &optimizer_}) rates->store(profile, loaded);
   } catch (const Error &) {
     profile.variants = kept_variants();
   }
@@ -133,9 +142,11 @@ void Cache::store_device(profile::Profile profile) const {
       profile.bf16_flops = std::max(profile.bf16_flops, kept->bf16_flops);
       profile.waited = std::max(profile.waited, kept->waited);
     }
-    profile::Profile as_kept = profile;
+    profile::Profile now = profile, as_kept = profile;
     take_times(as_kept, *kept);
-    if (as_kept == profile) return;
+    now.waited = as_kept.waited;  // it rises alone only where the optimizer was measured, whose own file has it
+    for (profile::Profile *each : {&now, &as_kept}) optimizer_.clear(*each);
+    if (as_kept == now) return;
   }
   write_text(path_, profile::to_json(profile));
 }

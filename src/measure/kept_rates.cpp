@@ -1,5 +1,6 @@
 #include "measure/kept_rates.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -45,8 +46,9 @@ void KeptRates::load(profile::Profile &profile, bool idle) const {
   for (std::size_t i = 0; i < rates_.size(); ++i) profile.*rates_[i].member = kept->rates[i];
 }
 
-void KeptRates::store(const profile::Profile &profile) const {
-  if (path_.empty()) return;
+void KeptRates::store(const profile::Profile &profile, const profile::Profile &loaded) const {
+  const auto is_loaded = [&](const KeptRate &rate) { return profile.*rate.member == loaded.*rate.member; };
+  if (path_.empty() || std::ranges::all_of(rates_, is_loaded)) return;
   Json json = Json::object();
   std::vector<double> values;
   for (const KeptRate &rate : rates_) {

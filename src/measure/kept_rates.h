@@ -30,8 +30,10 @@ class KeptRates {
   // can have, or is doubtful (see is_doubtful). Changes nothing else in `profile`.
   void load(profile::Profile &profile, bool idle) const;
   // Writes the rates to the file, with Profile::waited. Writes nothing if `profile` lacks one of them, or if the file
-  // has the same rates already. In the second case the file keeps its age, and says how the rates were measured.
-  void store(const profile::Profile &profile) const;
+  // has the same rates already. In the second case the file keeps its age, and says how the rates were measured. Writes
+  // nothing either if `loaded`, which load() has filled, has the same rates: another session may have measured them
+  // anew since then.
+  void store(const profile::Profile &profile, const profile::Profile &loaded) const;
 
  private:
   struct Contents {

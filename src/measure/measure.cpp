@@ -27,7 +27,7 @@ constexpr std::uint64_t kLeastReserve = 768ull << 20;
 constexpr double kWorthAnother = 0.98;
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
-// each distinct kernel signature is timed once. Rates and disk are measured only if the profile does not have them.
+// each distinct kernel signature is timed once. Optimizer, rates and disk are measured only if the profile lacks them.
 class Measurement {
  public:
   Measurement(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
@@ -41,16 +41,21 @@ class Measurement {
 
   bool run() {
     find_work();
+    const bool optimizer = profile_.device_optimizer == 0 || profile_.host_optimizer == 0;
     const bool rates = profile_.device_bandwidth == 0 || profile_.bf16_flops == 0;
     const bool disk = !request_.disk_directory.empty() && profile_.disk_both_ways == 0;
-    of_ = nodes_.size() + (rates ? 1 : 0) + (disk ? 1 : 0);
+    of_ = nodes_.size() + (optimizer ? 1 : 0) + (rates ? 1 : 0) + (disk ? 1 : 0);
     if (of_ == 0) return false;
     const ThreadTimes start = thread_times();
+    if (optimizer) {  // first, because the host's bandwidth is measured beside the optimizer
+      tell();
+      measure_optimizer(device_, stopwatch_, request_.optimizer, request_.memory, profile_);
+    }
     if (rates) {
       tell();
       measure_rates(device_, stopwatch_, request_.optimizer, request_.memory, profile_);
     }
-    bool timed = rates;
+    bool timed = optimizer || rates;
     for (const auto &[graph, node] : nodes_) {
       tell();
       timed = measure_node(*graph, *node) || timed;

@@ -43,19 +43,21 @@ bool measure(backend::Device &device, run::Kernels &kernels, const Request &requ
              const Progress &progress);
 
 // Keeps the profile of a machine between runs, in several files of a directory:
-// - profile-*.json has what the device does: one file per device, version of its libraries, processor of the host,
-// number
-//   of threads, number of them that can run at the same time, version of the library, and rank among its neighbours.
-// - disk-*.json has the rates of the disk: one file for each of the former and each file system.
-// - algorithms-*.json has the choice of algorithms, which decides the bits of results: one file per device and version
-//   of the library.
+// - profile-*.json has what the device does. There is one for each machine to be measured: a device, its libraries, the
+//   host's processor, a number of threads, the number of them that can run at the same time, a version of this library,
+//   and a rank among its neighbours.
+// - disk-*.json has the rates of the disk, for each machine and file system.
+// - optimizer-*.json has the rates of the optimizer, for each machine and optimizer. profile-*.json has some
+//   optimizer's rates too, because from_json() refuses a profile without; load() replaces them.
+// - algorithms-*.json has the choice of algorithms, which decides the bits of results, for each device and version of
+//   this library.
 // A missing or damaged file is no error, and costs only its own contents. A directory that cannot be written is no
 // error either.
 class Cache {
  public:
   // If `directory` is empty, nothing is kept.
-  Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory,
-        const Neighbours &neighbours = {});
+  Cache(std::string directory, const backend::DeviceInfo &device, const backend::Optimizer &optimizer,
+        const std::string &disk_directory, const Neighbours &neighbours = {});
 
   // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
@@ -66,8 +68,10 @@ class Cache {
   // Stores the profile. A file that has the same measurements already is not written, so it keeps its age. All sessions
   // that share the directory must use the same algorithms for kernels. So if an algorithm is stored already for a
   // kernel, it replaces the one in `profile`. If storing fails, for example because the directory cannot be written,
-  // `profile` keeps only those algorithms that were stored before.
-  void store(profile::Profile &profile) const;
+  // `profile` keeps only those algorithms that were stored before. `loaded` is the profile after load(). Rates of the
+  // disk and the optimizer that were loaded are not stored again, because another session may have measured them anew
+  // since then.
+  void store(profile::Profile &profile, const profile::Profile &loaded = {}) const;
 
  private:
   using Variants = std::map<std::string, std::uint64_t>;
@@ -77,7 +81,7 @@ class Cache {
   std::optional<profile::Profile> kept_device() const;
 
   std::string path_, variants_path_;  // "": none
-  KeptRates disk_;
+  KeptRates disk_, optimizer_;
 };
 
 // Returns $XDG_CACHE_HOME/protrain, or else $HOME/.cache/protrain. Returns "" if neither variable is an absolute path.

@@ -172,19 +172,21 @@ class RateMeasurement {
                   profile::Profile &profile)
       : device_(device), stopwatch_(stopwatch), optimizer_(optimizer), memory_(memory), profile_(profile) {}
 
-  void run() {
+  void of_optimizer() {
+    profile_.device_optimizer = device_update_rate();
+    profile_.host_optimizer = profile_.shares_cores ? profile_.device_optimizer : host_update_rate(optimizer_);
+  }
+
+  void of_machine() {
     profile_.device_bandwidth = 2 * largest(kFirstCopy, memory_ / 4, [&](auto bytes) { return inside_copy(bytes); });
     if (profile_.shares_memory) {
       profile_.upload = profile_.download = profile_.both_ways = profile_.device_bandwidth / 2;
       profile_.host_bandwidth = profile_.device_bandwidth;
     } else {
       measure_crossings();
-      profile_.host_bandwidth = host_update_rate({.kind = Optimizer::Kind::sgd});
+      profile_.host_bandwidth =
+          std::max({host_update_rate({.kind = Optimizer::Kind::sgd}), profile_.host_optimizer, traffic_together()});
     }
-    profile_.device_optimizer = device_update_rate();
-    profile_.host_optimizer = profile_.shares_cores ? profile_.device_optimizer : host_update_rate(optimizer_);
-    if (!profile_.shares_memory)
-      profile_.host_bandwidth = std::max({profile_.host_bandwidth, profile_.host_optimizer, traffic_together()});
     profile_.launch_seconds = update_on_device(kAlignment);
     profile_.fp32_flops = std::max(profile_.fp32_flops, product_flops(DType::f32));
     const double in_short = product_flops(DType::bf16);
@@ -334,9 +336,14 @@ class RateMeasurement {
 
 }  // namespace
 
+void measure_optimizer(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer,
+                       std::uint64_t memory, profile::Profile &profile) {
+  RateMeasurement(device, stopwatch, optimizer, memory, profile).of_optimizer();
+}
+
 void measure_rates(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer,
                    std::uint64_t memory, profile::Profile &profile) {
-  RateMeasurement(device, stopwatch, optimizer, memory, profile).run();
+  RateMeasurement(device, stopwatch, optimizer, memory, profile).of_machine();
 }
 
 }  // namespace protrain::measure

@@ -7,9 +7,14 @@
 
 namespace protrain::measure {
 
-// Fills every rate of `profile` except the disk's, in at most `memory` bytes. If the device has its own memory, both
-// sides are measured: copies go through pinned memory, each way alone and both together, and the optimizer runs on the
-// device and on the host's threads. With one shared memory both sides have equal rates.
+// Fills device_optimizer and host_optimizer, in at most `memory` bytes. The optimizer runs on the device and, if cores
+// are not shared, on the host.
+void measure_optimizer(backend::Device &device, const Stopwatch &stopwatch, const backend::Optimizer &optimizer,
+                       std::uint64_t memory, profile::Profile &profile);
+
+// Fills every rate of `profile` except the disk's and the optimizer's, in at most `memory` bytes. The optimizer's rates
+// must be known. If the device has its own memory, both sides are measured, and copies go through pinned memory, each
+// way alone and both together. With one shared memory both sides have equal rates.
 void measure_rates(backend::Device &device, const Stopwatch &stopwatch, const backend::Optimizer &optimizer,
                    std::uint64_t memory, profile::Profile &profile);
 

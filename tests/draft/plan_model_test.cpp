@@ -375,18 +375,20 @@ TEST(ProfileModel, TellsHowFarItIsAndMeasuresAnew) {
   EXPECT_TRUE(events.empty()) << "what is known is not measured again";
 }
 
-TEST(PlanModel, MeasuresOnlyTheDiskWhereASessionWithoutOneHasMeasuredTheRest) {
+TEST(PlanModel, MeasuresOnlyTheDiskOrTheOptimizerWhereAnotherSessionHasMeasuredTheRest) {
   const Scratch scratch;
   Pairs options = {{"profile_dir", scratch.file("kept")}};
   std::size_t events = 0;
   const Log log = [&](const std::string &line) { events += Json::parse(line)["event"] == "profiling" ? 1 : 0; };
   planned(options, kModel, log);
   EXPECT_GT(events, 1u);
-  options.emplace_back("offload_dir", scratch.path());
-  for (const std::size_t expected : {1u, 0u}) {
-    events = 0;
-    planned(options, kModel, log);
-    EXPECT_EQ(events, expected);
+  for (const auto &[key, value] : Pairs{{"offload_dir", scratch.path()}, {"optimizer", "adamw8bit"}}) {
+    options.emplace_back(key, value);
+    for (const std::size_t expected : {1u, 0u}) {
+      events = 0;
+      planned(options, kModel, log);
+      EXPECT_EQ(events, expected) << key;
+    }
   }
 }
 

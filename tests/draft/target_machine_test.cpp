@@ -1,9 +1,11 @@
-// The precisions that a device computes in, and the error for any other precision.
+// The machine that a draft is made for: the precisions that it computes in, and the rates that sessions have kept.
 #include "draft/target_machine.h"
 
 #include <gtest/gtest.h>
 
 #include "errors.h"
+#include "measure/described_device.h"
+#include "scratch.h"
 
 namespace protrain::draft::target_machine_test {
 namespace {
@@ -27,6 +29,24 @@ TEST(Precision, IsAnyOfTheThreeOnTheCpu) {
     settings.precision = precision;
     EXPECT_EQ(code_of([&] { open_device(settings); }), Code::ok) << precision_name(precision);
   }
+}
+
+// The optimizer's rates have a file of their own, so another session may have measured them.
+TEST(LocalMachine, HasAHostWhoseMemoryIsAtLeastAsFastAsTheOptimizerThatWorksInIt) {
+  const test::Scratch scratch;
+  profile::Profile kept = profile::known_machine("rtx3090");
+  kept.host_optimizer = 2 * kept.host_bandwidth;
+  test::DescribedDevice device(kept);
+  const backend::Optimizer optimizer;
+  measure::Cache(scratch.path(), device.info(), optimizer, "").store(kept);
+  Settings settings;
+  settings.profile_dir = scratch.path();
+  run::Kernels kernels(device);
+  const Log log;
+  const profile::Profile profile = LocalMachine(device, kernels, settings, log).profile({}, optimizer);
+  EXPECT_EQ(profile.device_bandwidth, kept.device_bandwidth) << "nothing was measured";
+  EXPECT_EQ(profile.host_optimizer, kept.host_optimizer);
+  EXPECT_EQ(profile.host_bandwidth, kept.host_optimizer);
 }
 
 }  // namespace

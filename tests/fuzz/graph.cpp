@@ -47,7 +47,7 @@ void write_times(const graph::Graph &graph, const std::string &directory) {
   for (const graph::Node &node : graph.nodes()) profile.kernels[ops::signature(graph, node)] = 1e-6;
   for (const auto &entry : std::filesystem::directory_iterator(directory))
     if (entry.path().filename().string().starts_with("profile-")) std::filesystem::remove(entry.path());
-  measure::Cache(directory, info, "").store(profile);
+  measure::Cache(directory, info, backend::Optimizer(), "").store(profile);
 }
 
 // Sets every input to small numbers; integers are 0 and 1, so that most are valid indices.

@@ -56,6 +56,25 @@ TEST(Rates, AreThoseOfTheDescribedMachine) {
   }
 }
 
+TEST(Rates, OfAnotherOptimizerAreMeasuredAlone) {
+  const Profile machine = profile::known_machine("rtx3090");
+  DescribedDevice device(machine);
+  run::Kernels kernels(device);
+  const backend::Optimizer optimizer = {.kind = backend::Optimizer::Kind::sgd, .momentum = 0.9};
+  Profile expected = machine, profile = machine;
+  profile.device_optimizer = profile.host_optimizer = 0;
+  std::size_t reports = 0;
+  const Request request{
+      .graphs = {}, .optimizer = optimizer, .memory = machine.device_memory / 2, .now = [&] { return device.now(); }};
+  EXPECT_TRUE(measure(device, kernels, request, profile, [&](std::size_t, std::size_t) { ++reports; }));
+  EXPECT_EQ(reports, 1u);
+  EXPECT_NEAR(profile.device_optimizer / machine.device_optimizer, 1, 0.05);
+  EXPECT_NEAR(profile.host_optimizer / machine.host_optimizer, 1, 0.05);
+  expected.device_optimizer = profile.device_optimizer;
+  expected.host_optimizer = profile.host_optimizer;
+  EXPECT_EQ(profile, expected) << "nothing else was measured";
+}
+
 TEST(Rates, AreFoundInLittleMemoryToo) {
   const Profile machine = profile::known_machine("rtx3090");
   DescribedDevice device(machine);

@@ -13,12 +13,14 @@ namespace {
 const std::string kPath = fixture("gpt2-dynamic-opset18.onnx");
 constexpr std::int64_t kSequence = 16;
 constexpr std::uint64_t kMiB = 1 << 20;
+constexpr double kBeta1 = 0.75;
 
 // A machine with this much memory, whose kernels need no scratch. Device and host share the memory.
 class SmallMachine final : public draft::TargetMachine {
  public:
   explicit SmallMachine(std::uint64_t memory) : memory_(memory) {}
-  profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
+  profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &optimizer) override {
+    EXPECT_EQ(optimizer.beta1, kBeta1) << "the optimizer of the settings is measured";
     profile::Profile profile = profile::known_machine("rtx3090");
     profile.shares_memory = profile.shares_cores = true;
     profile.device_memory = profile.host_memory = memory_;
@@ -41,6 +43,7 @@ std::int64_t settled(int ranks, std::uint64_t memory, std::int64_t samples, cons
     settings.dims["sequence"] = kSequence;
     settings.tokens_per_step = ranks * samples * kSequence;
     settings.resume = resume;
+    settings.optimizer.beta1 = kBeta1;
     settings.ranks.rank = channel->rank();
     settings.ranks.count = ranks;
     SmallMachine machine(memory);
