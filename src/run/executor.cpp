@@ -158,7 +158,7 @@ void Executor::exchange(const Issue &issue) {
 // Carries out an instruction: an exchange, a kernel or a move. If the instruction fails, hands the error to the workers
 // and then aborts the channel, because other ranks wait for this rank's messages. The abort makes this rank's exchanges
 // on other threads fail too. These later errors do not count, because a run reports the first error that the workers
-// get.
+// get. An instruction that cannot be recorded only throws, because the run then issues it, and other ranks do not wait.
 void Executor::work(const Issue &issue) {
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
@@ -172,6 +172,7 @@ void Executor::work(const Issue &issue) {
     else
       device_.launch(issue.queue, *issue.kernel, launch);
   } catch (const std::exception &error) {
+    if (run_.recording) throw;
     if (channel_.ranks() > 1)
       workers_.fail(static_cast<std::size_t>(&issue - issues_.data()), std::current_exception());
     comm::abort_for(channel_, error);
@@ -369,7 +370,7 @@ void Executor::prepare(const backend::StepScalars &scalars, const std::atomic<bo
   run_.timed = timed || !device_.info().asynchronous;
   ++report_.runs;
   record();
-  run_.committed = run_.stopped = false;
+  run_.committed = run_.stopped = run_.recording = false;
   report_.seconds = 0;
   for (Issue &issue : issues_) issue.over = false;
   if (!run_.timed) return;
@@ -401,6 +402,7 @@ void Executor::record() {
       report_.runs < recordings_.from_run)
     return;
   report_.not_recorded.clear();
+  run_.recording = true;
   try {
     recordings_.of[run_.timed] = backend::record_step(
         device_, [this] { append(); }, run_.timed);

@@ -71,9 +71,10 @@ class Executor final : public Job {
   void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Runs the Program once. Errors name the instruction, and their facts tell how far the run had changed the state.
-  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A cancel can stop a
-  // run only before the instruction Program::commit begins, and a replay only before the replay begins. If `timed`, the
-  // report gets the spans of this run. Runs on a device that is not asynchronous are always timed.
+  // With several ranks a failed run aborts the channel, so that no other rank waits for this one. A recording that
+  // fails is no failed run: its step is issued. A cancel can stop a run only before the instruction Program::commit
+  // begins, and a replay only before the replay begins. If `timed`, the report gets the spans of this run. Runs on a
+  // device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   // Runs the Program again, one instruction at a time, on this thread alone. Does not change what report() returns. The
@@ -116,6 +117,7 @@ class Executor final : public Job {
     std::atomic<bool> committed{false};  // an instruction that commits has begun
     bool stopped = false;                // by a cancel
     bool timed = false;
+    bool recording = false;  // instructions are only recorded, and none of them runs
     const backend::StepScalars *scalars = nullptr;
     const std::atomic<bool> *cancelled = nullptr;
     std::chrono::steady_clock::time_point start;

@@ -36,8 +36,7 @@ class Bench {
                                    ? instruction.queue == Queue::host || is_of_disk(instruction.queue)
                                    : workers && instruction.queue != Queue::compute;
     lanes_ = std::make_unique<run::QueueWorkers>(own);
-    executor_ =
-        std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_, *machine_.channels().steps);
+    executor_ = std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_, *channel);
     executor_->bind(kernels_, draft().settings.optimizer, trial);
     reset();
   }
@@ -116,6 +115,7 @@ class Bench {
 
   const graph::Graph &graph() const { return draft().first().training.graph; }
   std::atomic<bool> cancelled{false};
+  std::shared_ptr<comm::Channel> channel = comm::open({});  // the executor's; load() takes it
 
  private:
   static draft::Options options(const std::string &model, Pairs more) {

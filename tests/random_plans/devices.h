@@ -131,6 +131,7 @@ class Streams final : public Forwarding {
     bool timed = false;
   };
   bool records = false, refuses = false;
+  bool breaks = false;  // a launch fails while it is recorded
   int attempts = 0;
   int recorded_steps = 0, replayed_steps = 0;
   int events_recorded = 0, events_asked = 0;  // calls of record() and event_ns()
@@ -140,12 +141,17 @@ class Streams final : public Forwarding {
     if (!records) return nullptr;
     ++attempts;
     if (refuses) fail(Code::device, "streams", "they are not recorded today");
-    ++recorded_steps;
     auto recording = std::make_unique<Calls>();
     recording_ = recording.get();
     recording->timed = timed;
-    issue(argument);
+    try {
+      issue(argument);
+    } catch (...) {
+      recording_ = nullptr;
+      throw;
+    }
     recording_ = nullptr;
+    ++recorded_steps;
     return recording;
   }
   void replay_step(backend::Recording &recording, const backend::StepScalars &scalars) override {
@@ -156,6 +162,7 @@ class Streams final : public Forwarding {
   }
 
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
+    if (recording_ != nullptr && breaks) fail(Code::device, "streams", "a kernel is not loaded yet");
     if (recording_ != nullptr)
       return recording_->calls.push_back([=, this, &kernel](const backend::StepScalars &scalars) {
         backend::Launch now = launch;

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
 
 #include "base/error.h"
+#include "comm/channel.h"
 #include "errors.h"
 #include "random_plans/bench.h"
 #include "random_plans/devices.h"
@@ -281,6 +285,35 @@ TEST(Executor, SaysWhyAStepWasNotRecordedAndTriesAgainLater) {
   EXPECT_EQ(recorded.streams->attempts, 2);
   EXPECT_EQ(recorded.bench.report().not_recorded, "");
   EXPECT_TRUE(recorded.bench.report().replayed);
+}
+
+// A channel between two ranks. No Program of these tests has anything to exchange.
+class ChannelOfTwo final : public comm::Channel {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 2; }
+  void exchange(std::span<const comm::Send>, std::span<const comm::Receive>) override { ADD_FAILURE(); }
+  void abort(const std::string &reason) noexcept override { aborted = reason; }
+  void throw_if_failed() override {}
+
+  std::string aborted;
+};
+
+TEST(Executor, AbortsTheChannelWhereAStepFailsAndNotWhereItsRecordingDoes) {
+  bool fails = false;
+  RecordedStep recorded(kModel, std::nullopt, [&](backend::Kernel &) {
+    if (fails) fail(Code::device, "adder", "it is gone");
+  });
+  const auto channel = std::make_shared<ChannelOfTwo>();
+  recorded.bench.channel = channel;
+  recorded.bench.load(recorded.bench.program(), false);
+  recorded.streams->breaks = true;
+  EXPECT_TRUE(recorded.bench.train(3) == unlimited(kModel, 3));
+  EXPECT_EQ(recorded.bench.report().not_recorded, "a kernel is not loaded yet");
+  EXPECT_EQ(channel->aborted, "");
+  fails = true;
+  EXPECT_EQ(error_of([&] { recorded.bench.step(); }).text, "it is gone");
+  EXPECT_NE(channel->aborted.find("it is gone"), std::string::npos) << channel->aborted;
 }
 
 TEST(Executor, WarmsUpEachKernelOnceAndLeavesTheStateAsItWas) {
