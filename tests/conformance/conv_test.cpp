@@ -123,6 +123,20 @@ TEST_P(ConvKernel, IsTheReferenceWhereNearlyAllPlacesAreSkippedOrPads) {
   for (const Form &form : forms) expect_form(*this, form, seed += 10);
 }
 
+// cuBLASLt may refuse a batch of so many products.
+TEST_P(ConvKernel, IsTheReferenceForManyThousandsOfSamples) {
+  const Form form = {{70000, 2, 2}, {3, 2, 1}, {1}, {1}, {0, 0}};
+  const Array w = random_floats(form.w, 800);
+  for (bool bias : {false, true}) {
+    OneNode conv{"Conv", form.attributes(), {random_floats(form.x, 801), w}};
+    OneNode data{"ConvTranspose", transposed(form), {random_floats({70000, 3, 2}, 802), w}};
+    if (bias) conv.inputs.push_back(random_floats({3}, 803));
+    if (bias) data.inputs.push_back(random_floats({2}, 804));
+    expect_reference(conv);
+    expect_reference(data);
+  }
+}
+
 // These layers are so large that the CPU computes some of their results in parts. With oneDNN, the members of the team
 // compute different parts of the first layer's gradients. The gradient of the second layer's weights is computed for
 // each of the two samples alone, and the two results are added.

@@ -34,9 +34,10 @@ WindowSizes::WindowSizes(const KernelRequest &request, const Shape &x, const Sha
   before = listed("pads", 0);
 }
 
-std::int64_t ConvShape::samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const {
+std::int64_t ConvShape::samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes, std::int64_t most) const {
+  const auto fits = [&](std::int64_t count) { return count <= most && count * sample_bytes <= round_bytes; };
   std::int64_t rounds = 1;
-  while (rounds < samples && (samples % rounds != 0 || samples / rounds * sample_bytes > round_bytes)) ++rounds;
+  while (rounds < samples && (samples % rounds != 0 || !fits(samples / rounds))) ++rounds;
   return samples / rounds;
 }
 

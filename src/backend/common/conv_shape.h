@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "arith/math.h"
 #include "backend/request.h"
@@ -41,9 +42,11 @@ struct ConvShape : WindowSizes {
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
   // Returns how many samples a kernel takes in one round: the largest divisor of `samples` for which a round takes at
-  // most `round_bytes`, or 1 if a single sample takes more. Each sample takes `sample_bytes`. All rounds are equal,
-  // because the number divides `samples`.
-  std::int64_t samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes) const;
+  // most `round_bytes`, or 1 if a single sample takes more. Each sample takes `sample_bytes`. A round takes at most
+  // `most` samples. All rounds are equal, because the number divides `samples`; a prime number of samples above `most`
+  // gives rounds of one sample.
+  std::int64_t samples_of_round(std::int64_t sample_bytes, std::int64_t round_bytes,
+                                std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   ConvOperand result;  // y of Conv, x of ConvTranspose, w of ConvWeightGrad
   DType dtype;
   bool bias;

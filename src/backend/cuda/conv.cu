@@ -1,8 +1,8 @@
 // Conv, ConvTranspose and ConvWeightGrad, computed as matrix products (im2col). A sample's windows are unrolled into a
 // matrix (C * K, windows), called its columns. It has a row for each of the K elements of a window in each of the C
 // channels, and a column for each window. Then y = w columns, the columns of dx are w^T dy, and dw = dy columns^T. The
-// samples are unrolled in equal rounds of at most kColumnsBytes. With a 1 x 1 x 1 kernel, stride 1 and no padding, x
-// itself is the columns.
+// samples are unrolled in equal rounds of at most kColumnsBytes and kMostBatch samples. With a 1 x 1 x 1 kernel, stride
+// 1 and no padding, x itself is the columns.
 #include <numeric>
 
 #include "backend/common/scratch_layout.h"
@@ -156,8 +156,8 @@ class Conv : public CudaKernel {
         in_place_(is_matrix(s)),
         column_bytes_(s.result == ConvOperand::x && !in_place_ ? sizeof(float) : sizeof(T)),
         columns_(s.channels * s.kernel_count() * s.output_count()),
-        samples_(
-            s.samples_of_round(in_place_ ? 0 : columns_ * static_cast<std::int64_t>(column_bytes_), kColumnsBytes)),
+        samples_(s.samples_of_round(in_place_ ? 0 : columns_ * static_cast<std::int64_t>(column_bytes_), kColumnsBytes,
+                                    kMostBatch)),
         gemm_(device.blas, product_of(s, samples_, column_bytes_ == sizeof(float) ? DType::f32 : s.dtype)) {
     require_dtype(request, request.inputs.at(1), s.dtype);
     ScratchLayout layout;
