@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arith/attention.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -103,7 +104,9 @@ class Scores {
     double score = product * scale;
     if (softcap > 0) score = softcap * std::tanh(score / softcap);
     const std::int64_t first = first_key(row, query);
-    return bias_.empty() ? score : score + bias_[static_cast<std::size_t>((row - first) * sizes_.keys + key - first)];
+    if (bias_.empty()) return score;
+    const double bias = bias_[static_cast<std::size_t>((row - first) * sizes_.keys + key - first)];
+    return std::max(score + bias, arith::least_score(bias));
   }
 
   const double scale, softcap;
@@ -194,13 +197,14 @@ std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const
     for (std::int64_t j = 0; j < s.keys; ++j) {
       const std::size_t kj = offset(b, j, kv, ks), vj = offset(b, j, kv, vs);
       const double product = dot(q, qi, k, kj, s.width);
-      const double p = std::exp(scores.at(product, row, i, j) - sum);
+      const double score = scores.at(product, row, i, j), p = std::exp(score - sum);
       add_scaled(dv, vj, p, dy, yi, s.value_width);
       double ds = p * (dot(dy, yi, v, vj, s.value_width) - mean) * scores.scale;
       if (scores.softcap > 0) {
         const double t = std::tanh(product * scores.scale / scores.softcap);
         ds *= 1 - t * t;
       }
+      if (score == arith::kLeastScore) ds = 0;  // whatever q and k are
       add_scaled(dq, qi, ds, k, kj, s.width);
       add_scaled(dk, kj, ds, q, qi, s.width);
     }

@@ -186,6 +186,21 @@ TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
   expect_both(*this, node);  // queries 0 to 65 see no key at all
 }
 
+// A query averages over its keys if a finite bias hides them all. In backward, as in forward, each of its n keys must
+// have the probability 1 / n. The rounding of lse, which is about -1e5, changes probabilities by up to 2 %.
+TEST_P(FusedAttentionKernel, KeysAllHiddenByAFiniteBiasCountAlike) {
+  for (const AttentionSizes &sizes : {kSizes[3], kDeepSizes[0]})
+    for (std::int64_t causal : {0, 1}) {
+      OneNode node = forward(sizes, form(causal), 5);
+      std::vector<double> bias;
+      for (std::int64_t i = 0; i < sizes.queries; ++i)
+        for (std::int64_t j = 0; j < sizes.keys; ++j) bias.push_back(i % 3 == 1 || j % 2 == 1 ? -1e30 : 0);
+      node.inputs.push_back(Array::from_doubles({DType::f32, {1, 1, sizes.queries, sizes.keys}}, bias));
+      expect_reference(node, 5e-6);
+      expect_reference(backward(node, 77), 2e-2);
+    }
+}
+
 // If a query sees a single key, the key's probability is 1 whatever the score, so the gradients of q and k are exactly
 // 0. Here the gradient kernel reads the outputs of the forward kernel, as it does in training.
 TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {

@@ -41,6 +41,16 @@ TEST(FusedAttentionOp, GradientMatchesFiniteDifferencesWithMasks) {
   expect_attention_gradient({}, biased);
 }
 
+// The bias hides all keys of the first sample, and some of the second.
+TEST(FusedAttentionOp, GradientMatchesFiniteDifferencesWhereAFiniteBiasHidesEveryKey) {
+  constexpr double kLowest = -3.4028234663852886e+38;
+  auto inputs = operands(4, 4, 2);
+  inputs.push_back(
+      Array::from_doubles({DType::f64, {2, 1, 1, 4}}, {kLowest, kLowest, kLowest, kLowest, kLowest, 0, kLowest, 0.5}));
+  expect_attention_gradient({}, inputs);
+  expect_attention_gradient({{"softcap", 0.7}, {"causal", kOn}}, inputs);
+}
+
 TEST(FusedAttentionOp, GradientMatchesFiniteDifferencesWithinDocuments) {
   auto inputs = operands(5, 5, 2);
   inputs.resize(4);

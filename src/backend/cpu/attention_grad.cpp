@@ -29,9 +29,9 @@ struct Loops {
       float *__restrict s = tile.s + j * lanes, *__restrict dp = tile.dp + j * lanes;
       const float *__restrict lse = tile.lse, *__restrict delta = tile.delta;
       for (std::int64_t i = 0; i < lanes; ++i) {
-        const float p = arith::exp(s[i] - lse[i]);
+        const float score = s[i], p = arith::exp(score - lse[i]);
         s[i] = p;
-        dp[i] = arith::weight_of_score(p) * (dp[i] - delta[i]) * scale;
+        dp[i] = arith::weight_of_score(p, score) * (dp[i] - delta[i]) * scale;
       }
       if (const float *__restrict slope = tile.slope)
         for (std::int64_t i = 0; i < lanes; ++i) dp[i] *= slope[j * lanes + i];

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arith/attention.h"
 #include "arith/math.h"
 #include "backend/common/clones.h"
 #include "backend/cpu/attention.h"
@@ -73,7 +74,7 @@ void add_bias(const TiledAttention &a, const ScoreTile &tile) {
   for (std::int64_t j = tile.keys.begin; j < std::min(tile.keys.end, a.key_rows); ++j) {
     float *row = tile.scores + (j - tile.keys.begin) * columns;
     const B *bias = head + j * a.bias_k + tile.queries.begin * a.bias_q;
-    for (std::int64_t i = 0; i < tile.present; ++i) row[i] += widened(bias[i * a.bias_q]);
+    for (std::int64_t i = 0; i < tile.present; ++i) row[i] = arith::biased(row[i], widened(bias[i * a.bias_q]));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "arith/attention.h"
 #include "arith/math.h"
 #include "backend/common/attention_shape.h"
 #include "backend/cuda/elementwise.h"
@@ -108,10 +109,9 @@ struct Bias {
     const std::int64_t at = b * s.bias_b + h * s.bias_h;
     return {wide == nullptr ? nullptr : wide + at, narrow == nullptr ? nullptr : narrow + at};
   }
+  __device__ float value(std::int64_t at) const { return wide != nullptr ? wide[at] : widened(narrow[at]); }
   __device__ float added(float score, std::int64_t at) const {
-    if (wide != nullptr) score += wide[at];
-    if (narrow != nullptr) score += widened(narrow[at]);
-    return score;
+    return given() ? arith::biased(score, value(at)) : score;
   }
 };
 // Returns true if there is a bias, input `index`, and it is float32. Throws Code::unsupported if its type is neither

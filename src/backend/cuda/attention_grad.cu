@@ -80,7 +80,7 @@ struct Pairs {
         float slope = 0, score = -INFINITY;
         if (s.visible(i, j)) score = head.bias.added(s.score(p[a][c], slope), i * s.bias_q + j * s.bias_k);
         p[a][c] = arith::exp(score - lse);
-        ds[a][c] = arith::weight_of_score(p[a][c]) * (ds[a][c] - delta) * s.scale * slope;
+        ds[a][c] = arith::weight_of_score(p[a][c], score) * (ds[a][c] - delta) * s.scale * slope;
       }
     }
   }

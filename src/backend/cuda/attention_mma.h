@@ -170,7 +170,7 @@ struct ScoreTransform {
 
 // Turns a warp's dot products q . k into scores, in kColumns columns from `column` on. The softmax later multiplies the
 // scores by transform.factor. Scores that a mask hides become -inf. If there is a softcap, calls on_slope(m, n, e,
-// slope) with the softcap's derivative at each element.
+// slope) with the softcap's derivative at each element. Where a finite bias gives the lowest score, calls it with 0.
 template <int kColumns, bool kTransposed, int kStrips, typename OnSlope>
 __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, const Sight<kTransposed, kStrips> &sight,
                               int column, StripSums<kStrips, kColumns / 8> &scores, const OnSlope &on_slope) {
@@ -198,7 +198,10 @@ __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, c
     else if (bias.given()) {
       const std::int64_t i = row + 8 * r, j = column + c;
       const std::int64_t at = kTransposed ? j * s.bias_q + i * s.bias_k : i * s.bias_q + j * s.bias_k;
-      scores[m][n].at[e] += bias.added(0, at) * kLog2E;
+      const float added = bias.value(at), least = arith::least_score(added) * kLog2E;
+      float &score = scores[m][n].at[e];
+      score += added * kLog2E;
+      if (score < least) score = least, on_slope(m, n, e, 0.0f);  // see arith::biased
     }
   });
   __syncwarp();  // lanes may have diverged; mma needs them together
