@@ -216,9 +216,10 @@ class Device {
   virtual std::int64_t event_ns(std::size_t event);
 
   // Captures the work that issue(argument) appends, without running it. The same step must have run before, because the
-  // work of a first run, such as loading kernels, cannot be captured. With `timed`, replays also keep the time of each
-  // event, which makes them slower. Without `timed`, events only make queues wait. Returns nullptr if the device cannot
-  // capture. Throws if the capture fails; even then, later steps can be issued.
+  // work of a first run, such as loading kernels, cannot be captured. All host memory that it copies must be pinned,
+  // because CUDA does not say in which order other copies of a graph run. With `timed`, replays also keep the time of
+  // each event, which makes them slower. Without `timed`, events only make queues wait. Returns nullptr if the device
+  // cannot capture. Throws if the capture fails; even then, later steps can be issued.
   virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed);
   // Runs the captured step with the numbers `scalars`, and waits for all queues as run_step does.
   virtual void replay_step(Recording &recording, const StepScalars &scalars);

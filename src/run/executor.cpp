@@ -32,6 +32,16 @@ void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
   if ((z >> 61) == 0) std::this_thread::sleep_for(std::chrono::microseconds(z % 333));
 }
 
+// True if the instruction copies bytes of the host that are not pinned.
+bool copies_unpinned(const program::Program &program, const program::Instruction &instruction, const Store &store) {
+  if (!program::moves(instruction.kind)) return false;
+  const auto is_unpinned = [&](const program::Operand &operand) {
+    const program::Buffer &buffer = program.buffers[index(operand.buffer)];
+    return buffer.tier == Tier::host && buffer.offset + operand.offset + instruction.bytes > store.pinned_bytes();
+  };
+  return is_unpinned(instruction.inputs[0]) || is_unpinned(instruction.outputs[0]);
+}
+
 }  // namespace
 
 Executor::Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
@@ -119,9 +129,10 @@ void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const
   faults_ = faults;
   recordings_.of = {};
   report_.not_recorded.clear();
-  recordings_.possible =
-      device_.info().asynchronous && !faults.delays && !faults.poison &&
-      std::ranges::none_of(program_.instructions, [&](const auto &i) { return workers_.has(i.queue); });
+  recordings_.possible = device_.info().asynchronous && !faults.delays && !faults.poison &&
+                         std::ranges::none_of(program_.instructions, [&](const auto &i) {
+                           return workers_.has(i.queue) || copies_unpinned(program_, i, store_);
+                         });
   recordings_.from_run = 0;
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();

@@ -55,7 +55,7 @@ class Watch {
 // record these events.
 //   If no queue has a worker, an asynchronous device does all work of a run by itself, and the work is always the same.
 // So the device records the step, if it can: once with times and once without. Later runs replay a recording with a
-// single call.
+// single call. A Program that copies host memory that is not pinned is not recorded.
 class Executor final : public Job {
  public:
   // `device`, `graph`, `program`, `store`, `workers` and `channel` must outlive the Executor.

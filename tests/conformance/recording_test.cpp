@@ -218,6 +218,9 @@ TEST_P(Recordings, AreRefusedWithoutHarm) {
   emulation::refuse_captures(false);
   emulation::unload_kernels();
   EXPECT_NE(refusal([&] { return small.record(); }).find("is not loaded yet"), std::string::npos);
+  device.unpin(small.weights.data());
+  EXPECT_NE(refusal([&] { return small.record(); }).find("is not pinned"), std::string::npos);
+  device.pin(small.weights.data(), small.weights.size() * sizeof(float));
   EXPECT_EQ(trained(machine, true), issued);
 }
 

@@ -71,7 +71,8 @@ std::uint64_t device_memory = [] {  // a test of the plugin sets it by the envir
   return bytes != nullptr ? std::strtoull(bytes, nullptr, 10) : emulation::kDeviceMemory;
 }();
 std::set<const void *> loaded;
-std::map<const std::byte *, std::uint64_t> pinned;  // sizes in bytes, by first byte
+std::map<const std::byte *, std::uint64_t> pinned;     // sizes in bytes, by first byte
+std::map<const std::byte *, std::uint64_t> reachable;  // the same, of allocate_reachable()
 
 thread_local int current_device = -1;  // -1: none
 // Fails on a thread that has chosen no device. CUDA would use device 0 on such a thread.
@@ -89,6 +90,17 @@ void require_one_registration(const void *at, std::uint64_t bytes) {
   const std::byte *last = next->first + next->second;
   require(begin >= last || end <= last, Code::device, "device",
           "a copy could not be issued: it leaves memory that is pinned");
+}
+
+// Refuses to capture a copy of host memory that is not pinned. CUDA captures it, but does not say when it runs.
+void require_pinned(const void *at, std::uint64_t bytes) {
+  const auto *begin = static_cast<const std::byte *>(at);
+  const auto holds = [&](const std::map<const std::byte *, std::uint64_t> &ranges) {
+    const auto next = ranges.upper_bound(begin);
+    return next != ranges.begin() && begin + bytes <= std::prev(next)->first + std::prev(next)->second;
+  };
+  require(emulation::holds(at, bytes) || holds(pinned) || holds(reachable), Code::device, "device",
+          "a copy could not be captured: its memory is not pinned");
 }
 
 // Runs the first item of the stream, unless it waits for an event that has not passed yet. Returns whether
@@ -167,9 +179,16 @@ void release(void *memory) {
   emulation::give_device_memory(memory);
 }
 void *allocate_reachable(std::uint64_t bytes) {
-  return std::memset(::operator new (bytes, std::align_val_t{256}), 0, bytes);
+  const std::lock_guard lock(runtime_mutex);
+  void *memory = std::memset(::operator new (bytes, std::align_val_t{256}), 0, bytes);
+  reachable[static_cast<const std::byte *>(memory)] = bytes;
+  return memory;
 }
-void release_reachable(void *memory) { ::operator delete (memory, std::align_val_t{256}); }
+void release_reachable(void *memory) {
+  const std::lock_guard lock(runtime_mutex);
+  reachable.erase(static_cast<const std::byte *>(memory));
+  ::operator delete (memory, std::align_val_t{256});
+}
 bool pin(void *host, std::uint64_t bytes) {
   const std::lock_guard lock(runtime_mutex);
   std::uint64_t all = bytes;
@@ -278,7 +297,9 @@ void destroy(CapturedGraph captured) {
 }
 
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
+  const std::lock_guard lock(runtime_mutex);
   require_one_registration(to, bytes), require_one_registration(from, bytes);
+  if (bytes > 0 && stream->capture != nullptr) require_pinned(to, bytes), require_pinned(from, bytes);
   if (bytes > 0) emulation::append(stream, [=] { std::memcpy(to, from, bytes); });
 }
 void copy_now(void *to, const void *from, std::uint64_t bytes) {

@@ -13,9 +13,10 @@ namespace protrain::test {
 
 class Bench {
  public:
-  // The executor computes on `device`. Memory and state are made as for a session.
-  Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
-      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), backend::open("cpu", 2),
+  // The executor computes on `device`. Memory and state are made as for a session, by `memory`.
+  Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2),
+        std::unique_ptr<backend::Device> memory = backend::open("cpu", 2))
+      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), std::move(memory),
                  session::Channels::over(comm::open({})), nullptr),
         device_(std::move(device)),
         kernels_(*device_) {}

@@ -157,9 +157,11 @@ class RecordedStep {
  public:
   explicit RecordedStep(
       const std::string &model, const std::optional<plan::Plan> &plan = std::nullopt,
-      std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
+      std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {},
+      std::unique_ptr<backend::Device> memory = backend::open("cpu", 2))
       : streams(new Streams(std::move(before))),
-        bench(model, plan ? following(*plan, scratch_) : Pairs{}, std::unique_ptr<Streams>(streams)) {
+        bench(model, plan ? following(*plan, scratch_) : Pairs{}, std::unique_ptr<Streams>(streams),
+              std::move(memory)) {
     streams->records = true;
     bench.load(bench.program(), false);
   }
@@ -239,6 +241,18 @@ TEST(Executor, ReplaysCopiesThatGoBesideCompute) {
   ASSERT_TRUE(recorded.uses(Queue::upload) && recorded.uses(Queue::download) && !recorded.uses(Queue::host));
   EXPECT_TRUE(recorded.bench.train(4) == unlimited(kModel, 4));
   EXPECT_EQ(recorded.streams->replayed_steps, 3);
+}
+
+TEST(Executor, IssuesEachRunThatCopiesMemoryOfTheHostThatIsNotPinned) {
+  plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
+  for (plan::Chunk &chunk : plan.chunks) chunk.update = Tier::device;
+  for (const std::uint64_t pinned : {std::uint64_t{0}, std::uint64_t{4096}}) {
+    RecordedStep recorded(
+        kModel, plan, [](backend::Kernel &) {}, std::make_unique<UnpinnedDevice>(pinned));
+    ASSERT_GT(recorded.bench.store().unpinned_bytes(), 0u);
+    EXPECT_TRUE(recorded.bench.train(3) == unlimited(kModel, 3));
+    EXPECT_EQ(recorded.streams->attempts, 0);
+  }
 }
 
 TEST(Executor, IssuesEachRunInWhichThreadsOfTheHostHaveAPart) {
