@@ -7,10 +7,13 @@
 
 #include "arith/planes.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/runtime.h"
+#include "backend/issue.h"
 #include "base/memory.h"
 #include "conformance/arena.h"
 #include "conformance/contest.h"
 #include "cuda/emulation.h"
+#include "errors.h"
 
 namespace protrain::test::device_test {
 namespace {
@@ -423,6 +426,69 @@ TEST(CudaMemory, IsGivenBackOnAThreadThatHasUsedNoDevice) {
     device->unpin(host.data());
     device.reset();
   }).join();
+}
+
+// A device that a thread uses and whose calls must leave the thread's current CUDA context as it was.
+class Guest {
+ public:
+  explicit Guest(backend::cuda::Context current) : current_(current) {}
+
+  // Calls act(), which must end with this code.
+  template <typename Act>
+  void call(Act act, Code code = Code::ok) {
+    ++calls_;
+    EXPECT_EQ(error_of(act).code, code) << "call " << calls_;
+    EXPECT_EQ(backend::cuda::current_context(), current_) << "call " << calls_;
+  }
+
+  void visit() {
+    call([] { backend::cuda::open("cuda:9", 1, false); }, Code::device);
+    call([this] { device_ = backend::cuda::open("cuda:0", 1, false); });
+    std::unique_ptr<Doubling> doubling;
+    call([&] { doubling = std::make_unique<Doubling>(*device_); });
+    const std::uint64_t bytes = Doubling::kElements * sizeof(float);
+    MemoryBlock host(4096, "test");
+    std::vector<void *> inputs(2), outputs(1);
+    call([&] { inputs[0] = inputs[1] = device_->allocate_arena(bytes); });
+    call([&] { outputs[0] = device_->allocate(bytes); });
+    call([&] { device_->free_bytes(); });
+    call([&] { device_->pin(host.data(), host.size()); });
+    call([&] { device_->reserve_events(1); });
+    call([&] { device_->write(inputs[0], host.data(), bytes); });
+    const auto issue = [&] {
+      device_->launch(Queue::compute, *doubling->kernel, {inputs, outputs});
+      device_->record(Queue::compute, 0);
+    };
+    call([&] { backend::run_step(*device_, issue); });
+    call([&] { backend::run_step(*device_, [] { fail(Code::io, "adder", "it cannot count"); }); }, Code::io);
+    call([&] { device_->wait_here(0); });
+    call([&] { device_->event_ns(0); });
+    std::unique_ptr<backend::Recording> recording;
+    call([&] { recording = backend::record_step(*device_, issue, true); });
+    call([&] { device_->replay_step(*recording, {}); });
+    call([&] { device_->read(host.data(), outputs[0], bytes); });
+    call([&] { recording.reset(); });
+    call([&] { device_->unpin(host.data()); });
+    call([&] { device_->release(outputs[0]); });
+    doubling.reset();
+    call([&] { device_.reset(); });
+  }
+
+ private:
+  const backend::cuda::Context current_;
+  std::unique_ptr<Device> device_;
+  int calls_ = 0;
+};
+
+// A caller of the library may use CUDA too: not yet, or on another device.
+TEST(CudaContext, OfTheCallersThreadIsAsItWasAfterEachCall) {
+  const backend::cuda::CallersContext of_the_test;
+  backend::cuda::make_current(nullptr);
+  Guest(nullptr).visit();
+  backend::cuda::use_device(7);
+  const backend::cuda::Context other = backend::cuda::current_context();
+  ASSERT_NE(other, nullptr);
+  Guest(other).visit();
 }
 
 // An index out of range is reported at the end of the step, and not by a wait within the step. A thread that waits

@@ -24,6 +24,11 @@ struct CUevent_st {
   std::chrono::steady_clock::time_point at;  // the time when the stream reached the last record
 };
 
+// The context of a device.
+struct CUctx_st {
+  int device;
+};
+
 struct CUstream_st {
   struct Item {
     std::function<void()> work;  // if empty, the item is a record of `event` or a wait for it
@@ -31,6 +36,7 @@ struct CUstream_st {
     std::uint64_t record = 0;
     bool waits = false;  // true: the item waits for record number `record` of the event; false: it is that record
   };
+  CUctx_st *context;  // in which it was made
   std::deque<Item> items;
   CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
 };
@@ -74,9 +80,10 @@ std::set<const void *> loaded;
 std::map<const std::byte *, std::uint64_t> pinned;     // sizes in bytes, by first byte
 std::map<const std::byte *, std::uint64_t> reachable;  // the same, of allocate_reachable()
 
-thread_local int current_device = -1;  // -1: none
-// Fails on a thread that has chosen no device. CUDA would use device 0 on such a thread.
-void require_device() { require(current_device >= 0, Code::internal, "device", "is none of this thread's"); }
+std::map<int, CUctx_st> context_of_device;
+thread_local Context context_of_thread = nullptr;
+// Fails on a thread that has no current context. CUDA would open device 0 on such a thread.
+void require_device() { require(context_of_thread != nullptr, Code::internal, "device", "is none of this thread's"); }
 
 // Refuses a copy whose host memory crosses the border of a pinned range, as CUDA does.
 void require_one_registration(const void *at, std::uint64_t bytes) {
@@ -164,11 +171,17 @@ std::string open_device(int index) {
   return "emulated";
 }
 std::uint64_t free_memory() {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   const std::uint64_t taken = emulation::taken_device_memory() + loaded.size() * kLoadedBytes;
   return device_memory - std::min(device_memory, taken);
 }
-void use_device(int index) { current_device = index; }
+void use_device(int index) {
+  const std::lock_guard lock(runtime_mutex);
+  context_of_thread = &context_of_device.try_emplace(index, CUctx_st{index}).first->second;
+}
+Context current_context() { return context_of_thread; }
+void make_current(Context context) { context_of_thread = context; }
 
 void *allocate(std::uint64_t bytes) {
   require(bytes <= free_memory(), Code::nomem, "device arena", "{} bytes of the device's memory were refused", bytes);
@@ -179,17 +192,20 @@ void release(void *memory) {
   emulation::give_device_memory(memory);
 }
 void *allocate_reachable(std::uint64_t bytes) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   void *memory = std::memset(::operator new (bytes, std::align_val_t{256}), 0, bytes);
   reachable[static_cast<const std::byte *>(memory)] = bytes;
   return memory;
 }
 void release_reachable(void *memory) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   reachable.erase(static_cast<const std::byte *>(memory));
   ::operator delete (memory, std::align_val_t{256});
 }
 bool pin(void *host, std::uint64_t bytes) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   std::uint64_t all = bytes;
   for (const auto &[memory, size] : pinned) all += size;
@@ -208,21 +224,31 @@ void unpin(void *host) {
 }
 
 Stream make_stream() {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
-  return *streams.insert(new CUstream_st).first;
+  return *streams.insert(new CUstream_st{.context = context_of_thread}).first;
 }
 void destroy(Stream stream) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   streams.erase(stream);
   delete stream;
 }
 void finish(Stream stream) {
+  require_device();
   require_no_capture(stream);
   run_until([stream] { return stream->items.empty(); });
 }
-Event make_event() { return new CUevent_st; }
-void destroy(Event event) { delete event; }
+Event make_event() {
+  require_device();
+  return new CUevent_st;
+}
+void destroy(Event event) {
+  require_device();
+  delete event;
+}
 void record(Event event, Stream stream) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   if (stream->capture != nullptr) {
     auto &links = stream->capture->links;
@@ -235,6 +261,7 @@ void record(Event event, Stream stream) {
   stream->items.push_back({.event = event, .record = ++event->recorded});
 }
 void wait(Stream stream, Event event) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   if (capture != nullptr && capture->links.contains(event)) {
     const CUgraphExec_st::Link &link = capture->links[event];
@@ -248,13 +275,16 @@ void wait(Stream stream, Event event) {
   stream->items.push_back({.event = event, .record = event->recorded, .waits = true});
 }
 void finish(Event event) {
+  require_device();
   run_until([event, record = event->recorded] { return event->passed >= record; });
 }
 std::int64_t ns_between(Event begin, Event end) {
+  require_device();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(end->at - begin->at).count();
 }
 
 void begin_capture(Stream stream) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   require(capture == nullptr && stream->items.empty(), Code::device, "stream", "is at work or captured before");
   capture = new CUgraphExec_st{.first = stream};
@@ -262,6 +292,7 @@ void begin_capture(Stream stream) {
   stream->capture = capture;
 }
 CapturedGraph end_capture(Stream stream) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   require(stream->capture == capture && stream == capture->first, Code::device, "stream", "did not begin the capture");
   for (const auto &[part_of, part] : capture->parts)
@@ -272,6 +303,7 @@ CapturedGraph end_capture(Stream stream) {
   return captured;
 }
 void abandon_capture(Stream) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   if (capture != nullptr) destroy(capture);
   forget_capture();
@@ -281,6 +313,7 @@ void record_captured(Event event, Stream stream) {
   require(keep(stream, [event](Stream own) { record(event, own); }), Code::device, "stream", "is not captured");
 }
 void launch(CapturedGraph captured, Stream stream) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   record(&captured->begin, stream);
   for (const auto &[part_of, part] : captured->parts) wait(part.own, &captured->begin);
@@ -297,23 +330,30 @@ void destroy(CapturedGraph captured) {
 }
 
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   require_one_registration(to, bytes), require_one_registration(from, bytes);
   if (bytes > 0 && stream->capture != nullptr) require_pinned(to, bytes), require_pinned(from, bytes);
   if (bytes > 0) emulation::append(stream, [=] { std::memcpy(to, from, bytes); });
 }
 void copy_now(void *to, const void *from, std::uint64_t bytes) {
+  require_device();
   const std::lock_guard lock(runtime_mutex);
   require_one_registration(to, bytes), require_one_registration(from, bytes);
   const emulation::DeviceAtWork at_work;
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 void clear(Stream stream, void *memory, std::uint64_t bytes) {
+  require_device();
   if (bytes > 0) emulation::append(stream, [=] { std::memset(memory, 0, bytes); });
 }
 void check_launch() {}
-std::size_t most_shared() { return shared_limit; }
+std::size_t most_shared() {
+  require_device();
+  return shared_limit;
+}
 void allow_shared(const void *, std::size_t bytes) {
+  require_device();
   require(bytes <= shared_limit, Code::device, "device", "{} bytes of shared memory were refused", bytes);
 }
 
@@ -328,6 +368,8 @@ void protrain::emulation::append(CUstream_st *stream, std::function<void()> work
 void protrain::emulation::load(CUstream_st *stream, const void *kernel) {
   using namespace protrain::backend::cuda;
   const std::lock_guard lock(runtime_mutex);
+  require(stream->context == context_of_thread, Code::device, "device",
+          "a kernel could not be launched: its stream is another context's");
   if (loaded.contains(kernel)) return;
   require(stream->capture == nullptr, Code::device, "device", "a kernel could not be launched: it is not loaded yet");
   require(free_memory() >= kLoadedBytes, Code::nomem, "device", "a kernel could not be launched: out of memory");

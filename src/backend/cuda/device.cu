@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "backend/cuda/kernel.h"
@@ -42,10 +43,6 @@ class Scalars {
 // address would fault, and then no session of the process could use the device any more.
 class Allocations {
  public:
-  ~Allocations() {
-    for (const auto &[begin, end] : ends_) cuda::release(reinterpret_cast<void *>(begin));
-  }
-
   void *take(std::uint64_t bytes) {
     void *memory = cuda::allocate(bytes);
     ends_[reinterpret_cast<std::uintptr_t>(memory)] = reinterpret_cast<std::uintptr_t>(memory) + bytes;
@@ -53,6 +50,10 @@ class Allocations {
   }
   void give_back(void *memory) {
     if (ends_.erase(reinterpret_cast<std::uintptr_t>(memory)) > 0) cuda::release(memory);
+  }
+  void give_back_all() {
+    for (const auto &[begin, end] : ends_) cuda::release(reinterpret_cast<void *>(begin));
+    ends_.clear();
   }
 
   void require_holds(std::span<void *const> operands, const char *role) const {
@@ -70,19 +71,26 @@ class Allocations {
   std::map<std::uintptr_t, std::uintptr_t> ends_;  // the key is the first address
 };
 
-// Makes the device current, as use_device() does, but never throws. Call it before the device's objects are destroyed
-// or memory is unpinned. Otherwise CUDA would open device 0 for these calls on a thread that has no current device.
-void come_back(int index) {
-  try {
-    use_device(index);
-  } catch (const Error &) {  // the device is gone, and its memory with it
+// Makes the device current on the calling thread. At its end the thread gets back the context that it had. Without such
+// an object CUDA would open device 0 on a thread that has no current context, and leave it current.
+class OnDevice {
+ public:
+  explicit OnDevice(int index) { use_device(index); }
+  OnDevice(int index, std::nothrow_t) {
+    try {
+      use_device(index);
+    } catch (const Error &) {  // the device is gone, and its memory with it
+    }
   }
-}
+
+ private:
+  const CallersContext callers_;
+};
 
 struct RecordedStep final : Recording {
   RecordedStep(CapturedGraph step, int device) : captured(step), index(device) {}
   ~RecordedStep() override {
-    come_back(index);
+    const OnDevice here(index, std::nothrow);
     destroy(captured);
   }
   const CapturedGraph captured;
@@ -94,6 +102,7 @@ struct RecordedStep final : Recording {
 // run. A replay uses the captured arguments, so these must not change from step to step: they are addresses and sizes.
 // Kernels note wrong values on the device (fault.h), and the next thread that waits for the device throws them as
 // errors.
+//   Each method that calls CUDA has an OnDevice, except those that are only called inside of run_step or record_step.
 class CudaDevice : public Device {
  public:
   CudaDevice(const std::string &name, int index, int threads, bool tf32)
@@ -116,17 +125,20 @@ class CudaDevice : public Device {
              .cuda_pci_bus_id = pci_bus_id(index)};
   }
   ~CudaDevice() override {
-    come_back(index_);
+    const OnDevice here(index_, std::nothrow);
     for (Event event : events_.all) destroy(event);
     if (events_.begin != nullptr) destroy(events_.begin);
     for (Stream stream : streams_)
       if (stream != nullptr) destroy(stream);
+    allocations_.give_back_all();
+    scalars_.reset();
+    state_.reset();
   }
 
   const DeviceInfo &info() const override { return info_; }
 
   std::unique_ptr<Kernel> compile(const KernelRequest &request) override {
-    use_device(index_);
+    const OnDevice here(index_);
     const Factory make = find_kernel(request.node.op);
     require(make != nullptr, Code::unsupported, subject(request), "cuda has no kernel for {}", request.node.op);
     return make(request, *state_);
@@ -138,24 +150,24 @@ class CudaDevice : public Device {
 
   void *allocate_arena(std::uint64_t bytes) override {
     require(arena_ == nullptr, Code::internal, info_.name, "the arena was allocated before");
-    use_device(index_);
+    const OnDevice here(index_);
     return arena_ = allocations_.take(bytes);
   }
   void *allocate(std::uint64_t bytes) override {
-    use_device(index_);
+    const OnDevice here(index_);
     return allocations_.take(bytes);
   }
   void release(void *memory) override {
-    use_device(index_);
+    const OnDevice here(index_);
     allocations_.give_back(memory);
   }
   std::uint64_t free_bytes() const override {
-    use_device(index_);
+    const OnDevice here(index_);
     return free_memory();
   }
   // The team touches all pages before the driver pins them, because the driver would touch them with a single thread.
   std::uint64_t pin(void *host, std::uint64_t bytes) override {
-    use_device(index_);
+    const OnDevice here(index_);
     auto *const first = static_cast<std::byte *>(host);
     team_.enter([&] {
       team_.run([&](Member &member) {
@@ -166,14 +178,14 @@ class CudaDevice : public Device {
     return pinned_.pin(first, bytes);
   }
   void unpin(void *host) override {
-    come_back(index_);
+    const OnDevice here(index_, std::nothrow);
     pinned_.unpin(static_cast<std::byte *>(host));
   }
   void write(void *device, const void *host, std::uint64_t bytes) override { copy_alone({device, host, bytes}); }
   void read(void *host, const void *device, std::uint64_t bytes) override { copy_alone({host, device, bytes}); }
 
   void run_step(void (*issue)(void *), void *argument) override {
-    use_device(index_);
+    const OnDevice here(index_);
     state_->faults.forget();
     sent_ = false;
     try {
@@ -211,12 +223,12 @@ class CudaDevice : public Device {
     static_cast<CudaKernel &>(kernel).run_on_host(team_, launch);
   }
   void copy_alone(const Copy &copy) override {
-    use_device(index_);
+    const OnDevice here(index_);
     pinned_.each_part(copy, [](const Copy &part) { copy_now(part.to, part.from, part.bytes); });
   }
 
   void reserve_events(std::size_t count) override {
-    use_device(index_);
+    const OnDevice here(index_);
     while (events_.all.size() < count) events_.all.push_back(make_event());
   }
   void record(Queue queue, std::size_t event) override {
@@ -228,16 +240,19 @@ class CudaDevice : public Device {
     cuda::wait(stream(queue), capture_.active ? capture_.links.at(event) : events_.all.at(event));
   }
   void wait_here(std::size_t event) override {
-    use_device(index_);
+    const OnDevice here(index_);
     finish(events_.all.at(event));
   }
-  std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
+  std::int64_t event_ns(std::size_t event) override {
+    const OnDevice here(index_);
+    return ns_between(events_.begin, events_.all.at(event));
+  }
 
   // Captures a step's work on all queues as a CUDA graph. The capture begins and ends in the compute queue. fork()
   // makes the other queues wait for the compute queue, so that they become part of the capture. join() makes the
   // compute queue wait for the other queues.
   std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
-    use_device(index_);
+    const OnDevice here(index_);
     const Stream compute = stream(Queue::compute);
     std::unique_ptr<Recording> recording;
     capture_.active = true;
@@ -260,7 +275,7 @@ class CudaDevice : public Device {
     return recording;
   }
   void replay_step(Recording &recording, const StepScalars &scalars) override {
-    use_device(index_);
+    const OnDevice here(index_);
     state_->faults.forget();
     scalars_->give(scalars);
     cuda::launch(static_cast<RecordedStep &>(recording).captured, stream(Queue::compute));
@@ -344,6 +359,7 @@ std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32) 
   const auto [rest, error] = std::from_chars(begin, end, index);
   require(device.starts_with(kPrefix) && error == std::errc() && rest == end && index >= 0, Code::unsupported, "device",
           "\"{}\" is no device of CUDA's; they are cuda:0, cuda:1, ...", device);
+  const CallersContext callers;  // the constructor makes the device current
   return std::make_unique<CudaDevice>(device, index, threads, tf32);
 }
 

@@ -1,5 +1,6 @@
 #include "backend/cuda/runtime.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <mutex>
@@ -26,6 +27,20 @@ int driver_version() {
           "no driver of NVIDIA's is installed, or none that this build (CUDA {}) can talk to",
           version_text(CUDART_VERSION));
   return driver;
+}
+
+// Returns a function of the driver, or nullptr without a driver. The runtime has no call for what these functions do.
+template <typename Function>
+Function driver_function(const char *name) {
+  void *found = nullptr;
+#if CUDART_VERSION >= 12050
+  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault);
+#else
+  const cudaError_t status = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault);
+#endif
+  if (status == cudaSuccess) return reinterpret_cast<Function>(found);
+  cudaGetLastError();
+  return nullptr;
 }
 }  // namespace
 
@@ -62,6 +77,17 @@ std::uint64_t free_memory() {
 }
 
 void use_device(int index) { check(cudaSetDevice(index), "the device cannot be used"); }
+
+Context current_context() {
+  static const auto get = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
+  Context context = nullptr;
+  if (get == nullptr || get(&context) != CUDA_SUCCESS) return nullptr;
+  return context;
+}
+void make_current(Context context) {
+  static const auto set = driver_function<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent");
+  if (set != nullptr) set(context);
+}
 
 void *allocate(std::uint64_t bytes) {
   void *memory = nullptr;

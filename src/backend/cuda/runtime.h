@@ -11,12 +11,14 @@
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
+struct CUctx_st;
 
 namespace protrain::backend::cuda {
 
 using Stream = CUstream_st *;
 using Event = CUevent_st *;
 using CapturedGraph = CUgraphExec_st *;
+using Context = CUctx_st *;
 
 // Returns the number of devices that this process sees. Throws Code::device if there is no driver.
 int device_count();
@@ -28,6 +30,23 @@ std::string pci_bus_id(int index);
 std::string open_device(int index);
 std::uint64_t free_memory();  // of the current device, bytes
 void use_device(int index);
+
+// A thread's current context says on which device its calls work. use_device() makes the device's own context current.
+Context current_context();           // of the calling thread; nullptr: it has none
+void make_current(Context context);  // ignores a failure
+
+// Gives the calling thread back the context that it had. The thread may belong to a caller of the library who uses CUDA
+// too, on another device or in a context of its own.
+class CallersContext {
+ public:
+  CallersContext() : context_(current_context()) {}
+  ~CallersContext() { make_current(context_); }
+  CallersContext(const CallersContext &) = delete;
+  CallersContext &operator=(const CallersContext &) = delete;
+
+ private:
+  const Context context_;
+};
 
 void *allocate(std::uint64_t bytes);  // zeroed memory of the device
 void release(void *memory);

@@ -1,5 +1,7 @@
 #include "comm/nccl/channel.h"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -20,6 +22,36 @@ constexpr std::chrono::seconds kFarewell(5);  // the longest time that an orderl
 void check(cudaError_t code, const char *what) {
   require(code == cudaSuccess, Code::device, "comm", "{}: {}", what, cudaGetErrorString(code));
 }
+
+// Returns a function of the driver, or nullptr without a driver.
+template <typename Function>
+Function driver_function(const char *name) {
+  void *found = nullptr;
+#if CUDART_VERSION >= 12050
+  const cudaError_t code = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault);
+#else
+  const cudaError_t code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault);
+#endif
+  return code == cudaSuccess ? reinterpret_cast<Function>(found) : nullptr;
+}
+
+// Gives the calling thread back the CUDA context that it had, as src/backend/cuda does.
+class CallersContext {
+ public:
+  CallersContext() {
+    static const auto get = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
+    if (get == nullptr || get(&context_) != CUDA_SUCCESS) context_ = nullptr;
+  }
+  ~CallersContext() {
+    static const auto set = driver_function<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent");
+    if (set != nullptr) set(context_);
+  }
+  CallersContext(const CallersContext &) = delete;
+  CallersContext &operator=(const CallersContext &) = delete;
+
+ private:
+  CUcontext context_ = nullptr;
+};
 
 // Throws if the call failed. ncclInProgress is no failure: calls of a non-blocking communicator may return before they
 // are done.
@@ -52,6 +84,7 @@ ncclUniqueId common_id(Channel &hosts) {
 }  // namespace
 
 NcclChannel::NcclChannel(const GpuRequest &request) : hosts_(request.hosts), timeout_(request.timeout) {
+  const CallersContext callers;
   try {
     check(cudaDeviceGetByPCIBusId(&gpu_, request.cuda_pci_bus_id.c_str()), "cudaDeviceGetByPCIBusId");
     use_gpu();
@@ -76,6 +109,7 @@ void NcclChannel::meet() {
 // Waits until the other ranks have read what this rank sent, and then destroys the communicator. Aborts the
 // communicator instead if the channel is broken, if NCCL reports an error, or if the wait takes longer than kFarewell.
 NcclChannel::~NcclChannel() {
+  const CallersContext callers;
   cudaSetDevice(gpu_);
   bool orderly = !broken_ && ncclCommFinalize(communicator_) != ncclInvalidArgument;
   const Clock::time_point end = Clock::now() + kFarewell;
@@ -93,6 +127,7 @@ NcclChannel::~NcclChannel() {
 
 void NcclChannel::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
   throw_if_broken();
+  const CallersContext callers;
   try {
     use_gpu();
     begin(sends, receives);
@@ -162,7 +197,6 @@ void NcclChannel::poll(Done done, const char *what) {
   }
 }
 
-// Makes this rank's GPU the calling thread's current one. CUDA keeps a current GPU for each thread.
 void NcclChannel::use_gpu() const { check(cudaSetDevice(gpu_), "cudaSetDevice"); }
 
 void NcclChannel::throw_if_broken() {

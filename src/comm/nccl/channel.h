@@ -38,6 +38,7 @@ class NcclChannel final : public Channel {
   // Polls until done() is true. Throws if the deadline passes, or if another rank has aborted.
   template <typename Done>
   void poll(Done done, const char *what);
+  // Makes this rank's GPU the calling thread's current one. CUDA keeps a current GPU for each thread.
   void use_gpu() const;
   void abort_communicator();
   void throw_if_broken();

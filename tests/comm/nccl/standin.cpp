@@ -7,6 +7,7 @@
 //   - two ranks on one GPU, a send and a receive of different sizes, and calls outside a group or after a failure are
 //     errors;
 //   - NCCL does not report that a rank is gone: its partners wait for ever.
+#include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -28,12 +29,17 @@
 #include <thread>
 #include <vector>
 
+// The context of a GPU.
+struct CUctx_st {
+  int gpu;
+};
+
 namespace {
 
 constexpr int kMostRanks = 8;
 constexpr std::uint64_t kRing = 64 << 10;  // the most bytes under way from one rank to another
 
-thread_local int current_gpu = 0;
+thread_local CUctx_st *current_context = nullptr;
 thread_local std::string last_error;
 
 // ---- The memory that the processes share.
@@ -100,7 +106,7 @@ struct CUstream_st {
 
 struct ncclComm {
   std::string name;
-  int rank = 0, ranks = 0;
+  int rank = 0, ranks = 0, gpu = 0;
   Shared *shared = nullptr;
   EmulatedMemory memory;
   std::atomic<ncclResult_t> state{ncclInProgress};
@@ -195,13 +201,13 @@ void ncclComm::work(Group &group) {
 
 // Waits for all ranks. Returns false if the communicator is aborted before that, or if another rank uses the same GPU.
 bool ncclComm::meet() {
-  shared->gpu[static_cast<std::size_t>(rank)] = current_gpu + 1;
+  shared->gpu[static_cast<std::size_t>(rank)] = gpu + 1;
   ++shared->arrived;
   while (shared->arrived < ranks && !ends) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (ends) return false;
   shm_unlink(name.c_str());  // all have it open
   for (int r = 0; r < ranks; ++r)
-    if (r != rank && shared->gpu[static_cast<std::size_t>(r)] == current_gpu + 1) {
+    if (r != rank && shared->gpu[static_cast<std::size_t>(r)] == gpu + 1) {
       state = ncclInvalidUsage;  // NCCL says: duplicate GPU detected
       return false;
     }
@@ -243,19 +249,57 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) {
   return std::sscanf(id, "emulated:%d", device) == 1 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaSetDevice(int device) {
-  current_gpu = device;
+  static std::array contexts = {CUctx_st{0}, CUctx_st{1}, CUctx_st{2}, CUctx_st{3},
+                                CUctx_st{4}, CUctx_st{5}, CUctx_st{6}, CUctx_st{7}};
+  if (device < 0 || device >= static_cast<int>(contexts.size())) return cudaErrorInvalidDevice;
+  current_context = &contexts[static_cast<std::size_t>(device)];
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  if (current_context == nullptr) return cudaErrorDeviceUninitialized;
   *stream = new CUstream_st;
   return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->at_work > 0 ? cudaErrorNotReady : cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (current_context == nullptr) return cudaErrorDeviceUninitialized;
+  return stream->at_work > 0 ? cudaErrorNotReady : cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (current_context == nullptr) std::abort();  // CUDA would open a GPU for this call
   delete stream;
   return cudaSuccess;
 }
 const char *cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
+
+// ---- CUDA's driver.
+
+static CUresult get_context(CUcontext *context) {
+  *context = current_context;
+  return CUDA_SUCCESS;
+}
+static CUresult set_context(CUcontext context) {
+  current_context = context;
+  return CUDA_SUCCESS;
+}
+static cudaError_t driver_function(const char *name, void **function) {
+  const bool gets = std::strcmp(name, "cuCtxGetCurrent") == 0;
+  if (!gets && std::strcmp(name, "cuCtxSetCurrent") != 0) return cudaErrorInvalidValue;
+  *function = gets ? reinterpret_cast<void *>(&get_context) : reinterpret_cast<void *>(&set_context);
+  return cudaSuccess;
+}
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *) {
+  return driver_function(name, function);
+}
+#else
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult *) {
+  return driver_function(name, function);
+}
+#endif
+// Tells a test whether the calling thread has a current context.
+__attribute__((visibility("default"))) int protrain_standin_has_context() { return current_context != nullptr ? 1 : 0; }
 
 // ---- NCCL.
 
@@ -274,18 +318,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *communicator, int ranks, ncclUni
                                     ncclConfig_t *config) {
   if (config == nullptr || config->blocking != 0) return wrong(ncclInvalidArgument, "the communicator would block");
   if (ranks > kMostRanks || rank < 0 || rank >= ranks) return wrong(ncclInvalidArgument, "no such rank");
+  if (current_context == nullptr) return wrong(ncclInvalidUsage, "no GPU is current");
   auto made = std::make_unique<ncclComm>();
   made->name = id.internal;
   made->rank = rank;
   made->ranks = ranks;
+  made->gpu = current_context->gpu;
   made->shared = open_shared(id.internal);
   made->memory = emulated_memory();
   if (made->shared == nullptr) return wrong(ncclSystemError, "no shared memory");
   *communicator = made.release();
-  (*communicator)->thread = std::thread([own = *communicator, gpu = current_gpu] {
-    current_gpu = gpu;
-    own->run();
-  });
+  (*communicator)->thread = std::thread([own = *communicator] { own->run(); });
   return ncclInProgress;
 }
 

@@ -6,6 +6,7 @@
 // if SCENARIO ends with -by-0.
 //   comm_ranks port
 // Prints the number of a port on which nobody listens.
+#include <dlfcn.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <random>
@@ -206,6 +208,15 @@ void exit_in_children(Channel &channel) {
   if (ended == 0) kill(child, SIGKILL);
   expect(ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child did not exit");
   exchange_at_random(channel);
+}
+
+// Expects that the channel has left the calling thread without a current CUDA context, as it was before.
+void expect_no_context() {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  void *plugin = dlopen((folder / "libprotrain_nccl.so").c_str(), RTLD_NOW | RTLD_NOLOAD);
+  expect(plugin != nullptr, "the plugin for NCCL is not loaded");
+  const auto has_context = reinterpret_cast<int (*)()>(dlsym(plugin, "protrain_standin_has_context"));
+  expect(has_context != nullptr && has_context() == 0, "the channel has left a current context behind");
 }
 
 void run(const std::string &scenario, Channel &channel) {
@@ -436,6 +447,8 @@ int main(int argc, char **argv) {
         gpus = comm::open_between_gpus({*hosts, fmt::format("emulated:{}", rank), request.timeout});
       for (const comm::Stranger &stranger : strangers) comm::expect(stranger.is_closed(), "a stranger stayed");
       comm::run(scenario, gpus ? *gpus : *hosts);
+      gpus.reset();
+      if (comm::between_gpus) comm::expect_no_context();
     }
   } catch (const comm::Unexpected &unexpected) {
     text = unexpected.text;
